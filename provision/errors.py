@@ -1,0 +1,129 @@
+"""The error tree, the exit codes and the hints that travel with an error.
+
+::
+
+    ProvisionError                 1  our own bug, when raised as such
+    ├── UsageError                 2  wrong flag, malformed input
+    ├── IncompatibleError          3  the facts prove that the request cannot be met
+    ├── UnknownError               4  the facts say nothing about the request
+    ├── ActionFailedError          5  a build or an apply failed
+    ├── VerificationFailedError    6  built or installed, but wrong
+    ├── MissingDependencyError     7  an engine, a GPU, a tool, the network is absent
+    ├── DriftError                 8  ``--check`` or ``--locked`` would change something
+    └── DataError                  9  the compatibility data itself is broken
+
+Errors carry data and print nothing; ``provision.cli.main`` words them for a terminal or as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "ActionFailedError",
+    "DataError",
+    "DriftError",
+    "IncompatibleError",
+    "MissingDependencyError",
+    "ProvisionError",
+    "UnknownError",
+    "UsageError",
+    "VerificationFailedError",
+]
+
+EXIT_INTERRUPTED = 130
+
+
+class ProvisionError(Exception):
+    """Anything this program refuses or fails to do, with the way out.
+
+    Args:
+        message: What happened, one sentence without a full stop.
+        because: The chain of reasons, most general first, one sentence each.
+        hints: What to do next, one sentence or one exact command each.
+        details: More keys of the JSON document, for errors that programs act on.
+    """
+
+    exit_code: ClassVar[int] = 1
+    code: ClassVar[str] = "internal"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        because: tuple[str, ...] | list[str] = (),
+        hints: tuple[str, ...] | list[str] = (),
+        details: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.because = tuple(because)
+        self.hints = tuple(hints)
+        self.details = dict(details or {})
+
+    def to_json(self) -> dict[str, object]:
+        """Return the ``error`` object of the JSON envelope."""
+        document: dict[str, object] = {"code": self.code, "message": self.message}
+        if self.because:
+            document["because"] = list(self.because)
+        if self.hints:
+            document["hints"] = list(self.hints)
+        return document | self.details
+
+
+class UsageError(ProvisionError):
+    """The command line or an input file is malformed."""
+
+    exit_code = 2
+    code = "usage"
+
+
+class IncompatibleError(ProvisionError):
+    """The facts prove that no stack satisfies the request."""
+
+    exit_code = 3
+    code = "incompatible"
+
+
+class UnknownError(ProvisionError):
+    """The facts neither allow nor exclude the request."""
+
+    exit_code = 4
+    code = "unknown"
+
+
+class ActionFailedError(ProvisionError):
+    """A build or an apply was started and did not finish."""
+
+    exit_code = 5
+    code = "failed"
+
+
+class VerificationFailedError(ProvisionError):
+    """The thing exists but is not what its lock says."""
+
+    exit_code = 6
+    code = "verification"
+
+
+class MissingDependencyError(ProvisionError):
+    """Something outside this program is needed and absent."""
+
+    exit_code = 7
+    code = "missing"
+
+
+class DriftError(ProvisionError):
+    """What is on disk differs from what would be written."""
+
+    exit_code = 8
+    code = "drift"
+
+
+class DataError(ProvisionError):
+    """A file under ``compat/`` is missing, malformed or contradicts another."""
+
+    exit_code = 9
+    code = "data"

@@ -1,0 +1,112 @@
+"""Parsed TOML, kept between runs.
+
+Parsing the fact files takes longer than answering most requests. What the parser gave is therefore kept as JSON in
+the user's cache folder, under the digest of the file it came from: an edited file has another digest, so nothing
+can go stale, and a cache that is missing, unwritable or damaged only costs time.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from provision.errors import DataError
+
+__all__ = ["ParsedFile", "parse_toml"]
+
+
+class ParsedFile:
+    """One TOML file, its top-level values read one by one.
+
+    Args:
+        path: The file.
+        name: How messages call it.
+
+    Raises:
+        DataError: The file is missing, unreadable or no TOML (the last when a value is asked for).
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._name = name
+        try:
+            self._content = path.read_bytes()
+        except FileNotFoundError as error:
+            raise DataError(
+                f"the fact file {name} is missing",
+                because=(f"{path} does not exist",),
+                hints=("point `--data-dir` at a folder laid out like compat/",),
+            ) from error
+        except OSError as error:
+            raise DataError(f"the fact file {name} cannot be read", because=(str(error),)) from error
+        digest = hashlib.sha256(self._content).hexdigest()[:32]
+        self._stem = f"{name.replace('/', '-').removesuffix('.toml')}-{digest}"
+        self._document: dict[str, Any] | None = None
+
+    def part(self, key: str) -> Any:
+        """Return a top-level value as plain data, dates as ISO strings; an empty list when it is absent."""
+        if self._document is None:
+            folder = _folder()
+            if folder is not None:
+                with suppress(OSError, ValueError):
+                    return json.loads((folder / f"{self._stem}.{key}.json").read_bytes())
+            self._document = parse_toml(self._content, self._name)
+            if folder is not None:
+                for name in {*self._document, key}:
+                    _keep(folder / f"{self._stem}.{name}.json", self._document.get(name, []))
+        return self._document.get(key, [])
+
+
+def _folder() -> Path | None:
+    """Return the cache folder, or ``None`` where there is no home to keep it in."""
+    named = os.environ.get("PROVISION_CACHE_DIR")
+    if named:
+        return Path(named)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    if shared:
+        return Path(shared) / "provision"
+    with suppress(RuntimeError):
+        return Path.home() / ".cache" / "provision"
+    return None
+
+
+def _keep(path: Path, value: Any) -> None:
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}.tmp")
+        draft.write_text(json.dumps(value, separators=(",", ":")), encoding="utf-8")
+        draft.replace(path)
+
+
+def parse_toml(content: bytes, name: str) -> dict[str, Any]:
+    """Parse TOML into plain data, dates as ISO strings.
+
+    Args:
+        content: The file's bytes.
+        name: How messages call it.
+
+    Raises:
+        DataError: No UTF-8 or no TOML.
+    """
+    import tomllib
+
+    try:
+        document = tomllib.loads(content.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"the fact file {name} cannot be read", because=(str(error),)) from error
+    plain: dict[str, Any] = _plain(document)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return value

@@ -1,0 +1,532 @@
+"""Every rule the facts obey, each a small function; all faults are collected, none stops the others."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from provision.errors import DataError
+from provision.matrix import model
+from provision.matrix.cache import parse_toml
+from provision.matrix.canonical import encode_json, encode_toml
+from provision.matrix.decode import decode_row
+from provision.matrix.query import normalise_gpu
+from provision.versions import branch_of, parse
+
+__all__ = ["RULES", "Finding", "check"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One fault of the facts.
+
+    Attributes:
+        file: Path below the data folder.
+        where: Row and key (``release[3].minimum_driver``), empty for the whole file.
+        rule: Id of the broken rule (``D003``).
+        message: What is wrong, without a full stop.
+    """
+
+    file: str
+    where: str
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    file: str
+    array: str
+    index: int
+    table: dict[str, Any]
+    value: Any
+
+    @property
+    def where(self) -> str:
+        return f"{self.array}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    name: str
+    text: str
+    document: dict[str, Any]
+
+
+@dataclass
+class _Facts:
+    """What could be read of a data folder, and what could not."""
+
+    data_dir: Path
+    unreadable: list[Finding] = field(default_factory=list)
+    misshapen: list[Finding] = field(default_factory=list)
+
+    @cached_property
+    def tomls(self) -> dict[str, _File]:
+        found = {}
+        for name in model.ARRAY_OF:
+            file = self._read(name, partial(parse_toml, name=name))
+            if file is not None:
+                found[name] = file
+        return found
+
+    @cached_property
+    def wheels(self) -> dict[str, _File]:
+        found = {}
+        for path in sorted((self.data_dir / "wheels").glob("*.json")):
+            file = self._read(f"wheels/{path.name}", json.loads)
+            if file is not None:
+                found[file.name] = file
+        return found
+
+    def _read(self, name: str, parse_bytes: Callable[[bytes], Any]) -> _File | None:
+        try:
+            content = (self.data_dir / name).read_bytes()
+            document = parse_bytes(content)
+        except FileNotFoundError:
+            self.unreadable.append(Finding(name, "", "D001", "the file is missing"))
+        except (OSError, ValueError, DataError) as error:
+            why = "; ".join(error.because) if isinstance(error, DataError) else str(error)
+            self.unreadable.append(Finding(name, "", "D001", f"cannot be read: {why}"))
+        else:
+            if isinstance(document, dict):
+                return _File(name, content.decode("utf-8"), document)
+            self.unreadable.append(Finding(name, "", "D001", "is no table"))
+        return None
+
+    @cached_property
+    def all_rows(self) -> tuple[_Row, ...]:
+        rows: list[_Row] = []
+        for name, file in self.tomls.items():
+            for array, row_type in model.ARRAY_OF[name].items():
+                rows += self._rows(name, array, row_type, file.document.get(array, []))
+        for name, file in self.wheels.items():
+            rows += self._rows(name, "releases", model.WheelRelease, file.document.get("releases"))
+        return tuple(rows)
+
+    def _rows(self, name: str, array: str, row_type: type, tables: Any) -> Iterator[_Row]:
+        if not isinstance(tables, list):
+            self.misshapen.append(Finding(name, array, "D002", "must be an array of tables"))
+            return
+        for index, table in enumerate(tables):
+            where = f"{array}[{index}]"
+            try:
+                value = decode_row(row_type, table, where)
+            except DataError as error:
+                self.misshapen.append(Finding(name, where, "D002", error.message))
+            else:
+                yield _Row(name, array, index, table, value)
+
+    @cached_property
+    def _by_array(self) -> dict[tuple[str, str], tuple[_Row, ...]]:
+        grouped: dict[tuple[str, str], list[_Row]] = {}
+        for row in self.all_rows:
+            grouped.setdefault((row.file, row.array), []).append(row)
+        return {key: tuple(rows) for key, rows in grouped.items()}
+
+    def rows(self, name: str, array: str) -> tuple[_Row, ...]:
+        return self._by_array.get((name, array), ())
+
+    def column(self, name: str, array: str, key: str) -> set[Any]:
+        return {getattr(row.value, key) for row in self.rows(name, array)}
+
+    def setting(self, name: str, id_: str) -> model.Setting | None:
+        return next((row.value for row in self.rows(name, "setting") if row.value.id == id_), None)
+
+    @cached_property
+    def newest_date(self) -> str:
+        return max(
+            (str(file.document.get("dated", "")) for file in (*self.tomls.values(), *self.wheels.values())), default=""
+        )
+
+
+_Rule = Callable[[_Facts], Iterable[Finding]]
+RULES: dict[str, _Rule] = {}
+"""Rule id → function; the docstring of the function says what the rule means."""
+
+
+def check(data_dir: Path) -> tuple[Finding, ...]:
+    """Return every fault of a data folder, by file and place.
+
+    Args:
+        data_dir: A folder laid out like ``compat/``.
+    """
+    facts = _Facts(data_dir)
+    # The rules read what decodes; reading first fills the two lists that D001 and D002 report.
+    _ = facts.all_rows
+    return tuple(sorted({finding for rule in RULES.values() for finding in rule(facts)}))
+
+
+def _rule(id_: str) -> Callable[[_Rule], _Rule]:
+    def register(function: _Rule) -> _Rule:
+        RULES[id_] = function
+        return function
+
+    return register
+
+
+@_rule("D001")
+def _readable(facts: _Facts) -> Iterable[Finding]:
+    """Every file is there and parses."""
+    return facts.unreadable
+
+
+@_rule("D002")
+def _shape(facts: _Facts) -> Iterator[Finding]:
+    """Every row has the keys and types of its class, every file its head."""
+    yield from facts.misshapen
+    for name, file in (*facts.tomls.items(), *facts.wheels.items()):
+        known = {"schema_version", "dated", *model.ARRAY_OF.get(name, ())}
+        if name in facts.wheels:
+            known |= {"package", "source", "confidence_low", "releases"}
+        for key in sorted(set(file.document) - known):
+            yield Finding(name, key, "D002", "is an unknown key")
+        if file.document.get("schema_version") != 1:
+            yield Finding(name, "schema_version", "D002", "must be 1")
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d", str(file.document.get("dated"))):
+            yield Finding(name, "dated", "D002", "must be a date")
+
+
+@_rule("D003")
+def _known_sources(facts: _Facts) -> Iterator[Finding]:
+    """Every source a fact names is in sources.toml."""
+    known = facts.column("sources.toml", "source", "id")
+    for file, where, source in _citations(facts):
+        if source not in known:
+            yield Finding(file, where, "D003", f"names the unknown source `{source}`")
+
+
+@_rule("D004")
+def _used_sources(facts: _Facts) -> Iterator[Finding]:
+    """Every source is named by some fact."""
+    used = {source for _, _, source in _citations(facts)}
+    for row in facts.rows("sources.toml", "source"):
+        if row.value.id not in used:
+            yield Finding(row.file, row.where, "D004", f"no fact names the source `{row.value.id}`")
+
+
+def _citations(facts: _Facts) -> Iterator[tuple[str, str, str]]:
+    for row in facts.all_rows:
+        if isinstance(row.value, model.Fact):
+            for source in row.value.source:
+                yield row.file, row.where, source
+            for key, evidence in row.value.evidence.items():
+                for source in evidence.source:
+                    yield row.file, f"{row.where}.evidence.{key}", source
+    for name, file in facts.wheels.items():
+        for source in file.document.get("source", ()):
+            yield name, "source", str(source)
+
+
+def _down(*keys: str) -> Callable[[Any], Any]:
+    return lambda row: tuple(_Descending(parse(getattr(row, key))) for key in keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Descending:
+    value: Any
+
+    def __lt__(self, other: _Descending) -> bool:
+        return bool(other.value < self.value)
+
+
+_ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("sources.toml", "source"): lambda row: row.id,
+    ("cuda.toml", "release"): _down("version"),
+    ("drivers.toml", "branch"): lambda row: -row.branch,
+    ("drivers.toml", "security_floor"): lambda row: -int(row.bulletin),
+    ("cudnn.toml", "release"): _down("version"),
+    ("nccl.toml", "pairing"): _down("cuda", "nccl"),
+    ("python.toml", "python"): _down("version"),
+    ("images.toml", "python_image"): _down("python"),
+    ("images.toml", "cuda_image"): lambda row: (_Descending(parse(row.cuda)), row.tag),
+    ("container_toolkit.toml", "release"): _down("version"),
+    ("frameworks/torch.toml", "release"): _down("version"),
+    ("frameworks/torch.toml", "build"): _down("torch", "cuda"),
+    ("frameworks/torch.toml", "unknown_build"): _down("torch", "cuda"),
+    ("frameworks/tensorflow.toml", "release"): _down("version"),
+    ("frameworks/jax.toml", "release"): _down("version"),
+    ("companions.toml", "release"): lambda row: (row.package, _Descending(parse(row.version))),
+    ("knowledge.toml", "item"): lambda row: (row.topic, row.id),
+}
+
+
+@_rule("D005")
+def _sorted(facts: _Facts) -> Iterator[Finding]:
+    """Rows are sorted: versions newest first by value, ids and names by letter."""
+    orders = dict(_ORDER)
+    architectures = facts.setting("gpus.toml", "architectures")
+    if architectures is not None:
+        rank = {name: place for place, name in enumerate(architectures.values)}
+        orders["gpus.toml", "gpu"] = lambda row: (rank.get(row.architecture, len(rank)), row.name.lower())
+    for name in facts.wheels:
+        orders[name, "releases"] = _down("version")
+    for (name, array), order in orders.items():
+        previous = None
+        for row in facts.rows(name, array):
+            try:
+                key = order(row.value)
+            except ValueError as error:
+                yield Finding(name, row.where, "D005", f"cannot be ordered: {error}")
+                continue
+            if previous is not None and key < previous:
+                yield Finding(name, row.where, "D005", "stands after a row that should follow it")
+            previous = key
+
+
+_KEYS: dict[type, Callable[[Any], Hashable]] = {
+    model.CompanionPackage: lambda row: (row.package, row.version),
+    model.ContainerToolkit: lambda row: row.version,
+    model.CudaImage: lambda row: row.tag,
+    model.CudaRelease: lambda row: row.version,
+    model.Cudnn: lambda row: row.version,
+    model.DistroDriver: lambda row: (row.os, row.branch, row.flavour),
+    model.DriverBranch: lambda row: row.branch,
+    model.JaxRelease: lambda row: (row.version, row.variant),
+    model.Nccl: lambda row: (row.cuda, row.nccl, row.os),
+    model.PythonImage: lambda row: row.tag,
+    model.PythonRelease: lambda row: row.version,
+    model.SecurityFloor: lambda row: row.bulletin,
+    model.TensorflowRelease: lambda row: row.version,
+    model.TorchBuild: lambda row: (row.torch, row.variant),
+    model.TorchRelease: lambda row: row.version,
+    model.UnknownBuild: lambda row: (row.torch, row.variant),
+    model.WheelRelease: lambda row: row.version,
+}
+
+
+@_rule("D006")
+def _unique(facts: _Facts) -> Iterator[Finding]:
+    """No two rows of an array have the same id, version or tag."""
+    seen: dict[Hashable, str] = {}
+    for row in facts.all_rows:
+        key_of = _KEYS.get(type(row.value))
+        key = (row.file, row.array, key_of(row.value) if key_of is not None else row.value.id)
+        if key in seen:
+            yield Finding(row.file, row.where, "D006", f"repeats the key of {seen[key]}")
+        seen.setdefault(key, row.where)
+
+
+@_rule("D007")
+def _canonical(facts: _Facts) -> Iterator[Finding]:
+    """Every file has the bytes its own facts are written as."""
+    broken = {finding.file for finding in facts.misshapen}
+    for name, file in (*facts.tomls.items(), *facts.wheels.items()):
+        if name in broken:
+            continue
+        try:
+            is_json = name in facts.wheels
+            text = encode_json(file.document) if is_json else encode_toml(name, tomllib.loads(file.text))
+        except (KeyError, TypeError, ValueError) as error:
+            yield Finding(name, "", "D007", f"cannot be written: {error}")
+            continue
+        if text != file.text:
+            pairs = zip(text.splitlines(), file.text.splitlines(), strict=False)
+            line = next((number for number, (want, have) in enumerate(pairs, 1) if want != have), None)
+            place = f"line {line}" if line else "its last line"
+            yield Finding(name, "", "D007", f"differs from its canonical form from {place} on")
+
+
+@_rule("D008")
+def _references(facts: _Facts) -> Iterator[Finding]:
+    """What a row points to exists: CUDA minors, driver branches, systems, Pythons, torch versions."""
+    minors = {_minor(version) for version in facts.column("cuda.toml", "release", "version")}
+    branches = facts.column("drivers.toml", "branch", "branch")
+    systems = facts.column("os.toml", "os", "id")
+    pythons = facts.column("python.toml", "python", "version")
+    torches = facts.column("frameworks/torch.toml", "release", "version")
+    oldest = min(minors, default=None)
+    points: dict[type, tuple[tuple[str, set[Any], Callable[[Any], Any]], ...]] = {
+        model.TorchBuild: (("torch", torches, str), ("cuda", minors, _minor)),
+        model.UnknownBuild: (("torch", torches, str),),
+        model.TensorflowRelease: (("cuda", minors, _minor),),
+        model.JaxRelease: (("cuda_floor", minors, _minor),),
+        model.CudaImage: (("cuda", minors, _minor), ("os", systems, str)),
+        model.PythonImage: (("python", pythons, str), ("os", systems, str)),
+        model.DistroDriver: (("os", systems, str), ("branch", branches, int), ("transition_to", branches, int)),
+        model.Nccl: (("os", systems, str),),
+        model.CudaRelease: (("matching_driver_branch", branches, int),),
+        model.Gpu: (
+            ("last_cuda", minors, _minor),
+            ("first_driver_branch", branches, int),
+            ("last_driver_branch", branches, int),
+            ("ubuntu_first_branch", branches, int),
+            ("ubuntu_last_branch", branches, int),
+        ),
+    }
+    for row in facts.all_rows:
+        for key, known, normal in points.get(type(row.value), ()):
+            value = getattr(row.value, key)
+            # An empty target is a missing file, which D001 reports once.
+            if value is not None and known and normal(value) not in known:
+                yield Finding(row.file, f"{row.where}.{key}", "D008", f"`{value}` is in no row it could point to")
+        if isinstance(row.value, model.Gpu) and oldest is not None:
+            # CUDA before the oldest toolkit kept is history, not a dangling pointer.
+            first = _minor(row.value.first_cuda) if row.value.first_cuda else oldest
+            if first >= oldest and first not in minors:
+                yield Finding(row.file, f"{row.where}.first_cuda", "D008", f"`{row.value.first_cuda}` is no toolkit")
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    release = parse(version).release
+    return (*release, 0)[:2]
+
+
+_PAST_FIELDS = ("released", "retrieved", "updated", "first_release", "last_release_date", "dated", "uploaded")
+
+
+@_rule("D009")
+def _no_future(facts: _Facts) -> Iterator[Finding]:
+    """Nothing happened after the newest date of the files; ends of life may lie ahead."""
+    for row in facts.all_rows:
+        dates = [(key, row.table.get(key)) for key in _PAST_FIELDS]
+        if isinstance(row.value, model.WheelRelease):
+            dates += [(f"wheels[{place}].uploaded", wheel.uploaded) for place, wheel in enumerate(row.value.wheels)]
+        for key, value in dates:
+            if isinstance(value, str) and value[:10] > facts.newest_date:
+                yield Finding(row.file, f"{row.where}.{key}", "D009", f"{value} lies after {facts.newest_date}")
+
+
+_STATUSES = ("stated", "derived", "measured")
+_CONFIDENCES = ("high", "medium", "low")
+
+
+@_rule("D010")
+def _evidence(facts: _Facts) -> Iterator[Finding]:
+    """A fact says where it was read; exactly the derived ones say why; evidence speaks of fields of its row."""
+    for row in facts.all_rows:
+        if not isinstance(row.value, model.Fact):
+            continue
+        names = {item.name for item in fields(row.value)}
+        parts: list[tuple[str, model.Fact | model.Evidence]] = [(row.where, row.value)]
+        parts += [(f"{row.where}.evidence.{key}", value) for key, value in row.value.evidence.items()]
+        for where, part in parts:
+            if not part.source:
+                yield Finding(row.file, where, "D010", "names no source")
+            if part.status not in _STATUSES:
+                yield Finding(row.file, where, "D010", f"`{part.status}` is no status")
+            if part.confidence not in _CONFIDENCES:
+                yield Finding(row.file, where, "D010", f"`{part.confidence}` is no confidence")
+        if (row.value.status == "derived") != bool(row.value.because):
+            want = "a derived fact needs `because`" if not row.value.because else "only a derived fact has `because`"
+            yield Finding(row.file, row.where, "D010", want)
+        for key in row.value.evidence:
+            if key not in names or row.table.get(key) is None:
+                yield Finding(row.file, f"{row.where}.evidence.{key}", "D010", "speaks of a key the row lacks")
+
+
+@_rule("D011")
+def _aliases(facts: _Facts) -> Iterator[Finding]:
+    """A GPU name, however written, means one compute capability."""
+    owners: dict[str, model.Gpu] = {}
+    for row in facts.rows("gpus.toml", "gpu"):
+        gpu: model.Gpu = row.value
+        for name in (gpu.id, gpu.name, *gpu.aliases):
+            spelling = normalise_gpu(name)
+            if not spelling:
+                yield Finding(row.file, row.where, "D011", f"nothing is left of the name `{name}`")
+                continue
+            owner = owners.setdefault(spelling, gpu)
+            if owner.compute_capability != gpu.compute_capability:
+                yield Finding(
+                    row.file,
+                    row.where,
+                    "D011",
+                    f"`{name}` also means {owner.name}, of compute capability {owner.compute_capability}",
+                )
+
+
+@_rule("D012")
+def _floors(facts: _Facts) -> Iterator[Finding]:
+    """A newer toolkit never needs an older driver, and a branch serves the majors whose floor it reaches."""
+    releases = sorted(facts.rows("cuda.toml", "release"), key=lambda row: parse(row.value.version))
+    highest = None
+    for row in releases:
+        minimum = parse(row.value.minimum_driver)
+        if highest is not None and minimum < highest:
+            yield Finding(row.file, f"{row.where}.minimum_driver", "D012", f"an older toolkit needs {highest}")
+        highest = minimum if highest is None else max(highest, minimum)
+    floors = facts.setting("cuda.toml", "minor-compatibility-floors")
+    if floors is None:
+        return
+    for row in releases:
+        floor = floors.entries.get(str(parse(row.value.version).release[0]))
+        if floor is not None and row.value.minimum_driver != floor:
+            yield Finding(row.file, f"{row.where}.minimum_driver", "D012", f"the floor of its major is {floor}")
+    for row in facts.rows("drivers.toml", "branch"):
+        reached = tuple(int(major) for major, floor in floors.entries.items() if branch_of(floor) <= row.value.branch)
+        if tuple(sorted(row.value.cuda_majors)) != tuple(sorted(reached)):
+            yield Finding(row.file, f"{row.where}.cuda_majors", "D012", f"the floors give {sorted(reached)}")
+
+
+@_rule("D013")
+def _wheels(facts: _Facts) -> Iterator[Finding]:
+    """A wheel's name, hash and requirements parse and belong to its release."""
+    from packaging.markers import InvalidMarker, Marker
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+    for name, file in facts.wheels.items():
+        package = file.document.get("package")
+        if name != f"wheels/{canonicalize_name(str(package))}.json":
+            yield Finding(name, "package", "D013", f"`{package}` belongs into another file")
+    for row in facts.all_rows:
+        if not isinstance(row.value, model.WheelRelease):
+            continue
+        package = str(facts.wheels[row.file].document.get("package"))
+        for place, wheel in enumerate(row.value.wheels):
+            where = f"{row.where}.wheels[{place}]"
+            try:
+                named, version, _, _ = parse_wheel_filename(wheel.file)
+            except InvalidWheelFilename as error:
+                yield Finding(row.file, where, "D013", str(error))
+                continue
+            if named != canonicalize_name(package) or version != parse(row.value.version):
+                yield Finding(row.file, where, "D013", f"{wheel.file} is no wheel of {package} {row.value.version}")
+            if wheel.sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", wheel.sha256):
+                yield Finding(row.file, where, "D013", "sha256 must be 64 hexadecimal digits")
+        for place, (_, specifier, marker, _) in enumerate(row.value.requires):
+            try:
+                SpecifierSet(specifier)
+                if marker:
+                    Marker(marker)
+            except (InvalidSpecifier, InvalidMarker) as error:
+                yield Finding(row.file, f"{row.where}.requires[{place}]", "D013", str(error).splitlines()[0])
+
+
+# Labels, not host names: this package names no registry anywhere.
+_REGISTRY_LABELS = {"pypi", "pythonhosted", "npmjs"}
+_ARCHIVE_LABELS = {"debian", "ubuntu"}
+_ARCHIVE_PREFIXES = {"archive", "deb", "ftp", "ports", "security", "snapshot"}
+
+
+@_rule("D014")
+def _no_registries(facts: _Facts) -> Iterator[Finding]:
+    """Addresses are https and name no package registry: which mirror is used is the user's choice."""
+    for row in facts.all_rows:
+        for key, text in _texts(row.table):
+            for address in re.findall(r"\b[a-z]+://[^\s\"'<>]+", text):
+                labels = (urlsplit(address).hostname or "").split(".")
+                where = f"{row.where}{key}"
+                if not address.startswith("https://"):
+                    yield Finding(row.file, where, "D014", f"{address} is not https")
+                if _REGISTRY_LABELS & set(labels) or (labels[0] in _ARCHIVE_PREFIXES and _ARCHIVE_LABELS & set(labels)):
+                    yield Finding(row.file, where, "D014", f"{address} names a package registry")
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _texts(item, f"{key}.{name}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{key}[{index}]")

@@ -1,0 +1,219 @@
+"""Read ``compat/``: each file once, when it is first asked for."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from provision.assets import asset_dir
+from provision.errors import DataError
+from provision.matrix import model
+from provision.matrix.cache import ParsedFile
+from provision.matrix.decode import decode_row
+
+__all__ = ["Matrix", "Package"]
+
+
+class Matrix:
+    """All facts. Attributes are tuples of rows in file order, newest version first.
+
+    Args:
+        data_dir: A folder laid out like ``compat/``; the shipped one when absent.
+
+    Raises:
+        DataError: From any attribute, when its file is missing or malformed.
+    """
+
+    def __init__(self, data_dir: Path | None = None) -> None:
+        self.data_dir = data_dir if data_dir is not None else asset_dir("compat")
+        self._parts: dict[str, ParsedFile] = {}
+        self._packages: dict[str, Package | None] = {}
+
+    def rows(self, name: str, array: str) -> tuple[Any, ...]:
+        """Return the rows of one array of tables.
+
+        Args:
+            name: Path below compat/, a key of ``ARRAY_OF``.
+            array: Name of the array of tables.
+        """
+        row_type = model.ARRAY_OF[name][array]
+        tables = self._part(name, array)
+        if not isinstance(tables, list):
+            raise DataError(f"{name}: `{array}` must be an array of tables")
+        return tuple(decode_row(row_type, table, f"{name}: {array}[{index}]") for index, table in enumerate(tables))
+
+    def _part(self, name: str, key: str) -> Any:
+        """Return one top-level value of a TOML file, through the parse cache."""
+        if name not in self._parts:
+            self._parts[name] = ParsedFile(self.data_dir / name, name)
+        return self._parts[name].part(key)
+
+    @cached_property
+    def dated(self) -> str:
+        """The day the facts were last checked, ISO."""
+        dated = self._part("frameworks/torch.toml", "dated")
+        if not isinstance(dated, str):
+            raise DataError("frameworks/torch.toml: `dated` must be a date")
+        return dated
+
+    @cached_property
+    def sources(self) -> dict[str, model.Source]:
+        """Publications by id."""
+        return {row.id: row for row in self.rows("sources.toml", "source")}
+
+    @cached_property
+    def cuda(self) -> tuple[model.CudaRelease, ...]:
+        """CUDA toolkits."""
+        return self.rows("cuda.toml", "release")
+
+    @cached_property
+    def driver_branches(self) -> tuple[model.DriverBranch, ...]:
+        """Driver branches."""
+        return self.rows("drivers.toml", "branch")
+
+    @cached_property
+    def security_floors(self) -> tuple[model.SecurityFloor, ...]:
+        """Driver security bulletins."""
+        return self.rows("drivers.toml", "security_floor")
+
+    @cached_property
+    def distro_drivers(self) -> tuple[model.DistroDriver, ...]:
+        """Drivers in the archives of distributions."""
+        return self.rows("drivers.toml", "distro_driver")
+
+    @cached_property
+    def gpus(self) -> tuple[model.Gpu, ...]:
+        """GPU models, by architecture then name."""
+        return self.rows("gpus.toml", "gpu")
+
+    @cached_property
+    def cudnn(self) -> tuple[model.Cudnn, ...]:
+        """The cuDNN support matrix."""
+        return self.rows("cudnn.toml", "release")
+
+    @cached_property
+    def nccl(self) -> tuple[model.Nccl, ...]:
+        """Pairings of NCCL with CUDA in packages."""
+        return self.rows("nccl.toml", "pairing")
+
+    @cached_property
+    def os_releases(self) -> tuple[model.OsRelease, ...]:
+        """Operating systems."""
+        return self.rows("os.toml", "os")
+
+    @cached_property
+    def pythons(self) -> tuple[model.PythonRelease, ...]:
+        """Python minors."""
+        return self.rows("python.toml", "python")
+
+    @cached_property
+    def python_images(self) -> tuple[model.PythonImage, ...]:
+        """Official Python image tags."""
+        return self.rows("images.toml", "python_image")
+
+    @cached_property
+    def cuda_images(self) -> tuple[model.CudaImage, ...]:
+        """nvidia/cuda tags."""
+        return self.rows("images.toml", "cuda_image")
+
+    @cached_property
+    def container_toolkits(self) -> tuple[model.ContainerToolkit, ...]:
+        """NVIDIA container toolkit versions."""
+        return self.rows("container_toolkit.toml", "release")
+
+    @cached_property
+    def torch_releases(self) -> tuple[model.TorchRelease, ...]:
+        """Versions of torch."""
+        return self.rows("frameworks/torch.toml", "release")
+
+    @cached_property
+    def torch_builds(self) -> tuple[model.TorchBuild, ...]:
+        """Builds of torch, newest version first, then highest CUDA."""
+        return self.rows("frameworks/torch.toml", "build")
+
+    @cached_property
+    def unknown_torch_builds(self) -> tuple[model.UnknownBuild, ...]:
+        """Builds of torch whose existence is open."""
+        return self.rows("frameworks/torch.toml", "unknown_build")
+
+    @cached_property
+    def tensorflow(self) -> tuple[model.TensorflowRelease, ...]:
+        """Versions of TensorFlow."""
+        return self.rows("frameworks/tensorflow.toml", "release")
+
+    @cached_property
+    def jax(self) -> tuple[model.JaxRelease, ...]:
+        """Versions of JAX, one row a CUDA plugin."""
+        return self.rows("frameworks/jax.toml", "release")
+
+    @cached_property
+    def companions(self) -> tuple[model.CompanionPackage, ...]:
+        """Packages built against a framework."""
+        return self.rows("companions.toml", "release")
+
+    @cached_property
+    def constraints(self) -> tuple[model.HiddenConstraint, ...]:
+        """Needs that metadata does not declare."""
+        return self.rows("constraints.toml", "constraint")
+
+    @cached_property
+    def exclusions(self) -> tuple[model.Exclusion, ...]:
+        """Pairs known to fail together."""
+        return self.rows("exceptions.toml", "exclusion")
+
+    @cached_property
+    def extras(self) -> tuple[model.Extra, ...]:
+        """What ``--with`` can add."""
+        return self.rows("extras.toml", "extra")
+
+    def settings(self, name: str) -> dict[str, model.Setting]:
+        """Return the single values of one file, by id."""
+        return {row.id: row for row in self.rows(name, "setting")}
+
+    def package(self, name: str) -> Package | None:
+        """Return what is known of a distribution; ``None`` when it is unknown.
+
+        Args:
+            name: Normalised distribution name (``nvidia-cudnn-cu12``).
+        """
+        if name not in self._packages:
+            path = self.data_dir / "wheels" / f"{name}.json"
+            self._packages[name] = Package(path) if path.is_file() else None
+        return self._packages[name]
+
+
+class Package:
+    """The known releases of one distribution; rows are decoded when they are first looked at.
+
+    Args:
+        path: A file of ``wheels/``.
+
+    Raises:
+        DataError: The file is malformed.
+
+    Attributes:
+        name: Normalised name.
+        versions: Newest first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.stem
+        self._where = f"wheels/{path.name}"
+        try:
+            document = json.loads(path.read_bytes())
+            self._rows = {row["version"]: (index, row) for index, row in enumerate(document["releases"])}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{self._where} cannot be read", because=(f"{type(error).__name__}: {error}",)) from error
+        self.versions = tuple(self._rows)
+        self._releases: dict[str, model.WheelRelease] = {}
+
+    def release(self, version: str) -> model.WheelRelease | None:
+        """Return one release, or ``None`` when it is unknown."""
+        if version not in self._releases:
+            if version not in self._rows:
+                return None
+            index, row = self._rows[version]
+            self._releases[version] = decode_row(model.WheelRelease, row, f"{self._where}: releases[{index}]")
+        return self._releases[version]

@@ -1,0 +1,611 @@
+"""The facts as frozen objects, one class a kind of row in ``compat/``.
+
+A class's fields, in order, are the keys of its TOML table, in order. A field that may be ``None`` may be absent
+from the table: absent means unknown, never "no". Dates are ISO strings here and TOML dates in the files.
+Every row carries where it was read (:class:`Fact`); a field with another origin than its row has an entry in
+``evidence``, keyed by the field's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = [
+    "ARRAY_OF",
+    "CompanionPackage",
+    "ContainerToolkit",
+    "CudaImage",
+    "CudaRelease",
+    "Cudnn",
+    "DistroDriver",
+    "DriverBranch",
+    "Evidence",
+    "Exclusion",
+    "Extra",
+    "Fact",
+    "Gpu",
+    "HiddenConstraint",
+    "JaxRelease",
+    "Knowledge",
+    "Nccl",
+    "OsRelease",
+    "PythonImage",
+    "PythonRelease",
+    "SecurityFloor",
+    "Setting",
+    "Source",
+    "TensorflowRelease",
+    "TorchBuild",
+    "TorchRelease",
+    "UnknownBuild",
+    "Wheel",
+    "WheelRelease",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A publication facts were read from (``sources.toml``).
+
+    ``kind`` is ``documentation``, ``repository``, ``index``, ``binary`` or ``article``.
+    """
+
+    id: str
+    title: str
+    publisher: str | None = None
+    url: str | None = None
+    kind: str
+    retrieved: str
+    edition: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Where one field was read, when that is not where its row was read."""
+
+    source: tuple[str, ...]
+    where: str
+    status: str
+    confidence: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """What every row ends with.
+
+    Attributes:
+        source: Ids of rows in ``sources.toml``.
+        where: Place inside the source: table, heading, file, field.
+        status: ``stated`` (written there), ``derived`` (follows from what is written) or ``measured`` (read out
+            of a binary or an index by a tool).
+        confidence: ``high``, ``medium`` or ``low``.
+        because: For a derived row, the reasoning.
+        note: Contradictions and caveats worth showing to a person.
+    """
+
+    source: tuple[str, ...]
+    where: str
+    status: str
+    confidence: str
+    because: tuple[str, ...] = ()
+    note: str | None = None
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaRelease(Fact):
+    """One CUDA toolkit (``cuda.toml``, ``[[release]]``).
+
+    ``minimum_driver`` is the floor of minor-version compatibility for CUDA ≥ 11 and the bundled driver before.
+    """
+
+    version: str
+    released: str | None = None
+    bundled_driver_notes: str | None = None
+    bundled_driver_runfile: str | None = None
+    bundled_driver: str | None = None
+    is_driver_in_installer: bool | None = None
+    matching_driver_branch: int | None = None
+    minimum_driver: str
+    minor_compatibility_below_branch: int | None = None
+    forward_compatibility_package: str | None = None
+    forward_compatibility_branches: tuple[int, ...] | None = None
+    sm: tuple[int, ...] | None = None
+    gcc_max: int | None = None
+    clang_max: int | None = None
+    runfile_url: str | None = None
+    runfile_sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverBranch(Fact):
+    """One Linux driver branch (``drivers.toml``, ``[[branch]]``).
+
+    ``kind`` is ``LTSB``, ``PB``, ``NFB`` or ``legacy``. ``cuda_majors`` lists the CUDA majors whose
+    minor-version-compatibility floor the branch can meet. ``open_modules`` is ``none``, ``optional``,
+    ``default`` or ``only``; ``open_modules_required_for`` lists architectures that need them.
+    """
+
+    branch: int
+    kind: str | None = None
+    first_release: str | None = None
+    end_of_life: str | None = None
+    end_of_life_elsewhere: str | None = None
+    max_cuda: str | None = None
+    cuda_majors: tuple[int, ...] = ()
+    last_release: str | None = None
+    last_release_datacenter: str | None = None
+    last_release_date: str | None = None
+    architectures: tuple[str, ...]
+    open_modules: str
+    open_modules_required_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityFloor(Fact):
+    """One driver security bulletin (``drivers.toml``, ``[[security_floor]]``); ``fixed`` maps branch → version."""
+
+    bulletin: str
+    title: str
+    updated: str
+    fixed: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistroDriver(Fact):
+    """A driver branch in a distribution's own archive (``drivers.toml``, ``[[distro_driver]]``).
+
+    ``flavour`` is ``desktop``, ``server`` or ``tesla``; ``transition_to`` names the branch a transitional
+    package pulls in.
+    """
+
+    os: str
+    branch: int
+    flavour: str
+    version: str | None = None
+    component: str | None = None
+    transition_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu(Fact):
+    """One GPU model (``gpus.toml``, ``[[gpu]]``). Memory in GB (10⁹), bandwidth in GB/s, TFLOPS dense.
+
+    ``id`` is lower case with dashes (``h100-sxm5-80gb``). ``aliases`` holds every way people write it, family
+    short names included (``h100``); an alias may stand in several rows when they share a compute capability.
+    ``open_modules`` is ``unsupported``, ``supported`` or ``required``. ``fabric_manager`` is ``no``,
+    ``nvswitch`` (needed where NVSwitches are) or ``imex``.
+    """
+
+    id: str
+    name: str
+    aliases: tuple[str, ...] = ()
+    segment: str
+    architecture: str
+    compute_capability: str
+    memory_gb: float | None = None
+    memory_type: str | None = None
+    memory_bandwidth_gb_s: float | None = None
+    tdp_w: int | None = None
+    tflops_fp32: float | None = None
+    tflops_tf32: float | None = None
+    tflops_fp16_tensor: float | None = None
+    tflops_fp8: float | None = None
+    nvlink: str | None = None
+    nvswitch: str | None = None
+    fabric_manager: str | None = None
+    fabric_manager_detail: str | None = None
+    mig_max_instances: int | None = None
+    mig_min_driver: str | None = None
+    first_cuda: str | None = None
+    last_cuda: str | None = None
+    first_driver: str | None = None
+    first_driver_branch: int | None = None
+    first_driver_branch_derived: int | None = None
+    first_driver_basis: str | None = None
+    last_driver_branch: int | None = None
+    ubuntu_first_branch: int | None = None
+    ubuntu_last_branch: int | None = None
+    open_modules: str | None = None
+    pci_device_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cudnn(Fact):
+    """One cuDNN version or family (``cudnn.toml``, ``[[release]]``).
+
+    ``version`` is the first version the row speaks of and ``last_version`` the last. ``cuda`` holds specifiers
+    (``>=11.0,<=11.8``), any of which may hold. ``minimum_driver`` maps a CUDA major to the floor.
+    """
+
+    version: str
+    last_version: str | None = None
+    released: str | None = None
+    cuda: tuple[str, ...]
+    sm_min: int | None = None
+    sm_max: int | None = None
+    minimum_driver: dict[str, str] = field(default_factory=dict)
+    apt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nccl(Fact):
+    """One pairing of NCCL with CUDA in an apt repository or image (``nccl.toml``, ``[[pairing]]``).
+
+    ``per_os`` maps an OS to ``{"cudnn": …, "nccl": …}`` where it differs by OS.
+    """
+
+    cuda: str
+    nccl: str
+    apt: str | None = None
+    cudnn_in_image: str | None = None
+    os: str | None = None
+    released: str | None = None
+    per_os: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OsRelease(Fact):
+    """One operating system (``os.toml``, ``[[os]]``).
+
+    ``id`` is what ``--os`` takes (``ubuntu22.04``, ``debian12``, ``rhel9``). ``glibc`` and ``python`` are the
+    distribution's own. ``image`` is the plain container base where one is usable.
+    """
+
+    id: str
+    name: str
+    repo_path: str | None = None
+    arch_dirs: tuple[str, ...] = ()
+    support: str | None = None
+    first_cuda: str | None = None
+    last_cuda: str | None = None
+    package_format: str
+    signing_key: str | None = None
+    glibc: str | None = None
+    python: str | None = None
+    gcc: int | None = None
+    image: str | None = None
+    end_of_life: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonRelease(Fact):
+    """One Python minor (``python.toml``, ``[[python]]``): first final release and end of life."""
+
+    version: str
+    released: str
+    end_of_life: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonImage(Fact):
+    """One official Python image tag (``images.toml``, ``[[python_image]]``).
+
+    ``flavour`` is ``slim`` or ``full`` (with compilers). ``platforms`` are ``linux/amd64`` style. ``digest`` is
+    the multi-platform index digest, absent when nobody published it.
+    """
+
+    tag: str
+    python: str
+    os: str
+    flavour: str
+    platforms: tuple[str, ...]
+    digest: str | None = None
+    size_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaImage(Fact):
+    """One nvidia/cuda tag (``images.toml``, ``[[cuda_image]]``), never put together from parts.
+
+    ``flavour`` is ``base``, ``runtime`` or ``devel``; ``has_cudnn`` tells whether cuDNN is inside and ``cudnn``
+    which. ``lifecycle`` is ``supported``, ``unsupported``, ``deleted`` or ``unlisted``.
+    """
+
+    tag: str
+    cuda: str
+    flavour: str
+    os: str
+    has_cudnn: bool
+    cudnn: str | None = None
+    nccl: str | None = None
+    platforms: tuple[str, ...] = ()
+    lifecycle: str
+    digest: str | None = None
+    size_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerToolkit(Fact):
+    """One NVIDIA container toolkit version (``container_toolkit.toml``, ``[[release]]``)."""
+
+    version: str
+    released: str | None = None
+    fixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchRelease(Fact):
+    """What all builds of one torch version share (``frameworks/torch.toml``, ``[[release]]``).
+
+    ``is_variants_complete`` marks the list of published variants as closed: another one is proved absent,
+    unless an :class:`UnknownBuild` names it. ``is_pythons_complete`` says the same of the Pythons.
+    """
+
+    version: str
+    released: str
+    requires_python: str
+    is_variants_complete: bool
+    is_pythons_complete: bool
+    torchvision: str | None = None
+    torchvision_alternatives: tuple[str, ...] = ()
+    torchaudio: str | None = None
+    torchaudio_alternatives: tuple[str, ...] = ()
+    torchaudio_note: str | None = None
+    torchvision_note: str | None = None
+    stable_variant: str | None = None
+    glibc_symbol_max: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchBuild(Fact):
+    """One torch version built for one CUDA (``frameworks/torch.toml``, ``[[build]]``).
+
+    Attributes:
+        index: ``pypi`` for the build that PyPI serves on linux/amd64, else ``pytorch``.
+        pythons: Pythons with a torch wheel; ``3.13t`` is the free-threaded one.
+        pythons_with_companions: Pythons with torch, torchvision and torchaudio wheels.
+        sm: Cubins inside the linux/amd64 wheel (``sm_80``); PTX entries (``compute_90``) are in ``ptx``.
+        sm_arm64: The same of the linux/arm64 wheel.
+        is_arm64_published: Whether a linux/arm64 wheel of this CUDA build exists.
+        arm64_index: ``pypi`` where PyPI's own arm64 wheel is this build.
+        triton: Specifier of the pinned triton.
+        pins: ``Requires-Dist`` of the linux/amd64 wheel on CUDA packages, name → specifier; absent = unknown.
+        is_cuda_bundled: CUDA libraries are inside the torch wheel itself.
+    """
+
+    torch: str
+    variant: str
+    cuda: str
+    index: str
+    is_listed: bool | None = None
+    pythons: tuple[str, ...]
+    pythons_with_companions: tuple[str, ...]
+    platform_tag: str | None = None
+    glibc: str | None = None
+    cxx11_abi: int | None = None
+    triton: str | None = None
+    cudnn: str | None = None
+    nccl: str | None = None
+    sm: tuple[str, ...] | None = None
+    ptx: tuple[str, ...] = ()
+    is_arm64_published: bool | None = None
+    arm64_index: str | None = None
+    sm_arm64: tuple[str, ...] | None = None
+    is_cuda_bundled: bool | None = None
+    pins: dict[str, str] | None = None
+    toolkit_pins: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownBuild(Fact):
+    """A torch build nobody could confirm or rule out (``frameworks/torch.toml``, ``[[unknown_build]]``)."""
+
+    torch: str
+    variant: str
+    cuda: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorflowRelease(Fact):
+    """One TensorFlow release (``frameworks/tensorflow.toml``, ``[[release]]``).
+
+    ``pins`` are the CUDA packages of the ``and-cuda`` extra; absent where the extra does not exist.
+    """
+
+    version: str
+    released: str
+    requires_python: str | None = None
+    pythons: tuple[str, ...]
+    is_pythons_complete: bool
+    platform_tag: str | None = None
+    glibc: str | None = None
+    cuda: str
+    cudnn_major: str
+    sm: tuple[str, ...]
+    ptx: tuple[str, ...] = ()
+    has_cuda_extra: bool
+    is_arm64_cuda: bool | None = None
+    pins: dict[str, str] | None = None
+    numpy: str | None = None
+    needs_library_path: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JaxRelease(Fact):
+    """One JAX release with one CUDA plugin (``frameworks/jax.toml``, ``[[release]]``).
+
+    Attributes:
+        variant: ``cuda11``, ``cuda12`` or ``cuda13``; a JAX version has a row for each it supports.
+        extra: The extra of ``jax`` that installs it (``cuda12``), absent where none works.
+        delivery: ``plugin`` (jax-cudaNN-plugin on PyPI) or ``legacy`` (jaxlib wheels on Google's index).
+        pins: CUDA packages the plugin or the extra requires, name → specifier.
+        cuda_floor: Lowest CUDA the pins admit.
+    """
+
+    version: str
+    variant: str
+    released: str
+    requires_python: str
+    extra: str | None = None
+    delivery: str
+    jaxlib: str | None = None
+    plugin: str | None = None
+    pythons: tuple[str, ...]
+    is_pythons_complete: bool
+    platform_tag: str | None = None
+    cuda_floor: str
+    cudnn: str | None = None
+    minimum_driver: str | None = None
+    sm_min: int | None = None
+    is_arm64_published: bool | None = None
+    pins: dict[str, str] | None = None
+    legacy_builds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionPackage(Fact):
+    """A package built against a framework (``companions.toml``, ``[[release]]``).
+
+    Such as vllm, xformers, flash-attn, onnxruntime-gpu, triton. ``requires`` maps a distribution to a specifier.
+    """
+
+    package: str
+    version: str
+    released: str | None = None
+    requires_python: str | None = None
+    requires: dict[str, str] = field(default_factory=dict)
+    built_with: str | None = None
+    cuda: str | None = None
+    sm: tuple[str, ...] = ()
+    extra_pins: dict[str, str] = field(default_factory=dict)
+    pythons: tuple[str, ...] = ()
+    platform_tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenConstraint(Fact):
+    """A need that metadata does not declare (``constraints.toml``, ``[[constraint]]``).
+
+    When ``package`` in ``versions`` is in the stack (and, if given, Python lies in ``pythons`` and the variant is
+    one of ``variants``), ``requires`` must hold. ``kind`` is ``bound`` (if the package is there, it must match) or
+    ``add`` (the package is added).
+    """
+
+    id: str
+    package: str
+    versions: str
+    variants: tuple[str, ...] = ()
+    pythons: str | None = None
+    kind: str
+    requires: dict[str, str]
+    symptom: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion(Fact):
+    """A pair known to fail together (``exceptions.toml``, ``[[exclusion]]``).
+
+    ``left`` and ``right`` are requirement texts (``torch>=2.11``, ``tensorflow<=2.21``, ``cuda==13.0``,
+    ``gpu-architecture==Blackwell``). ``until`` names what lifts it.
+    """
+
+    id: str
+    left: str
+    right: str
+    symptom: str
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra(Fact):
+    """Something ``--with`` adds to an image (``extras.toml``, ``[[extra]]``).
+
+    ``requires`` are pip requirements and ``conflicts`` requirement texts that must not be in the stack.
+    ``needs_compiler`` and ``needs_nvcc`` demand the flavor ``jit`` or ``devel``. ``port`` and ``command`` become
+    EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them.
+    """
+
+    id: str
+    title: str
+    requires: tuple[str, ...]
+    constraints: tuple[str, ...] = ()
+    frameworks: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    needs_compiler: bool = False
+    needs_nvcc: bool = False
+    apt: tuple[str, ...] = ()
+    port: int | None = None
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge(Fact):
+    """A symptom and the rule behind it, for people (``knowledge.toml``, ``[[item]]``)."""
+
+    id: str
+    topic: str
+    symptom: str | None = None
+    text: str
+    dated: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(Fact):
+    """A single value with a name: a repository address, a key, a package list (any file, ``[[setting]]``).
+
+    Exactly one of ``value``, ``values`` and ``entries`` is given.
+    """
+
+    id: str
+    value: str | None = None
+    values: tuple[str, ...] = ()
+    entries: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """One wheel file. Sizes in bytes; ``url`` only where the index is not PyPI; ``sha256`` absent = unverified."""
+
+    file: str
+    sha256: str | None = None
+    size: int | None = None
+    installed: int | None = None
+    url: str | None = None
+    uploaded: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelRelease:
+    """One version of a distribution in ``wheels/<name>.json``.
+
+    ``requires`` lists ``[name, specifier, marker, extra]`` for Linux; ``marker`` is what is left of the PEP 508
+    marker after the platform was decided (``python_version < "3.11"``, ``platform_machine == "x86_64"``).
+    """
+
+    version: str
+    index: str
+    requires_python: str | None = None
+    requires: tuple[tuple[str, str, str, str], ...] = ()
+    wheels: tuple[Wheel, ...] = ()
+    yanked: bool = False
+
+
+ARRAY_OF: dict[str, dict[str, type]] = {
+    "sources.toml": {"source": Source},
+    "cuda.toml": {"release": CudaRelease, "setting": Setting},
+    "drivers.toml": {
+        "branch": DriverBranch,
+        "security_floor": SecurityFloor,
+        "distro_driver": DistroDriver,
+        "setting": Setting,
+    },
+    "gpus.toml": {"gpu": Gpu, "setting": Setting},
+    "cudnn.toml": {"release": Cudnn, "setting": Setting},
+    "nccl.toml": {"pairing": Nccl, "setting": Setting},
+    "os.toml": {"os": OsRelease, "setting": Setting},
+    "python.toml": {"python": PythonRelease},
+    "images.toml": {"python_image": PythonImage, "cuda_image": CudaImage, "setting": Setting},
+    "container_toolkit.toml": {"release": ContainerToolkit, "setting": Setting},
+    "frameworks/torch.toml": {"release": TorchRelease, "build": TorchBuild, "unknown_build": UnknownBuild, "setting": Setting},
+    "frameworks/tensorflow.toml": {"release": TensorflowRelease},
+    "frameworks/jax.toml": {"release": JaxRelease, "setting": Setting},
+    "companions.toml": {"release": CompanionPackage},
+    "constraints.toml": {"constraint": HiddenConstraint},
+    "exceptions.toml": {"exclusion": Exclusion},
+    "extras.toml": {"extra": Extra},
+    "knowledge.toml": {"item": Knowledge},
+}
+"""Every TOML file of ``compat/``: array of tables → class of its rows, in file order."""

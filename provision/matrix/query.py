@@ -1,0 +1,155 @@
+"""Look-ups over the facts: which GPU a name means, what a CUDA needs, which branch to recommend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from provision.errors import UnknownError, UsageError
+from provision.matrix.load import Matrix
+from provision.matrix.model import CudaRelease, DriverBranch, Gpu
+from provision.versions import branch_of, parse
+
+__all__ = [
+    "capability_of",
+    "cuda_releases",
+    "find_gpus",
+    "normalise_gpu",
+    "recommended_branch",
+    "secure_minimums",
+    "serves",
+]
+
+_FILLER = re.compile(r"\b(nvidia|geforce|tesla|quadro)\b")
+
+
+def normalise_gpu(name: str) -> str:
+    """Reduce a GPU name to what tells GPUs apart: ``NVIDIA GeForce RTX 4090`` → ``rtx4090``."""
+    return re.sub(r"[^a-z0-9]", "", _FILLER.sub(" ", name.lower().replace("_", " ").replace("-", " ")))
+
+
+def find_gpus(matrix: Matrix, text: str) -> tuple[Gpu, ...]:
+    """Return the GPUs a person may mean; all share one compute capability.
+
+    Args:
+        matrix: The facts.
+        text: ``h100``, ``RTX 4090``, ``a100-80gb``, ``sm_90`` or ``9.0``.
+
+    Raises:
+        UnknownError: No GPU of that name.
+        UsageError: The name fits GPUs of several compute capabilities.
+    """
+    digits = re.fullmatch(r"(?:sm_?|compute_?|cc)?\s*([0-9]{1,2})\.?([0-9])[af]?", text.lower())
+    if digits and ("." in text or not text[0].isdigit()):
+        capability = f"{digits[1]}.{digits[2]}"
+        found = [gpu for gpu in matrix.gpus if gpu.compute_capability == capability]
+        if not found:
+            raise UnknownError(
+                f"no GPU with compute capability {capability} is in the facts",
+                hints=("`provision matrix --framework gpu` lists those that are",),
+            )
+        return tuple(found)
+    wanted = normalise_gpu(text)
+    names = [(gpu, {normalise_gpu(name) for name in (gpu.name, gpu.id, *gpu.aliases)}) for gpu in matrix.gpus]
+    found = [gpu for gpu, spellings in names if wanted in spellings]
+    if not found and wanted:
+        found = [gpu for gpu, spellings in names if any(spelling.startswith(wanted) for spelling in spellings)]
+    if not found:
+        near = _nearest(wanted, {gpu.name: spellings for gpu, spellings in names})
+        raise UnknownError(
+            f"no GPU called `{text}` is in the facts",
+            hints=(
+                *((f"the nearest names are {', '.join(near)}",) if near else ()),
+                "`provision matrix --framework gpu` lists them all; `sm_90` names a compute capability",
+            ),
+        )
+    capabilities = sorted({gpu.compute_capability for gpu in found}, key=parse)
+    if len(capabilities) > 1:
+        raise UsageError(
+            f"`{text}` fits GPUs of different compute capabilities",
+            because=[f"{gpu.name} has {gpu.compute_capability}" for gpu in found[:8]],
+            hints=("name one of them in full",),
+        )
+    return tuple(found)
+
+
+def _nearest(wanted: str, names: dict[str, set[str]]) -> list[str]:
+    from difflib import get_close_matches
+
+    by_spelling = {spelling: name for name, spellings in names.items() for spelling in sorted(spellings)}
+    close = get_close_matches(wanted, sorted(by_spelling), n=5, cutoff=0.6)
+    return list(dict.fromkeys(by_spelling[spelling] for spelling in close))[:3]
+
+
+def capability_of(sm: str) -> tuple[int, int]:
+    """Return the compute capability of a compiled target: ``sm_120`` → (12, 0), ``compute_90a`` → (9, 0)."""
+    number = re.sub(r"[^0-9]", "", sm.split("_")[1])
+    return int(number[:-1]), int(number[-1])
+
+
+def serves(gpu: Gpu, sm: Iterable[str], ptx: Iterable[str]) -> str | None:
+    """Tell how compiled code runs on a GPU.
+
+    Returns:
+        The best cubin (``sm_86`` for a GPU of 8.9), else the PTX the driver would compile (``compute_90``),
+        else ``None``.
+
+    Source: CUDA C++ programming guide, binary and PTX compatibility: a cubin runs on the same major capability
+    with an equal or higher minor, PTX on any equal or higher capability.
+    """
+    major, minor = (int(part) for part in gpu.compute_capability.split("."))
+    cubins = [target for target in sm if capability_of(target)[0] == major and capability_of(target)[1] <= minor]
+    if cubins:
+        return max(cubins, key=capability_of)
+    texts = [target for target in ptx if capability_of(target) <= (major, minor)]
+    return max(texts, key=capability_of) if texts else None
+
+
+def cuda_releases(matrix: Matrix, minor: str) -> tuple[CudaRelease, ...]:
+    """Return the toolkits of one CUDA minor (``11.8``), newest patch first."""
+    wanted = parse(minor).release[:2]
+    return tuple(row for row in matrix.cuda if parse(row.version).release[:2] == wanted)
+
+
+def secure_minimums(matrix: Matrix) -> dict[int, tuple[str, str]]:
+    """Return driver branch → (lowest version without a known vulnerability, bulletin) per the newest bulletins.
+
+    A branch that an older bulletin fixed and a newer one no longer names is past support and not in the result.
+    """
+    if not matrix.security_floors:
+        return {}
+    newest = max(matrix.security_floors, key=lambda row: row.updated)
+    return {int(branch.lstrip("R")): (version, newest.bulletin) for branch, version in newest.fixed.items()}
+
+
+def recommended_branch(matrix: Matrix, *, minimum: str, cuda: str, gpus: tuple[Gpu, ...]) -> DriverBranch | None:
+    """Return the driver branch to install: long-term before production, then the latest end of life.
+
+    Args:
+        matrix: The facts.
+        minimum: Lowest driver version that will do.
+        cuda: CUDA minor of the stack.
+        gpus: Every GPU it must drive.
+    """
+    major = parse(cuda).release[0]
+    able = [
+        row
+        for row in matrix.driver_branches
+        if row.branch >= branch_of(minimum)
+        and (major in row.cuda_majors or (row.max_cuda is not None and parse(row.max_cuda) >= parse(cuda)))
+        and all(drives(row, gpu) for gpu in gpus)
+    ]
+    alive = [row for row in able if row.end_of_life is None or row.end_of_life > matrix.dated]
+    kept = [row for row in alive if row.kind in ("LTSB", "PB") and row.end_of_life is not None]
+    if kept:
+        return max(kept, key=lambda row: (row.kind == "LTSB", row.end_of_life or "", row.branch))
+    return max(alive or able, key=lambda row: row.branch, default=None)
+
+
+def drives(branch: DriverBranch, gpu: Gpu) -> bool:
+    """Tell whether a driver branch supports a GPU, as far as the facts say."""
+    if gpu.last_driver_branch is not None and branch.branch > gpu.last_driver_branch:
+        return False
+    if gpu.first_driver_branch is not None and branch.branch < gpu.first_driver_branch:
+        return False
+    return gpu.architecture in branch.architectures

@@ -1,0 +1,146 @@
+"""Versions of frameworks, CUDA and drivers: parse, order, match.
+
+Ordering and parsing are ``packaging.version``'s. The specifier matcher below covers what wheel metadata and
+requests use; it exists because importing ``packaging.specifiers`` costs a command more than the rest of its
+start-up together. A property test holds the two equal.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from packaging.version import InvalidVersion, Version
+
+__all__ = ["Spec", "Version", "branch_of", "is_prefix_of", "parse", "sort_key"]
+
+_OPERATORS = ("===", "~=", "==", "!=", "<=", ">=", "<", ">")
+
+
+@lru_cache(maxsize=None)
+def parse(text: str) -> Version:
+    """Parse a version.
+
+    Raises:
+        ValueError: The text is no PEP 440 version.
+    """
+    try:
+        return Version(text)
+    except InvalidVersion as error:
+        raise ValueError(f"`{text}` is no version") from error
+
+
+def sort_key(text: str) -> Version:
+    """Return the key that orders versions given as text (2.10 after 2.9)."""
+    return parse(text)
+
+
+def is_prefix_of(prefix: str, version: str) -> bool:
+    """Tell whether ``2.1`` names ``2.1.2``: every release part that was written is equal.
+
+    ``2.1.0`` does not name ``2.1.2``, and ``12`` names ``12.4``. A local part in the prefix must match too.
+    """
+    wanted, have = parse(prefix), parse(version)
+    if wanted.local is not None and wanted.local != have.local:
+        return False
+    if wanted.is_prerelease or wanted.is_postrelease:
+        return wanted.public == have.public
+    release = have.release + (0,) * (len(wanted.release) - len(have.release))
+    return wanted.epoch == have.epoch and release[: len(wanted.release)] == wanted.release
+
+
+def branch_of(driver: str) -> int:
+    """Return the branch of a driver version: ``535.104.05`` → 535."""
+    return parse(driver).release[0]
+
+
+class Spec:
+    """A set of versions written as comparisons joined by commas, such as ``>=2.3,<2.5``.
+
+    Source: the version specifiers of the Python packaging user guide (PEP 440).
+
+    Raises:
+        ValueError: A clause has no operator or no valid version.
+    """
+
+    __slots__ = ("_clauses", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = ",".join(sorted(part.strip().replace(" ", "") for part in text.split(",") if part.strip()))
+        self._clauses = tuple(_clause(part) for part in self.text.split(",") if part)
+
+    def __contains__(self, version: str) -> bool:
+        """Tell whether a version lies in the set; a local part of the version is ignored unless named."""
+        have = parse(version)
+        if have.is_prerelease and not any(wanted.is_prerelease for _, wanted, _ in self._clauses):
+            return False
+        return all(_holds(operator, wanted, wild, have) for operator, wanted, wild in self._clauses)
+
+    def __bool__(self) -> bool:
+        """Tell whether the set excludes anything."""
+        return bool(self._clauses)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by clauses, whatever their order."""
+        return isinstance(other, Spec) and self.text == other.text
+
+    def __hash__(self) -> int:
+        """Hash by clauses."""
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        """Return the clauses, sorted, joined by commas."""
+        return self.text
+
+    def __repr__(self) -> str:
+        """Return the constructor call."""
+        return f"Spec({self.text!r})"
+
+
+def _clause(text: str) -> tuple[str, Version, bool]:
+    for operator in _OPERATORS:
+        if text.startswith(operator):
+            rest = text[len(operator) :]
+            wild = rest.endswith(".*")
+            if wild and operator not in ("==", "!="):
+                raise ValueError(f"`{text}`: `.*` goes with == and != only")
+            version = parse(rest[:-2] if wild else rest)
+            if operator == "~=" and len(version.release) < 2:
+                raise ValueError(f"`{text}`: ~= needs at least two parts")
+            return operator, version, wild
+    raise ValueError(f"`{text}` has no comparison such as == or >=")
+
+
+def _holds(operator: str, wanted: Version, wild: bool, have: Version) -> bool:
+    if operator in ("==", "!=", "==="):
+        if wild:
+            release = have.release + (0,) * (len(wanted.release) - len(have.release))
+            equal = have.epoch == wanted.epoch and release[: len(wanted.release)] == wanted.release
+        elif wanted.local is None:
+            equal = _public(have) == wanted
+        else:
+            equal = have == wanted
+        return equal != (operator == "!=")
+    public = _public(have)
+    if operator == "~=":
+        prefix = wanted.release[:-1]
+        release = public.release + (0,) * (len(prefix) - len(public.release))
+        return public >= wanted and public.epoch == wanted.epoch and release[: len(prefix)] == prefix
+    if operator == ">=":
+        return public >= wanted
+    if operator == "<=":
+        return public <= wanted
+    if operator == "<":
+        same = _base(public) == _base(wanted)
+        return public < wanted and not (public.is_prerelease and not wanted.is_prerelease and same)
+    same = _base(public) == _base(wanted)
+    return public > wanted and not (public.is_postrelease and not wanted.is_postrelease and same)
+
+
+@lru_cache(maxsize=None)
+def _public(version: Version) -> Version:
+    return parse(version.public) if version.local is not None else version
+
+
+@lru_cache(maxsize=None)
+def _base(version: Version) -> Version:
+    return parse(version.base_version)

@@ -1,0 +1,409 @@
+"""Write a found solution down as a Stack, with a sentence and its facts for every decision."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+from provision.matrix.load import Matrix
+from provision.matrix.model import CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
+from provision.matrix.query import cuda_releases, recommended_branch, secure_minimums, serves
+from provision.resolve.environment import Pick
+from provision.resolve.options import Option, fact_of
+from provision.resolve.rules import Wish, driver_floor, insecure_driver, insecure_toolkit
+from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Reason, Stack
+from provision.versions import branch_of, parse
+
+__all__ = ["Solution", "assemble"]
+
+_CUDA_PREFIXES = ("nvidia-", "cuda-")
+_FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """What the search found: one option a framework, a Python, a closed environment and the images."""
+
+    wish: Wish
+    options: tuple[Option, ...]
+    python: str | None
+    cuda: str
+    picks: tuple[Pick, ...]
+    constraints: tuple[HiddenConstraint, ...]
+    python_image: PythonImage | None
+    cuda_image: CudaImage | None
+    extras: tuple[Extra, ...]
+
+
+def assemble(solution: Solution, matrix: Matrix) -> Stack:
+    """Return the Stack of a solution.
+
+    Args:
+        solution: What the search found.
+        matrix: The facts it was found in.
+    """
+    wish, options, first = solution.wish, solution.options, solution.options[0]
+    versions = {pick.name: pick.version for pick in solution.picks}
+    cudnn, nccl = _libraries(solution, versions)
+    driver = _driver_need(solution, matrix)
+    sm, ptx = _code(options)
+    frameworks = {option.framework: option.version for option in options if option.framework != "cuda"}
+    variants = {option.framework: option.variant for option in options if option.framework != "cuda"}
+    return Stack(
+        request=_plain_request(wish),
+        facts_date=matrix.dated,
+        python=solution.python,
+        platform=wish.platform,
+        os=_os(solution),
+        cuda=solution.cuda,
+        variant=first.variant,
+        variants=variants,
+        cudnn=cudnn,
+        nccl=nccl,
+        frameworks=frameworks,
+        packages=versions,
+        driver=driver,
+        sm=sm,
+        ptx=ptx,
+        gpus=tuple(rows[0].name for _, rows in wish.gpus),
+        reasons=tuple(_reasons(solution, matrix, driver, cudnn)),
+        warnings=tuple(_warnings(solution, matrix, driver)),
+        image=_image(solution, matrix),
+    )
+
+
+def _plain_request(wish: Wish) -> dict[str, object]:
+    request = wish.request
+    plain: dict[str, object] = {}
+    for name in sorted(request.__dataclass_fields__):
+        value = getattr(request, name)
+        if value:
+            plain[name] = list(value) if isinstance(value, tuple) else value
+    return plain
+
+
+def _libraries(solution: Solution, versions: dict[str, str]) -> tuple[str | None, str | None]:
+    first, image = solution.options[0], solution.cuda_image
+    cudnn = next((version for name, version in versions.items() if name.startswith("nvidia-cudnn")), None)
+    nccl = next((version for name, version in versions.items() if name.startswith("nvidia-nccl")), None)
+    if first.system_cuda or first.framework == "cuda":
+        return (image.cudnn if image and image.has_cudnn else None), (image.nccl if image else None)
+    return cudnn or first.cudnn, nccl or first.nccl
+
+
+def _os(solution: Solution) -> str:
+    if solution.wish.os is not None:
+        return solution.wish.os.id
+    if solution.python_image is not None:
+        return solution.python_image.os
+    return solution.cuda_image.os if solution.cuda_image is not None else "unknown"
+
+
+def _code(options: tuple[Option, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the code every framework of the stack has, so that a GPU served by it is served by all."""
+    listed = [option for option in options if option.sm is not None]
+    if not listed:
+        return (), ()
+    sm = [target for target in listed[0].sm or () if all(target in (option.sm or ()) for option in listed)]
+    ptx = [target for target in listed[0].ptx if all(target in option.ptx for option in listed)]
+    return tuple(sm), tuple(ptx)
+
+
+def _driver_need(solution: Solution, matrix: Matrix) -> DriverNeed:
+    floors = [floor[0] for option in solution.options if (floor := driver_floor(matrix, option)) is not None]
+    minimum = max(floors, key=parse, default="0")
+    for _, rows in solution.wish.gpus:
+        first = min((row.first_driver_branch or 0 for row in rows), default=0)
+        if first > branch_of(minimum):
+            minimum = str(first)
+    gpus = tuple(row for _, rows in solution.wish.gpus for row in rows)
+    branch = recommended_branch(matrix, minimum=minimum, cuda=solution.cuda, gpus=gpus)
+    last = min((row.last_driver_branch for row in gpus if row.last_driver_branch is not None), default=None)
+    secure = secure_minimums(matrix)
+    newest = next(iter(cuda_releases(matrix, solution.cuda)), None)
+    return DriverNeed(
+        minimum=minimum,
+        recommended_branch=str(branch.branch) if branch else None,
+        native=newest.bundled_driver if newest else None,
+        maximum_branch=str(last) if last is not None else None,
+        secure_minimum={
+            str(number): version
+            for number, (version, _) in sorted(secure.items())
+            if number >= branch_of(minimum) and (last is None or number <= last)
+        },
+    )
+
+
+def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
+    wish, request = solution.wish, solution.wish.request
+    base: BaseImage
+    cuda_base = None
+    if request.base is not None:
+        ref, _, digest = request.base.partition("@")
+        base = BaseImage(ref=ref, digest=digest or None, os=request.os)
+    elif solution.python_image is not None:
+        image = solution.python_image
+        base = BaseImage(ref=image.tag, digest=image.digest, os=image.os, size_mb=image.size_mb)
+    elif solution.python is None and solution.cuda_image is not None:
+        tag = solution.cuda_image
+        base = BaseImage(ref=tag.tag, digest=tag.digest, os=tag.os, size_mb=tag.size_mb)
+    else:
+        return None
+    if solution.cuda_image is not None and base.ref != solution.cuda_image.tag:
+        tag = solution.cuda_image
+        cuda_base = BaseImage(ref=tag.tag, digest=tag.digest, os=tag.os, size_mb=tag.size_mb)
+    packages = _locked(solution, matrix)
+    uploaded = [pick.wheel.uploaded for pick in solution.picks if pick.wheel and pick.wheel.uploaded]
+    released = max((option.released for option in solution.options), default="")
+    return ImagePart(
+        flavor=wish.flavor,
+        base=base,
+        cuda_base=cuda_base,
+        packages=packages,
+        apt=_apt(solution, matrix, base.os),
+        extras=tuple(
+            ExtraPart(id=row.id, requires=row.requires, constraints=row.constraints, port=row.port, command=row.command)
+            for row in solution.extras
+        ),
+        source_date_epoch=_epoch(max(uploaded)) if uploaded else _epoch(released or matrix.dated),
+        library_path=_library_path(solution),
+        user_requirements=request.requirements,
+    )
+
+
+def _epoch(stamp: str) -> int:
+    day = stamp if len(stamp) > len("2022-10") else f"{stamp}-01"
+    moment = datetime.datetime.fromisoformat(day)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return int(moment.timestamp())
+
+
+def _apt(solution: Solution, matrix: Matrix, os_id: str | None) -> tuple[str, ...]:
+    packages: set[str] = {item for row in solution.extras for item in row.apt}
+    if solution.wish.flavor == "jit":
+        setting = matrix.settings("images.toml").get("compiler_packages")
+        listed = setting.entries.get(os_id or "", "") if setting else ""
+        packages |= {item for item in listed.split() if item}
+    return tuple(sorted(packages))
+
+
+def _library_path(solution: Solution) -> tuple[str, ...]:
+    """Return the folders TensorFlow cannot find by itself, where a fact says so."""
+    if not any(getattr(option.row, "needs_library_path", None) for option in solution.options):
+        return ()
+    folders = set()
+    for pick in solution.picks:
+        if pick.name.startswith("nvidia-") and pick.name != "nvidia-cuda-nvcc-cu12":
+            part = pick.name.removeprefix("nvidia-").rpartition("-cu")[0] or pick.name.removeprefix("nvidia-")
+            folders.add(f"nvidia/{part.replace('-', '_')}/lib")
+    return tuple(sorted(folders))
+
+
+def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
+    rows = []
+    has_open_needs = any(
+        isinstance(option.row, TorchBuild) and option.row.pins is None and not option.row.is_cuda_bundled
+        for option in solution.options
+    )
+    urls = matrix.settings("frameworks/torch.toml").get("wheel_index")
+    jax_urls = matrix.settings("frameworks/jax.toml").get("legacy_index")
+    for pick in solution.picks:
+        local = pick.version.partition("+")[2]
+        index = pick.release.index if pick.release else ("jax" if pick.name == "jaxlib" else "pytorch")
+        index_url = None
+        if index == "pytorch" and urls is not None and urls.value is not None:
+            index_url = urls.value.replace("{variant}", local)
+        elif index == "jax" and jax_urls is not None:
+            index_url = jax_urls.value
+        is_open = pick.release is None and pick.name == "torch" and has_open_needs
+        wheel = pick.wheel
+        rows.append(
+            LockedPackage(
+                name=pick.name,
+                version=pick.version,
+                index=index,
+                file=wheel.file if wheel else None,
+                sha256=wheel.sha256 if wheel else None,
+                size=wheel.size if wheel else None,
+                installed=wheel.installed if wheel else None,
+                url=wheel.url if wheel else None,
+                index_url=index_url,
+                layer=_layer(pick.name),
+                why=pick.why,
+                has_unknown_dependencies=is_open,
+            )
+        )
+    return tuple(rows)
+
+
+def _layer(name: str) -> str:
+    if name.startswith(_CUDA_PREFIXES):
+        return "cuda"
+    return "framework" if name.startswith(_FRAMEWORK_PREFIXES) else "rest"
+
+
+def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str | None) -> list[Reason]:
+    wish, request = solution.wish, solution.wish.request
+    reasons = [_option_reason(option, getattr(request, option.framework), wish) for option in solution.options]
+    reasons.append(_cuda_reason(solution))
+    if cudnn is not None:
+        first = solution.options[0]
+        where = "the nvidia/cuda image" if first.system_cuda else "the wheels"
+        kind, _, key = first.fact.id.partition("/")
+        fact = fact_of(kind, key, first.row, "cudnn")
+        reasons.append(Reason(subject="cudnn", because=f"cuDNN {cudnn} comes with {where}", facts=(fact,)))
+    if solution.python is not None:
+        reasons.append(_python_reason(solution, matrix))
+    floor = max(
+        (found for option in solution.options if (found := driver_floor(matrix, option))),
+        key=lambda found: parse(found[0]),
+        default=None,
+    )
+    if floor is not None:
+        because = f"CUDA {solution.cuda} runs on driver {driver.minimum} or newer"
+        if driver.native:
+            because += f"; it was released with {driver.native}"
+        reasons.append(Reason(subject="driver", because=because, facts=(floor[1],)))
+    if driver.recommended_branch is not None:
+        row = next(item for item in matrix.driver_branches if str(item.branch) == driver.recommended_branch)
+        until = f", supported until {row.end_of_life}" if row.end_of_life else ""
+        kind = {"LTSB": "a long-term branch", "PB": "a production branch"}.get(row.kind or "", "the newest that serves")
+        because = f"branch {row.branch} is {kind}{until}"
+        reasons.append(
+            Reason(subject="driver branch", because=because, facts=(fact_of("driver", str(row.branch), row),))
+        )
+    reasons += _gpu_reasons(solution)
+    for constraint in solution.constraints:
+        needs = ", ".join(f"{name}{bound}" for name, bound in sorted(constraint.requires.items()))
+        reasons.append(
+            Reason(
+                subject=", ".join(sorted(constraint.requires)),
+                because=f"{constraint.package} {constraint.versions} needs {needs}, which its metadata does not say: "
+                f"{constraint.symptom}",
+                facts=(fact_of("constraint", constraint.id, constraint),),
+            )
+        )
+    reasons += _base_reasons(solution)
+    return reasons
+
+
+def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
+    if option.framework == "cuda":
+        asked = f"the newest CUDA that `--cuda {wanted}` admits" if wanted else "the newest CUDA"
+    elif wanted == option.version:
+        asked = "as asked"
+    else:
+        asked = f"the newest {option.framework} that `--{option.framework} {wanted}` and the rest of the request admit"
+    because = asked
+    if option.framework == "torch":
+        if option.is_default:
+            because += f"; {option.variant} is the build its own index serves"
+        elif wish.request.cuda is not None:
+            because += f"; {option.variant} is its build for CUDA {option.cuda}"
+        else:
+            because += f"; {option.variant} is its newest build that serves the GPU and the driver"
+    elif option.system_cuda:
+        because += "; its wheel brings no CUDA, so an nvidia/cuda image does"
+    return Reason(subject=option.framework, because=because, facts=(option.fact,))
+
+
+def _cuda_reason(solution: Solution) -> Reason:
+    first = solution.options[0]
+    if first.framework == "cuda" or first.system_cuda:
+        tag = solution.cuda_image.tag if solution.cuda_image else "the base you named"
+        because = f"CUDA {solution.cuda} comes from {tag}"
+    elif getattr(first.row, "is_cuda_bundled", False):
+        because = f"CUDA {solution.cuda} is inside the {first.framework} wheel; nothing is taken from the base"
+    else:
+        because = f"CUDA {solution.cuda} comes as wheels; nothing is taken from the base"
+    return Reason(subject="cuda", because=because, facts=(first.fact,))
+
+
+def _python_reason(solution: Solution, matrix: Matrix) -> Reason:
+    if solution.wish.request.python is not None:
+        because = "as asked"
+    else:
+        because = (
+            f"the newest supported Python {solution.python} has wheels for that was two years out at the release, "
+            "so other packages have wheels too"
+        )
+        row = next((item for item in matrix.pythons if item.version == solution.python), None)
+        if row is not None and row.end_of_life is not None and row.end_of_life <= matrix.dated:
+            because = "the best of the Pythons this release has wheels for, all past their end of life"
+        elif row is not None:
+            because = f"supported until {row.end_of_life}, and the best of those the release has wheels for"
+    return Reason(subject="python", because=because, facts=tuple(option.fact for option in solution.options))
+
+
+def _gpu_reasons(solution: Solution) -> list[Reason]:
+    reasons = []
+    for _, rows in solution.wish.gpus:
+        gpu = rows[0]
+        for option in solution.options:
+            if option.sm is None or option.framework == "cuda":
+                continue
+            how = serves(gpu, option.sm, option.ptx)
+            if how is None:
+                continue
+            verb = "runs its" if how.startswith("sm_") else "compiles its"
+            because = f"{gpu.name} ({gpu.compute_capability}) {verb} {how} code"
+            facts = (option.fact, fact_of("gpu", gpu.id, gpu))
+            reasons.append(Reason(subject=f"gpu {gpu.name}", because=because, facts=facts))
+    return reasons
+
+
+def _base_reasons(solution: Solution) -> list[Reason]:
+    reasons = []
+    flavor = solution.wish.flavor
+    if solution.python_image is not None:
+        image = solution.python_image
+        why = {
+            "runtime": "nothing is compiled, so a slim Python base will do",
+            "jit": "Triton compiles at run time, so a C compiler is added to a slim Python base",
+            "devel": "code is compiled, so the base has compilers that this nvcc accepts",
+        }[flavor]
+        reasons.append(Reason(subject="base", because=why, facts=(fact_of("image", image.tag, image),)))
+    if solution.cuda_image is not None:
+        image_row = solution.cuda_image
+        because = f"{image_row.tag} holds the CUDA {solution.cuda} libraries"
+        if image_row.has_cudnn and image_row.cudnn:
+            because += f" and cuDNN {image_row.cudnn}"
+        reasons.append(
+            Reason(subject="cuda image", because=because, facts=(fact_of("image", image_row.tag, image_row),))
+        )
+    return reasons
+
+
+def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[str]:
+    wish = solution.wish
+    warnings = []
+    if wish.request.driver is not None:
+        problem = insecure_driver(matrix, wish.request.driver)
+        if problem:
+            warnings.append(problem[0])
+    if wish.request.container_toolkit is not None:
+        problem = insecure_toolkit(matrix, wish.request.container_toolkit)
+        if problem:
+            warnings.append(problem[0])
+    row = next((item for item in matrix.driver_branches if str(item.branch) == driver.recommended_branch), None)
+    if row is not None and row.end_of_life is not None and row.end_of_life <= matrix.dated:
+        warnings.append(f"every driver branch that serves this is past its end of life; the last is {row.branch}")
+    python = next((item for item in matrix.pythons if item.version == solution.python), None)
+    if python is not None and python.end_of_life is not None and python.end_of_life <= matrix.dated:
+        warnings.append(f"Python {python.version} is past its end of life ({python.end_of_life})")
+    if solution.cuda_image is not None and solution.cuda_image.lifecycle in ("unsupported", "deleted"):
+        warnings.append(f"{solution.cuda_image.tag} is end of life upstream, where such tags get deleted: mirror it")
+    for option in solution.options:
+        for _, rows in wish.gpus:
+            how = serves(rows[0], option.sm or (), option.ptx)
+            if option.sm is not None and how is not None and how.startswith("compute_"):
+                warnings.append(
+                    f"{option.label} has no code for {rows[0].name} itself; the driver compiles {how}, once and slowly"
+                )
+    if solution.python is not None and any(option.framework == "torch" for option in solution.options):
+        names = {pick.name for pick in solution.picks}
+        missing = [name for name in ("torchvision", "torchaudio") if name not in names]
+        if missing:
+            warnings.append(f"no {' and no '.join(missing)} was built for this torch and Python, so none is included")
+    return warnings

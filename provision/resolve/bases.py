@@ -1,0 +1,116 @@
+"""Which images a stack stands on: an official Python image, an nvidia/cuda tag, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from provision.matrix.load import Matrix
+from provision.matrix.model import CudaImage, PythonImage
+from provision.matrix.query import cuda_releases
+from provision.resolve.options import Option
+from provision.resolve.rules import Rejection, Wish
+from provision.versions import parse
+
+__all__ = ["Base", "choose_base", "choose_cuda_image"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The images, and the glibc wheels will meet there (``None`` = not known)."""
+
+    python_image: PythonImage | None
+    cuda_image: CudaImage | None
+    glibc: str | None
+
+
+def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None) -> Base | Rejection:
+    """Pick the images a stack stands on; a base the user names is taken as it is."""
+    system = next((option for option in options if option.system_cuda or option.framework == "cuda"), None)
+    cuda_image: CudaImage | None = None
+    if system is not None and not (wish.request.base is not None and python is None):
+        flavour = "devel" if wish.flavor == "devel" else "runtime"
+        cudnn = system.cudnn if system.system_cuda else None
+        patch = system.version if system.framework == "cuda" else None
+        chosen = choose_cuda_image(matrix, wish, system.cuda, flavour=flavour, cudnn_major=cudnn, patch=patch)
+        if isinstance(chosen, Rejection):
+            return chosen
+        cuda_image = chosen
+    if python is None or wish.request.base is not None:
+        return Base(python_image=None, cuda_image=cuda_image, glibc=wish.os.glibc if wish.os else None)
+    wanted = "full" if wish.flavor == "devel" else "slim"
+    fitting = []
+    preference = matrix.settings("images.toml")["base_preference"].values
+    systems = {row.id: row for row in matrix.os_releases}
+    glibc = max((option.glibc for option in options if option.glibc), key=parse, default=None)
+    gcc_max = min((row.gcc_max for row in cuda_releases(matrix, options[0].cuda or "0") if row.gcc_max), default=None)
+    for image in matrix.python_images:
+        system_row = systems.get(image.os)
+        if image.python != python or image.flavour != wanted or wish.platform not in image.platforms:
+            continue
+        if wish.os is not None and image.os != wish.os.id:
+            continue
+        if glibc and system_row and system_row.glibc and parse(system_row.glibc) < parse(glibc):
+            continue
+        if wish.flavor == "devel" and gcc_max and system_row and system_row.gcc and system_row.gcc > gcc_max:
+            continue
+        position = preference.index(image.os) if image.os in preference else len(preference)
+        fitting.append((position, image.tag, image, system_row))
+    if not fitting:
+        if wish.os is not None or python.endswith("t"):
+            # The stack is sound on that system or interpreter; only an official image to build it on is missing.
+            return Base(python_image=None, cuda_image=cuda_image, glibc=wish.os.glibc if wish.os else None)
+        return Rejection(
+            rule="base",
+            is_proved=False,
+            subject="",
+            because=f"needs an official Python {python} image ({wanted}) for {wish.platform}; the facts list none",
+        )
+    _, _, best, row = min(fitting, key=lambda item: item[:2])
+    return Base(python_image=best, cuda_image=cuda_image, glibc=row.glibc if row else None)
+
+
+_LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
+
+
+def choose_cuda_image(
+    matrix: Matrix, wish: Wish, cuda: str, *, flavour: str, cudnn_major: str | None, patch: str | None = None
+) -> CudaImage | Rejection:
+    """Pick an nvidia/cuda tag: the best kept one, then the newest patch, then the newest system.
+
+    Args:
+        matrix: The facts.
+        wish: The request.
+        cuda: Minor (``11.2``).
+        flavour: ``runtime`` or ``devel``.
+        cudnn_major: cuDNN it must hold, or ``None`` for a tag without.
+        patch: Exact CUDA release, where one was asked for.
+    """
+    fitting = []
+    for image in matrix.cuda_images:
+        if image.flavour != flavour or parse(image.cuda).release[:2] != parse(cuda).release[:2]:
+            continue
+        if patch is not None and image.cuda != patch:
+            continue
+        if cudnn_major is not None and (not image.has_cudnn or (image.cudnn or "").split(".")[0] != cudnn_major):
+            continue
+        if cudnn_major is None and image.has_cudnn:
+            continue
+        if wish.platform != "linux/amd64" and wish.platform not in image.platforms:
+            continue
+        if not image.os.startswith("ubuntu") and wish.os is None:
+            continue
+        is_final = cudnn_major is None and wish.request.python is None and flavour == "runtime"
+        if wish.os is not None and is_final and image.os != wish.os.id:
+            continue
+        age = _LIFECYCLES.index(image.lifecycle) if image.lifecycle in _LIFECYCLES else len(_LIFECYCLES)
+        fitting.append(((-age, parse(image.cuda), image.os), image))
+    if not fitting:
+        what = f"nvidia/cuda {patch or cuda} {flavour} image" + (f" with cuDNN {cudnn_major}" if cudnn_major else "")
+        where = f" on {wish.os.id}" if wish.os else ""
+        return Rejection(
+            rule="cuda-image",
+            is_proved=False,
+            subject="",
+            because=f"needs an {what}{where} for {wish.platform}, and the facts list none",
+        )
+    return max(fitting, key=lambda item: item[0])[1]

@@ -1,0 +1,374 @@
+"""Which wheels go into one environment: the closure of what was asked for, over the wheels the matrix knows.
+
+Newest first, depth first, with backtracking. The universe is small (a file a distribution in ``compat/wheels``),
+so the search is short; it is bounded all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from provision.matrix.load import Matrix
+from provision.matrix.model import Wheel, WheelRelease
+from provision.versions import Spec, parse
+
+__all__ = ["Clash", "Demand", "Environment", "Pick", "solve_environment"]
+
+_STEPS_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """A distribution someone needs.
+
+    Attributes:
+        name: Normalised, with extras (``cuda-toolkit[cublas,cudart]``).
+        specifier: ``>=1,<2`` or empty.
+        why: Who needs it, for people (``torch 2.1.2``).
+        part: The part of the request it comes from (``torch``, ``requirements``), for conflicts.
+        is_bound: It limits the distribution if something else needs it, and does not add it.
+    """
+
+    name: str
+    specifier: str
+    why: str
+    part: str
+    is_bound: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """One distribution of the solved environment; ``release`` is absent for a wheel the matrix has no row of."""
+
+    name: str
+    version: str
+    why: str
+    release: WheelRelease | None
+    wheel: Wheel | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clash:
+    """Why no environment exists.
+
+    Attributes:
+        is_proved: The demands exclude each other whatever wheels exist; else a wheel is merely not known.
+        name: The distribution they disagree on.
+        demands: The demands on it.
+    """
+
+    is_proved: bool
+    name: str
+    demands: tuple[Demand, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The clash in words."""
+        wants = [f"{demand.why} needs {self.name}{demand.specifier or ' (any version)'}" for demand in self.demands]
+        text = " and ".join(dict.fromkeys(wants))
+        return text if self.is_proved else f"{text}, and the matrix knows no such wheel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """A closed set of distributions, by name."""
+
+    picks: tuple[Pick, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A distribution whose version is fixed and whose needs are stated by a fact rather than by a wheel row."""
+
+    version: str
+    requires: tuple[tuple[str, str, str, str], ...]
+
+
+def solve_environment(
+    matrix: Matrix,
+    demands: tuple[Demand, ...],
+    *,
+    python: str,
+    machine: str,
+    glibc: str | None,
+    given: dict[str, Given],
+) -> Environment | Clash:
+    """Find the newest set of wheels that meets every demand.
+
+    Args:
+        matrix: The facts.
+        demands: Roots and bounds.
+        python: ``3.11`` or ``3.13t``.
+        machine: ``x86_64`` or ``aarch64``.
+        glibc: glibc of the base, ``2.36``; wheels that need a newer one do not count. Absent = any.
+        given: Name → fixed version and its needs, for index wheels without a row.
+    """
+    return _Search(matrix, python, machine, glibc, given).run(demands)
+
+
+class _Search:
+    def __init__(self, matrix: Matrix, python: str, machine: str, glibc: str | None, given: dict[str, Given]) -> None:
+        self.matrix = matrix
+        self.python = python
+        self.machine = machine
+        self.glibc = glibc
+        self.given = given
+        self.steps = 0
+        self.clash: Clash | None = None
+        self.depth_of_clash = -1
+
+    def run(self, demands: tuple[Demand, ...]) -> Environment | Clash:
+        wants: dict[str, list[Demand]] = {}
+        queue: list[str] = []
+        for demand in demands:
+            name = _split(demand.name)[0]
+            wants.setdefault(name, []).append(demand)
+            if not demand.is_bound and name not in queue:
+                queue.append(name)
+        picks = self._assign(queue, wants, {})
+        if picks is None:
+            return self.clash or Clash(is_proved=False, name="the environment", demands=demands)
+        return Environment(picks=tuple(sorted(picks.values(), key=lambda pick: pick.name)))
+
+    def _assign(
+        self, queue: list[str], wants: dict[str, list[Demand]], picks: dict[str, Pick]
+    ) -> dict[str, Pick] | None:
+        if not queue:
+            return picks
+        self.steps += 1
+        if self.steps > _STEPS_MAX:
+            return None
+        name, rest = queue[0], queue[1:]
+        for pick, requires in self._candidates(name, wants[name]):
+            if name in picks and picks[name].version != pick.version:
+                continue
+            more, queued = self._expand(pick, requires, wants, {**picks, name: pick}, rest)
+            if more is None:
+                continue
+            solved = self._assign(queued, more, {**picks, name: pick})
+            if solved is not None:
+                return solved
+        return None
+
+    def _expand(
+        self,
+        pick: Pick,
+        requires: tuple[tuple[str, str, str, str], ...],
+        wants: dict[str, list[Demand]],
+        picks: dict[str, Pick],
+        queue: list[str],
+    ) -> tuple[dict[str, list[Demand]] | None, list[str]]:
+        """Add what a pick requires; ``None`` when that contradicts what is picked already."""
+        extras = {extra for demand in wants[pick.name] for extra in _split(demand.name)[1]}
+        more, queued = dict(wants), list(queue)
+        part = wants[pick.name][0].part
+        for need, specifier, marker, extra in requires:
+            if extra and extra not in extras:
+                continue
+            if marker and not _applies(marker, self.python, self.machine):
+                continue
+            name, wanted_extras = _split(need)
+            demand = Demand(name=need, specifier=specifier, why=f"{pick.name} {pick.version}", part=part)
+            present = picks.get(name)
+            more[name] = [*more.get(name, ()), demand]
+            if present is None:
+                if name not in queued:
+                    queued.append(name)
+                continue
+            if not _admits(specifier, present.version):
+                self._note(name, more[name], len(picks))
+                return None, queued
+            known = {extra for item in wants[name] for extra in _split(item.name)[1]} if name in wants else set()
+            if set(wanted_extras) - known and name not in queued:
+                # The same distribution again, for extras nobody had asked for when it was picked.
+                queued.append(name)
+        return more, queued
+
+    def _candidates(
+        self, name: str, demands: list[Demand]
+    ) -> Iterator[tuple[Pick, tuple[tuple[str, str, str, str], ...]]]:
+        why = next((demand.why for demand in demands if not demand.is_bound), demands[0].why)
+        found = False
+        fixed = self.given.get(name)
+        if fixed is not None:
+            if all(_admits(demand.specifier, fixed.version) for demand in demands):
+                found = True
+                yield Pick(name=name, version=fixed.version, why=why, release=None, wheel=None), fixed.requires
+        else:
+            package = self.matrix.package(name)
+            for version in package.versions if package else ():
+                if not all(_admits(demand.specifier, version) for demand in demands):
+                    continue
+                release = package.release(version) if package else None
+                if release is None or (release.yanked and not any("==" in item.specifier for item in demands)):
+                    continue
+                if parse(version).local and not any("+" in item.specifier for item in demands):
+                    continue
+                wheel = _best_wheel(release.wheels, self.python, self.machine, self.glibc)
+                if wheel is None:
+                    continue
+                found = True
+                yield Pick(name=name, version=version, why=why, release=release, wheel=wheel), release.requires
+        if not found:
+            self._note(name, demands, self.steps)
+
+    def _note(self, name: str, demands: list[Demand], depth: int) -> None:
+        """Keep the first deepest clash; it is the one nearest to the cause."""
+        if depth > self.depth_of_clash:
+            culprits = _culprits(demands)
+            self.depth_of_clash = depth
+            self.clash = Clash(is_proved=culprits is not None, name=name, demands=culprits or tuple(demands))
+
+
+def _culprits(demands: list[Demand]) -> tuple[Demand, ...] | None:
+    """Return two demands that exclude each other whatever versions exist, or ``None``."""
+    for left in demands:
+        pins = re.findall(r"===?([^,*]+)(?:,|$)", left.specifier)
+        for right in demands:
+            if right is not left and any(not _admits(right.specifier, pin) for pin in pins):
+                return left, right
+    return None
+
+
+@lru_cache(maxsize=None)
+def _split(name: str) -> tuple[str, tuple[str, ...]]:
+    if "[" not in name:
+        return name, ()
+    base, _, extras = name.partition("[")
+    return base, tuple(part.strip() for part in extras.rstrip("]").split(",") if part.strip())
+
+
+@lru_cache(maxsize=None)
+def _specifier(text: str) -> Spec:
+    return Spec(text)
+
+
+@lru_cache(maxsize=None)
+def _admits(specifier: str, version: str) -> bool:
+    return not specifier or version in _specifier(specifier)
+
+
+_CLAUSE = re.compile(
+    r"\s*(python_version|python_full_version|platform_machine)\s*(<=|>=|==|!=|<|>|~=)\s*[\"']([^\"']+)[\"']\s*"
+)
+
+
+@lru_cache(maxsize=None)
+def _applies(marker: str, python: str, machine: str) -> bool:
+    """Evaluate what is left of a marker: comparisons joined by ``and`` and ``or``, parentheses allowed."""
+    tokens = re.findall(r"\(|\)|\band\b|\bor\b|[^()]+?(?=\(|\)|\band\b|\bor\b|$)", marker)
+    words = []
+    for token in (part.strip() for part in tokens):
+        if not token:
+            continue
+        if token in ("(", ")", "and", "or"):
+            words.append(token)
+            continue
+        clause = _CLAUSE.fullmatch(token)
+        if clause is None:
+            raise ValueError(f"marker `{marker}` is not in the reduced form")
+        variable, operator, value = clause.groups()
+        if variable == "platform_machine":
+            words.append(str((machine == value) == (operator == "==")))
+        else:
+            have = python.rstrip("t")
+            if variable == "python_full_version" and value.count(".") > 1:
+                # A patch bound is about the newest patch of the minor, which is what images hold.
+                have = f"{have}.99"
+            words.append(str(have in Spec(f"{operator}{value}")))
+    return _evaluate(words)
+
+
+def _evaluate(words: list[str]) -> bool:
+    """Evaluate True/False, and, or and parentheses; ``and`` binds tighter."""
+    position = 0
+
+    def either() -> bool:
+        nonlocal position
+        value = both()
+        while position < len(words) and words[position] == "or":
+            position += 1
+            right = both()
+            value = value or right
+        return value
+
+    def both() -> bool:
+        nonlocal position
+        value = single()
+        while position < len(words) and words[position] == "and":
+            position += 1
+            right = single()
+            value = value and right
+        return value
+
+    def single() -> bool:
+        nonlocal position
+        word = words[position]
+        position += 1
+        if word == "(":
+            value = either()
+            position += 1
+            return value
+        return word == "True"
+
+    return either()
+
+
+def _best_wheel(wheels: tuple[Wheel, ...], python: str, machine: str, glibc: str | None) -> Wheel | None:
+    """Return the wheel an installer would take: most specific Python tag, then newest platform tag."""
+    ranked = [(rank, wheel.file, wheel) for wheel in wheels if (rank := wheel_rank(wheel.file, python, machine, glibc))]
+    return max(ranked, key=lambda item: item[:2])[2] if ranked else None
+
+
+@lru_cache(maxsize=None)
+def wheel_rank(file: str, python: str, machine: str, glibc: str | None) -> tuple[int, tuple[int, ...], int] | None:
+    """Rank a wheel file for an interpreter; ``None`` when it cannot be installed.
+
+    Source: the platform compatibility tags of the Python packaging user guide.
+    """
+    pythons, abis, platforms = file.removesuffix(".whl").rsplit("-", 3)[-3:]
+    minor = int(python.rstrip("t").split(".")[1])
+    tag = f"cp3{minor}"
+    abi = f"{tag}t" if python.endswith("t") else tag
+    specific = 0
+    for have in pythons.split("."):
+        for have_abi in abis.split("."):
+            if have == tag and (have_abi == abi or (have_abi == f"{tag}m" and not python.endswith("t"))):
+                specific = max(specific, 4000)
+            elif have_abi == "abi3" and have.startswith("cp3") and not python.endswith("t") and int(have[3:]) <= minor:
+                specific = max(specific, 3000 + int(have[3:]))
+            elif have_abi == "none" and have in (tag, f"py3{minor}"):
+                specific = max(specific, 2500)
+            elif have_abi == "none" and (
+                have == "py3" or (have[:3] in ("py3", "cp3") and have[3:].isdigit() and int(have[3:]) <= minor)
+            ):
+                specific = max(specific, 2000)
+    if not specific:
+        return None
+    best: tuple[int, ...] | None = None
+    for platform in platforms.split("."):
+        needs = _platform_glibc(platform, machine)
+        if needs is not None and (glibc is None or needs <= parse(glibc).release) and (best is None or needs > best):
+            best = needs
+    if best is None:
+        return None
+    build = file.split("-")
+    return specific, best, int(re.match(r"[0-9]*", build[2])[0] or 0) if len(build) == 6 else 0  # type: ignore[index]
+
+
+_LEGACY_GLIBC = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17), "linux": (2, 0)}
+
+
+def _platform_glibc(platform: str, machine: str) -> tuple[int, ...] | None:
+    if platform == "any":
+        return (0,)
+    if not platform.endswith(f"_{machine}"):
+        return None
+    kind = platform.removesuffix(f"_{machine}")
+    modern = re.fullmatch(r"manylinux_([0-9]+)_([0-9]+)", kind)
+    if modern:
+        return int(modern[1]), int(modern[2])
+    return _LEGACY_GLIBC.get(kind)

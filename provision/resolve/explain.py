@@ -1,0 +1,270 @@
+"""Why a request is refused: the smallest conflict, the chain of reasons, and ways out that were tried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from provision.matrix.load import Matrix
+from provision.resolve.options import fact_of
+from provision.resolve.request import FRAMEWORKS, Request, matches, to_flags
+from provision.resolve.rules import Rejection
+from provision.resolve.stack import Alternative, FactRef, Reason, Refusal
+from provision.versions import parse
+
+__all__ = ["refuse"]
+
+_ALTERNATIVES_MAX = 3
+_TRIALS_MAX = 60
+_SUBJECTS_SHOWN = 6
+
+Trial = Callable[[Request], Any]
+"""Returns a list of rejections where a request cannot be met, anything else where it can."""
+
+
+def refuse(request: Request, matrix: Matrix, rejections: list[Rejection], trial: Trial) -> Refusal:
+    """Word a refusal.
+
+    Args:
+        request: The request that cannot be met.
+        matrix: The facts.
+        rejections: Why each candidate failed.
+        trial: Attempts a changed request.
+    """
+    core = _smallest(request, trial, is_proved=_is_proved(rejections))
+    found = trial(core)
+    causes = found if isinstance(found, list) else rejections
+    is_proved = _is_proved(causes)
+    conflict = tuple(_words(core))
+    wanted = " and ".join(f"`{words}`" for words in conflict) or "this request"
+    if is_proved:
+        message = f"{wanted} cannot be met" if len(conflict) < 2 else f"{wanted} cannot be met together"
+    else:
+        message = f"the facts do not know whether {wanted} can be met"
+    return Refusal(
+        is_proved=is_proved,
+        message=message,
+        conflict=conflict,
+        because=(*_chain(causes), *(_completeness(causes, matrix) if is_proved else ())),
+        alternatives=tuple(_alternatives(request, core, matrix, trial)),
+    )
+
+
+def _is_proved(causes: list[Rejection]) -> bool:
+    """Tell whether every candidate is excluded by facts; one open candidate leaves the request open."""
+    return bool(causes) and all(cause.is_proved for cause in causes)
+
+
+_PARTS = (
+    "requirements",
+    "extras",
+    "require_secure",
+    "container_toolkit",
+    "base",
+    "flavor",
+    "os",
+    "platform",
+    "gpus",
+    "driver",
+    "python",
+    "cuda",
+    "jax",
+    "tensorflow",
+    "torch",
+)
+
+
+def _smallest(request: Request, trial: Trial, *, is_proved: bool) -> Request:
+    """Drop every part whose absence leaves the request impossible; what remains is a smallest conflict.
+
+    A part on which the proof rests stays, so that a proved refusal is not explained by an open question.
+    """
+
+    def is_still_refused(fewer: Request) -> bool:
+        found = trial(fewer)
+        return isinstance(found, list) and (not is_proved or _is_proved(found))
+
+    core = request
+    for part in _PARTS:
+        value = getattr(core, part)
+        if not value:
+            continue
+        if isinstance(value, tuple):
+            for item in value:
+                fewer = _changed(core, part, tuple(other for other in getattr(core, part) if other != item))
+                if is_still_refused(fewer):
+                    core = fewer
+            continue
+        fewer = _changed(core, part, False if part == "require_secure" else None)
+        if not _is_empty(fewer) and is_still_refused(fewer):
+            core = fewer
+    return core
+
+
+def _is_empty(request: Request) -> bool:
+    return not any(getattr(request, part) for part in _PARTS)
+
+
+def _words(request: Request) -> Iterator[str]:
+    words = to_flags(request)
+    position = 0
+    while position < len(words):
+        if position + 1 < len(words) and not words[position + 1].startswith("--"):
+            yield f"{words[position]} {words[position + 1]}"
+            position += 2
+        else:
+            yield words[position]
+            position += 1
+    for line in request.requirements:
+        yield f"requirement {line}"
+
+
+def _chain(causes: list[Rejection]) -> Iterator[Reason]:
+    """Group rejections that say the same of different candidates, most common rule first."""
+    groups: dict[tuple[str, str, bool], list[Rejection]] = {}
+    for cause in causes:
+        groups.setdefault((cause.rule, cause.because, cause.is_proved), []).append(cause)
+    for (rule, because, _), members in groups.items():
+        subjects = list(dict.fromkeys(member.subject for member in members if member.subject))
+        facts: dict[str, FactRef] = {fact.id: fact for member in members for fact in member.facts}
+        text = _sentence(subjects, because)
+        yield Reason(subject=rule, because=text, facts=tuple(facts.values())[: _SUBJECTS_SHOWN + 2])
+
+
+_PLURAL = {"is": "are", "has": "have", "needs": "need", "reaches": "reach", "lacks": "lack", "names": "name"}
+
+
+def _sentence(subjects: list[str], because: str) -> str:
+    """Join candidates and what is wrong with them; a framework's name is written once."""
+    if not subjects:
+        return because
+    if len(subjects) == 1:
+        return f"{subjects[0]} {because}"
+    first = subjects[0].partition(" ")[0]
+    if all(subject.startswith(f"{first} ") for subject in subjects):
+        subjects = [subjects[0], *(subject.removeprefix(f"{first} ") for subject in subjects[1:])]
+    if len(subjects) > _SUBJECTS_SHOWN:
+        names = f"{', '.join(subjects[: _SUBJECTS_SHOWN - 1])} and {len(subjects) - _SUBJECTS_SHOWN + 1} more"
+    else:
+        names = f"{', '.join(subjects[:-1])} and {subjects[-1]}"
+    verb, _, rest = because.partition(" ")
+    return f"{names} {_PLURAL.get(verb, verb)} {rest}"
+
+
+def _completeness(causes: list[Rejection], matrix: Matrix) -> Iterator[Reason]:
+    """Say that the rejected builds are all there are, where that is what the proof rests on."""
+    versions = {
+        cause.version[1]
+        for cause in causes
+        if cause.version[0] == "torch" and cause.rule in ("cuda", "gpu", "driver", "platform")
+    }
+    rows = [row for row in matrix.torch_releases if row.version in versions and row.is_variants_complete]
+    if rows:
+        facts = tuple(fact_of("torch", row.version, row) for row in rows)
+        names = [f"torch {row.version}" for row in rows]
+        because = "is known with all its builds" if len(rows) == 1 else "are known with all their builds"
+        yield Reason(subject="complete", because=_sentence(names, because), facts=facts[:_SUBJECTS_SHOWN])
+
+
+def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial) -> list[Alternative]:
+    """Return changed requests that work: for each part of the conflict the nearest value that does."""
+    found: list[Alternative] = []
+    trials = 0
+    queues = [_changes(part, request, matrix) for part in _PARTS if getattr(core, part)]
+    queues.reverse()
+    # Round-robin over the parts, so that one stubborn part does not use up the trials of the others.
+    solved: set[int] = set()
+    while queues and trials < _TRIALS_MAX and len(found) < _ALTERNATIVES_MAX:
+        for number, queue in enumerate(queues):
+            if number in solved or len(found) >= _ALTERNATIVES_MAX:
+                continue
+            changed = next(queue, None)
+            if changed is None:
+                solved.add(number)
+                continue
+            trials += 1
+            candidate, change = changed
+            if isinstance(trial(candidate), list):
+                continue
+            flags = to_flags(candidate)
+            if all(flags != other.flags for other in found):
+                found.append(Alternative(flags=flags, change=change))
+            solved.add(number)
+        if len(solved) == len(queues):
+            break
+    return found
+
+
+def _changes(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Request, str]]:
+    """Yield the request with one part changed, nearest value first, and the change in words."""
+    if part in FRAMEWORKS:
+        for version in _nearest(getattr(request, part), _minors(part, matrix)):
+            yield _changed(request, part, version), f"{part} {version}"
+        others = [name for name in FRAMEWORKS if name != part and getattr(request, name)]
+        if others:
+            yield _changed(request, part, None), f"without {part}"
+    elif part == "cuda":
+        minors = sorted({".".join(row.version.split(".")[:2]) for row in matrix.cuda}, key=parse)
+        for version in _nearest(request.cuda, minors):
+            yield replace(request, cuda=version), f"CUDA {version}"
+    elif part == "python":
+        versions = sorted({row.version for row in matrix.pythons}, key=parse)
+        for version in _nearest((request.python or "").rstrip("t"), versions):
+            yield replace(request, python=version), f"Python {version}"
+    elif part == "driver":
+        for row in sorted(matrix.cuda, key=lambda item: parse(item.minimum_driver)):
+            if parse(row.minimum_driver) > parse(request.driver or "0"):
+                yield replace(request, driver=row.minimum_driver), f"driver {row.minimum_driver}"
+        for floor in sorted({v for row in matrix.security_floors for v in row.fixed.values()}, key=parse):
+            if parse(floor) > parse(request.driver or "0"):
+                yield replace(request, driver=floor), f"driver {floor}"
+    elif part == "container_toolkit":
+        for toolkit in matrix.container_toolkits:
+            yield replace(request, container_toolkit=toolkit.version), f"container toolkit {toolkit.version}"
+    elif part == "platform":
+        yield replace(request, platform="linux/amd64"), "on linux/amd64"
+    elif part == "flavor":
+        for flavor in ("jit", "devel"):
+            yield replace(request, flavor=flavor), f"flavor {flavor}"
+    elif part == "requirements":
+        return
+    elif part in ("os", "base", "extras", "gpus", "require_secure"):
+        if part == "gpus" and len(request.gpus) < 2:
+            return
+        yield from _without(part, request)
+
+
+def _without(part: str, request: Request) -> Iterator[tuple[Request, str]]:
+    value = getattr(request, part)
+    if isinstance(value, tuple):
+        for item in value:
+            yield _changed(request, part, tuple(other for other in value if other != item)), f"without {item}"
+    elif part != "require_secure":
+        yield _changed(request, part, None), f"without --{part} {value}"
+
+
+def _changed(request: Request, part: str, value: object) -> Request:
+    changes: dict[str, Any] = {part: value}
+    return replace(request, **changes)
+
+
+def _minors(framework: str, matrix: Matrix) -> list[str]:
+    rows: Iterable[Any] = {
+        "torch": matrix.torch_releases,
+        "tensorflow": matrix.tensorflow,
+        "jax": matrix.jax,
+    }[framework]
+    return sorted({".".join(row.version.split(".")[:2]) for row in rows}, key=parse)
+
+
+def _nearest(wanted: str | None, versions: list[str]) -> list[str]:
+    """Order versions by their distance from the wished one in the list, the newer first at equal distance."""
+    if not versions:
+        return []
+    numbers = re.findall(r"[0-9]+(?:\.[0-9]+)*", wanted or "")
+    anchor = parse(numbers[0]) if numbers else parse(versions[-1])
+    at = sum(1 for version in versions if parse(version) < anchor)
+    ordered = sorted(range(len(versions)), key=lambda index: (abs(index - at), -index))
+    return [versions[index] for index in ordered if wanted is None or not matches(wanted, versions[index])]

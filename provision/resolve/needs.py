@@ -1,0 +1,139 @@
+"""What an environment must hold beyond its roots, and its closure under all of it.
+
+Beyond the framework's own needs there are the hidden constraints of the matrix, the lines of the user and what
+``--with`` brings. A constraint may be woken by a package that only the closure brings in, so closing repeats until
+no constraint is left asleep.
+"""
+
+from __future__ import annotations
+
+import re
+
+from provision.errors import UsageError
+from provision.matrix.load import Matrix
+from provision.matrix.model import Extra, HiddenConstraint
+from provision.resolve.environment import Clash, Demand, Environment, Given, solve_environment
+from provision.resolve.options import Option, demands_of
+from provision.resolve.request import matches
+from provision.resolve.rules import Wish, cuda_matches
+from provision.versions import Spec, parse
+
+__all__ = ["close"]
+
+_MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+
+
+def close(
+    matrix: Matrix,
+    wish: Wish,
+    options: tuple[Option, ...],
+    python: str,
+    glibc: str | None,
+    extras: tuple[Extra, ...],
+) -> tuple[Environment, tuple[HiddenConstraint, ...]] | Clash:
+    """Close an environment.
+
+    Args:
+        matrix: The facts.
+        wish: The request.
+        options: One build a framework.
+        python: The Python.
+        glibc: glibc of the base, where known.
+        extras: What ``--with`` adds.
+
+    Returns:
+        The environment with the hidden constraints that shaped it, or the clash.
+    """
+    demands: list[Demand] = []
+    given: dict[str, Given] = {}
+    for option in options:
+        more, more_given = demands_of(matrix, option, python)
+        demands += more
+        given.update(more_given)
+        if not option.cuda:
+            demands += _cuda_demands(matrix, wish, option)
+    demands += _user_demands(wish)
+    for extra in extras:
+        demands += _requirement_demands((*extra.requires, *extra.constraints), f"--with {extra.id}", "with")
+    machine = _MACHINE[wish.platform]
+    applied: list[HiddenConstraint] = []
+    versions = {option.framework: option.version for option in options}
+    for demand in demands:
+        if demand.specifier.startswith("==") and "*" not in demand.specifier:
+            versions.setdefault(demand.name.partition("[")[0], demand.specifier.removeprefix("==").partition("+")[0])
+    while True:
+        fresh = [row for row in matrix.constraints if row not in applied and _binds(row, versions, options, python)]
+        for row in fresh:
+            applied.append(row)
+            demands += [
+                Demand(
+                    name=name,
+                    specifier=bound,
+                    why=f"{row.package} {versions[row.package]} ({row.id})",
+                    part=options[0].framework,
+                    is_bound=row.kind == "bound",
+                )
+                for name, bound in row.requires.items()
+            ]
+        solved = solve_environment(matrix, tuple(demands), python=python, machine=machine, glibc=glibc, given=given)
+        if isinstance(solved, Clash):
+            return solved
+        before = dict(versions)
+        versions.update({pick.name: pick.version.partition("+")[0] for pick in solved.picks})
+        if versions == before or not any(
+            row not in applied and _binds(row, versions, options, python) for row in matrix.constraints
+        ):
+            names = {pick.name for pick in solved.picks}
+            return solved, tuple(row for row in applied if names & set(row.requires))
+
+
+def _binds(row: HiddenConstraint, versions: dict[str, str], options: tuple[Option, ...], python: str) -> bool:
+    version = versions.get(row.package)
+    if version is None or not matches(row.versions or None, version):
+        return False
+    if row.variants and not any(option.variant in row.variants for option in options):
+        return False
+    return row.pythons is None or matches(row.pythons, python.rstrip("t"))
+
+
+def _cuda_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
+    """Hold the CUDA components of a plugin to the minor that was asked for, or to what the driver reaches."""
+    wanted = wish.request.cuda
+    if wanted is None or wanted.isdigit():
+        return []
+    minors = {
+        ".".join(row.version.split(".")[:2])
+        for row in matrix.cuda
+        if parse(row.version).release[0] == option.cuda_major
+    }
+    fitting = sorted((minor for minor in minors if cuda_matches(matrix, wanted, minor)), key=parse)
+    if not fitting or len(fitting) == len(minors):
+        return []
+    low, high = parse(fitting[0]), parse(fitting[-1])
+    bound = f">={low.major}.{low.minor},<{high.major}.{high.minor + 1}"
+    suffix = f"-cu{option.cuda_major}" if option.cuda_major < 13 else ""
+    return [
+        Demand(name=f"nvidia-cuda-{part}{suffix}", specifier=bound, why="the request", part="cuda", is_bound=True)
+        for part in ("runtime", "nvcc", "nvrtc", "cupti")
+    ]
+
+
+def _user_demands(wish: Wish) -> list[Demand]:
+    return _requirement_demands(wish.request.requirements, "your requirements", "requirements")
+
+
+def _requirement_demands(lines: tuple[str, ...], why: str, part: str) -> list[Demand]:
+    demands = []
+    for line in lines:
+        found = re.match(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;@)]*)\)?(;.*)?$", line)
+        if found is None or found[3]:
+            continue
+        name = re.sub(r"[-_.]+", "-", found[1]).lower()
+        specifier = found[2].replace(" ", "")
+        try:
+            Spec(specifier)
+        except ValueError as error:
+            raise UsageError(f"the requirement `{line}` is malformed", because=(str(error),)) from error
+        if specifier:
+            demands.append(Demand(name=name, specifier=specifier, why=why, part=part, is_bound=True))
+    return demands

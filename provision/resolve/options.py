@@ -1,0 +1,332 @@
+"""What the matrix offers: every build of every framework, and CUDA alone, in one shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from provision.matrix.load import Matrix
+from provision.matrix.model import JaxRelease, TensorflowRelease, TorchBuild, TorchRelease
+from provision.resolve.environment import Demand, Given
+from provision.resolve.request import Request, matches
+from provision.resolve.stack import FactRef
+from provision.versions import parse
+
+__all__ = ["Option", "demands_of", "fact_of", "offer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One build of one framework on one platform, or one CUDA toolkit alone.
+
+    Attributes:
+        framework: ``torch``, ``tensorflow``, ``jax`` or ``cuda``.
+        version: Without local part.
+        cuda: Minor (``12.1``); empty where the packages decide it (JAX plugins) or nobody knows it.
+        cuda_major: ``12``; 0 when unknown.
+        pythons: Pythons with wheels; empty for CUDA alone, where Python is free.
+        pythons_preferred: Those with every companion package too.
+        is_default: What the framework's own index serves without any choice.
+        is_known: False for a build whose existence is open; it can be excluded, never chosen.
+        is_complete: Another build of this version is proved absent.
+        is_pythons_complete: A wheel for another Python is proved absent.
+        has_platform: Whether this platform has wheels; ``None`` = unknown.
+        sm_min: Lowest compute capability × 10 where no list is known.
+        system_cuda: CUDA comes from an nvidia/cuda image rather than from wheels.
+        row: The row of the matrix.
+    """
+
+    framework: str
+    version: str
+    variant: str
+    cuda: str
+    cuda_major: int
+    pythons: tuple[str, ...] = ()
+    pythons_preferred: tuple[str, ...] = ()
+    released: str = ""
+    is_default: bool = False
+    is_known: bool = True
+    is_complete: bool = True
+    is_pythons_complete: bool = True
+    has_platform: bool | None = True
+    sm: tuple[str, ...] | None = None
+    ptx: tuple[str, ...] = ()
+    sm_min: int | None = None
+    glibc: str | None = None
+    minimum_driver: str | None = None
+    cudnn: str | None = None
+    nccl: str | None = None
+    system_cuda: bool = False
+    fact: FactRef
+    row: Any
+
+    @property
+    def label(self) -> str:
+        """How messages call it: ``torch 2.1.2+cu118``."""
+        if self.framework == "cuda":
+            return f"CUDA {self.version}"
+        joint = "+" if self.framework == "torch" else " with "
+        return f"{self.framework} {self.version}{joint}{self.variant}"
+
+
+def fact_of(kind: str, key: str, row: Any, field: str | None = None) -> FactRef:
+    """Return the reference to a row, or to one of its fields where that has an origin of its own."""
+    origin = row.evidence.get(field, row) if field else row
+    return FactRef(id=f"{kind}/{key}", source=origin.source, where=origin.where, status=origin.status)
+
+
+def offer(matrix: Matrix, framework: str, request: Request, platform: str) -> list[Option]:
+    """Return the options of one framework whose version is what the request asks for, best first.
+
+    Args:
+        matrix: The facts.
+        framework: ``torch``, ``tensorflow``, ``jax`` or ``cuda``.
+        request: Only its version wish for this framework is looked at.
+        platform: ``linux/amd64`` or ``linux/arm64``.
+    """
+    return {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax, "cuda": _cuda}[framework](
+        matrix, request, platform
+    )
+
+
+def _torch(matrix: Matrix, request: Request, platform: str) -> list[Option]:
+    wish = request.torch
+    variant_wish = wish.partition("+")[2] if wish and wish[0] not in "<>=!~" else ""
+    version_wish = wish.partition("+")[0] if variant_wish and wish else wish
+    releases = {row.version: row for row in matrix.torch_releases if matches(version_wish, row.version)}
+    is_arm = platform == "linux/arm64"
+    options = []
+    for row in matrix.torch_builds:
+        release = releases.get(row.torch)
+        if release is not None and (not variant_wish or row.variant == variant_wish):
+            options.append(_torch_option(row, release, is_arm=is_arm))
+    for open_row in matrix.unknown_torch_builds:
+        release = releases.get(open_row.torch)
+        if release is not None and (not variant_wish or open_row.variant == variant_wish):
+            known = next((option for option in options if option.version == open_row.torch), None)
+            options.append(
+                Option(
+                    framework="torch",
+                    version=open_row.torch,
+                    variant=open_row.variant,
+                    cuda=open_row.cuda,
+                    cuda_major=parse(open_row.cuda).release[0],
+                    pythons=known.pythons if known else (),
+                    pythons_preferred=known.pythons_preferred if known else (),
+                    released=release.released,
+                    is_known=False,
+                    is_complete=release.is_variants_complete,
+                    is_pythons_complete=release.is_pythons_complete and known is not None,
+                    fact=fact_of("torch", f"{open_row.torch}+{open_row.variant}", open_row),
+                    row=open_row,
+                )
+            )
+    options.sort(key=lambda option: (parse(option.version), option.is_default, parse(option.cuda)), reverse=True)
+    return options
+
+
+def _torch_option(row: TorchBuild, release: TorchRelease, *, is_arm: bool) -> Option:
+    return Option(
+        framework="torch",
+        version=row.torch,
+        variant=row.variant,
+        cuda=row.cuda,
+        cuda_major=parse(row.cuda).release[0],
+        pythons=row.pythons,
+        pythons_preferred=row.pythons_with_companions,
+        released=release.released,
+        is_default=(row.arm64_index if is_arm else row.index) == "pypi",
+        is_complete=release.is_variants_complete,
+        is_pythons_complete=release.is_pythons_complete,
+        has_platform=row.is_arm64_published if is_arm else True,
+        sm=row.sm_arm64 if is_arm else row.sm,
+        ptx=() if is_arm else row.ptx,
+        glibc=row.glibc,
+        cudnn=row.cudnn,
+        nccl=row.nccl,
+        fact=fact_of("torch", f"{row.torch}+{row.variant}", row),
+        row=row,
+    )
+
+
+def _tensorflow(matrix: Matrix, request: Request, platform: str) -> list[Option]:
+    options = [
+        Option(
+            framework="tensorflow",
+            version=row.version,
+            variant="and-cuda" if row.has_cuda_extra else "system-cuda",
+            cuda=_minor(row.cuda),
+            cuda_major=parse(row.cuda).release[0],
+            pythons=row.pythons,
+            pythons_preferred=row.pythons,
+            released=row.released,
+            is_default=True,
+            is_pythons_complete=row.is_pythons_complete,
+            has_platform=row.is_arm64_cuda if platform == "linux/arm64" else True,
+            sm=row.sm,
+            ptx=row.ptx,
+            glibc=row.glibc,
+            cudnn=row.cudnn_major,
+            system_cuda=not row.has_cuda_extra,
+            fact=fact_of("tensorflow", row.version, row),
+            row=row,
+        )
+        for row in matrix.tensorflow
+        if matches(request.tensorflow, row.version)
+    ]
+    options.sort(key=lambda option: parse(option.version), reverse=True)
+    return options
+
+
+def _jax(matrix: Matrix, request: Request, platform: str) -> list[Option]:
+    options = [
+        Option(
+            framework="jax",
+            version=row.version,
+            variant=row.variant,
+            cuda="",
+            cuda_major=int(row.variant.removeprefix("cuda")),
+            pythons=row.pythons,
+            pythons_preferred=row.pythons,
+            released=row.released,
+            is_pythons_complete=row.is_pythons_complete,
+            has_platform=row.is_arm64_published if platform == "linux/arm64" else True,
+            sm_min=row.sm_min,
+            glibc=_glibc_of(row.platform_tag),
+            minimum_driver=row.minimum_driver,
+            cudnn=row.cudnn,
+            fact=fact_of("jax", f"{row.version}+{row.variant}", row),
+            row=row,
+        )
+        for row in matrix.jax
+        if matches(request.jax, row.version)
+    ]
+    options.sort(key=lambda option: (parse(option.version), option.cuda_major), reverse=True)
+    return options
+
+
+def _cuda(matrix: Matrix, request: Request, platform: str) -> list[Option]:
+    del platform  # Whether a platform has an image is a question to the image tags, not to the toolkit.
+    return [
+        Option(
+            framework="cuda",
+            version=row.version,
+            variant="toolkit",
+            cuda=_minor(row.version),
+            cuda_major=parse(row.version).release[0],
+            released=row.released or "",
+            sm=tuple(f"sm_{number}" for number in row.sm) if row.sm is not None else None,
+            fact=fact_of("cuda", row.version, row),
+            row=row,
+        )
+        for row in matrix.cuda
+        if matches(request.cuda, row.version)
+    ]
+
+
+def _minor(cuda: str) -> str:
+    return ".".join(cuda.split(".")[:2])
+
+
+def _glibc_of(tag: str | None) -> str | None:
+    if tag and tag.startswith("manylinux_"):
+        return ".".join(tag.split("_")[1:3])
+    return None
+
+
+def demands_of(matrix: Matrix, option: Option, python: str) -> tuple[tuple[Demand, ...], dict[str, Given]]:
+    """Return the roots of one option's environment and the wheels that have no row.
+
+    Args:
+        matrix: The facts.
+        option: A known option.
+        python: The chosen Python.
+    """
+    row = option.row
+    if isinstance(row, TorchBuild):
+        return _torch_demands(matrix, row, python)
+    if isinstance(row, TensorflowRelease):
+        extra = "[and-cuda]" if row.has_cuda_extra else ""
+        return (_root(f"tensorflow{extra}", f"=={row.version}", "tensorflow"),), {}
+    if isinstance(row, JaxRelease):
+        return _jax_demands(row)
+    return (), {}
+
+
+def _root(name: str, specifier: str, part: str, why: str = "the request") -> Demand:
+    return Demand(name=name, specifier=specifier, why=why, part=part)
+
+
+def _torch_demands(matrix: Matrix, row: TorchBuild, python: str) -> tuple[tuple[Demand, ...], dict[str, Given]]:
+    release = next(item for item in matrix.torch_releases if item.version == row.torch)
+    local = "" if row.index == "pypi" else f"+{row.variant}"
+    demands = [_root("torch", f"=={row.torch}{local}", "torch")]
+    given: dict[str, Given] = {}
+    if local:
+        _give(matrix, given, "torch", row.torch, local, _index_requires(row))
+    for name, version in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
+        if version is None or not _has_wheel(matrix, name, version, python):
+            continue
+        is_built_with = name == "torchvision" or version == row.torch or parse(row.torch).major == 1
+        if not is_built_with:
+            # Past its last release torchaudio is no longer built for this torch; upstream asks to leave it out.
+            continue
+        demands.append(_root(name, f"=={version}{local}", "torch", f"torch {row.torch}"))
+        if local:
+            _give(matrix, given, name, version, local, None)
+    demands.append(_root("numpy", "", "torch", f"torch {row.torch} (tensors to arrays and back)"))
+    return tuple(demands), given
+
+
+def _has_wheel(matrix: Matrix, name: str, version: str, python: str) -> bool:
+    package = matrix.package(name)
+    release = package.release(version) if package else None
+    if release is None:
+        return package is None
+    tag = "cp" + python.rstrip("t").replace(".", "")
+    abi = tag + "t" if python.endswith("t") else tag
+    return any(f"-{tag}-{abi}" in wheel.file or "-py3-none" in wheel.file for wheel in release.wheels)
+
+
+def _index_requires(row: TorchBuild) -> tuple[tuple[str, str, str, str], ...]:
+    pins = dict(row.pins or {})
+    if row.triton is not None:
+        pins["triton"] = row.triton
+    x86 = 'platform_machine == "x86_64"'
+    return tuple((name, specifier, x86, "") for name, specifier in sorted(pins.items()))
+
+
+def _give(
+    matrix: Matrix,
+    given: dict[str, Given],
+    name: str,
+    version: str,
+    local: str,
+    requires: tuple[tuple[str, str, str, str], ...] | None,
+) -> None:
+    """State an index wheel: what its PyPI sibling requires, less the CUDA libraries, plus what the facts say."""
+    package = matrix.package(name)
+    if package is not None and package.release(version + local) is not None:
+        return
+    sibling = package.release(version) if package else None
+    own = tuple(
+        need
+        for need in (sibling.requires if sibling else ())
+        if not need[0].startswith(("nvidia-", "triton", "cuda-toolkit", "cuda-bindings"))
+    )
+    given[name] = Given(version=version + local, requires=own + (requires or ()))
+
+
+def _jax_demands(row: JaxRelease) -> tuple[tuple[Demand, ...], dict[str, Given]]:
+    if row.delivery == "plugin":
+        return (_root(f"jax[{row.extra or row.variant}]", f"=={row.version}", "jax"),), {}
+    demands = [_root("jax", f"=={row.version}", "jax")]
+    given: dict[str, Given] = {}
+    if row.legacy_builds:
+        # The newest cuDNN build is the last one listed.
+        local = row.legacy_builds[-1]
+        version = f"{row.jaxlib or row.version}+{local}" if "+" not in local else local
+        given["jaxlib"] = Given(version=version, requires=())
+        demands.append(_root("jaxlib", f"=={version}", "jax", f"jax {row.version}"))
+    demands += [_root(name, specifier, "jax", f"jax {row.version}") for name, specifier in (row.pins or {}).items()]
+    return tuple(demands), given

@@ -1,0 +1,290 @@
+"""What someone asked for, checked against a grammar before anything else sees it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from provision.errors import UsageError
+from provision.versions import Spec, is_prefix_of
+
+__all__ = ["FLAVORS", "FRAMEWORKS", "PLATFORMS", "Request", "matches", "parse_request", "to_flags"]
+
+FRAMEWORKS = ("torch", "tensorflow", "jax")
+PLATFORMS = ("linux/amd64", "linux/arm64")
+FLAVORS = ("runtime", "devel", "jit")
+
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?")
+_SPECIFIER = re.compile(r"(~=|==|!=|<=|>=|<|>)[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\.\*)?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._()/+-]{0,63}")
+_REFERENCE = re.compile(
+    r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+_MACHINES = {
+    "linux/x86_64": "linux/amd64",
+    "amd64": "linux/amd64",
+    "x86_64": "linux/amd64",
+    "linux/aarch64": "linux/arm64",
+    "arm64": "linux/arm64",
+    "aarch64": "linux/arm64",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A wish for a stack; every part is optional.
+
+    Versions are prefixes (``2.1``) or specifiers (``>=2.3,<2.5``). ``driver`` is a literal version, never
+    ``host``. ``requirements`` are PEP 508 lines of the user's own packages; those that name a package of the
+    stack constrain it. ``extras`` are ids of ``compat/extras.toml``.
+    """
+
+    torch: str | None = None
+    tensorflow: str | None = None
+    jax: str | None = None
+    cuda: str | None = None
+    python: str | None = None
+    os: str | None = None
+    platform: str | None = None
+    gpus: tuple[str, ...] = ()
+    driver: str | None = None
+    container_toolkit: str | None = None
+    flavor: str | None = None
+    base: str | None = None
+    extras: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    require_secure: bool = False
+
+
+def matches(wish: str | None, version: str) -> bool:
+    """Tell whether a version is what a prefix or specifier asks for; no wish is met by anything."""
+    if wish is None:
+        return True
+    if wish[0] in "<>=!~":
+        return version in _spec(wish)
+    return is_prefix_of(wish, version)
+
+
+_SPECS: dict[str, Spec] = {}
+
+
+def _spec(text: str) -> Spec:
+    if text not in _SPECS:
+        _SPECS[text] = Spec(text)
+    return _SPECS[text]
+
+
+def parse_request(values: dict[str, Any]) -> Request:
+    """Check values as they come from flags or from JSON.
+
+    Args:
+        values: Flag name without its dashes → value. ``gpu``, ``with`` and ``requirements`` take a list or one
+            string, ``require-secure`` a boolean, everything else a string. ``None`` and empty lists count as absent.
+
+    Raises:
+        UsageError: An unknown name, or a value outside the grammar of its flag.
+    """
+    parts: dict[str, Any] = {}
+    for name, value in values.items():
+        flag = name.replace("_", "-")
+        if flag not in _READERS:
+            raise UsageError(
+                f"`{_shown(flag)}` is nothing a request can ask for",
+                hints=("known are: " + ", ".join(sorted(_READERS)),),
+            )
+        if value is None or value in ([], ()):
+            continue
+        field, reader = _READERS[flag]
+        parts[field] = reader(f"--{flag}", value)
+    return Request(**parts)
+
+
+def to_flags(request: Request) -> tuple[str, ...]:
+    """Return the command-line words that ask for this request, in one fixed order.
+
+    The user's own requirement lines have no flag of their own and are left out.
+    """
+    words: list[str] = []
+    for flag, (field, _) in _READERS.items():
+        value = getattr(request, field)
+        if value is True:
+            words.append(f"--{flag}")
+        elif field != "requirements" and value:
+            for item in value if isinstance(value, tuple) else (value,):
+                words += [f"--{flag}", item]
+    return tuple(words)
+
+
+def _shown(value: object) -> str:
+    """Return a value fit for one line of a message: short, printable, escaped."""
+    text = value if isinstance(value, str) else repr(value)
+    text = text.encode("unicode_escape").decode("ascii")
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _text(flag: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{flag} takes text, not {_shown(value)}", hints=("quote versions: `2.10` is no number",))
+    text = value.strip()
+    if not text:
+        raise UsageError(f"{flag} was given without a value", hints=(f"leave {flag} out to let it be chosen",))
+    if not text.isascii() or not text.isprintable():
+        raise UsageError(
+            f"{flag} `{_shown(value)}` holds characters that no name or version has",
+            hints=("type it again with plain ASCII letters, digits and dots",),
+        )
+    if len(text) > 300:
+        raise UsageError(f"{flag} is {len(text)} characters long", hints=("a version or name is meant",))
+    return text
+
+
+def _version_wish(flag: str, value: object) -> str:
+    text = _text(flag, value).replace(" ", "").lower().removeprefix("v")
+    if text[:1] in "<>=!~":
+        clauses = text.split(",")
+        if all(_SPECIFIER.fullmatch(clause) for clause in clauses):
+            try:
+                return str(Spec(text))
+            except ValueError as error:
+                raise UsageError(f"{flag} `{_shown(value)}` is no version specifier", because=(str(error),)) from error
+    elif _VERSION.fullmatch(text):
+        return text
+    raise UsageError(
+        f"{flag} `{_shown(value)}` is no version",
+        hints=(f"write a prefix such as `{flag} 2.1` or a range such as `{flag} '>=2.3,<2.5'`",),
+    )
+
+
+def _cuda_wish(flag: str, value: object) -> str:
+    text = _text(flag, value).lower()
+    short = re.fullmatch(r"cu([0-9]{2})([0-9])|cu([0-9])([0-9])", text)
+    if short:
+        digits = text.removeprefix("cu")
+        text = f"{digits[:-1]}.{digits[-1]}"
+    return _version_wish(flag, text.removeprefix("cuda"))
+
+
+def _python_wish(flag: str, value: object) -> str:
+    text = _text(flag, value).lower()
+    text = re.sub(r"^(python|cp|py)", "", text)
+    short = re.fullmatch(r"3([0-9]{1,2})(t?)", text)
+    if short:
+        text = f"3.{short[1]}{short[2]}"
+    if re.fullmatch(r"3\.[0-9]{1,2}t", text):
+        return text
+    return _version_wish(flag, text)
+
+
+def _driver(flag: str, value: object) -> str:
+    text = _text(flag, value).lower().removeprefix("r")
+    if not re.fullmatch(r"[0-9]{3}(\.[0-9]{1,3}){0,2}", text):
+        raise UsageError(
+            f"{flag} `{_shown(value)}` is no Linux driver version",
+            hints=("write what nvidia-smi prints, such as `535.104.05`, or `host` to read it from this machine",),
+        )
+    return text
+
+
+def _exact(flag: str, value: object) -> str:
+    text = _text(flag, value).lower().removeprefix("v")
+    if not _VERSION.fullmatch(text):
+        raise UsageError(f"{flag} `{_shown(value)}` is no version", hints=(f"write it as in `{flag} 1.2.3`",))
+    return text
+
+
+def _platform(flag: str, value: object) -> str:
+    text = _text(flag, value).lower()
+    text = _MACHINES.get(text, text)
+    if text not in PLATFORMS:
+        raise UsageError(f"{flag} `{_shown(value)}` is not known", hints=("choose " + " or ".join(PLATFORMS),))
+    return text
+
+
+def _flavor(flag: str, value: object) -> str:
+    text = _text(flag, value).lower()
+    if text not in FLAVORS:
+        raise UsageError(f"{flag} `{_shown(value)}` is not known", hints=("choose " + ", ".join(FLAVORS),))
+    return text
+
+
+def _os(flag: str, value: object) -> str:
+    text = _text(flag, value).lower().replace("-", "").replace(":", "").replace(" ", "")
+    if not re.fullmatch(r"[a-z][a-z0-9.]{1,40}", text):
+        raise UsageError(f"{flag} `{_shown(value)}` is no operating system", hints=("write it as in `debian12`",))
+    return text
+
+
+def _base(flag: str, value: object) -> str:
+    text = _text(flag, value)
+    if not _REFERENCE.fullmatch(text):
+        raise UsageError(
+            f"{flag} `{_shown(value)}` is no image reference",
+            hints=("write `name:tag`, `registry/name:tag` or `name:tag@sha256:…`",),
+        )
+    return text
+
+
+def _items(flag: str, value: object) -> list[object]:
+    if isinstance(value, str):
+        return [part for part in value.split(",") if part.strip()] or [value]
+    if isinstance(value, (list, tuple)):
+        return [part for item in value for part in _items(flag, item)]
+    return [value]
+
+
+def _gpus(flag: str, value: object) -> tuple[str, ...]:
+    names = []
+    for item in _items(flag, value):
+        text = " ".join(_text(flag, item).split())
+        if not _NAME.fullmatch(text):
+            raise UsageError(
+                f"{flag} `{_shown(item)}` is no GPU name",
+                hints=("write it as in `h100`, `'RTX 4090'`, `a100-80gb` or `sm_90`",),
+            )
+        if text not in names:
+            names.append(text)
+    return tuple(names)
+
+
+def _extras(flag: str, value: object) -> tuple[str, ...]:
+    names = set()
+    for item in _items(flag, value):
+        text = _text(flag, item).lower()
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", text):
+            raise UsageError(f"{flag} `{_shown(item)}` is no name", hints=(f"write it as in `{flag} jupyter`",))
+        names.add(text)
+    return tuple(sorted(names))
+
+
+def _requirements(flag: str, value: object) -> tuple[str, ...]:
+    lines = [value] if isinstance(value, str) else value
+    if not isinstance(lines, (list, tuple)):
+        raise UsageError(f"{flag} takes lines of text, not {_shown(value)}")
+    return tuple(sorted({_text(flag, line) for line in lines}))
+
+
+def _boolean(flag: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{flag} takes true or false, not {_shown(value)}")
+    return value
+
+
+_READERS: dict[str, tuple[str, Any]] = {
+    "torch": ("torch", _version_wish),
+    "tensorflow": ("tensorflow", _version_wish),
+    "jax": ("jax", _version_wish),
+    "cuda": ("cuda", _cuda_wish),
+    "python": ("python", _python_wish),
+    "os": ("os", _os),
+    "platform": ("platform", _platform),
+    "gpu": ("gpus", _gpus),
+    "driver": ("driver", _driver),
+    "container-toolkit": ("container_toolkit", _exact),
+    "flavor": ("flavor", _flavor),
+    "base": ("base", _base),
+    "with": ("extras", _extras),
+    "requirements": ("requirements", _requirements),
+    "require-secure": ("require_secure", _boolean),
+}

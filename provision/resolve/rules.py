@@ -1,0 +1,367 @@
+"""The rules: each looks at one candidate and returns why it will not do, or nothing.
+
+A rejection says whether the facts prove it. Rules know no other rule; their order is the order of explanation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from provision.matrix.load import Matrix
+from provision.matrix.model import Gpu, OsRelease
+from provision.matrix.query import cuda_releases, secure_minimums, serves
+from provision.resolve.options import Option, fact_of
+from provision.resolve.request import Request, matches
+from provision.resolve.stack import FactRef
+from provision.versions import branch_of, parse
+
+__all__ = ["Rejection", "Wish", "cuda_matches", "driver_floor", "excluded_pair", "reject_option", "reject_wish"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A request with its names looked up.
+
+    Attributes:
+        gpus: For each name in the request, the rows it may mean (all of one compute capability).
+        os: The row of ``--os``.
+        flavor: The flavor in force, ``runtime`` unless asked or needed.
+    """
+
+    request: Request
+    platform: str
+    gpus: tuple[tuple[str, tuple[Gpu, ...]], ...]
+    os: OsRelease | None
+    flavor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Why one candidate will not do.
+
+    Attributes:
+        rule: The rule's name.
+        is_proved: The facts exclude it; else they are silent.
+        subject: The candidate (``torch 2.1.2+cu121``); empty when the whole request is meant.
+        version: Framework and version of the candidate, for grouping.
+        because: What is wrong with it, as the rest of a sentence.
+        facts: The rows it rests on.
+    """
+
+    rule: str
+    is_proved: bool
+    subject: str
+    version: tuple[str, str] = ("", "")
+    because: str
+    facts: tuple[FactRef, ...] = ()
+
+
+def cuda_matches(matrix: Matrix, wish: str | None, minor: str) -> bool:
+    """Tell whether a build for one CUDA minor is what ``--cuda`` asks for; a patch names its minor."""
+    if wish is None or matches(wish, minor):
+        return True
+    if wish[0] in "<>=!~":
+        return any(matches(wish, row.version) for row in cuda_releases(matrix, minor))
+    parts = parse(wish).release
+    is_patch = len(parts) > len(("major", "minor"))
+    return is_patch and any(row.version == wish for row in cuda_releases(matrix, minor))
+
+
+def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
+    """Return the lowest driver an option runs on, with the fact; ``None`` when its CUDA is not in the matrix.
+
+    Source: CUDA minor-version compatibility: a build runs on any driver at or above its major's floor.
+    """
+    floors = [
+        (row.minimum_driver, fact_of("cuda", row.version, row, "minimum_driver"))
+        for row in matrix.cuda
+        if (
+            parse(row.version).release[:2] == parse(option.cuda).release[:2]
+            if option.cuda
+            else parse(row.version).release[0] == option.cuda_major
+        )
+    ]
+    if option.minimum_driver is not None:
+        floors.append((option.minimum_driver, option.fact))
+    return max(floors, key=lambda floor: parse(floor[0]), default=None)
+
+
+def reject_wish(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:
+    """Reject what no stack could meet: GPUs no driver drives together, a driver that is not secure."""
+    for _, rows in wish.gpus:
+        for _, other_rows in wish.gpus:
+            last = _last_branch(rows)
+            first = _first_branch(other_rows)
+            if first > last:
+                yield Rejection(
+                    rule="gpu-pair",
+                    is_proved=True,
+                    subject="",
+                    because=f"{rows[0].name} ends with driver branch {last}, {other_rows[0].name} begins with {first}",
+                    facts=(fact_of("gpu", rows[0].id, rows[0]), fact_of("gpu", other_rows[0].id, other_rows[0])),
+                )
+    for _, rows in wish.gpus:
+        if all(row.segment == "embedded" for row in rows):
+            yield Rejection(
+                rule="gpu-embedded",
+                is_proved=False,
+                subject="",
+                because=f"{rows[0].name} runs NVIDIA's Linux for embedded boards, which the facts do not cover",
+                facts=(fact_of("gpu", rows[0].id, rows[0]),),
+            )
+    driver = wish.request.driver
+    if driver is not None:
+        yield from _reject_driver(matrix, wish, driver)
+    yield from _reject_toolkit(matrix, wish)
+
+
+def _reject_driver(matrix: Matrix, wish: Wish, driver: str) -> Iterator[Rejection]:
+    branch = branch_of(driver)
+    for _, rows in wish.gpus:
+        last = _last_branch(rows)
+        first = _first_branch(rows)
+        fact = fact_of("gpu", rows[0].id, rows[0])
+        if branch > last:
+            because = f"driver {driver} no longer drives {rows[0].name}, whose last branch is {last}"
+            yield Rejection(rule="gpu-driver", is_proved=True, subject="", because=because, facts=(fact,))
+        if branch < first:
+            because = f"driver {driver} does not know {rows[0].name} yet, whose first branch is {first}"
+            yield Rejection(rule="gpu-driver", is_proved=True, subject="", because=because, facts=(fact,))
+    if wish.request.require_secure:
+        problem = insecure_driver(matrix, driver)
+        if problem:
+            because, fact = problem
+            yield Rejection(rule="secure", is_proved=True, subject="", because=because, facts=(fact,))
+
+
+def insecure_driver(matrix: Matrix, driver: str) -> tuple[str, FactRef] | None:
+    """Return why a driver has known vulnerabilities, with the bulletin, or ``None``."""
+    if not matrix.security_floors:
+        return None
+    newest = max(matrix.security_floors, key=lambda row: row.updated)
+    fact = fact_of("security", newest.bulletin, newest)
+    floors = secure_minimums(matrix)
+    branch = branch_of(driver)
+    if branch in floors:
+        floor = floors[branch][0]
+        if parse(driver) < parse(floor):
+            return f"driver {driver} is below {floor}, the lowest of its branch without a known vulnerability", fact
+        return None
+    if branch < max(floors, default=0):
+        return f"driver branch {branch} gets no security fixes any more; bulletins name {_join(floors)}", fact
+    return None
+
+
+def _reject_toolkit(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:
+    have = wish.request.container_toolkit
+    if have is None or not wish.request.require_secure:
+        return
+    problem = insecure_toolkit(matrix, have)
+    if problem:
+        because, fact = problem
+        yield Rejection(rule="secure", is_proved=True, subject="", because=because, facts=(fact,))
+
+
+def insecure_toolkit(matrix: Matrix, version: str) -> tuple[str, FactRef] | None:
+    """Return why a container toolkit has known vulnerabilities, with the fact, or ``None``."""
+    floor = matrix.settings("container_toolkit.toml").get("minimum_safe")
+    if floor is None or floor.value is None or parse(version) >= parse(floor.value):
+        return None
+    fact = fact_of("container-toolkit", floor.value, floor)
+    return f"container toolkit {version} is below {floor.value}, the lowest without a known vulnerability", fact
+
+
+def _join(numbers: dict[int, tuple[str, str]]) -> str:
+    return ", ".join(str(number) for number in sorted(numbers))
+
+
+def _last_branch(rows: tuple[Gpu, ...]) -> int:
+    return max((row.last_driver_branch or _NO_END for row in rows), default=_NO_END)
+
+
+def _first_branch(rows: tuple[Gpu, ...]) -> int:
+    return min((row.first_driver_branch or 0 for row in rows), default=0)
+
+
+_NO_END = 10_000
+
+Rule = Callable[[Matrix, Wish, Option], "Rejection | None"]
+
+
+def _cuda(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    wanted = wish.request.cuda
+    if wanted is None or option.framework == "cuda":
+        return None
+    if option.cuda:
+        if cuda_matches(matrix, wanted, option.cuda):
+            return None
+        because = f"is built for CUDA {option.cuda}"
+    else:
+        minors = {".".join(row.version.split(".")[:2]) for row in matrix.cuda}
+        if any(
+            parse(minor).release[0] == option.cuda_major and cuda_matches(matrix, wanted, minor) for minor in minors
+        ):
+            return None
+        because = f"is built for CUDA {option.cuda_major}"
+    return _rejection("cuda", option, because)
+
+
+def _platform(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    del matrix
+    if option.has_platform:
+        return None
+    if option.has_platform is None:
+        return _rejection("platform", option, f"is not known to have {wish.platform} wheels with CUDA", is_proved=False)
+    return _rejection("platform", option, f"has no {wish.platform} wheels with CUDA")
+
+
+def _gpu(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    del matrix
+    for _, rows in wish.gpus:
+        gpu = rows[0]
+        facts = (option.fact, fact_of("gpu", gpu.id, gpu))
+        number = "".join(gpu.compute_capability.split("."))
+        if option.framework == "cuda":
+            if gpu.last_cuda is not None and parse(option.cuda) > parse(gpu.last_cuda):
+                return _rejection(
+                    "gpu", option, f"dropped {gpu.name} (sm_{number}); CUDA {gpu.last_cuda} was its last", facts=facts
+                )
+            if gpu.first_cuda is not None and parse(option.cuda) < parse(gpu.first_cuda):
+                return _rejection(
+                    "gpu",
+                    option,
+                    f"is older than {gpu.name} (sm_{number}), which begins with CUDA {gpu.first_cuda}",
+                    facts=facts,
+                )
+            continue
+        if option.sm is not None:
+            if serves(gpu, option.sm, option.ptx) is None:
+                because = f"has no code for {gpu.name} (sm_{number}), only {_span(option)}"
+                return _rejection("gpu", option, because, facts=facts)
+            continue
+        if option.sm_min is not None:
+            if int(number) < option.sm_min:
+                because = f"needs compute capability {option.sm_min / 10:.1f}, {gpu.name} has {gpu.compute_capability}"
+                return _rejection("gpu", option, because, facts=facts)
+            continue
+        if option.is_known:
+            because = f"has no known list of GPU code, so whether it serves {gpu.name} is open"
+            return _rejection("gpu", option, because, is_proved=False, facts=facts)
+    return None
+
+
+def _span(option: Option) -> str:
+    return " ".join((*(option.sm or ()), *option.ptx))
+
+
+def _gpu_floor(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    floor = driver_floor(matrix, option)
+    if floor is None:
+        return None
+    for _, rows in wish.gpus:
+        last = _last_branch(rows)
+        if branch_of(floor[0]) > last:
+            because = f"needs driver {floor[0]}, and {rows[0].name} ends with branch {last}"
+            return _rejection("gpu", option, because, facts=(floor[1], fact_of("gpu", rows[0].id, rows[0])))
+    return None
+
+
+def _driver(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    driver = wish.request.driver
+    if driver is None:
+        return None
+    floor = driver_floor(matrix, option)
+    if floor is None:
+        return _rejection("driver", option, "needs a CUDA whose driver floor the matrix does not know", is_proved=False)
+    if parse(driver) < parse(floor[0]):
+        return _rejection("driver", option, f"needs driver {floor[0]} or newer", facts=(floor[1],))
+    for _, rows in wish.gpus:
+        how = serves(rows[0], option.sm, option.ptx) if option.sm is not None else None
+        if how is None or not how.startswith("compute_") or not option.cuda:
+            continue
+        newest = next(iter(cuda_releases(matrix, option.cuda)), None)
+        if newest is not None and newest.matching_driver_branch and branch_of(driver) < newest.matching_driver_branch:
+            because = (
+                f"reaches {rows[0].name} only through {how}, which a driver below branch "
+                f"{newest.matching_driver_branch} cannot compile"
+            )
+            return _rejection("driver", option, because, facts=(fact_of("cuda", newest.version, newest),))
+    return None
+
+
+def _os(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    del matrix
+    if wish.os is None or option.glibc is None or wish.os.glibc is None:
+        return None
+    if parse(wish.os.glibc) >= parse(option.glibc):
+        return None
+    because = f"needs glibc {option.glibc}, {wish.os.name} has {wish.os.glibc}"
+    return _rejection("os", option, because, facts=(option.fact, fact_of("os", wish.os.id, wish.os)))
+
+
+def _existence(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    del matrix, wish
+    if option.is_known:
+        return None
+    return _rejection("existence", option, "may or may not have been published", is_proved=False)
+
+
+_OPTION_RULES: tuple[Rule, ...] = (_cuda, _platform, _gpu, _gpu_floor, _driver, _os, _existence)
+
+
+def reject_option(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    """Return why an option will not do whatever Python goes with it, the first rule's word; else ``None``.
+
+    A proved rejection comes before one that is merely open.
+    """
+    found = [rejection for rule in _OPTION_RULES if (rejection := rule(matrix, wish, option)) is not None]
+    return next((rejection for rejection in found if rejection.is_proved), found[0] if found else None)
+
+
+def _rejection(
+    rule: str, option: Option, because: str, *, is_proved: bool = True, facts: tuple[FactRef, ...] | None = None
+) -> Rejection:
+    return Rejection(
+        rule=rule,
+        is_proved=is_proved,
+        subject=option.label,
+        version=(option.framework, option.version),
+        because=because,
+        facts=facts if facts is not None else (option.fact,),
+    )
+
+
+_SIDE = re.compile(r"([a-z][a-z0-9-]*)\s*((?:~=|==|!=|<=|>=|<|>).*)?")
+
+
+def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
+    """Return the known-bad pair a set of named versions falls under, or ``None``.
+
+    Args:
+        matrix: The facts.
+        named: Distribution, ``cuda``, ``python`` or ``gpu-architecture`` → version or name.
+    """
+    for row in matrix.exclusions:
+        if _side_holds(row.left, named) and _side_holds(row.right, named):
+            return Rejection(
+                rule="exclusion",
+                is_proved=True,
+                subject="",
+                because=f"{row.left} and {row.right} fail together: {row.symptom}",
+                facts=(fact_of("exclusion", row.id, row),),
+            )
+    return None
+
+
+def _side_holds(side: str, named: dict[str, str]) -> bool:
+    found = _SIDE.fullmatch(side)
+    if found is None or found[1] not in named:
+        return False
+    value, comparison = named[found[1]], found[2]
+    if not comparison:
+        return True
+    if found[1].startswith("gpu-"):
+        return value == comparison.removeprefix("==")
+    return matches(comparison.replace(" ", ""), value)

@@ -1,0 +1,355 @@
+"""Request + Matrix → Stack or Refusal.
+
+The domain is finite: builds × Pythons × bases. So the solver enumerates, best first, lets the rules reject, and
+closes the environment of what is left; the first that holds is the answer. A refused request is taken apart until
+the smallest set of its parts that cannot be met together is left, and every alternative offered was solved first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from provision.errors import UnknownError, UsageError
+from provision.matrix.load import Matrix
+from provision.matrix.model import Extra, HiddenConstraint
+from provision.matrix.query import find_gpus
+from provision.resolve.assemble import Solution, assemble
+from provision.resolve.bases import choose_base, choose_cuda_image
+from provision.resolve.environment import Clash, Environment
+from provision.resolve.explain import refuse
+from provision.resolve.needs import close
+from provision.resolve.options import Option, fact_of, offer
+from provision.resolve.request import FRAMEWORKS, Request, matches
+from provision.resolve.rules import (
+    Rejection,
+    Wish,
+    excluded_pair,
+    reject_option,
+    reject_wish,
+)
+from provision.resolve.stack import Refusal, Stack
+from provision.versions import parse
+
+__all__ = ["solve"]
+
+_YEARS_OUT = 2
+"""A Python two years out when the framework appeared has wheels of everything else people install."""
+
+
+def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
+    """Find the best stack for a request.
+
+    Args:
+        request: What is wanted.
+        matrix: The facts.
+
+    Returns:
+        The newest versions that satisfy every part, or why there are none.
+
+    Raises:
+        UsageError: A part of the request is ambiguous or contradicts itself.
+        DataError: The facts are broken.
+    """
+    found = _attempt(request, matrix)
+    if isinstance(found, Solution):
+        return assemble(found, matrix)
+    return refuse(request, matrix, found, lambda other: _trial(other, matrix))
+
+
+def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
+    """Attempt a changed request; one that makes no sense counts as not met."""
+    try:
+        return _attempt(request, matrix)
+    except UsageError as error:
+        return [Rejection(rule="usage", is_proved=True, subject="", because=error.message)]
+
+
+def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
+    wish = _look_up(request, matrix)
+    if isinstance(wish, Rejection):
+        return [wish]
+    rejections = list(reject_wish(matrix, wish))
+    if rejections:
+        return rejections
+    frameworks = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None) or ("cuda",)
+    offers: list[list[Option]] = []
+    for framework in frameworks:
+        options = offer(matrix, framework, request, wish.platform)
+        if not options:
+            return [_nothing(matrix, framework, request)]
+        kept = []
+        for option in options:
+            rejection = reject_option(matrix, wish, option)
+            if rejection is None:
+                kept.append(option)
+            else:
+                rejections.append(rejection)
+        rejections += _open_ends(options, kept, rejections)
+        offers.append(kept)
+    for combination in _combinations(offers):
+        found = _try_combination(matrix, wish, combination)
+        if isinstance(found, Solution):
+            return found
+        rejections += found
+    return rejections
+
+
+def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
+    gpus = []
+    for name in request.gpus:
+        try:
+            gpus.append((name, find_gpus(matrix, name)))
+        except UnknownError as error:
+            because = "; ".join((error.message, *error.hints))
+            return Rejection(rule="gpu-name", is_proved=False, subject="", because=because)
+    os_row = None
+    if request.os is not None:
+        os_row = next((row for row in matrix.os_releases if row.id == request.os), None)
+        if os_row is None:
+            known = ", ".join(row.id for row in matrix.os_releases)
+            because = f"no operating system called `{request.os}` is in the facts; known are {known}"
+            return Rejection(rule="os-name", is_proved=False, subject="", because=because)
+    extras = {row.id: row for row in matrix.extras} if request.extras else {}
+    for name in request.extras:
+        if name not in extras:
+            because = f"nothing called `{name}` can be added; known are {', '.join(sorted(extras))}"
+            return Rejection(rule="extra-name", is_proved=False, subject="", because=because)
+    wanted = [extras[name] for name in request.extras]
+    needed = "jit" if any(row.needs_compiler for row in wanted) else None
+    needed = "devel" if any(row.needs_nvcc for row in wanted) else needed
+    if request.flavor == "runtime" and needed:
+        names = ", ".join(row.id for row in wanted if row.needs_nvcc or row.needs_compiler)
+        return Rejection(
+            rule="flavor",
+            is_proved=True,
+            subject="",
+            because=f"{names} compiles code, which the flavor runtime has no compiler for",
+            facts=tuple(fact_of("extra", row.id, row) for row in wanted if row.needs_nvcc or row.needs_compiler),
+        )
+    flavor = "devel" if "devel" in (request.flavor, needed) else request.flavor or needed or "runtime"
+    return Wish(
+        request=request,
+        platform=request.platform or "linux/amd64",
+        gpus=tuple(gpus),
+        os=os_row,
+        flavor=flavor,
+    )
+
+
+def _nothing(matrix: Matrix, framework: str, request: Request) -> Rejection:
+    versions = {
+        "torch": [row.version for row in matrix.torch_releases],
+        "tensorflow": [row.version for row in matrix.tensorflow],
+        "jax": [row.version for row in matrix.jax],
+        "cuda": [row.version for row in matrix.cuda],
+    }[framework]
+    ordered = sorted(set(versions), key=parse)
+    span = f"they reach from {ordered[0]} to {ordered[-1]}" if ordered else "they hold none"
+    because = f"the facts know no {framework} {getattr(request, framework)}; {span}"
+    return Rejection(rule="version", is_proved=False, subject="", because=because)
+
+
+def _open_ends(options: list[Option], kept: list[Option], rejections: list[Rejection]) -> list[Rejection]:
+    """Return what keeps a refusal from being proved: versions whose list of builds is not known to be closed."""
+    ends = []
+    kept_versions = {option.version for option in kept}
+    for version in dict.fromkeys(option.version for option in options if not option.is_complete):
+        if version in kept_versions:
+            continue
+        first = next(option for option in options if option.version == version)
+        reasons = {item.rule for item in rejections if item.version == (first.framework, version)}
+        if reasons <= {"os"}:
+            continue
+        ends.append(
+            Rejection(
+                rule="open-list",
+                is_proved=False,
+                subject=f"{first.framework} {version}",
+                version=(first.framework, version),
+                because="may have builds that the facts do not list",
+                facts=(first.fact,),
+            )
+        )
+    return ends
+
+
+def _combinations(offers: list[list[Option]]) -> Iterator[tuple[Option, ...]]:
+    """Yield one option per framework, those nearest to the newest of each first."""
+    if len(offers) == 1:
+        yield from ((option,) for option in offers[0])
+        return
+    ranked = []
+    for options in offers:
+        versions = list(dict.fromkeys(option.version for option in options))
+        ranked.append([(versions.index(option.version), position, option) for position, option in enumerate(options)])
+    joint = sorted(
+        product(*ranked),
+        key=lambda combination: (
+            sum(rank for rank, _, _ in combination),
+            max(rank for rank, _, _ in combination),
+            tuple(position for _, position, _ in combination),
+        ),
+    )
+    yield from (tuple(option for _, _, option in combination) for combination in joint)
+
+
+def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> Solution | list[Rejection]:
+    subject = " with ".join(option.label for option in options)
+    version = (options[0].framework, options[0].version)
+    majors = {option.cuda_major for option in options}
+    if len(majors) > 1:
+        because = "would load two CUDA majors into one process: " + ", ".join(
+            f"{option.label} needs CUDA {option.cuda_major}" for option in options
+        )
+        facts = tuple(option.fact for option in options)
+        return [Rejection(rule="majors", is_proved=True, subject="", version=version, because=because, facts=facts)]
+    named = {option.framework: option.version for option in options}
+    named["cuda"] = options[0].cuda or str(options[0].cuda_major)
+    architectures = {rows[0].architecture for _, rows in wish.gpus}
+    for architecture in sorted(architectures) or [""]:
+        pair = excluded_pair(matrix, {**named, **({"gpu-architecture": architecture} if architecture else {})})
+        if pair is not None:
+            return [replace(pair, subject=subject, version=version)]
+    pythons = _pythons(matrix, wish, options)
+    if not pythons:
+        return [_no_python(wish, options)]
+    rejections: list[Rejection] = []
+    for python in pythons:
+        found = _try_python(matrix, wish, options, python)
+        if isinstance(found, Solution):
+            return found
+        rejections.append(replace(found, version=version))
+    return rejections
+
+
+def _pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> list[str | None]:
+    """Return the Pythons to try, best first; ``[None]`` where none is needed."""
+    wanted = wish.request.python
+    if options[0].framework == "cuda":
+        if wanted is None:
+            return [None]
+        candidates = {row.version for row in matrix.pythons}
+    else:
+        candidates = set(options[0].pythons).intersection(*(option.pythons for option in options[1:]))
+    fitting = [text for text in candidates if _python_fits(wanted, text)]
+    preferred = set(options[0].pythons_preferred or fitting).intersection(
+        *(option.pythons_preferred for option in options[1:])
+    )
+    born = {row.version: row for row in matrix.pythons}
+    released = max((option.released for option in options), default="")
+
+    def rank(text: str) -> tuple[bool, bool, bool, bool, int]:
+        row = born.get(text)
+        is_alive = row is not None and (row.end_of_life is None or row.end_of_life > matrix.dated)
+        is_settled = row is not None and _years_later(row.released, _YEARS_OUT) <= (released or matrix.dated)
+        number = parse(text.rstrip("t"))
+        distance = number.minor if is_settled else -number.minor
+        return (not text.endswith("t"), text in preferred, is_alive, is_settled, distance)
+
+    return [*sorted(fitting, key=rank, reverse=True)]
+
+
+def _python_fits(wanted: str | None, have: str) -> bool:
+    if wanted is None:
+        return not have.endswith("t")
+    if wanted.endswith("t") or have.endswith("t"):
+        return wanted == have
+    if wanted[0] not in "<>=!~":
+        # An image is built for a minor; a patch in the wish picks its minor.
+        return parse(wanted).release[:2] == parse(have).release[: len(parse(wanted).release[:2])]
+    return matches(wanted, have)
+
+
+def _years_later(date: str, years: int) -> str:
+    return f"{int(date[:4]) + years}{date[4:]}"
+
+
+def _no_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
+    lists = [", ".join(sorted(option.pythons, key=lambda text: parse(text.rstrip("t")))) for option in options]
+    if len(options) == 1:
+        because = f"has wheels for Python {lists[0]}"
+    else:
+        each = "; ".join(f"{option.label}: {pythons}" for option, pythons in zip(options, lists, strict=True))
+        wanted = "that Python" if wish.request.python is not None else "any one Python"
+        because = f"share no wheels for {wanted}: {each}"
+    return Rejection(
+        rule="python",
+        is_proved=all(option.is_pythons_complete for option in options),
+        subject=" with ".join(option.label for option in options),
+        version=(options[0].framework, options[0].version),
+        because=because,
+        facts=tuple(option.fact for option in options),
+    )
+
+
+def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None) -> Solution | Rejection:
+    subject = " with ".join(option.label for option in options)
+    base = choose_base(matrix, wish, options, python)
+    if isinstance(base, Rejection):
+        return replace(base, subject=subject)
+    extras = _extras(matrix, wish, options)
+    if isinstance(extras, Rejection):
+        return replace(extras, subject=subject)
+    environment = Environment(picks=())
+    constraints: tuple[HiddenConstraint, ...] = ()
+    if python is not None:
+        solved = close(matrix, wish, options, python, base.glibc, extras)
+        if isinstance(solved, Clash):
+            parts = {demand.part for demand in solved.demands}
+            return Rejection(
+                rule="requirements" if "requirements" in parts else "packages",
+                is_proved=solved.is_proved,
+                subject=subject,
+                because=solved.sentence,
+                facts=tuple(option.fact for option in options),
+            )
+        environment, constraints = solved
+    cuda = options[0].cuda or _cuda_of(environment)
+    if not cuda:
+        return Rejection(rule="cuda", is_proved=False, subject=subject, because="names no CUDA runtime the facts know")
+    if base.cuda_image is None and wish.flavor == "devel":
+        image = choose_cuda_image(matrix, wish, cuda, flavour="devel", cudnn_major=None)
+        if isinstance(image, Rejection):
+            return replace(image, subject=subject)
+        base = replace(base, cuda_image=image)
+    return Solution(
+        wish=wish,
+        options=options,
+        python=python,
+        cuda=cuda,
+        picks=environment.picks,
+        constraints=constraints,
+        python_image=base.python_image,
+        cuda_image=base.cuda_image,
+        extras=extras,
+    )
+
+
+def _cuda_of(environment: Environment) -> str:
+    for pick in environment.picks:
+        if re.fullmatch(r"nvidia-cuda-runtime(-cu[0-9]+)?", pick.name):
+            return ".".join(pick.version.split(".")[:2])
+    return ""
+
+
+def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Extra, ...] | Rejection:
+    if not wish.request.extras:
+        return ()
+    rows = {row.id: row for row in matrix.extras}
+    wanted = tuple(rows[name] for name in wish.request.extras)
+    have = {option.framework: option.version for option in options}
+    for row in wanted:
+        if row.frameworks and not set(row.frameworks) & set(have):
+            return _extra_rejection(row, f"lacks {' or '.join(row.frameworks)}, which `--with {row.id}` is for")
+        for conflict in row.conflicts:
+            found = re.fullmatch(r"([a-z0-9-]+)\s*(.*)", conflict)
+            if found and found[1] in have and matches(found[2].replace(" ", "") or None, have[found[1]]):
+                return _extra_rejection(row, f"cannot hold {row.id}, which excludes {conflict}")
+    return wanted
+
+
+def _extra_rejection(row: Extra, because: str) -> Rejection:
+    return Rejection(rule="extra", is_proved=True, subject="", because=because, facts=(fact_of("extra", row.id, row),))

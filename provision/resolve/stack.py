@@ -1,0 +1,318 @@
+"""The Stack: one proven answer, and its file form ``provision.lock``.
+
+The lock is what every other part of the program reads; nothing downstream decides again. Its bytes depend on the
+request and the facts alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from provision.errors import UsageError
+
+__all__ = [
+    "LOCK_VERSION",
+    "Alternative",
+    "BaseImage",
+    "DriverNeed",
+    "ExtraPart",
+    "FactRef",
+    "ImagePart",
+    "LockedPackage",
+    "Reason",
+    "Refusal",
+    "Stack",
+]
+
+LOCK_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactRef:
+    """A row of compat/ that a decision rests on: ``torch/2.1.2+cu118``, with where the row was read."""
+
+    id: str
+    source: tuple[str, ...]
+    where: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why one part of the stack is what it is."""
+
+    subject: str
+    because: str
+    facts: tuple[FactRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverNeed:
+    """What the host's driver must be.
+
+    Attributes:
+        minimum: Lowest Linux driver version the stack runs on.
+        recommended_branch: Branch to install where one may choose.
+        native: Driver that shipped with this CUDA (PTX JIT and new features need its branch); may be unknown.
+        secure_minimum: Branch → lowest version without a known vulnerability.
+        maximum_branch: Last branch that drives every requested GPU; absent when there is no end.
+    """
+
+    minimum: str
+    recommended_branch: str | None = None
+    native: str | None = None
+    maximum_branch: str | None = None
+    secure_minimum: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedPackage:
+    """One distribution of the environment.
+
+    Attributes:
+        version: With the local part where the wheel has one (``2.1.2+cu118``).
+        index: ``pypi``, ``pytorch`` or ``jax``.
+        file: Wheel file name; absent when the matrix does not know the file.
+        sha256: Absent = unverified, installed from ``index_url`` without a hash.
+        size: Bytes to download.
+        installed: Bytes on disk.
+        url: Direct address, for wheels that are not on PyPI.
+        index_url: Where an unverified package is looked up.
+        layer: ``cuda`` (NVIDIA libraries), ``framework`` or ``rest``; the image's layers by churn.
+        why: The request or the package that asked for it.
+        has_unknown_dependencies: The matrix does not know what it requires, so the installer must look.
+    """
+
+    name: str
+    version: str
+    index: str
+    file: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+    installed: int | None = None
+    url: str | None = None
+    index_url: str | None = None
+    layer: str = "rest"
+    why: str
+    has_unknown_dependencies: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseImage:
+    """A container base: ``ref`` without digest (``python:3.11-slim-bookworm``)."""
+
+    ref: str
+    digest: str | None = None
+    os: str | None = None
+    size_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtraPart:
+    """Something asked for with ``--with`` or needed by the flavor."""
+
+    id: str
+    requires: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    port: int | None = None
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePart:
+    """What ``provision image`` needs beyond the stack itself.
+
+    Attributes:
+        flavor: ``runtime``, ``jit`` (a C compiler for Triton) or ``devel`` (nvcc and a host compiler).
+        base: Base of the final image.
+        cuda_base: nvidia/cuda tag whose CUDA and cuDNN libraries are copied in, where wheels bring none or the
+            flavor is ``devel``.
+        packages: The whole environment, sorted by name.
+        apt: ``package=version`` patterns, sorted.
+        source_date_epoch: Newest upload among the wheels, seconds.
+        library_path: Folders below site-packages that must be on LD_LIBRARY_PATH (only where a fact demands it).
+        user_requirements: The user's own lines that name no package of the stack, sorted.
+    """
+
+    flavor: str
+    base: BaseImage
+    cuda_base: BaseImage | None = None
+    packages: tuple[LockedPackage, ...] = ()
+    apt: tuple[str, ...] = ()
+    extras: tuple[ExtraPart, ...] = ()
+    source_date_epoch: int = 0
+    library_path: tuple[str, ...] = ()
+    user_requirements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A set of versions that the facts say work together.
+
+    Attributes:
+        request: The normalised request, only what was asked.
+        facts_date: Day of the facts (ISO).
+        python: ``3.11``; absent in a stack of CUDA alone.
+        platform: ``linux/amd64`` or ``linux/arm64``.
+        cuda: ``11.8``, major.minor.
+        variant: Build of the first framework (``cu118``, ``cuda12``, ``and-cuda``) or of CUDA alone.
+        variants: Framework → build.
+        frameworks: Framework → version without local part.
+        packages: Name → version with local part.
+        sm: Cubins inside (``sm_80``), ascending; ``ptx`` what the driver compiles at run time (``compute_90``).
+        gpus: Names of the requested GPUs as the matrix writes them.
+        warnings: What a person should know, one sentence each.
+    """
+
+    request: dict[str, Any]
+    facts_date: str
+    python: str | None
+    platform: str
+    os: str
+    cuda: str
+    variant: str
+    variants: dict[str, str] = field(default_factory=dict)
+    cudnn: str | None = None
+    nccl: str | None = None
+    frameworks: dict[str, str] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+    driver: DriverNeed
+    sm: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    warnings: tuple[str, ...] = ()
+    image: ImagePart | None = None
+
+    @property
+    def name(self) -> str:
+        """A name for folders and tags: ``torch2.1.2-cu118-py311``."""
+        parts = [f"{framework}{version}" for framework, version in self.frameworks.items()]
+        parts.append(self.variant if self.variant.startswith("cu1") else f"cu{self.cuda.replace('.', '')}")
+        if self.python:
+            parts.append(f"py{self.python.replace('.', '')}")
+        if self.platform != "linux/amd64":
+            parts.append(self.platform.rsplit("/", 1)[-1])
+        if self.image is not None and self.image.flavor != "runtime":
+            parts.append(self.image.flavor)
+        return "-".join(parts)
+
+    @property
+    def lock_digest(self) -> str:
+        """``sha256:…`` over the canonical lock."""
+        return "sha256:" + hashlib.sha256(_canonical(_to_json(self)).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the stack as plain data, ``lock_digest`` included."""
+        return {**_to_json(self), "lock_digest": self.lock_digest}
+
+    def to_lock(self) -> str:
+        """Return the text of ``provision.lock``."""
+        document = {"lock_version": LOCK_VERSION, **self.to_json()}
+        return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_lock(cls, text: str) -> Stack:
+        """Read ``provision.lock``.
+
+        Raises:
+            UsageError: Not a lock, another version of it, or edited by hand (the digest disagrees).
+        """
+        try:
+            document = json.loads(text)
+            version = document.pop("lock_version")
+            digest = document.pop("lock_digest")
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise UsageError("the file is no provision.lock", because=(str(error),)) from error
+        if version != LOCK_VERSION:
+            raise UsageError(
+                f"the lock has version {version}, this program reads version {LOCK_VERSION}",
+                hints=("write it again with `provision image`",),
+            )
+        try:
+            stack: Stack = _from_json(cls, document)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError("the lock is damaged", because=(str(error),)) from error
+        if stack.lock_digest != digest:
+            raise UsageError(
+                "the lock was edited: its digest does not match its contents",
+                hints=("write it again with `provision image`",),
+            )
+        return stack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A changed request that the solver has met.
+
+    Attributes:
+        flags: The whole request as command-line words.
+        change: What differs from the refused one, in words.
+    """
+
+    flags: tuple[str, ...]
+    change: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why no stack was given.
+
+    Attributes:
+        is_proved: The facts exclude the request (exit 3); else they do not know it (exit 4).
+        message: What was refused, one sentence.
+        conflict: The smallest set of request parts that cannot be met together (``--torch 2.1``).
+        because: The chain of reasons.
+        alternatives: Up to three requests that work, nearest first.
+    """
+
+    is_proved: bool
+    message: str
+    conflict: tuple[str, ...]
+    because: tuple[Reason, ...]
+    alternatives: tuple[Alternative, ...] = ()
+
+
+def _canonical(document: dict[str, Any]) -> str:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _to_json(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _to_json(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, (tuple, list)):
+        return [_to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _to_json(item) for key, item in value.items()}
+    return value
+
+
+_NESTED: dict[str, Any] = {
+    "DriverNeed": DriverNeed,
+    "ImagePart | None": ImagePart,
+    "BaseImage": BaseImage,
+    "BaseImage | None": BaseImage,
+    "tuple[Reason, ...]": (Reason,),
+    "tuple[FactRef, ...]": (FactRef,),
+    "tuple[LockedPackage, ...]": (LockedPackage,),
+    "tuple[ExtraPart, ...]": (ExtraPart,),
+}
+
+
+def _from_json(row_type: Any, document: dict[str, Any]) -> Any:
+    values: dict[str, Any] = {}
+    kinds = {item.name: str(item.type) for item in fields(row_type)}
+    for key, value in document.items():
+        nested = _NESTED.get(kinds[key])
+        if isinstance(nested, tuple):
+            values[key] = tuple(_from_json(nested[0], item) for item in value)
+        elif nested is not None and value is not None:
+            values[key] = _from_json(nested, value)
+        elif isinstance(value, list):
+            values[key] = tuple(value)
+        else:
+            values[key] = value
+    return row_type(**values)

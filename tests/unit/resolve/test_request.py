@@ -1,0 +1,77 @@
+import pytest
+
+from provision.errors import UsageError
+from provision.resolve.request import Request, matches, parse_request, to_flags
+
+
+def test_values_are_normalised():
+    request = parse_request(
+        {
+            "torch": "v2.1",
+            "cuda": "cu118",
+            "python": "py311",
+            "gpu": "h100, RTX 4090",
+            "platform": "arm64",
+            "driver": "R535",
+        }
+    )
+    assert request == Request(
+        torch="2.1", cuda="11.8", python="3.11", gpus=("h100", "RTX 4090"), platform="linux/arm64", driver="535"
+    )
+
+
+def test_flags_ask_for_the_same_request_again():
+    request = parse_request({"torch": ">=2.3,<2.5", "gpu": ["h100", "a100"], "require_secure": True, "with": "jupyter"})
+    words = to_flags(request)
+    assert words == ("--torch", "<2.5,>=2.3", "--gpu", "h100", "--gpu", "a100", "--with", "jupyter", "--require-secure")
+
+
+def test_absent_and_empty_lists_are_no_wish():
+    assert parse_request({"torch": None, "gpu": []}) == Request()
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("torch", ""),
+        ("torch", "   "),
+        ("torch", "two"),
+        ("torch", "2.1\nRUN rm -rf /"),
+        ("torch", "2.1; rm"),
+        ("torch", "$(id)"),
+        ("torch", "{{ 7 }}"),
+        ("torch", "2.1..2"),
+        ("torch", "\uff12.1"),
+        ("torch", ">=2.1,"),
+        ("torch", "=>2"),
+        ("torch", 2.1),
+        ("torch", "9" * 400),
+        ("cuda", "twelve"),
+        ("python", "3.x"),
+        ("driver", "latest"),
+        ("driver", "host"),
+        ("driver", "5.1"),
+        ("platform", "windows"),
+        ("flavor", "tiny"),
+        ("os", "debian 12; id"),
+        ("gpu", "h100`id`"),
+        ("gpu", [""]),
+        ("base", "python:3.11\nRUN id"),
+        ("base", "UPPER/case"),
+        ("with", "a b"),
+        ("require-secure", "yes"),
+        ("colour", "red"),
+    ],
+)
+def test_value_outside_the_grammar_is_a_usage_error(flag, value):
+    with pytest.raises(UsageError) as caught:
+        parse_request({flag: value})
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("wish", "version", "expected"),
+    [(None, "1.0", True), ("2.1", "2.1.2", True), ("2.1", "2.2", False), (">=2,<3", "2.5", True)],
+)
+def test_wish_is_a_prefix_or_a_range(wish, version, expected):
+    assert matches(wish, version) is expected

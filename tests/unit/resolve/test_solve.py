@@ -1,0 +1,244 @@
+"""What the solver answers over the shipped facts: the cases people meet, and the refusals they must get."""
+
+import json
+import shutil
+
+import pytest
+
+from provision.assets import asset_dir
+from provision.matrix.load import Matrix
+from provision.resolve.request import parse_request
+from provision.resolve.solve import solve
+from provision.resolve.stack import Refusal, Stack
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return Matrix()
+
+
+def answer(matrix, **values):
+    found = solve(parse_request(values), matrix)
+    assert isinstance(found, Stack), (found.message, [reason.because for reason in found.because])
+    return found
+
+
+def refusal(matrix, **values):
+    found = solve(parse_request(values), matrix)
+    assert isinstance(found, Refusal), found.name
+    return found
+
+
+def test_headline_request(matrix):
+    stack = answer(matrix, cuda="11.8", torch="2.1")
+    assert stack.frameworks == {"torch": "2.1.2"}
+    assert (stack.cuda, stack.variant) == ("11.8", "cu118")
+    assert stack.packages["torch"] == "2.1.2+cu118"
+    assert stack.packages["torchvision"] == "0.16.2+cu118"
+    assert stack.packages["torchaudio"] == "2.1.2+cu118"
+    assert stack.packages["numpy"] == "1.26.4"
+    assert stack.packages["triton"] == "2.1.0"
+    assert stack.cudnn.startswith("8.7.0")
+    assert stack.driver.minimum == "450.80.02"
+    assert stack.image.base.ref == f"python:{stack.python}-slim-bookworm"
+    assert stack.image.cuda_base is None
+
+
+def test_default_build_is_locked_with_every_hash(matrix):
+    stack = answer(matrix, torch="2.1", cuda="12.1", python="3.11")
+    assert stack.packages["torch"] == "2.1.2"
+    assert stack.packages["nvidia-cudnn-cu12"] == "8.9.2.26"
+    assert stack.cudnn == "8.9.2.26"
+    assert stack.packages["nvidia-nvjitlink-cu12"] == "12.1.105"
+    assert all(package.sha256 and package.size and package.installed for package in stack.image.packages)
+    assert stack.sm == ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
+
+
+def test_newest_torch(matrix):
+    stack = answer(matrix, torch="2")
+    assert (stack.frameworks["torch"], stack.variant, stack.cuda) == ("2.15.0", "cu132", "13.2")
+    assert "torchaudio" not in stack.packages
+    assert stack.driver.minimum == "580.65.06"
+    assert stack.packages["torchvision"] == "0.29.2"
+
+
+def test_tensorflow_takes_its_cuda_from_wheels_or_from_an_image(matrix):
+    new = answer(matrix, tensorflow="2.15")
+    assert new.image.cuda_base is None
+    assert "nvidia-cudnn-cu12" in new.packages
+    old = answer(matrix, tensorflow="2.10")
+    assert old.cuda == "11.2"
+    assert old.image.cuda_base.ref.startswith("nvidia/cuda:11.2.2-cudnn8-runtime-")
+    assert old.cudnn.startswith("8.1.1")
+    assert "tensorflow" in old.packages
+
+
+def test_jax_brings_its_plugin(matrix):
+    stack = answer(matrix, jax="0.4.38")
+    assert stack.variant == "cuda12"
+    assert stack.packages["jax-cuda12-plugin"] == "0.4.38"
+    assert stack.cuda.startswith("12.")
+    assert stack.cudnn.startswith("9.")
+
+
+def test_cuda_alone_stands_on_a_listed_tag(matrix):
+    stack = answer(matrix, cuda="12.4", flavor="devel")
+    assert stack.python is None
+    assert stack.frameworks == {}
+    assert stack.image.base.ref.startswith("nvidia/cuda:12.4.1-devel-")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "torch", "variant"),
+    [
+        ("V100", ">=2.11", "cu126"),
+        ("GTX 1080 Ti", "2.8", "cu126"),
+        ("h100", "2.0", "cu118"),
+        ("RTX 5090", "2.7", "cu128"),
+    ],
+)
+def test_gpu_decides_the_build(matrix, gpu, torch, variant):
+    assert answer(matrix, torch=torch, gpu=gpu).variant == variant
+
+
+def test_driver_decides_the_build(matrix):
+    stack = answer(matrix, torch="2.11", driver="550.54.15")
+    assert stack.variant in ("cu128", "cu126")
+    assert answer(matrix, torch="2.11", driver="580.126.20").variant == "cu130"
+
+
+def test_v100_with_a_torch_that_dropped_it_is_pointed_to_the_last_build(matrix):
+    found = refusal(matrix, torch="2.15", gpu="V100")
+    assert any("2.14" in " ".join(way.flags) for way in found.alternatives)
+
+
+def test_insecure_driver_warns_and_is_refused_on_demand(matrix):
+    stack = answer(matrix, torch="2.4", driver="535.104.05")
+    assert any("535.104.05 is below" in warning for warning in stack.warnings)
+    found = refusal(matrix, torch="2.4", driver="535.104.05", **{"require-secure": True})
+    assert found.is_proved
+    assert "--require-secure" in found.conflict
+    fixed = stack.driver.secure_minimum["535"]
+    assert answer(matrix, torch="2.4", driver=fixed, **{"require-secure": True})
+
+
+def test_insecure_container_toolkit_is_refused_on_demand(matrix):
+    values = {"torch": "2.4", "container-toolkit": "1.16.1"}
+    assert any("1.16.1" in warning for warning in answer(matrix, **values).warnings)
+    assert refusal(matrix, **values, **{"require-secure": True}).is_proved
+
+
+PROVED = [
+    pytest.param({"torch": "2.1", "cuda": "12.4"}, id="cuda-never-built"),
+    pytest.param({"torch": "2.9", "cuda": "11.8"}, id="cuda-dropped"),
+    pytest.param({"torch": "2.1", "python": "3.12"}, id="python-too-new"),
+    pytest.param({"torch": "2.6", "gpu": "RTX 5090"}, id="gpu-too-new"),
+    pytest.param({"cuda": "13", "gpu": "V100"}, id="gpu-dropped"),
+    pytest.param({"cuda": "11.8", "platform": "arm64", "torch": "2.1"}, id="no-arm64-cu118"),
+    pytest.param({"torch": "2.4", "driver": "440"}, id="driver-too-old"),
+    pytest.param({"tensorflow": "2.10", "python": "3.11"}, id="tf-python"),
+    pytest.param({"tensorflow": "2.15", "platform": "arm64"}, id="tf-arm64-is-cpu"),
+    pytest.param({"gpu": "K80,RTX 5090"}, id="no-common-driver"),
+    pytest.param({"gpu": "V100", "driver": "595.71.05"}, id="driver-dropped-the-gpu"),
+    pytest.param({"torch": "2.1", "requirements": ["numpy>=2"]}, id="requirements-contradict"),
+]
+
+
+@pytest.mark.parametrize("values", PROVED)
+def test_refusal_is_proved_explained_and_has_a_way_out(matrix, values):
+    found = refusal(matrix, **values)
+    assert found.is_proved, found.because
+    assert found.because
+    assert all(fact.source for reason in found.because for fact in reason.facts)
+    assert any(reason.facts for reason in found.because)
+
+
+@pytest.mark.parametrize("values", [case for case in PROVED if "requirements" not in case.values[0]])
+def test_every_alternative_resolves(matrix, values):
+    found = refusal(matrix, **values)
+    assert found.alternatives or "K80" in values.get("gpu", "")
+    for way in found.alternatives:
+        words = iter(way.flags)
+        request: dict[str, object] = {}
+        for flag in words:
+            name = flag.removeprefix("--")
+            request.setdefault("gpu", []).append(next(words)) if name == "gpu" else request.update({name: next(words)})
+        assert isinstance(solve(parse_request(request), matrix), Stack), way.flags
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"torch": "99"}, id="torch-99"),
+        pytest.param({"torch": "1.4"}, id="torch-before-the-facts"),
+        pytest.param({"jax": "9.9"}, id="jax-9.9"),
+        pytest.param({"torch": "2.15", "cuda": "12.6"}, id="open-list-of-builds"),
+        pytest.param({"torch": "2.4", "gpu": "RTX 9999"}, id="gpu-nobody-knows"),
+        pytest.param({"torch": "2.4", "os": "plan9"}, id="os-nobody-knows"),
+        pytest.param({"torch": "2.4", "with": "teapot"}, id="extra-nobody-knows"),
+    ],
+)
+def test_what_the_facts_do_not_say_is_unknown(matrix, values):
+    assert not refusal(matrix, **values).is_proved
+
+
+def test_conflict_is_the_smallest(matrix):
+    found = refusal(matrix, torch="2.1", cuda="12.4", python="3.10", gpu="a100", os="debian12")
+    assert set(found.conflict) == {"--torch 2.1", "--cuda 12.4"}
+
+
+def test_two_frameworks_share_one_environment_or_are_refused_with_the_pins(matrix):
+    both = answer(matrix, torch="2.3", jax="0.4.30", python="3.11")
+    assert both.frameworks == {"torch": "2.3.1", "jax": "0.4.30"}
+    found = refusal(matrix, torch="2.5", tensorflow="2.18")
+    assert found.is_proved
+    assert any("cudnn" in reason.because.lower() for reason in found.because)
+
+
+def copy_facts(tmp_path):
+    return shutil.copytree(asset_dir("compat"), tmp_path / "compat")
+
+
+def test_deleted_row_turns_the_request_unknown(matrix, tmp_path):
+    data = copy_facts(tmp_path)
+    path = data / "frameworks" / "torch.toml"
+    blocks = path.read_text().split("\n\n")
+    kept = [block for block in blocks if 'version = "2.1.2"' not in block and 'torch = "2.1.2"' not in block]
+    assert len(kept) < len(blocks)
+    path.write_text("\n\n".join(kept))
+    assert isinstance(solve(parse_request({"torch": "2.1.2"}), matrix), Stack)
+    assert not refusal(Matrix(data), torch="2.1.2").is_proved
+
+
+def test_changed_pin_changes_the_lock(matrix, tmp_path):
+    data = copy_facts(tmp_path)
+    path = data / "wheels" / "torch.json"
+    before = answer(matrix, torch="2.1.2", cuda="12.1", python="3.11")
+    document = json.loads(path.read_text())
+    row = next(row for row in document["releases"] if row["version"] == "2.1.2")
+    for need in row["requires"]:
+        if need[0] == "nvidia-nccl-cu12":
+            need[1] = "==2.19.3"
+    path.write_text(json.dumps(document))
+    after = answer(Matrix(data), torch="2.1.2", cuda="12.1", python="3.11")
+    assert (before.packages["nvidia-nccl-cu12"], after.packages["nvidia-nccl-cu12"]) == ("2.18.1", "2.19.3")
+    assert before.lock_digest != after.lock_digest
+
+
+def test_changed_driver_floor_reaches_the_stack(tmp_path):
+    data = copy_facts(tmp_path)
+    path = data / "cuda.toml"
+    path.write_text(path.read_text().replace('minimum_driver = "450.80.02"', 'minimum_driver = "451.99.01"'))
+    assert answer(Matrix(data), torch="2.1", cuda="11.8").driver.minimum == "451.99.01"
+
+
+def test_user_line_constrains_a_package_of_the_stack(matrix):
+    stack = answer(matrix, torch="2.3", requirements=["numpy<2", "pandas>=2"])
+    assert stack.packages["numpy"].startswith("1.")
+    assert "pandas" not in stack.packages
+    assert stack.image.user_requirements == ("numpy<2", "pandas>=2")
+
+
+def test_lock_reads_back_equal(matrix):
+    stack = answer(matrix, torch="2.1", gpu="a100", requirements=["pandas"])
+    assert Stack.from_lock(stack.to_lock()) == stack

@@ -6,11 +6,10 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from provision.errors import DataError
 from provision.matrix import model
@@ -18,6 +17,7 @@ from provision.matrix.cache import parse_toml
 from provision.matrix.canonical import encode_json, encode_toml
 from provision.matrix.decode import decode_row
 from provision.matrix.query import normalise_gpu
+from provision.records import fields_of
 from provision.versions import branch_of, parse
 
 __all__ = ["RULES", "Finding", "check"]
@@ -119,6 +119,8 @@ class _Facts:
             where = f"{array}[{index}]"
             try:
                 value = decode_row(row_type, table, where)
+                # Origins are decoded when they are asked for, so ask.
+                dict(getattr(value, "evidence", {}))
             except DataError as error:
                 self.misshapen.append(Finding(name, where, "D002", error.message))
             else:
@@ -404,7 +406,7 @@ def _evidence(facts: _Facts) -> Iterator[Finding]:
     for row in facts.all_rows:
         if not isinstance(row.value, model.Fact):
             continue
-        names = {item.name for item in fields(row.value)}
+        names = set(fields_of(type(row.value)))
         parts: list[tuple[str, model.Fact | model.Evidence]] = [(row.where, row.value)]
         parts += [(f"{row.where}.evidence.{key}", value) for key, value in row.value.evidence.items()]
         for where, part in parts:
@@ -453,7 +455,7 @@ def _floors(facts: _Facts) -> Iterator[Finding]:
         if highest is not None and minimum < highest:
             yield Finding(row.file, f"{row.where}.minimum_driver", "D012", f"an older toolkit needs {highest}")
         highest = minimum if highest is None else max(highest, minimum)
-    floors = facts.setting("cuda.toml", "minor-compatibility-floors")
+    floors = facts.setting("cuda.toml", "minor_compatibility_floors")
     if floors is None:
         return
     for row in releases:
@@ -468,7 +470,7 @@ def _floors(facts: _Facts) -> Iterator[Finding]:
 
 @_rule("D013")
 def _wheels(facts: _Facts) -> Iterator[Finding]:
-    """A wheel's name, hash and requirements parse and belong to its release."""
+    """A wheel's name, hash and requirements parse and belong to its release; only other indexes need addresses."""
     from packaging.markers import InvalidMarker, Marker
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -490,6 +492,8 @@ def _wheels(facts: _Facts) -> Iterator[Finding]:
                 continue
             if named != canonicalize_name(package) or version != parse(row.value.version):
                 yield Finding(row.file, where, "D013", f"{wheel.file} is no wheel of {package} {row.value.version}")
+            if wheel.url is not None and row.value.index == "pypi":
+                yield Finding(row.file, where, "D013", "needs no url: its index finds it by name")
             if wheel.sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", wheel.sha256):
                 yield Finding(row.file, where, "D013", "sha256 must be 64 hexadecimal digits")
         for place, (_, specifier, marker, _) in enumerate(row.value.requires):
@@ -513,7 +517,7 @@ def _no_registries(facts: _Facts) -> Iterator[Finding]:
     for row in facts.all_rows:
         for key, text in _texts(row.table):
             for address in re.findall(r"\b[a-z]+://[^\s\"'<>]+", text):
-                labels = (urlsplit(address).hostname or "").split(".")
+                labels = re.split(r"[/:]", address.partition("://")[2].lower())[0].split(".")
                 where = f"{row.where}{key}"
                 if not address.startswith("https://"):
                     yield Finding(row.file, where, "D014", f"{address} is not https")

@@ -1,0 +1,297 @@
+"""Each rule of the checker finds its own fault in a small sound data set, and no other rule does."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.matrix.canonical import encode_json, encode_toml
+from provision.matrix.check import RULES, check
+
+DAY = datetime.date(2026, 1, 2)
+FACT = {"source": ["guide"], "where": "a table", "status": "stated", "confidence": "high"}
+
+
+def fact(**own: Any) -> dict[str, Any]:
+    return {**own, **copy.deepcopy(FACT)}
+
+
+def small_data() -> dict[str, Any]:
+    """Two toolkits, two branches, two GPUs and one of everything else, all in order."""
+    torch_build = {"torch": "2.1.0", "index": "pypi", "pythons": ["3.11"], "pythons_with_companions": ["3.11"]}
+    jax = {"version": "0.4.30", "variant": "cuda12", "released": DAY, "requires_python": ">=3.9", "delivery": "plugin"}
+    tensorflow = {"version": "2.16.1", "released": DAY, "pythons": ["3.11"], "is_pythons_complete": True}
+    tables: dict[str, dict[str, list[dict[str, Any]]]] = {
+        "sources.toml": {"source": [{"id": "guide", "title": "A guide", "kind": "documentation", "retrieved": DAY}]},
+        "cuda.toml": {
+            "release": [
+                fact(version="12.10.0", matching_driver_branch=550, minimum_driver="525.60"),
+                fact(version="12.9.0", minimum_driver="525.60"),
+                fact(version="11.8.0", minimum_driver="450.80"),
+            ],
+            "setting": [fact(id="minor_compatibility_floors", entries={"11": "450.80", "12": "525.60"})],
+        },
+        "drivers.toml": {
+            "branch": [
+                fact(branch=550, cuda_majors=[11, 12], architectures=["Ampere"], open_modules="optional"),
+                fact(branch=470, cuda_majors=[11], architectures=["Ampere"], open_modules="none"),
+            ],
+            "security_floor": [fact(bulletin="1", title="First", updated=DAY, fixed={"550": "550.1"})],
+            "distro_driver": [fact(os="debian12", branch=550, flavour="desktop")],
+        },
+        "gpus.toml": {
+            "gpu": [
+                fact(id="h1", name="H1", segment="datacenter", architecture="Hopper", compute_capability="9.0"),
+                fact(id="a1", name="A1", segment="datacenter", architecture="Ampere", compute_capability="8.0"),
+            ],
+            "setting": [fact(id="architectures", values=["Hopper", "Ampere"])],
+        },
+        "cudnn.toml": {"release": [fact(version="9.1.0", cuda=["==12.*"])]},
+        "nccl.toml": {"pairing": [fact(cuda="12.9.0", nccl="2.20.5")]},
+        "os.toml": {"os": [fact(id="debian12", name="Debian 12", package_format="deb")]},
+        "python.toml": {"python": [fact(version="3.11", released=DAY)]},
+        "images.toml": {
+            "python_image": [
+                fact(
+                    tag="python:3.11-slim-bookworm",
+                    python="3.11",
+                    os="debian12",
+                    flavour="slim",
+                    platforms=["linux/amd64"],
+                )
+            ],
+            "cuda_image": [
+                fact(
+                    tag="nvidia/cuda:12.9.0-base-x",
+                    cuda="12.9.0",
+                    flavour="base",
+                    os="debian12",
+                    has_cudnn=False,
+                    lifecycle="supported",
+                )
+            ],
+        },
+        "container_toolkit.toml": {"release": [fact(version="1.17.8")]},
+        "frameworks/torch.toml": {
+            "release": [
+                fact(
+                    version="2.1.0",
+                    released=DAY,
+                    requires_python=">=3.8",
+                    is_variants_complete=True,
+                    is_pythons_complete=True,
+                )
+            ],
+            "build": [fact(**torch_build, variant="cu129", cuda="12.9")],
+            "unknown_build": [],
+        },
+        "frameworks/tensorflow.toml": {
+            "release": [fact(**tensorflow, cuda="12.9", cudnn_major="9", sm=["sm_80"], has_cuda_extra=True)]
+        },
+        "frameworks/jax.toml": {
+            "release": [fact(**jax, pythons=["3.11"], is_pythons_complete=True, cuda_floor="12.9")],
+        },
+        "companions.toml": {"release": [fact(package="vllm", version="0.1.0")]},
+        "constraints.toml": {
+            "constraint": [
+                fact(id="c", package="torch", versions="<2.3", kind="bound", requires={"numpy": "<2"}, symptom="fails")
+            ]
+        },
+        "exceptions.toml": {"exclusion": [fact(id="e", left="torch>=2", right="tensorflow<2", symptom="fails")]},
+        "extras.toml": {"extra": [fact(id="x", title="X", requires=["x>=1"])]},
+        "knowledge.toml": {"item": [fact(id="k", topic="driver", text="A rule.")]},
+    }
+    documents: dict[str, Any] = {name: {"schema_version": 1, "dated": DAY, **rows} for name, rows in tables.items()}
+    documents["wheels/torch.json"] = {
+        "schema_version": 1,
+        "package": "torch",
+        "dated": "2026-01-02",
+        "source": ["guide"],
+        "releases": [
+            {
+                "version": "2.1.0",
+                "index": "pypi",
+                "requires": [["numpy", "<2", 'python_version < "3.12"', ""]],
+                "wheels": [{"file": "torch-2.1.0-cp311-cp311-manylinux1_x86_64.whl", "sha256": "0" * 64}],
+            }
+        ],
+    }
+    return documents
+
+
+def write(folder: Path, documents: dict[str, Any]) -> Path:
+    for name, document in documents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = encode_json(document) if name.endswith(".json") else encode_toml(name, document)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def rules_of(folder: Path) -> set[str]:
+    return {finding.rule for finding in check(folder)}
+
+
+def test_small_data_is_sound(tmp_path: Path) -> None:
+    assert check(write(tmp_path, small_data())) == ()
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def cuda(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return data["cuda.toml"]["release"]
+
+
+def gpu(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return data["gpus.toml"]["gpu"]
+
+
+def wheel_release(data: dict[str, Any]) -> dict[str, Any]:
+    return data["wheels/torch.json"]["releases"][0]
+
+
+ONE_FAULT: dict[str, tuple[str, Change]] = {
+    "a key of the wrong type": ("D002", lambda data: cuda(data)[0].update(gcc_max="12")),
+    "a required key missing": ("D002", lambda data: data["os.toml"]["os"][0].pop("package_format")),
+    "evidence without a place": (
+        "D002",
+        lambda data: cuda(data)[0].update(evidence={"minimum_driver": {**FACT, "where": None}}),
+    ),
+    "an unknown top-level key": ("D002", lambda data: data["cuda.toml"].update(extra=1)),
+    "another schema version": ("D002", lambda data: data["cuda.toml"].update(schema_version=2)),
+    "a date that is text": ("D002", lambda data: data["cuda.toml"].update(dated="soon")),
+    "an unknown source": ("D003", lambda data: cuda(data)[0]["source"].append("rumour")),
+    "an unknown source in evidence": (
+        "D003",
+        lambda data: cuda(data)[0].update(evidence={"minimum_driver": {**FACT, "source": ["rumour"]}}),
+    ),
+    "an unknown source of wheels": ("D003", lambda data: data["wheels/torch.json"]["source"].append("rumour")),
+    "a source nobody names": (
+        "D004",
+        lambda data: data["sources.toml"]["source"].append(
+            {"id": "idle", "title": "Idle", "kind": "article", "retrieved": DAY}
+        ),
+    ),
+    "versions sorted as text": ("D005", lambda data: cuda(data).insert(0, cuda(data).pop(1))),
+    "GPUs out of order": ("D005", lambda data: gpu(data).reverse()),
+    "a version twice": ("D006", lambda data: cuda(data).insert(0, copy.deepcopy(cuda(data)[0]))),
+    "a GPU id twice": ("D006", lambda data: gpu(data).append(copy.deepcopy(gpu(data)[1]))),
+    "a torch build of no release": (
+        "D008",
+        lambda data: data["frameworks/torch.toml"]["build"][0].update(torch="2.0.0"),
+    ),
+    "a torch build of no toolkit": ("D008", lambda data: data["frameworks/torch.toml"]["build"][0].update(cuda="12.4")),
+    "a TensorFlow of no toolkit": (
+        "D008",
+        lambda data: data["frameworks/tensorflow.toml"]["release"][0].update(cuda="12.4"),
+    ),
+    "a JAX of no toolkit": ("D008", lambda data: data["frameworks/jax.toml"]["release"][0].update(cuda_floor="12.4")),
+    "an image of no toolkit": ("D008", lambda data: data["images.toml"]["cuda_image"][0].update(cuda="12.4.0")),
+    "an image of no system": ("D008", lambda data: data["images.toml"]["cuda_image"][0].update(os="debian99")),
+    "a GPU of no branch": ("D008", lambda data: gpu(data)[0].update(last_driver_branch=999)),
+    "a GPU of no toolkit": ("D008", lambda data: gpu(data)[0].update(first_cuda="12.4")),
+    "a release in the future": ("D009", lambda data: cuda(data)[0].update(released=datetime.date(2026, 1, 3))),
+    "a wheel of the future": (
+        "D009",
+        lambda data: wheel_release(data)["wheels"][0].update(uploaded="2026-01-03T00:00:00Z"),
+    ),
+    "a derived row without because": ("D010", lambda data: cuda(data)[0].update(status="derived")),
+    "a stated row with because": ("D010", lambda data: cuda(data)[0].update(because=["it follows"])),
+    "an unheard-of status": ("D010", lambda data: cuda(data)[0].update(status="guessed")),
+    "an unheard-of confidence": ("D010", lambda data: cuda(data)[0].update(confidence="total")),
+    "no source at all": (
+        "D010",
+        lambda data: cuda(data)[0].update(evidence={"minimum_driver": {**FACT, "source": []}}),
+    ),
+    "evidence of an absent key": ("D010", lambda data: cuda(data)[0].update(evidence={"gcc_max": FACT})),
+    "a name of two capabilities": ("D011", lambda data: gpu(data)[1].update(aliases=["Tesla h-1"])),
+    "a name of filler only": ("D011", lambda data: gpu(data)[1].update(aliases=["NVIDIA Tesla"])),
+    "a falling floor": ("D012", lambda data: cuda(data)[0].update(minimum_driver="450.80")),
+    "a branch that misses a major": ("D012", lambda data: data["drivers.toml"]["branch"][0].update(cuda_majors=[12])),
+    "a short hash": ("D013", lambda data: wheel_release(data)["wheels"][0].update(sha256="0" * 63)),
+    "a wheel of another version": ("D013", lambda data: wheel_release(data).update(version="2.1.1")),
+    "a name that is no wheel": ("D013", lambda data: wheel_release(data)["wheels"][0].update(file="torch.zip")),
+    "a marker that does not parse": ("D013", lambda data: wheel_release(data)["requires"][0].__setitem__(2, "when")),
+    "a specifier that does not parse": ("D013", lambda data: wheel_release(data)["requires"][0].__setitem__(1, "2?")),
+    "an address PyPI does not need": (
+        "D013",
+        lambda data: wheel_release(data)["wheels"][0].update(url="https://vendor.example/torch.whl"),
+    ),
+    "a package in another's file": ("D013", lambda data: data["wheels/torch.json"].update(package="Torch_2")),
+    "an address without TLS": (
+        "D014",
+        lambda data: data["sources.toml"]["source"][0].update(url="http://vendor.example/guide"),
+    ),
+    "a package registry": (
+        "D014",
+        lambda data: data["sources.toml"]["source"][0].update(url="https://files.pythonhosted.example/torch.whl"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONE_FAULT)
+def test_a_fault_breaks_exactly_its_rule(name: str, tmp_path: Path) -> None:
+    rule, change = ONE_FAULT[name]
+    data = small_data()
+    change(data)
+    if name == "a package in another's file":  # its wheels then belong to another package too, by the same rule
+        wheel_release(data)["wheels"] = []
+    assert rules_of(write(tmp_path, data)) == {rule}
+
+
+def test_an_absent_file_is_one_finding(tmp_path: Path) -> None:
+    (write(tmp_path, small_data()) / "python.toml").unlink()
+    assert [(finding.rule, finding.file) for finding in check(tmp_path)] == [("D001", "python.toml")]
+
+
+@pytest.mark.parametrize("content", [b'version = "1', b"\xff\xfe", b"a = 1\na = 2\n"])
+def test_a_broken_file_is_one_finding(content: bytes, tmp_path: Path) -> None:
+    (write(tmp_path, small_data()) / "extras.toml").write_bytes(content)
+    assert [(finding.rule, finding.file) for finding in check(tmp_path)] == [("D001", "extras.toml")]
+
+
+def test_a_broken_wheel_file_is_one_finding(tmp_path: Path) -> None:
+    (write(tmp_path, small_data()) / "wheels" / "torch.json").write_text("[", encoding="utf-8")
+    assert [(finding.rule, finding.file) for finding in check(tmp_path)] == [("D001", "wheels/torch.json")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda text: text + "\n", lambda text: text.replace(" = ", "  = ", 1), lambda text: "# aside\n" + text],
+    ids=["a blank line", "a space", "a comment"],
+)
+def test_other_bytes_for_the_same_facts_break_only_the_canonical_rule(
+    change: Callable[[str], str], tmp_path: Path
+) -> None:
+    path = write(tmp_path, small_data()) / "cuda.toml"
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+    assert rules_of(tmp_path) == {"D007"}
+
+
+def test_json_with_other_spacing_breaks_only_the_canonical_rule(tmp_path: Path) -> None:
+    path = write(tmp_path, small_data()) / "wheels" / "torch.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
+    assert rules_of(tmp_path) == {"D007"}
+
+
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
+    data = small_data()
+    cuda(data)[0].update(status="derived", source=["rumour"], gcc_max="twelve")
+    cuda(data)[1].update(source=["rumour"], status="derived")
+    gpu(data)[0].update(last_driver_branch=999)
+    findings = check(write(tmp_path, data))
+    assert {finding.rule for finding in findings} == {"D002", "D003", "D008", "D010"}
+    assert findings == tuple(sorted(findings))
+
+
+def test_every_rule_has_a_fault_here_and_says_what_it_means() -> None:
+    elsewhere = {"D001", "D007"}
+    assert set(RULES) == {rule for rule, _ in ONE_FAULT.values()} | elsewhere
+    assert all(function.__doc__ for function in RULES.values())

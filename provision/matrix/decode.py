@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from provision.errors import DataError
 from provision.matrix import model
+from provision.records import fields_of
 
 __all__ = ["decode_row", "field_order"]
 
-_FACT_FIELDS = tuple(field.name for field in fields(model.Fact))
+_FACT_FIELDS = tuple(fields_of(model.Fact))
 
 
 def field_order(row_type: type) -> tuple[str, ...]:
     """Return a row's keys in file order: its own first, then where it was read."""
-    names = [field.name for field in fields(row_type)]
+    names = list(fields_of(row_type))
     if not issubclass(row_type, model.Fact):
         return tuple(names)
     own = [name for name in names if name not in _FACT_FIELDS]
@@ -54,10 +55,10 @@ _PLANS: dict[type, dict[str, tuple[str, bool]]] = {}
 def _plan(row_type: type) -> dict[str, tuple[str, bool]]:
     plan = _PLANS.get(row_type)
     if plan is None:
-        plan = {}
-        for field in fields(row_type):
-            kind = str(field.type).removesuffix(" | None")
-            plan[field.name] = (kind, field.default is MISSING and field.default_factory is MISSING)
+        plan = {
+            name: (kind.removesuffix(" | None"), is_required)
+            for name, (kind, is_required) in fields_of(row_type).items()
+        }
         _PLANS[row_type] = plan
     return plan
 
@@ -121,8 +122,26 @@ def _text_tables(value: Any, path: str) -> dict[str, dict[str, str]]:
     return {key: _text_table(item, f"{path}.{key}") for key, item in _table(value, path).items()}
 
 
-def _evidence(value: Any, path: str) -> dict[str, Any]:
-    return {key: decode_row(model.Evidence, item, f"{path}.{key}") for key, item in _table(value, path).items()}
+class _Origins(Mapping[str, model.Evidence]):
+    """The origins of single fields, each decoded when it is asked for: most never are."""
+
+    def __init__(self, table: dict[str, Any], path: str) -> None:
+        self._table = table
+        self._path = path
+
+    def __getitem__(self, key: str) -> model.Evidence:
+        origin: model.Evidence = decode_row(model.Evidence, self._table[key], f"{self._path}.{key}")
+        return origin
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def _evidence(value: Any, path: str) -> _Origins:
+    return _Origins(_table(value, path), path)
 
 
 def _requires(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
@@ -149,8 +168,9 @@ _KINDS = {
     "tuple[str, ...]": _texts,
     "tuple[int, ...]": _wholes,
     "dict[str, str]": _text_table,
-    "dict[str, dict[str, str]]": _text_tables,
-    "dict[str, Evidence]": _evidence,
+    "Mapping[str, str]": _text_table,
+    "Mapping[str, Mapping[str, str]]": _text_tables,
+    "Mapping[str, Evidence]": _evidence,
     "tuple[tuple[str, str, str, str], ...]": _requires,
     "tuple[Wheel, ...]": _wheels,
 }

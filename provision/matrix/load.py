@@ -172,6 +172,17 @@ class Matrix:
         """Return the single values of one file, by id."""
         return {row.id: row for row in self.rows(name, "setting")}
 
+    def setting(self, name: str, key: str) -> model.Setting:
+        """Return one single value of a file.
+
+        Raises:
+            DataError: The file has no such value.
+        """
+        found = self.settings(name).get(key)
+        if found is None:
+            raise DataError(f"{name}: the setting `{key}` is missing")
+        return found
+
     def package(self, name: str) -> Package | None:
         """Return what is known of a distribution; ``None`` when it is unknown.
 

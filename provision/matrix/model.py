@@ -8,7 +8,9 @@ Every row carries where it was read (:class:`Fact`); a field with another origin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+
+from provision.records import NOTHING, record
 
 __all__ = [
     "ARRAY_OF",
@@ -43,7 +45,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Source:
     """A publication facts were read from (``sources.toml``).
 
@@ -60,7 +62,7 @@ class Source:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Evidence:
     """Where one field was read, when that is not where its row was read."""
 
@@ -71,7 +73,7 @@ class Evidence:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Fact:
     """What every row ends with.
 
@@ -91,10 +93,10 @@ class Fact:
     confidence: str
     because: tuple[str, ...] = ()
     note: str | None = None
-    evidence: dict[str, Evidence] = field(default_factory=dict)
+    evidence: Mapping[str, Evidence] = NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CudaRelease(Fact):
     """One CUDA toolkit (``cuda.toml``, ``[[release]]``).
 
@@ -119,7 +121,7 @@ class CudaRelease(Fact):
     runfile_sha256: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DriverBranch(Fact):
     """One Linux driver branch (``drivers.toml``, ``[[branch]]``).
 
@@ -143,7 +145,7 @@ class DriverBranch(Fact):
     open_modules_required_for: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SecurityFloor(Fact):
     """One driver security bulletin (``drivers.toml``, ``[[security_floor]]``); ``fixed`` maps branch → version."""
 
@@ -153,7 +155,7 @@ class SecurityFloor(Fact):
     fixed: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DistroDriver(Fact):
     """A driver branch in a distribution's own archive (``drivers.toml``, ``[[distro_driver]]``).
 
@@ -169,12 +171,13 @@ class DistroDriver(Fact):
     transition_to: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Gpu(Fact):
     """One GPU model (``gpus.toml``, ``[[gpu]]``). Memory in GB (10⁹), bandwidth in GB/s, TFLOPS dense.
 
     ``id`` is lower case with dashes (``h100-sxm5-80gb``). ``aliases`` holds every way people write it, family
     short names included (``h100``); an alias may stand in several rows when they share a compute capability.
+    ``first_driver_branch`` is absent where only an upper bound, ``ubuntu_first_branch``, is known.
     ``open_modules`` is ``unsupported``, ``supported`` or ``required``. ``fabric_manager`` is ``no``,
     ``nvswitch`` (needed where NVSwitches are) or ``imex``.
     """
@@ -212,7 +215,7 @@ class Gpu(Fact):
     pci_device_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cudnn(Fact):
     """One cuDNN version or family (``cudnn.toml``, ``[[release]]``).
 
@@ -226,11 +229,11 @@ class Cudnn(Fact):
     cuda: tuple[str, ...]
     sm_min: int | None = None
     sm_max: int | None = None
-    minimum_driver: dict[str, str] = field(default_factory=dict)
+    minimum_driver: Mapping[str, str] = NOTHING
     apt: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Nccl(Fact):
     """One pairing of NCCL with CUDA in an apt repository or image (``nccl.toml``, ``[[pairing]]``).
 
@@ -243,10 +246,10 @@ class Nccl(Fact):
     cudnn_in_image: str | None = None
     os: str | None = None
     released: str | None = None
-    per_os: dict[str, dict[str, str]] = field(default_factory=dict)
+    per_os: Mapping[str, Mapping[str, str]] = NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OsRelease(Fact):
     """One operating system (``os.toml``, ``[[os]]``).
 
@@ -270,7 +273,7 @@ class OsRelease(Fact):
     end_of_life: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PythonRelease(Fact):
     """One Python minor (``python.toml``, ``[[python]]``): first final release and end of life."""
 
@@ -279,7 +282,7 @@ class PythonRelease(Fact):
     end_of_life: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PythonImage(Fact):
     """One official Python image tag (``images.toml``, ``[[python_image]]``).
 
@@ -296,7 +299,7 @@ class PythonImage(Fact):
     size_mb: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CudaImage(Fact):
     """One nvidia/cuda tag (``images.toml``, ``[[cuda_image]]``), never put together from parts.
 
@@ -317,7 +320,7 @@ class CudaImage(Fact):
     size_mb: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ContainerToolkit(Fact):
     """One NVIDIA container toolkit version (``container_toolkit.toml``, ``[[release]]``)."""
 
@@ -326,7 +329,7 @@ class ContainerToolkit(Fact):
     fixes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TorchRelease(Fact):
     """What all builds of one torch version share (``frameworks/torch.toml``, ``[[release]]``).
 
@@ -349,7 +352,7 @@ class TorchRelease(Fact):
     glibc_symbol_max: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TorchBuild(Fact):
     """One torch version built for one CUDA (``frameworks/torch.toml``, ``[[build]]``).
 
@@ -389,7 +392,7 @@ class TorchBuild(Fact):
     toolkit_pins: dict[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UnknownBuild(Fact):
     """A torch build nobody could confirm or rule out (``frameworks/torch.toml``, ``[[unknown_build]]``)."""
 
@@ -398,7 +401,7 @@ class UnknownBuild(Fact):
     cuda: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TensorflowRelease(Fact):
     """One TensorFlow release (``frameworks/tensorflow.toml``, ``[[release]]``).
 
@@ -423,7 +426,7 @@ class TensorflowRelease(Fact):
     needs_library_path: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JaxRelease(Fact):
     """One JAX release with one CUDA plugin (``frameworks/jax.toml``, ``[[release]]``).
 
@@ -455,7 +458,7 @@ class JaxRelease(Fact):
     legacy_builds: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CompanionPackage(Fact):
     """A package built against a framework (``companions.toml``, ``[[release]]``).
 
@@ -466,16 +469,16 @@ class CompanionPackage(Fact):
     version: str
     released: str | None = None
     requires_python: str | None = None
-    requires: dict[str, str] = field(default_factory=dict)
+    requires: Mapping[str, str] = NOTHING
     built_with: str | None = None
     cuda: str | None = None
     sm: tuple[str, ...] = ()
-    extra_pins: dict[str, str] = field(default_factory=dict)
+    extra_pins: Mapping[str, str] = NOTHING
     pythons: tuple[str, ...] = ()
     platform_tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HiddenConstraint(Fact):
     """A need that metadata does not declare (``constraints.toml``, ``[[constraint]]``).
 
@@ -494,7 +497,7 @@ class HiddenConstraint(Fact):
     symptom: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Exclusion(Fact):
     """A pair known to fail together (``exceptions.toml``, ``[[exclusion]]``).
 
@@ -509,7 +512,7 @@ class Exclusion(Fact):
     until: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Extra(Fact):
     """Something ``--with`` adds to an image (``extras.toml``, ``[[extra]]``).
 
@@ -531,7 +534,7 @@ class Extra(Fact):
     command: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Knowledge(Fact):
     """A symptom and the rule behind it, for people (``knowledge.toml``, ``[[item]]``)."""
 
@@ -542,7 +545,7 @@ class Knowledge(Fact):
     dated: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Setting(Fact):
     """A single value with a name: a repository address, a key, a package list (any file, ``[[setting]]``).
 
@@ -552,10 +555,10 @@ class Setting(Fact):
     id: str
     value: str | None = None
     values: tuple[str, ...] = ()
-    entries: dict[str, str] = field(default_factory=dict)
+    entries: Mapping[str, str] = NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Wheel:
     """One wheel file. Sizes in bytes; ``url`` only where the index is not PyPI; ``sha256`` absent = unverified."""
 
@@ -567,7 +570,7 @@ class Wheel:
     uploaded: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WheelRelease:
     """One version of a distribution in ``wheels/<name>.json``.
 
@@ -599,7 +602,12 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "python.toml": {"python": PythonRelease},
     "images.toml": {"python_image": PythonImage, "cuda_image": CudaImage, "setting": Setting},
     "container_toolkit.toml": {"release": ContainerToolkit, "setting": Setting},
-    "frameworks/torch.toml": {"release": TorchRelease, "build": TorchBuild, "unknown_build": UnknownBuild, "setting": Setting},
+    "frameworks/torch.toml": {
+        "release": TorchRelease,
+        "build": TorchBuild,
+        "unknown_build": UnknownBuild,
+        "setting": Setting,
+    },
     "frameworks/tensorflow.toml": {"release": TensorflowRelease},
     "frameworks/jax.toml": {"release": JaxRelease, "setting": Setting},
     "companions.toml": {"release": CompanionPackage},

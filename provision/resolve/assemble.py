@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
 from provision.matrix.query import cuda_releases, recommended_branch, secure_minimums, serves
-from provision.resolve.environment import Pick
+from provision.records import fields_of, record
+from provision.resolve.environment import MACHINES, Demand, Environment, Pick, solve_environment
 from provision.resolve.options import Option, fact_of
 from provision.resolve.rules import Wish, driver_floor, insecure_driver, insecure_toolkit
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Reason, Stack
@@ -16,11 +16,12 @@ from provision.versions import branch_of, parse
 
 __all__ = ["Solution", "assemble"]
 
+_INSTALLER = "uv"
 _CUDA_PREFIXES = ("nvidia-", "cuda-")
 _FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Solution:
     """What the search found: one option a framework, a Python, a closed environment and the images."""
 
@@ -75,7 +76,7 @@ def assemble(solution: Solution, matrix: Matrix) -> Stack:
 def _plain_request(wish: Wish) -> dict[str, object]:
     request = wish.request
     plain: dict[str, object] = {}
-    for name in sorted(request.__dataclass_fields__):
+    for name in sorted(fields_of(type(request))):
         value = getattr(request, name)
         if value:
             plain[name] = list(value) if isinstance(value, tuple) else value
@@ -160,6 +161,7 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         base=base,
         cuda_base=cuda_base,
         packages=packages,
+        tools=_tools(solution, matrix),
         apt=_apt(solution, matrix, base.os),
         extras=tuple(
             ExtraPart(id=row.id, requires=row.requires, constraints=row.constraints, port=row.port, command=row.command)
@@ -235,6 +237,31 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
             )
         )
     return tuple(rows)
+
+
+def _tools(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
+    """Return the newest installer whose wheel runs where the image is built."""
+    if solution.python is None:
+        return ()
+    demand = Demand(name=_INSTALLER, specifier="", why="the build", part="image")
+    machine = MACHINES[solution.wish.platform]
+    found = solve_environment(matrix, (demand,), python=solution.python, machine=machine, glibc=None, given={})
+    if not isinstance(found, Environment):
+        return ()
+    return tuple(
+        LockedPackage(
+            name=pick.name,
+            version=pick.version,
+            index="pypi",
+            file=pick.wheel.file if pick.wheel else None,
+            sha256=pick.wheel.sha256 if pick.wheel else None,
+            size=pick.wheel.size if pick.wheel else None,
+            installed=pick.wheel.installed if pick.wheel else None,
+            layer="tools",
+            why=pick.why,
+        )
+        for pick in found.picks
+    )
 
 
 def _layer(name: str) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, PythonImage
 from provision.matrix.query import cuda_releases
+from provision.records import record
 from provision.resolve.options import Option
 from provision.resolve.rules import Rejection, Wish
 from provision.versions import parse
@@ -14,7 +13,7 @@ from provision.versions import parse
 __all__ = ["Base", "choose_base", "choose_cuda_image"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Base:
     """The images, and the glibc wheels will meet there (``None`` = not known)."""
 
@@ -39,7 +38,7 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
         return Base(python_image=None, cuda_image=cuda_image, glibc=wish.os.glibc if wish.os else None)
     wanted = "full" if wish.flavor == "devel" else "slim"
     fitting = []
-    preference = matrix.settings("images.toml")["base_preference"].values
+    preference = matrix.setting("images.toml", "base_preference").values
     systems = {row.id: row for row in matrix.os_releases}
     glibc = max((option.glibc for option in options if option.glibc), key=parse, default=None)
     gcc_max = min((row.gcc_max for row in cuda_releases(matrix, options[0].cuda or "0") if row.gcc_max), default=None)

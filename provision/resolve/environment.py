@@ -1,6 +1,6 @@
 """Which wheels go into one environment: the closure of what was asked for, over the wheels the matrix knows.
 
-Newest first, depth first, with backtracking. The universe is small (a file a distribution in ``compat/wheels``),
+Newest first, depth first, jumping back to a choice that had a part in the failure. The universe is small (a file a distribution in ``compat/wheels``),
 so the search is short; it is bounded all the same.
 """
 
@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import Wheel, WheelRelease
+from provision.records import record
 from provision.versions import Spec, parse
 
-__all__ = ["Clash", "Demand", "Environment", "Pick", "solve_environment"]
+__all__ = ["MACHINES", "Clash", "Demand", "Environment", "Given", "Pick", "solve_environment", "wheel_rank"]
 
+MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+"""Container platform → the machine name of wheel tags and markers."""
 _STEPS_MAX = 20_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Demand:
     """A distribution someone needs.
 
@@ -30,6 +32,7 @@ class Demand:
         why: Who needs it, for people (``torch 2.1.2``).
         part: The part of the request it comes from (``torch``, ``requirements``), for conflicts.
         is_bound: It limits the distribution if something else needs it, and does not add it.
+        by: The picked distribution it comes from; empty for what the search starts from.
     """
 
     name: str
@@ -37,9 +40,10 @@ class Demand:
     why: str
     part: str
     is_bound: bool = False
+    by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pick:
     """One distribution of the solved environment; ``release`` is absent for a wheel the matrix has no row of."""
 
@@ -50,7 +54,7 @@ class Pick:
     wheel: Wheel | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Clash:
     """Why no environment exists.
 
@@ -67,19 +71,20 @@ class Clash:
     @property
     def sentence(self) -> str:
         """The clash in words."""
-        wants = [f"{demand.why} needs {self.name}{demand.specifier or ' (any version)'}" for demand in self.demands]
+        bounds = [demand for demand in self.demands if demand.specifier] or list(self.demands)
+        wants = [f"{demand.why} needs {self.name}{demand.specifier}" for demand in bounds]
         text = " and ".join(dict.fromkeys(wants))
         return text if self.is_proved else f"{text}, and the matrix knows no such wheel"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Environment:
     """A closed set of distributions, by name."""
 
     picks: tuple[Pick, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Given:
     """A distribution whose version is fixed and whose needs are stated by a fact rather than by a wheel row."""
 
@@ -119,6 +124,7 @@ class _Search:
         self.steps = 0
         self.clash: Clash | None = None
         self.depth_of_clash = -1
+        self.blame: set[str] = set()
 
     def run(self, demands: tuple[Demand, ...]) -> Environment | Clash:
         wants: dict[str, list[Demand]] = {}
@@ -142,15 +148,20 @@ class _Search:
         if self.steps > _STEPS_MAX:
             return None
         name, rest = queue[0], queue[1:]
+        blame = {demand.by for demand in wants[name]}
         for pick, requires in self._candidates(name, wants[name]):
             if name in picks and picks[name].version != pick.version:
                 continue
             more, queued = self._expand(pick, requires, wants, {**picks, name: pick}, rest)
-            if more is None:
-                continue
-            solved = self._assign(queued, more, {**picks, name: pick})
-            if solved is not None:
-                return solved
+            if more is not None:
+                solved = self._assign(queued, more, {**picks, name: pick})
+                if solved is not None:
+                    return solved
+                if name not in self.blame:
+                    # Another version of this one changes nothing about what failed further down.
+                    return None
+            blame |= self.blame
+        self.blame = blame - {name}
         return None
 
     def _expand(
@@ -171,7 +182,8 @@ class _Search:
             if marker and not _applies(marker, self.python, self.machine):
                 continue
             name, wanted_extras = _split(need)
-            demand = Demand(name=need, specifier=specifier, why=f"{pick.name} {pick.version}", part=part)
+            why = f"{pick.name} {pick.version}"
+            demand = Demand(name=need, specifier=specifier, why=why, part=part, by=pick.name)
             present = picks.get(name)
             more[name] = [*more.get(name, ()), demand]
             if present is None:
@@ -180,6 +192,7 @@ class _Search:
                 continue
             if not _admits(specifier, present.version):
                 self._note(name, more[name], len(picks))
+                self.blame = {name, *(item.by for item in more[name])}
                 return None, queued
             known = {extra for item in wants[name] for extra in _split(item.name)[1]} if name in wants else set()
             if set(wanted_extras) - known and name not in queued:
@@ -214,6 +227,7 @@ class _Search:
                 yield Pick(name=name, version=version, why=why, release=release, wheel=wheel), release.requires
         if not found:
             self._note(name, demands, self.steps)
+            self.blame = {demand.by for demand in demands}
 
     def _note(self, name: str, demands: list[Demand], depth: int) -> None:
         """Keep the first deepest clash; it is the one nearest to the cause."""
@@ -251,9 +265,7 @@ def _admits(specifier: str, version: str) -> bool:
     return not specifier or version in _specifier(specifier)
 
 
-_CLAUSE = re.compile(
-    r"\s*(python_version|python_full_version|platform_machine)\s*(<=|>=|==|!=|<|>|~=)\s*[\"']([^\"']+)[\"']\s*"
-)
+_CLAUSE = r"\s*(python_version|python_full_version|platform_machine)\s*(<=|>=|==|!=|<|>|~=)\s*[\"']([^\"']+)[\"']\s*"
 
 
 @lru_cache(maxsize=None)
@@ -267,7 +279,7 @@ def _applies(marker: str, python: str, machine: str) -> bool:
         if token in ("(", ")", "and", "or"):
             words.append(token)
             continue
-        clause = _CLAUSE.fullmatch(token)
+        clause = re.fullmatch(_CLAUSE, token)
         if clause is None:
             raise ValueError(f"marker `{marker}` is not in the reduced form")
         variable, operator, value = clause.groups()

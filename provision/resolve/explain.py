@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from provision.matrix.load import Matrix
+from provision.records import replace
 from provision.resolve.options import fact_of
 from provision.resolve.request import FRAMEWORKS, Request, matches, to_flags
 from provision.resolve.rules import Rejection
@@ -214,12 +214,8 @@ def _changes(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Requ
         for version in _nearest((request.python or "").rstrip("t"), versions):
             yield replace(request, python=version), f"Python {version}"
     elif part == "driver":
-        for row in sorted(matrix.cuda, key=lambda item: parse(item.minimum_driver)):
-            if parse(row.minimum_driver) > parse(request.driver or "0"):
-                yield replace(request, driver=row.minimum_driver), f"driver {row.minimum_driver}"
-        for floor in sorted({v for row in matrix.security_floors for v in row.fixed.values()}, key=parse):
-            if parse(floor) > parse(request.driver or "0"):
-                yield replace(request, driver=floor), f"driver {floor}"
+        for driver in _drivers(request.driver or "0", matrix):
+            yield replace(request, driver=driver), f"driver {driver}"
     elif part == "container_toolkit":
         for toolkit in matrix.container_toolkits:
             yield replace(request, container_toolkit=toolkit.version), f"container toolkit {toolkit.version}"
@@ -234,6 +230,16 @@ def _changes(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Requ
         if part == "gpus" and len(request.gpus) < 2:
             return
         yield from _without(part, request)
+
+
+def _drivers(wanted: str, matrix: Matrix) -> list[str]:
+    """Return drivers the facts name: those above the wished one, lowest first, then those below, highest first."""
+    named = {row.minimum_driver for row in matrix.cuda}
+    named |= {version for row in matrix.security_floors for version in row.fixed.values()}
+    named |= {row.last_release for row in matrix.driver_branches if row.last_release is not None}
+    ordered = sorted(named, key=parse)
+    newer = [driver for driver in ordered if parse(driver) > parse(wanted)]
+    return newer + [driver for driver in reversed(ordered) if parse(driver) < parse(wanted)]
 
 
 def _without(part: str, request: Request) -> Iterator[tuple[Request, str]]:

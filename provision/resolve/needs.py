@@ -12,15 +12,13 @@ import re
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, HiddenConstraint
-from provision.resolve.environment import Clash, Demand, Environment, Given, solve_environment
+from provision.resolve.environment import MACHINES, Clash, Demand, Environment, Given, solve_environment
 from provision.resolve.options import Option, demands_of
 from provision.resolve.request import matches
 from provision.resolve.rules import Wish, cuda_matches
 from provision.versions import Spec, parse
 
 __all__ = ["close"]
-
-_MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
 def close(
@@ -55,7 +53,7 @@ def close(
     demands += _user_demands(wish)
     for extra in extras:
         demands += _requirement_demands((*extra.requires, *extra.constraints), f"--with {extra.id}", "with")
-    machine = _MACHINE[wish.platform]
+    machine = MACHINES[wish.platform]
     applied: list[HiddenConstraint] = []
     versions = {option.framework: option.version for option in options}
     for demand in demands:

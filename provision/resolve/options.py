@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import JaxRelease, TensorflowRelease, TorchBuild, TorchRelease
+from provision.records import record
 from provision.resolve.environment import Demand, Given
 from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
@@ -15,7 +15,7 @@ from provision.versions import parse
 __all__ = ["Option", "demands_of", "fact_of", "offer"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Option:
     """One build of one framework on one platform, or one CUDA toolkit alone.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from provision.errors import UsageError
+from provision.records import record
 from provision.versions import Spec, is_prefix_of
 
 __all__ = ["FLAVORS", "FRAMEWORKS", "PLATFORMS", "Request", "matches", "parse_request", "to_flags"]
@@ -15,10 +15,10 @@ FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
 FLAVORS = ("runtime", "devel", "jit")
 
-_VERSION = re.compile(r"[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?")
-_SPECIFIER = re.compile(r"(~=|==|!=|<=|>=|<|>)[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\.\*)?")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._()/+-]{0,63}")
-_REFERENCE = re.compile(
+_VERSION = r"[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
+_SPECIFIER = r"(~=|==|!=|<=|>=|<|>)[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\.\*)?"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9 ._()/+-]{0,63}"
+_REFERENCE = (
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
@@ -32,7 +32,7 @@ _MACHINES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Request:
     """A wish for a stack; every part is optional.
 
@@ -144,12 +144,12 @@ def _version_wish(flag: str, value: object) -> str:
     text = _text(flag, value).replace(" ", "").lower().removeprefix("v")
     if text[:1] in "<>=!~":
         clauses = text.split(",")
-        if all(_SPECIFIER.fullmatch(clause) for clause in clauses):
+        if all(re.fullmatch(_SPECIFIER, clause) for clause in clauses):
             try:
                 return str(Spec(text))
             except ValueError as error:
                 raise UsageError(f"{flag} `{_shown(value)}` is no version specifier", because=(str(error),)) from error
-    elif _VERSION.fullmatch(text):
+    elif re.fullmatch(_VERSION, text):
         return text
     raise UsageError(
         f"{flag} `{_shown(value)}` is no version",
@@ -189,7 +189,7 @@ def _driver(flag: str, value: object) -> str:
 
 def _exact(flag: str, value: object) -> str:
     text = _text(flag, value).lower().removeprefix("v")
-    if not _VERSION.fullmatch(text):
+    if not re.fullmatch(_VERSION, text):
         raise UsageError(f"{flag} `{_shown(value)}` is no version", hints=(f"write it as in `{flag} 1.2.3`",))
     return text
 
@@ -218,7 +218,7 @@ def _os(flag: str, value: object) -> str:
 
 def _base(flag: str, value: object) -> str:
     text = _text(flag, value)
-    if not _REFERENCE.fullmatch(text):
+    if not re.fullmatch(_REFERENCE, text):
         raise UsageError(
             f"{flag} `{_shown(value)}` is no image reference",
             hints=("write `name:tag`, `registry/name:tag` or `name:tag@sha256:…`",),
@@ -238,7 +238,7 @@ def _gpus(flag: str, value: object) -> tuple[str, ...]:
     names = []
     for item in _items(flag, value):
         text = " ".join(_text(flag, item).split())
-        if not _NAME.fullmatch(text):
+        if not re.fullmatch(_NAME, text):
             raise UsageError(
                 f"{flag} `{_shown(item)}` is no GPU name",
                 hints=("write it as in `h100`, `'RTX 4090'`, `a100-80gb` or `sm_90`",),

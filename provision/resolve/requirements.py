@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from provision.errors import UsageError
+from provision.records import record
 
 __all__ = ["UserRequirement", "parse_requirements"]
 
@@ -13,7 +13,7 @@ _COMMENT = re.compile(r"(?:^|\s+)#.*$")
 _PATH = re.compile(r"^(?:\.{0,2}/|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|tar\.bz2|txt)$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UserRequirement:
     """One requirement a user wrote.
 

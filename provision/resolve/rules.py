@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, OsRelease
 from provision.matrix.query import cuda_releases, secure_minimums, serves
+from provision.records import record
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
@@ -20,7 +20,7 @@ from provision.versions import branch_of, parse
 __all__ = ["Rejection", "Wish", "cuda_matches", "driver_floor", "excluded_pair", "reject_option", "reject_wish"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Wish:
     """A request with its names looked up.
 
@@ -37,7 +37,7 @@ class Wish:
     flavor: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rejection:
     """Why one candidate will not do.
 
@@ -333,7 +333,7 @@ def _rejection(
     )
 
 
-_SIDE = re.compile(r"([a-z][a-z0-9-]*)\s*((?:~=|==|!=|<=|>=|<|>).*)?")
+_SIDE = r"([a-z][a-z0-9-]*)\s*((?:~=|==|!=|<=|>=|<|>).*)?"
 
 
 def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
@@ -356,7 +356,7 @@ def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
 
 
 def _side_holds(side: str, named: dict[str, str]) -> bool:
-    found = _SIDE.fullmatch(side)
+    found = re.fullmatch(_SIDE, side)
     if found is None or found[1] not in named:
         return False
     value, comparison = named[found[1]], found[2]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, HiddenConstraint
 from provision.matrix.query import find_gpus
+from provision.records import replace
 from provision.resolve.assemble import Solution, assemble
 from provision.resolve.bases import choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment
@@ -303,7 +303,7 @@ def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
                 rule="requirements" if "requirements" in parts else "packages",
                 is_proved=solved.is_proved,
                 subject=subject,
-                because=solved.sentence,
+                because=f"cannot be completed: {solved.sentence}",
                 facts=tuple(option.fact for option in options),
             )
         environment, constraints = solved

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
 from typing import Any
 
 from provision.errors import UsageError
+from provision.records import NOTHING, fields_of, plain, record
 
 __all__ = [
     "LOCK_VERSION",
@@ -30,7 +31,7 @@ __all__ = [
 LOCK_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FactRef:
     """A row of compat/ that a decision rests on: ``torch/2.1.2+cu118``, with where the row was read."""
 
@@ -40,7 +41,7 @@ class FactRef:
     status: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reason:
     """Why one part of the stack is what it is."""
 
@@ -49,7 +50,7 @@ class Reason:
     facts: tuple[FactRef, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DriverNeed:
     """What the host's driver must be.
 
@@ -65,10 +66,10 @@ class DriverNeed:
     recommended_branch: str | None = None
     native: str | None = None
     maximum_branch: str | None = None
-    secure_minimum: dict[str, str] = field(default_factory=dict)
+    secure_minimum: Mapping[str, str] = NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LockedPackage:
     """One distribution of the environment.
 
@@ -100,7 +101,7 @@ class LockedPackage:
     has_unknown_dependencies: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BaseImage:
     """A container base: ``ref`` without digest (``python:3.11-slim-bookworm``)."""
 
@@ -110,7 +111,7 @@ class BaseImage:
     size_mb: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ExtraPart:
     """Something asked for with ``--with`` or needed by the flavor."""
 
@@ -121,7 +122,7 @@ class ExtraPart:
     command: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ImagePart:
     """What ``provision image`` needs beyond the stack itself.
 
@@ -131,6 +132,7 @@ class ImagePart:
         cuda_base: nvidia/cuda tag whose CUDA and cuDNN libraries are copied in, where wheels bring none or the
             flavor is ``devel``.
         packages: The whole environment, sorted by name.
+        tools: What the build installs wheels with; not part of the image.
         apt: ``package=version`` patterns, sorted.
         source_date_epoch: Newest upload among the wheels, seconds.
         library_path: Folders below site-packages that must be on LD_LIBRARY_PATH (only where a fact demands it).
@@ -141,6 +143,7 @@ class ImagePart:
     base: BaseImage
     cuda_base: BaseImage | None = None
     packages: tuple[LockedPackage, ...] = ()
+    tools: tuple[LockedPackage, ...] = ()
     apt: tuple[str, ...] = ()
     extras: tuple[ExtraPart, ...] = ()
     source_date_epoch: int = 0
@@ -148,7 +151,7 @@ class ImagePart:
     user_requirements: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Stack:
     """A set of versions that the facts say work together.
 
@@ -174,11 +177,11 @@ class Stack:
     os: str
     cuda: str
     variant: str
-    variants: dict[str, str] = field(default_factory=dict)
+    variants: Mapping[str, str] = NOTHING
     cudnn: str | None = None
     nccl: str | None = None
-    frameworks: dict[str, str] = field(default_factory=dict)
-    packages: dict[str, str] = field(default_factory=dict)
+    frameworks: Mapping[str, str] = NOTHING
+    packages: Mapping[str, str] = NOTHING
     driver: DriverNeed
     sm: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
@@ -203,11 +206,12 @@ class Stack:
     @property
     def lock_digest(self) -> str:
         """``sha256:…`` over the canonical lock."""
-        return "sha256:" + hashlib.sha256(_canonical(_to_json(self)).encode()).hexdigest()
+        return "sha256:" + hashlib.sha256(_canonical(plain(self)).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """Return the stack as plain data, ``lock_digest`` included."""
-        return {**_to_json(self), "lock_digest": self.lock_digest}
+        document: dict[str, Any] = plain(self)
+        return {**document, "lock_digest": self.lock_digest}
 
     def to_lock(self) -> str:
         """Return the text of ``provision.lock``."""
@@ -244,7 +248,7 @@ class Stack:
         return stack
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Alternative:
     """A changed request that the solver has met.
 
@@ -257,7 +261,7 @@ class Alternative:
     change: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Refusal:
     """Why no stack was given.
 
@@ -280,16 +284,6 @@ def _canonical(document: dict[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _to_json(value: Any) -> Any:
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _to_json(getattr(value, name)) for name in value.__dataclass_fields__}
-    if isinstance(value, (tuple, list)):
-        return [_to_json(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _to_json(item) for key, item in value.items()}
-    return value
-
-
 _NESTED: dict[str, Any] = {
     "DriverNeed": DriverNeed,
     "ImagePart | None": ImagePart,
@@ -304,7 +298,7 @@ _NESTED: dict[str, Any] = {
 
 def _from_json(row_type: Any, document: dict[str, Any]) -> Any:
     values: dict[str, Any] = {}
-    kinds = {item.name: str(item.type) for item in fields(row_type)}
+    kinds = {name: kind for name, (kind, _) in fields_of(row_type).items()}
     for key, value in document.items():
         nested = _NESTED.get(kinds[key])
         if isinstance(nested, tuple):

@@ -29,7 +29,6 @@ def test_row_becomes_a_frozen_object():
         ({"source": "pep-664"}, r"source must be a list"),
         ({"source": [1]}, r"source\[0\] must be a string"),
         ({"colour": "red"}, r"unknown key `colour`"),
-        ({"evidence": {"released": {"where": "x"}}}, r"evidence\.released lacks the key `source`"),
     ],
 )
 def test_wrong_key_is_named_with_its_path(change, message):
@@ -53,3 +52,11 @@ def test_keys_stand_before_their_origin_in_a_file():
     order = field_order(PythonRelease)
     assert order[:3] == ("version", "released", "end_of_life")
     assert order[-1] == "evidence"
+
+
+def test_origin_of_a_field_is_decoded_when_it_is_asked_for():
+    row = decode_row(PythonRelease, {**ROW, "evidence": {"released": {"where": "x"}}}, "python.toml: python[0]")
+    assert list(row.evidence) == ["released"]
+    assert row.evidence.get("version", row) is row
+    with pytest.raises(DataError, match=r"evidence\.released lacks the key `source`"):
+        row.evidence.get("released")

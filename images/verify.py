@@ -1,0 +1,513 @@
+"""Prove that this environment is the one its lock describes. Standard library only; runs inside the image.
+
+    python verify.py --static     without a GPU: versions, CUDA, cuDNN, kernels, companions, requirements
+    python verify.py --packages   the installed distributions alone, nothing is imported
+    python verify.py --gpu        on a GPU: the driver, the device, a matrix product
+
+Prints a line per check, or one JSON document with ``--json``. Ends with 0 if every check passed and 6 if one failed or
+could not be carried out: what is unknown is not passed.
+"""
+
+import argparse
+import ast
+import email.parser
+import importlib
+import itertools
+import json
+import os
+import pathlib
+import platform
+import re
+import sys
+
+PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+EXIT_FAILED = 6
+DRIVER_FILE = "/proc/driver/nvidia/version"
+
+
+class Findings(list):
+    """The outcome of every check, in order."""
+
+    def add(self, check, status, detail):
+        """Record one outcome."""
+        self.append({"check": check, "status": status, "detail": detail})
+
+    def equal(self, check, found, wanted):
+        """Record whether what was found is what the lock says."""
+        if found is None:
+            self.add(check, UNKNOWN, f"not reported; the lock says {wanted}")
+        elif found == wanted:
+            self.add(check, PASS, str(found))
+        else:
+            self.add(check, FAIL, f"found {found}, the lock says {wanted}")
+
+    def attempt(self, check, action):
+        """Run one check; an exception is a failure of that check and of no other."""
+        try:
+            action()
+        except Exception as error:  # what a broken installation raises is not known beforehand
+            reason = (str(error).strip() or repr(error)).splitlines()[0]
+            self.add(check, FAIL, f"{type(error).__name__}: {reason}")
+
+
+def check_packages(findings, lock):
+    """Compare every installed version with the lock, then check what the distributions require of each other."""
+    installed = find_distributions()
+    wanted = {normalise(name): version for name, version in lock["packages"].items()}
+    wrong = []
+    for name, version in sorted(wanted.items()):
+        have = installed[name].version if name in installed else None
+        if have is None:
+            wrong.append(f"{name} is missing")
+        elif not is_same_version(have, version):
+            wrong.append(f"{name} is {have}, the lock says {version}")
+    findings.add("packages", FAIL if wrong else PASS, "; ".join(wrong) or f"{len(wanted)} as locked")
+
+    broken, unclear = [], []
+    for name, item in sorted(installed.items()):
+        for text in item.requires:
+            try:
+                problem = find_problem(text, installed)
+            except ValueError as error:
+                unclear.append(f"{name}: {error}")
+                continue
+            if problem:
+                broken.append(f"{name} {item.version} requires {problem}")
+    if broken:
+        findings.add("requirements", FAIL, "; ".join(broken))
+    elif unclear:
+        findings.add("requirements", UNKNOWN, "; ".join(unclear))
+    else:
+        findings.add("requirements", PASS, f"{len(installed)} distributions agree")
+
+
+class Distribution:
+    """An installed distribution: its version and what it requires."""
+
+    def __init__(self, metadata):
+        """Take what matters out of a METADATA file."""
+        self.version = metadata["Version"]
+        self.requires = metadata.get_all("Requires-Dist") or []
+
+
+def find_distributions():
+    """Return normalised name → distribution, the first on the path winning, as imports do.
+
+    importlib.metadata would do, but the oldest Python an image can have is without it.
+    """
+    found = {}
+    for folder in sys.path:
+        for path in sorted(pathlib.Path(folder).glob("*.dist-info/METADATA")):
+            metadata = email.parser.HeaderParser().parsestr(path.read_text(encoding="utf-8", errors="replace"))
+            if metadata["Name"] and metadata["Version"]:
+                found.setdefault(normalise(metadata["Name"]), Distribution(metadata))
+    return found
+
+
+def check_python(findings, lock):
+    """Compare the interpreter and the machine with the lock."""
+    findings.equal("python", ".".join(platform.python_version_tuple()[:2]), lock["python"].rstrip("t"))
+    machine = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}[lock["platform"]]
+    findings.equal("machine", platform.machine(), machine)
+
+
+def check_torch(findings, lock):
+    """Import torch and its companions and read out what they were built with."""
+    import torch
+
+    findings.equal("torch", public(torch.__version__), public(lock["frameworks"]["torch"]))
+    findings.equal("torch cuda", torch.version.cuda, lock["cuda"])
+    if lock.get("cudnn"):
+        findings.attempt("torch cudnn", lambda: check_cudnn(findings, torch.backends.cudnn.version(), lock["cudnn"]))
+    if lock.get("nccl"):
+        findings.attempt("torch nccl", lambda: check_nccl(findings, torch, lock["nccl"]))
+    findings.attempt("torch kernels", lambda: check_kernels(findings, torch, lock))
+    if "numpy" in lock["packages"]:
+        findings.attempt("torch numpy", lambda: check_numpy_bridge(findings, torch))
+    for name in ("torchvision", "torchaudio"):
+        if name in lock["packages"]:
+            findings.attempt(name, lambda name=name: check_import(findings, name, lock["packages"][name]))
+
+
+def check_cudnn(findings, found, wanted):
+    """Compare cuDNN's own number with the lock.
+
+    cuDNN counts major, minor and patch as one number: 8.9.2 is 8902 and 9.1.0 is 90100.
+    """
+    parts = [int(part) for part in wanted.split(".")[:3]]
+    if len(parts) < 3:
+        divisor = 10000 if parts[0] >= 9 else 1000
+        findings.equal("torch cudnn", None if found is None else str(found // divisor), str(parts[0]))
+        return
+    factors = (10000, 100, 1) if parts[0] >= 9 else (1000, 100, 1)
+    findings.equal("torch cudnn", found, sum(part * factor for part, factor in zip(parts, factors)))
+
+
+def check_nccl(findings, torch, wanted):
+    """Compare the NCCL inside torch with the lock."""
+    found = torch.cuda.nccl.version()
+    if isinstance(found, int):
+        major, rest = divmod(found, 10000) if found >= 10000 else divmod(found, 1000)
+        found = (major, *divmod(rest, 100))
+    have = ".".join(map(str, found[:3]))
+    findings.equal("torch nccl", have, ".".join(public(wanted).split(".")[:3]))
+
+
+def check_kernels(findings, torch, lock):
+    """Compare the architectures torch has kernels for with the lock."""
+    wanted = sorted([*lock["sm"], *lock["ptx"]])
+    if not wanted:
+        findings.add("torch kernels", UNKNOWN, "the lock does not know them")
+        return
+    flags = torch._C._cuda_getArchFlags()
+    findings.equal("torch kernels", " ".join(sorted(flags.split())) if flags else None, " ".join(wanted))
+
+
+def check_numpy_bridge(findings, torch):
+    """Hand an array from numpy to torch and back."""
+    import numpy
+
+    total = int(torch.from_numpy(numpy.arange(4)).sum())
+    back = torch.ones(2).numpy().sum()
+    findings.equal("torch numpy", (total, float(back)), (6, 2.0))
+
+
+def check_import(findings, name, wanted):
+    """Import a companion and compare its version."""
+    findings.equal(name, public(importlib.import_module(name).__version__), public(wanted))
+
+
+def check_tensorflow(findings, lock):
+    """Import TensorFlow and read out what it was built with."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow
+
+    findings.equal("tensorflow", tensorflow.__version__, public(lock["frameworks"]["tensorflow"]))
+    build = tensorflow.sysconfig.get_build_info()
+    findings.equal("tensorflow is a CUDA build", bool(build.get("is_cuda_build")), True)
+    found = build.get("cuda_version")
+    wanted = lock["cuda"]
+    findings.equal("tensorflow cuda", cut(found, wanted), wanted)
+    if lock.get("cudnn"):
+        found = build.get("cudnn_version")
+        findings.equal("tensorflow cudnn", found and found.split(".")[0], lock["cudnn"].split(".")[0])
+
+
+def check_jax(findings, lock):
+    """Import JAX and its CUDA plugin."""
+    import jax
+    import jaxlib
+
+    findings.equal("jax", jax.__version__, public(lock["frameworks"]["jax"]))
+    if "jaxlib" in lock["packages"]:
+        findings.equal("jaxlib", public(jaxlib.__version__), public(lock["packages"]["jaxlib"]))
+    for name in sorted(lock["packages"]):
+        match = re.fullmatch(r"jax-(cuda[0-9]+)-plugin", normalise(name))
+        if match:
+            module = f"jax_plugins.xla_{match[1]}"
+            findings.attempt(module, lambda module=module: check_plugin(findings, module))
+
+
+def check_plugin(findings, module):
+    """Import the plugin through which JAX reaches the GPU."""
+    importlib.import_module(module)
+    findings.add(module, PASS, "imports")
+
+
+def check_gpu(findings, lock):
+    """Check the driver, then compute something on every framework's first device."""
+    findings.attempt("driver", lambda: check_driver(findings, lock["driver"]["minimum"]))
+    checks = {
+        "torch": lambda: compute_torch(findings, lock["sm"], lock["ptx"]),
+        "tensorflow": lambda: compute_tensorflow(findings),
+        "jax": lambda: compute_jax(findings),
+    }
+    for name in lock["frameworks"]:
+        findings.attempt(f"{name} gpu", checks[name])
+
+
+def check_driver(findings, minimum):
+    """Compare the kernel's driver with the lock's floor."""
+    try:
+        head = pathlib.Path(os.environ.get("PROVISION_DRIVER_FILE", DRIVER_FILE)).read_text(encoding="utf-8")
+    except OSError as error:
+        findings.add("driver", UNKNOWN, f"no driver is visible: {error.strerror}")
+        return
+    found = re.search(r"\s(\d+(?:\.\d+)+)\s", head.partition("\n")[0] + " ")
+    if not found:
+        findings.add("driver", UNKNOWN, "its version cannot be read")
+    elif release(found[1]) < release(minimum):
+        findings.add("driver", FAIL, f"{found[1]} is older than {minimum}")
+    else:
+        findings.add("driver", PASS, f"{found[1]}, at least {minimum}")
+
+
+def compute_torch(findings, sm, ptx):
+    """Multiply on the GPU and compare with the processor; the kernels must serve the device."""
+    import torch
+
+    count = torch.cuda.device_count()
+    findings.add("torch devices", PASS if count else FAIL, str(count))
+    for index in range(count):
+        major, minor = torch.cuda.get_device_capability(index)
+        name = torch.cuda.get_device_name(index)
+        served = is_served(major * 10 + minor, sm, ptx)
+        findings.add(f"torch kernels for device {index}", PASS if served else FAIL, f"{name}, sm_{major}{minor}")
+    if count:
+        left = torch.arange(64.0).reshape(8, 8)
+        findings.equal("torch product", bool(torch.allclose((left.cuda() @ left.cuda()).cpu(), left @ left)), True)
+
+
+def compute_tensorflow(findings):
+    """Multiply on TensorFlow's first GPU."""
+    import tensorflow
+
+    count = len(tensorflow.config.list_physical_devices("GPU"))
+    findings.add("tensorflow devices", PASS if count else FAIL, str(count))
+    if count:
+        with tensorflow.device("/GPU:0"):
+            product = tensorflow.linalg.matmul(tensorflow.ones((8, 8)), tensorflow.ones((8, 8)))
+        findings.equal("tensorflow product", float(product[0][0]), 8.0)
+
+
+def compute_jax(findings):
+    """Multiply on JAX's first GPU."""
+    import jax
+
+    devices = jax.devices("gpu")
+    findings.add("jax devices", PASS if devices else FAIL, str(len(devices)))
+    with jax.default_device(devices[0]):
+        ones = jax.numpy.ones((8, 8))
+        findings.equal("jax product", float((ones @ ones)[0][0]), 8.0)
+
+
+def is_served(capability, sm, ptx):
+    """Tell whether a device runs cubins of its own major and a lower or equal minor, or PTX compiled for less."""
+    for name in sm:
+        number = int(re.search(r"\d+", name)[0])
+        if name[-1].isdigit() and number // 10 == capability // 10 and number <= capability:
+            return True
+        if number == capability:
+            return True
+    return any(int(re.search(r"\d+", name)[0]) <= capability for name in ptx if name[-1].isdigit())
+
+
+# Requirements. The packaging library may be absent from an environment, so what metadata needs of it is here.
+
+
+def find_problem(text, installed):
+    """Return what a requirement of an installed distribution lacks, or ``None``.
+
+    Raises:
+        ValueError: The requirement cannot be understood.
+    """
+    head, _, marker = text.partition(";")
+    match = re.fullmatch(r"\s*([A-Za-z0-9._-]+)\s*(\[[^]]*\])?\s*(@.*|\(?[^()]*\)?)\s*", head)
+    if not match:
+        raise ValueError(f"cannot read {text!r}")
+    if marker.strip() and not holds(marker):
+        return None
+    name, specifier = match[1], match[3].strip().strip("()")
+    item = installed.get(normalise(name))
+    if item is None:
+        return f"{name}, which is missing"
+    if specifier and not specifier.startswith("@") and not satisfies(item.version, specifier):
+        return f"{name}{specifier}, but {item.version} is installed"
+    return None
+
+
+def holds(marker):
+    """Evaluate an environment marker; no extra counts as asked for."""
+    values = {
+        "python_version": ".".join(platform.python_version_tuple()[:2]),
+        "python_full_version": platform.python_version(),
+        "os_name": os.name,
+        "sys_platform": sys.platform,
+        "platform_machine": platform.machine(),
+        "platform_python_implementation": platform.python_implementation(),
+        "platform_release": platform.release(),
+        "platform_system": platform.system(),
+        "platform_version": platform.version(),
+        "implementation_name": sys.implementation.name,
+        "implementation_version": platform.python_version(),
+        "extra": "",
+    }
+    try:
+        return evaluate(ast.parse(marker.strip(), mode="eval").body, values)
+    except (SyntaxError, KeyError, TypeError) as error:
+        raise ValueError(f"cannot read the marker {marker.strip()!r}") from error
+
+
+def evaluate(node, values):
+    """Evaluate the Python expression that a marker is."""
+    if isinstance(node, ast.BoolOp):
+        results = [evaluate(part, values) for part in node.values]
+        return all(results) if isinstance(node.op, ast.And) else any(results)
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+        raise TypeError("neither a comparison nor and/or")
+    sides = (node.left, node.comparators[0])
+    left, right = (values[side.id] if isinstance(side, ast.Name) else ast.literal_eval(side) for side in sides)
+    operator = type(node.ops[0])
+    if operator in (ast.In, ast.NotIn):
+        return (left in right) == (operator is ast.In)
+    symbols = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+    is_version = any(isinstance(side, ast.Name) and side.id.endswith("version") for side in sides)
+    if is_version and re.match(r"\d", left) and re.match(r"\d", right):
+        return satisfies(left, symbols[operator] + right)
+    if operator in (ast.Eq, ast.NotEq):
+        return (left == right) == (operator is ast.Eq)
+    raise TypeError("order of texts")
+
+
+def satisfies(version, specifier):
+    """Tell whether a version lies in a PEP 440 specifier; a local part counts only when the specifier names one."""
+    return all(satisfies_clause(version, clause.strip()) for clause in specifier.split(",") if clause.strip())
+
+
+def satisfies_clause(version, clause):
+    """Tell whether a version meets one comparison."""
+    match = re.fullmatch(r"(===|~=|==|!=|<=|>=|<|>)\s*(\S+)", clause)
+    if not match:
+        raise ValueError(f"cannot read {clause!r}")
+    operator, wanted = match.groups()
+    have = version if "+" in wanted else public(version)
+    if wanted.endswith(".*"):
+        prefix = release(wanted[:-2])
+        return (padded(release(have), len(prefix)) == prefix) == (operator == "==")
+    if operator == "~=":
+        prefix = release(wanted)[:-1]
+        return order(have) >= order(wanted) and padded(release(have), len(prefix)) == prefix
+    left, right = order(have), order(wanted)
+    return {
+        "===": version == wanted,
+        "==": left == right,
+        "!=": left != right,
+        "<=": left <= right,
+        ">=": left >= right,
+        "<": left < right and not (is_early(have) and not is_early(wanted) and release(have) == release(wanted)),
+        ">": left > right and not (".post" in have and ".post" not in wanted and release(have) == release(wanted)),
+    }[operator]
+
+
+def order(version):
+    """Return a key that orders versions as PEP 440 does: dev, alpha, beta, candidate, final, post."""
+    match = re.fullmatch(
+        r"v?(?:(\d+)!)?(\d+(?:\.\d+)*)[-_.]?(?:(a|b|c|rc|alpha|beta|pre|preview)[-_.]?(\d*))?"
+        r"(?:(?:[-_.]?(?:post|rev|r)[-_.]?(\d*))|-(\d+))?(?:[-_.]?dev[-_.]?(\d*))?(?:\+([a-z0-9._-]+))?",
+        version.strip().lower(),
+    )
+    if not match:
+        raise ValueError(f"cannot read the version {version!r}")
+    epoch, numbers, phase, phase_number, post, dash_post, dev, local = match.groups()
+    parts = [int(part) for part in numbers.split(".")]
+    while len(parts) > 1 and parts[-1] == 0:
+        parts.pop()
+    is_post = post is not None or dash_post is not None
+    if phase:
+        rank = {"a": 0, "alpha": 0, "b": 1, "beta": 1}.get(phase, 2)
+        before = (rank, int(phase_number or 0))
+    else:
+        before = (-1, 0) if dev is not None and not is_post else (3, 0)
+    after = (1, int(post or dash_post or 0)) if is_post else (0, 0)
+    development = (0, int(dev or 0)) if dev is not None else (1, 0)
+    segments = tuple(
+        (1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"[._-]", local or "") if part
+    )
+    return (int(epoch or 0), tuple(parts), before, after, development, segments)
+
+
+def release(version):
+    """Return the release numbers of a version, zeros at the end dropped."""
+    numbers = re.match(r"v?(?:\d+!)?(\d+(?:\.\d+)*)", version)
+    if not numbers:
+        raise ValueError(f"cannot read the version {version!r}")
+    return [int(part) for part in numbers[1].split(".")]
+
+
+def padded(numbers, length):
+    """Return the first ``length`` numbers, zeros where there are fewer."""
+    return [number for number, _ in zip(itertools.chain(numbers, itertools.repeat(0)), range(length))]
+
+
+def is_early(version):
+    """Tell whether a version is a pre-release or a development release."""
+    return bool(re.search(r"\d[-_.]?(a|b|c|rc|alpha|beta|pre|preview|dev)", public(version)))
+
+
+def public(version):
+    """Return a version without its local part."""
+    return version.split("+")[0]
+
+
+def is_same_version(have, wanted):
+    """Tell whether two versions are equal; a local part counts only when the lock names one."""
+    return order(have if "+" in wanted else public(have)) == order(wanted)
+
+
+def cut(version, like):
+    """Return as many parts of a version as another one has."""
+    return version and ".".join(version.split(".")[: like.count(".") + 1])
+
+
+def normalise(name):
+    """Return a distribution's name as indexes write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def run(lock, mode):
+    """Carry out the checks of a mode.
+
+    Args:
+        lock: The document of provision.lock, or the part of it that the build writes.
+        mode: ``static``, ``packages`` or ``gpu``.
+
+    Returns:
+        One dict a check: ``check``, ``status`` (pass, fail, unknown) and ``detail``.
+    """
+    findings = Findings()
+    if mode in ("static", "packages"):
+        check_python(findings, lock)
+        findings.attempt("packages", lambda: check_packages(findings, lock))
+    if mode == "static":
+        checks = {"torch": check_torch, "tensorflow": check_tensorflow, "jax": check_jax}
+        for name in lock["frameworks"]:
+            findings.attempt(name, lambda name=name: checks[name](findings, lock))
+    if mode == "gpu":
+        check_gpu(findings, lock)
+    return findings
+
+
+def main(arguments=None):
+    """Read the lock, check, print; return the exit status."""
+    beside = pathlib.Path(__file__).resolve().with_name("provision.lock")
+    parser = argparse.ArgumentParser(description="Prove that this environment is the one its lock describes.")
+    modes = parser.add_mutually_exclusive_group()
+    for mode, text in (
+        ("static", "everything that needs no GPU (the default)"),
+        ("packages", "the installed distributions alone"),
+        ("gpu", "the driver and the devices"),
+    ):
+        modes.add_argument(f"--{mode}", dest="mode", action="store_const", const=mode, help=text)
+    parser.add_argument("--lock", type=pathlib.Path, default=beside, help="default: beside this file")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    chosen = parser.parse_args(arguments)
+    mode = chosen.mode or "static"
+    try:
+        lock = json.loads(chosen.lock.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        print(f"verify: cannot read {chosen.lock}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    findings = run(lock, mode)
+    failed = [finding for finding in findings if finding["status"] != PASS]
+    is_ok = bool(findings) and not failed
+    if chosen.json:
+        print(json.dumps({"mode": mode, "ok": is_ok, "findings": findings}))
+    else:
+        for finding in findings:
+            print(f"{finding['status']:<8}{finding['check']}: {finding['detail']}")
+        print(f"verify: {len(findings) - len(failed)} of {len(findings)} checks passed", file=sys.stderr)
+    return 0 if is_ok else EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

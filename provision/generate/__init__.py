@@ -1,0 +1,1 @@
+"""Stack to text: build contexts and every other file written from templates."""

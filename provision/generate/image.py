@@ -1,0 +1,460 @@
+"""A Stack to a build context: the Dockerfile, the locked requirements and the files copied into the image."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from provision.assets import asset_dir
+from provision.errors import DataError, ProvisionError, UsageError
+from provision.generate.engine import quote_dockerfile, render
+from provision.generate.write import Artifact
+from provision.records import NOTHING, record
+from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Stack
+
+__all__ = ["FRONTENDS", "LAYERS", "ImageOptions", "count_unverified", "render_image"]
+
+FRONTENDS = ("modern", "builtin", "classic")
+LAYERS = ("cuda", "framework", "rest")
+
+_TRIPLETS = {"linux/amd64": "x86_64-linux-gnu", "linux/arm64": "aarch64-linux-gnu"}
+_RESERVED_LABELS = ("dev.provision.", "org.opencontainers.image.base.")
+
+_REF = r"[a-z0-9]+(?:[._:/-]+[A-Za-z0-9_]+)*"
+_GRAMMAR = {
+    "image reference": _REF + r"(?:@sha256:[0-9a-f]{64})?",
+    "registry": r"[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*",
+    "URL": r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%+/=@:-]*)?",
+    "label name": r"[a-z0-9]+(?:[._/-][a-z0-9]+)*",
+    "label value": r"[^\"\\$`;{}]*",
+    "package name": r"[a-zA-Z0-9]+(?:[._-][a-zA-Z0-9]+)*",
+    "version": r"[0-9A-Za-z]+(?:[.+!_-][0-9A-Za-z]+)*",
+    "sha256": r"[0-9a-f]{64}",
+    "apt package": r"[a-z0-9][a-z0-9+.-]+(?:=[A-Za-z0-9.+:~*-]+)?",
+    "folder": r"[A-Za-z0-9_]+(?:[./-][A-Za-z0-9_]+)*",
+    "stack name": r"[0-9A-Za-z]+(?:[.!_-][0-9A-Za-z]+)*",
+    "Python version": r"[0-9]+\.[0-9]+t?",
+    "CUDA version": r"[0-9]+\.[0-9]+",
+    "date": r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
+}
+_UID_MAX = 2**31 - 1
+_UV = ("/opt/tools/bin/uv", "pip", "install", "--python", "/opt/venv/bin/python", "--no-config", "--no-progress")
+_MOUNTED = ("--link-mode", "copy")  # the cache is a mount, which no hard link can leave
+_ALONE = ("--no-cache",)
+_LOCKED = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
+
+
+@record
+class _Step:
+    """One installation, which makes one layer of the image.
+
+    Attributes:
+        layer: Name of the layer.
+        file: The file of requirements to install.
+        title: What the file says of itself.
+        lines: The requirements.
+        options: Options of ``uv pip install``, quoted for a shell.
+        is_constrained: Whether the options name constraints.txt.
+    """
+
+    layer: str
+    file: str
+    title: str
+    lines: tuple[str, ...]
+    options: str
+    is_constrained: bool = False
+
+
+def _check(kind: str, text: str, where: str) -> str:
+    """Return the text if it is of the kind, all of it printable ASCII (label values may be any printable text).
+
+    Raises:
+        UsageError: It is not.
+    """
+    is_plain = text.isprintable() and (text.isascii() or kind == "label value")
+    if not is_plain or not re.fullmatch(_GRAMMAR[kind], text):
+        raise UsageError(f"{where}: {text!r} is no {kind}")
+    return text
+
+
+@record
+class ImageOptions:
+    """How to write a stack down; nothing here changes what is installed.
+
+    Attributes:
+        frontend: ``modern`` (BuildKit with ``COPY --link``), ``builtin`` (the BuildKit inside Docker 20.10) or
+            ``classic`` (no mounts: what the docker SDK builds).
+        syntax: Reference for a ``# syntax`` line; the engine then pulls it.
+        index_url: Simple index to use in place of PyPI.
+        ca_cert: Certificates (PEM) to trust during the build, never part of the image.
+        registry_mirror: Registry, with an optional path, to pull Docker Hub's images from.
+        non_root_uid: User and group number the image runs as.
+        labels: More labels.
+        user_requirements_text: The user's requirements files, taken over line by line; without it the stack's own
+            record of them is used.
+
+    Raises:
+        UsageError: A value does not fit its grammar.
+    """
+
+    frontend: str = "modern"
+    syntax: str | None = None
+    index_url: str | None = None
+    ca_cert: str | None = None
+    registry_mirror: str | None = None
+    non_root_uid: int = 10001
+    labels: Mapping[str, str] = NOTHING
+    user_requirements_text: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check every value, so that no flag can put a line into a file."""
+        if self.frontend not in FRONTENDS:
+            raise UsageError(f"--frontend: {self.frontend!r} is none of {', '.join(FRONTENDS)}")
+        if self.syntax is not None:
+            _check("image reference", self.syntax, "--syntax")
+            if self.frontend == "classic":
+                raise UsageError("--syntax: the classic builder knows no `# syntax` line")
+        if self.index_url is not None:
+            if re.match(r"https?://[^/]*@", self.index_url):
+                raise UsageError(
+                    "--index-url: the address holds a user name or password",
+                    because=("it would be readable in the image's history",),
+                    hints=("let a proxy on the build host add the credentials",),
+                )
+            _check("URL", self.index_url, "--index-url")
+        if self.registry_mirror is not None:
+            _check("registry", self.registry_mirror, "--registry-mirror")
+        if not 1 <= self.non_root_uid <= _UID_MAX:
+            raise UsageError(f"--non-root-uid: {self.non_root_uid} is not from 1 to {_UID_MAX}")
+        for key, value in self.labels.items():
+            _check("label name", key, "--label")
+            _check("label value", value, f"--label {key}")
+            if key.startswith(_RESERVED_LABELS):
+                raise UsageError(f"--label {key}: this name is set from the lock")
+        if self.ca_cert is not None:
+            _check_certificates(self.ca_cert)
+
+
+def count_unverified(image: ImagePart) -> int:
+    """Return how many packages have no known sha256."""
+    return sum(package.sha256 is None for package in image.packages)
+
+
+def render_image(
+    stack: Stack, options: ImageOptions | None = None, *, tools: tuple[LockedPackage, ...] | None = None
+) -> tuple[Artifact, ...]:
+    """Write a stack down as a build context.
+
+    Args:
+        stack: The stack; its ``image`` part must be there.
+        options: How to write it.
+        tools: What the build stage installs wheels with, each with its sha256, in place of the stack's own.
+
+    Returns:
+        The files, sorted by path.
+
+    Raises:
+        UsageError: A value of the stack or an option would not be safe in a file.
+        DataError: A tool has no sha256, or none was given for a stack with packages.
+    """
+    options = options or ImageOptions()
+    if stack.image is None:
+        raise ProvisionError("the stack has no image part")
+    if stack.platform not in _TRIPLETS:
+        raise UsageError(f"platform: {stack.platform!r} is none of {', '.join(_TRIPLETS)}")
+    steps = _locked_steps(stack.image, options) + _unverified_steps(stack.image, options) if stack.python else []
+    user_step = _user_step(stack.image, options) if stack.python else None
+    texts = {
+        "provision.lock": stack.to_lock(),
+        "entrypoint.sh": _shipped("entrypoint.sh"),
+    }
+    if stack.python is not None:
+        texts |= _environment_files(stack, stack.image, stack.image.tools if tools is None else tools)
+        texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *([user_step] if user_step else []))}
+        if options.frontend == "classic" and options.ca_cert is not None:
+            texts["provision-ca.crt"] = options.ca_cert
+    texts["Dockerfile"] = render("Dockerfile.j2", _dockerfile_values(stack, stack.image, options, steps, user_step))
+    texts[".dockerignore"] = "\n".join(["*", *(f"!{path}" for path in sorted(texts))]) + "\n"
+    return tuple(
+        Artifact(path=path, text=text, mode=0o755 if path.endswith(".sh") else 0o644)
+        for path, text in sorted(texts.items())
+    )
+
+
+def _environment_files(stack: Stack, image: ImagePart, tools: tuple[LockedPackage, ...]) -> dict[str, str]:
+    """Return the files about the Python environment as a whole."""
+    if not tools or any(tool.sha256 is None for tool in tools):
+        raise DataError(
+            "the facts hold no wheel with a sha256 for the tool that installs wheels",
+            because=("the build stage installs it by hash",),
+        )
+    packages = sorted(image.packages, key=lambda package: package.name)
+    locked = [_requirement(package) for package in packages if package.sha256 is not None]
+    return {
+        "expect.json": _expectations(stack),
+        "tools.txt": _lines("What the build stage needs; not part of the image.", map(_requirement, tools)),
+        "constraints.txt": _constraints(image, packages),
+        "requirements.lock.txt": _lines("Every package with a known sha256, and the wheel it is the hash of.", locked),
+        "verify.py": _shipped("verify.py"),
+        "compile_bytecode.py": _shipped("compile_bytecode.py"),
+    }
+
+
+def _shipped(name: str) -> str:
+    return (asset_dir("images") / name).read_text(encoding="utf-8")
+
+
+def _dockerfile_values(
+    stack: Stack, image: ImagePart, options: ImageOptions, steps: list[_Step], user_step: _Step | None
+) -> dict[str, Any]:
+    is_classic = options.frontend == "classic"
+    ca_path = None
+    if options.ca_cert is not None:
+        ca_path = "/build/provision-ca.crt" if is_classic else "/run/secrets/provision-ca"
+    values: dict[str, Any] = {
+        "syntax": options.syntax,
+        "frontend": options.frontend,
+        "link": "--link " if options.frontend == "modern" else "",
+        "lock_digest": stack.lock_digest,
+        "name": _check("stack name", stack.name, "name"),
+        "facts_date": _check("date", stack.facts_date, "facts_date"),
+        "build_command": _build_command(stack, image, options),
+        "base": _reference(image.base, options),
+        "cuda_base": _reference(image.cuda_base, options) if image.cuda_base else None,
+        "cuda": _check("CUDA version", stack.cuda, "cuda"),
+        "triplet": _TRIPLETS[stack.platform],
+        "python": f"python{_check('Python version', stack.python, 'python')}" if stack.python else None,
+        "is_devel": image.flavor == "devel",
+        "has_ca_cert": ca_path is not None,
+        "apt": [_check("apt package", package, "apt") for package in image.apt],
+        "uid": options.non_root_uid,
+        "driver_minimum": _check("version", stack.driver.minimum, "driver.minimum"),
+        "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(_labels(stack, image, options).items())],
+        "ports": [extra.port for extra in image.extras if extra.port is not None],
+        "command_json": json.dumps(_command(stack, image)),
+        "pip_environment": f"PIP_CERT={ca_path} " if ca_path else "",
+        "pip_options": _join("--disable-pip-version-check", "--no-input", *_index(options.index_url, "--index-url")),
+        "uv": (f"SSL_CERT_FILE={ca_path} " if ca_path else "") + _join(*_UV, *(_ALONE if is_classic else _MOUNTED)),
+        "steps": steps,
+        "user_step": user_step,
+        "library_path": None,
+        "requirement_files": _join("compile_bytecode.py", "constraints.txt", *(step.file for step in steps)),
+    }
+    if image.library_path:
+        site_packages = f"/opt/venv/lib/{values['python']}/site-packages"
+        folders = [f"{site_packages}/{_check('folder', path, 'library_path')}" for path in image.library_path]
+        values["library_path"] = ":".join(folders)
+    return values
+
+
+def _locked_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
+    """Return the installations by hash: a layer each, the one that changes least first."""
+    steps = []
+    for layer in LAYERS:
+        members = [package for package in image.packages if package.layer == layer and package.sha256 is not None]
+        for suffix, index_url, group in _by_index(members):
+            steps.append(
+                _Step(
+                    layer=f"{layer}{suffix}",
+                    file=f"requirements.{layer}{suffix}.txt",
+                    title=f"The part of requirements.lock.txt that makes the image layer `{layer}{suffix}`.",
+                    lines=tuple(_requirement(package) for package in group),
+                    options=_join(*_LOCKED, *_index(index_url or options.index_url)),
+                )
+            )
+    return steps
+
+
+def _unverified_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
+    """Return the installations without a hash, an index each; they come after all that is known by hash."""
+    steps = []
+    for suffix, index_url, group in _by_index([package for package in image.packages if package.sha256 is None]):
+        is_open = any(package.has_unknown_dependencies for package in group)
+        if is_open:
+            # The given index comes first and PyPI second: a name found on the first is never taken from elsewhere.
+            words = [
+                "--constraint",
+                "/build/constraints.txt",
+                *_index(index_url, "--index"),
+                *_index(options.index_url),
+            ]
+        else:
+            words = ["--no-deps", *_index(index_url or options.index_url)]
+        steps.append(
+            _Step(
+                layer=f"unverified{suffix}",
+                file=f"requirements.unverified{suffix}.txt",
+                title="No sha256 is known for these: they are installed unverified.",
+                lines=tuple(_requirement(package) for package in group),
+                options=_join("--only-binary", ":all:", *words),
+                is_constrained=is_open,
+            )
+        )
+    return steps
+
+
+def _user_step(image: ImagePart, options: ImageOptions) -> _Step | None:
+    """Return the installation of what the user and the extras ask for beyond the lock."""
+    lines = tuple(_user_lines(image, options))
+    if not lines:
+        return None
+    return _Step(
+        layer="user",
+        file="requirements.user.txt",
+        title="Asked for by the user, constrained by constraints.txt.",
+        lines=lines,
+        options=_join("--constraint", "/build/constraints.txt", *_index(options.index_url)),
+        is_constrained=True,
+    )
+
+
+def _by_index(packages: Iterable[LockedPackage]) -> list[tuple[str, str | None, list[LockedPackage]]]:
+    """Group packages by the index they are looked up in: file name suffix, index, packages by name."""
+    groups: dict[str, list[LockedPackage]] = {}
+    for package in sorted(packages, key=lambda package: package.name):
+        groups.setdefault("" if package.url else package.index_url or "", []).append(package)
+    return [
+        (f".{number}" if number else "", index_url or None, groups[index_url])
+        for number, index_url in enumerate(sorted(groups))
+    ]
+
+
+def _requirement(package: LockedPackage) -> str:
+    name = _check("package name", package.name, "package")
+    version = _check("version", package.version, name)
+    line = f"{name} @ {_check('URL', package.url, name)}" if package.url else f"{name}=={version}"
+    if package.sha256 is not None:
+        line += f" --hash=sha256:{_check('sha256', package.sha256, name)}"
+    return line
+
+
+def _constraints(image: ImagePart, packages: list[LockedPackage]) -> str:
+    pins = [
+        f"{_check('package name', package.name, 'package')}=={_check('version', package.version, package.name)}"
+        for package in packages
+    ]
+    extra = sorted({line for part in image.extras for line in _checked_lines(part.constraints, part.id)})
+    return _lines("Later installations keep this set: PIP_CONSTRAINT and UV_CONSTRAINT name it.", pins + extra)
+
+
+def _user_lines(image: ImagePart, options: ImageOptions) -> list[str]:
+    have = {_normalise(package.name) for package in image.packages}
+    lines = []
+    for part in image.extras:
+        lines += [line for line in _checked_lines(part.requires, part.id) if _normalise(_name_of(line)) not in have]
+    if options.user_requirements_text is not None:
+        return lines + _checked_lines(options.user_requirements_text.splitlines(), "-r")
+    return lines + _checked_lines(image.user_requirements, "-r")
+
+
+def _checked_lines(lines: Iterable[str], where: str) -> list[str]:
+    from provision.resolve.requirements import parse_requirements
+
+    text = "\n".join(lines)
+    return [requirement.text for requirement in parse_requirements(text, where)] if text.strip() else []
+
+
+def _name_of(line: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
+
+
+def _normalise(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _expectations(stack: Stack) -> str:
+    """Return what the verification inside the build compares with.
+
+    This is the lock without the request and the user's own lines: changing those must not run the imports again.
+    """
+    document = {
+        "cuda": stack.cuda,
+        "cudnn": stack.cudnn,
+        "driver": {"minimum": stack.driver.minimum},
+        "frameworks": stack.frameworks,
+        "nccl": stack.nccl,
+        "packages": stack.packages,
+        "platform": stack.platform,
+        "ptx": list(stack.ptx),
+        "python": stack.python,
+        "sm": list(stack.sm),
+        "variants": stack.variants,
+    }
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, str]:
+    labels = {
+        "org.opencontainers.image.title": stack.name,
+        "org.opencontainers.image.base.name": _reference(image.base, options, with_digest=False),
+        "dev.provision.lock": stack.lock_digest,
+        "dev.provision.facts": stack.facts_date,
+        "dev.provision.cuda": stack.cuda,
+        "dev.provision.driver.min": stack.driver.minimum,
+        "dev.provision.archs": " ".join([*stack.sm, *stack.ptx]),
+        "dev.provision.unverified": str(count_unverified(image)),
+    }
+    if image.base.digest:
+        labels["org.opencontainers.image.base.digest"] = image.base.digest
+    return labels | dict(options.labels)
+
+
+def _reference(base: BaseImage, options: ImageOptions, *, with_digest: bool = True) -> str:
+    """Return what to pull: through the mirror when the image is Docker Hub's, by digest when one is known."""
+    ref = base.ref
+    host, slash, _ = ref.partition("/")
+    is_hub = not (slash and ("." in host or ":" in host or host == "localhost"))
+    if options.registry_mirror and is_hub:
+        ref = f"{options.registry_mirror}/{ref if slash else f'library/{ref}'}"
+    if with_digest and base.digest and "@" not in ref:
+        ref = f"{ref}@{base.digest}"
+    return _check("image reference", ref, "base")
+
+
+def _command(stack: Stack, image: ImagePart) -> list[str]:
+    for extra in image.extras:
+        if extra.command:
+            return list(extra.command)
+    return ["python"] if stack.python else ["bash"]
+
+
+def _build_command(stack: Stack, image: ImagePart, options: ImageOptions) -> str:
+    if options.frontend == "classic":
+        return _join("DOCKER_BUILDKIT=0", "docker", "build", "--tag", stack.name, ".")
+    words = ["docker", "buildx", "build", "--load"]
+    if options.frontend == "builtin":
+        words = ["DOCKER_BUILDKIT=1", "docker", "build"]
+    words += ["--platform", stack.platform]
+    if image.source_date_epoch:
+        words += ["--build-arg", f"SOURCE_DATE_EPOCH={image.source_date_epoch}"]
+    if options.ca_cert is not None:
+        words += ["--secret", "id=provision-ca,src=FILE"]
+    return _join(*words, "--tag", stack.name, ".")
+
+
+def _index(url: str | None, flag: str = "--default-index") -> list[str]:
+    """Return uv's options for an index; an address of one page lists wheels itself and is no index."""
+    if not url:
+        return []
+    _check("URL", url, "index")
+    if url.endswith(".html"):
+        return ["--find-links", url] if flag == "--index" else ["--no-index", "--find-links", url]
+    return [flag, url]
+
+
+def _join(*words: str) -> str:
+    return " ".join(shlex.quote(word) for word in words)
+
+
+def _lines(title: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"# {title}", *lines]) + "\n"
+
+
+def _check_certificates(text: str) -> None:
+    if "PRIVATE KEY" in text:
+        raise UsageError("--ca-cert: the file holds a private key", because=("only certificates belong there",))
+    if "-----BEGIN CERTIFICATE-----" not in text or "-----END CERTIFICATE-----" not in text:
+        raise UsageError("--ca-cert: the file holds no PEM certificate")

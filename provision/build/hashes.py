@@ -1,0 +1,243 @@
+"""Ask a package index for the hashes the facts do not hold.
+
+The index is read as PEP 503 (HTML) or PEP 691 (JSON) describe it. A hash is taken only from the page of the very
+project and only for a wheel of the locked version that fits Python and platform; nothing is downloaded but the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from provision.errors import MissingDependencyError, UsageError
+from provision.records import record, replace
+from provision.resolve.environment import wheel_rank
+from provision.resolve.stack import LockedPackage, Stack
+from provision.versions import parse
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["IndexFile", "complete_hashes", "parse_page"]
+
+_PAGE_BYTES_MAX = 64 * 1024 * 1024
+_ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+# What installers on this machine are told to use; an index is never assumed.
+_INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+
+
+@record
+class IndexFile:
+    """One file of a project's page; ``sha256`` is absent where the page gives none, ``size`` is in bytes."""
+
+    file: str
+    url: str
+    sha256: str | None
+    size: int | None = None
+
+
+def complete_hashes(
+    stack: Stack,
+    *,
+    index_url: str | None = None,
+    ca_cert: str | None = None,
+    timeout_seconds: float = 30,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[Stack, tuple[str, ...]]:
+    """Return the stack with the hashes an index could add.
+
+    A package whose own needs are unknown keeps none: by hash it would be installed without them.
+
+    Args:
+        stack: The stack; its image part names where each unverified package is looked up.
+        index_url: Index for the packages of PyPI.
+        ca_cert: Certificates (PEM) to trust beside the machine's own.
+        timeout_seconds: For each answer of the index.
+        environment: Variables that may name an index; the process's own when absent.
+
+    Returns:
+        The stack, and a sentence for every package that stays unverified.
+
+    Raises:
+        UsageError: No index is known for a package of PyPI.
+        MissingDependencyError: An index cannot be reached or answers with no page.
+    """
+    if stack.image is None or stack.python is None:
+        return stack, ()
+    fallback = index_url or _index_of(environment)
+    packages, left = [], []
+    for package in stack.image.packages:
+        found = package
+        if package.sha256 is None:
+            found, why = _complete(package, stack, fallback, ca_cert, timeout_seconds)
+            left += [why] if why else []
+        packages.append(found)
+    return replace(stack, image=replace(stack.image, packages=tuple(packages))), tuple(left)
+
+
+def _index_of(environment: Mapping[str, str] | None) -> str | None:
+    import os
+
+    variables = os.environ if environment is None else environment
+    return next((variables[name] for name in _INDEX_VARIABLES if variables.get(name)), None)
+
+
+def _complete(
+    package: LockedPackage, stack: Stack, fallback: str | None, ca_cert: str | None, timeout_seconds: float
+) -> tuple[LockedPackage, str | None]:
+    name = f"{package.name} {package.version}"
+    if package.has_unknown_dependencies:
+        return package, f"{name}: the facts do not know what it needs, so the installer must look it up"
+    index = package.index_url or fallback
+    if index is None:
+        raise UsageError(
+            f"--fetch-hashes: no index is known for {name}",
+            hints=("name one with `--index-url URL`", f"or set {' or '.join(_INDEX_VARIABLES)}"),
+        )
+    page = f"{index.rstrip('/')}/{package.name}/"
+    files = parse_page(*_read(page, ca_cert, timeout_seconds), page)
+    best = _choose(files, package, stack)
+    if best is None:
+        return package, f"{name}: {page} lists no wheel of it for Python {stack.python} on {stack.platform}"
+    if best.sha256 is None:
+        return package, f"{name}: {page} gives no hash for {best.file}"
+    url = None if package.index == "pypi" else best.url
+    size = best.size if best.size is not None else package.size
+    return replace(package, file=best.file, sha256=best.sha256, url=url, size=size), None
+
+
+def _choose(files: tuple[IndexFile, ...], package: LockedPackage, stack: Stack) -> IndexFile | None:
+    if package.file is not None:
+        return next((item for item in files if item.file == package.file), None)
+    machine = _MACHINES[stack.platform]
+    ranked = [(_rank(item.file, package, stack.python or "", machine), item.file, item) for item in files]
+    fitting = [entry for entry in ranked if entry[0] is not None]
+    return max(fitting, key=lambda entry: entry[:2])[2] if fitting else None
+
+
+def _rank(file: str, package: LockedPackage, python: str, machine: str) -> tuple[int, tuple[int, ...], int] | None:
+    """Return how well a file fits; nothing where it is another package, version or platform."""
+    parts = file.split("-")
+    if not file.endswith(".whl") or len(parts) not in (5, 6):
+        return None
+    try:
+        if parse(parts[1]) != parse(package.version) or re.sub(r"[-_.]+", "-", parts[0]).lower() != package.name:
+            return None
+        return wheel_rank(file, python, machine, None)
+    except ValueError:
+        # The page is not ours: a name with other tags than a wheel has fits nothing.
+        return None
+
+
+def _read(url: str, ca_cert: str | None, timeout_seconds: float) -> tuple[str, str, str]:
+    """Return the page's media type, its text and where it really came from."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    if not url.startswith(("https://", "http://")):
+        raise UsageError(f"the index {url} is no http address")
+    try:
+        request = Request(url, headers={"Accept": _ACCEPT, "User-Agent": "provision"})  # noqa: S310 - checked above
+        with urlopen(request, timeout=timeout_seconds, context=_trust(ca_cert)) as response:  # noqa: S310
+            content = response.read(_PAGE_BYTES_MAX + 1)
+            kind = response.headers.get_content_type()
+            base = response.url
+    except HTTPError as error:
+        if error.code == 404:
+            return "text/html", "", url
+        raise _silent(url, f"the index answered {error.code} {error.reason}") from error
+    except (URLError, TimeoutError, HTTPException, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise _silent(url, str(reason) or type(error).__name__) from error
+    if len(content) > _PAGE_BYTES_MAX:
+        raise _silent(url, f"its page is larger than {_PAGE_BYTES_MAX // 2**20} MiB")
+    return kind, content.decode("utf-8", "replace"), base
+
+
+def _trust(ca_cert: str | None) -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.create_default_context()
+    if ca_cert is not None:
+        try:
+            context.load_verify_locations(cadata=ca_cert)
+        except ssl.SSLError as error:
+            raise UsageError("--ca-cert holds no certificate that can be read", because=(str(error),)) from error
+    return context
+
+
+def _silent(url: str, because: str) -> MissingDependencyError:
+    return MissingDependencyError(
+        "the index gave no hashes",
+        because=(f"{url}: {because}",),
+        hints=(
+            "try again, or name another index with `--index-url URL`",
+            "without `--fetch-hashes` the packages are installed unverified, and the image says so",
+        ),
+    )
+
+
+def parse_page(kind: str, text: str, base: str, page: str) -> tuple[IndexFile, ...]:
+    """Read a project's page.
+
+    Args:
+        kind: Its media type.
+        text: The page.
+        base: Address it came from; links may be relative to it.
+        page: Address that was asked for, for the message.
+
+    Raises:
+        MissingDependencyError: It is no page of a package index.
+    """
+    if "json" in kind:
+        try:
+            return tuple(_from_json(row, base) for row in json.loads(text)["files"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _silent(page, f"its page is no list of files ({type(error).__name__})") from error
+    if kind not in ("text/html", "application/vnd.pypi.simple.v1+html"):
+        raise _silent(page, f"it answered with {kind}, which is no page of an index")
+    return _from_html(text, base)
+
+
+def _from_json(row: dict[str, Any], base: str) -> IndexFile:
+    from urllib.parse import urljoin
+
+    digest, size = row.get("hashes", {}).get("sha256"), row.get("size")
+    return IndexFile(
+        file=str(row["filename"]),
+        url=urljoin(base, str(row["url"])),
+        sha256=_digest(digest),
+        size=size if isinstance(size, int) else None,
+    )
+
+
+def _digest(text: object) -> str | None:
+    return text if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) else None
+
+
+def _from_html(text: str, base: str) -> tuple[IndexFile, ...]:
+    from html.parser import HTMLParser
+    from urllib.parse import unquote, urljoin
+
+    links: list[str] = []
+
+    class Page(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            links.extend(value for name, value in attrs if tag == "a" and name == "href" and value)
+
+    Page().feed(text)
+    files = []
+    for link in links:
+        url, _, fragment = urljoin(base, link).partition("#")
+        files.append(
+            IndexFile(
+                file=unquote(url.rsplit("/", 1)[-1]),
+                url=url,
+                sha256=_digest(fragment.removeprefix("sha256=")) if fragment.startswith("sha256=") else None,
+            )
+        )
+    return tuple(files)

@@ -1,0 +1,292 @@
+"""Engines, bases and registries for the tests that build images.
+
+Where something is absent the tests are skipped with the reason, unless PROVISION_REQUIRE_ENGINE=1 makes that a failure.
+"""
+
+from __future__ import annotations
+
+import http.server
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar, NoReturn
+
+import pytest
+
+from provision.build import buildx, sdk
+from provision.build.engine import Engine, find_engine
+from provision.errors import MissingDependencyError, ProvisionError
+
+TAG = "provision-test/build"
+
+
+def _load(name: str) -> ModuleType:
+    """Import a file of this folder by its path: tests are no package, and are run from any folder."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+base_image = _load("base_image")
+
+
+def _absent(reason: str) -> NoReturn:
+    if os.environ.get("PROVISION_REQUIRE_ENGINE") == "1":
+        pytest.fail(f"PROVISION_REQUIRE_ENGINE=1, but {reason}")
+    pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Engine:
+    """The engine that ``--build`` would use."""
+    try:
+        return find_engine()
+    except ProvisionError as error:
+        _absent(f"{error.message} (`sudo tools/engine.sh` installs and starts one)")
+
+
+@pytest.fixture(scope="session")
+def buildx_engine(engine: Engine) -> Engine:
+    """An engine with BuildKit."""
+    if engine.frontend == "classic":
+        _absent("the engine at hand has no BuildKit")
+    return engine
+
+
+@pytest.fixture(scope="session")
+def sdk_engine(engine: Engine) -> Engine:
+    """The same engine without the docker command."""
+    try:
+        return sdk.connect()
+    except (ModuleNotFoundError, MissingDependencyError) as error:
+        _absent(f"the docker SDK has no engine: {error}")
+
+
+@pytest.fixture(params=["command", "sdk"])
+def any_engine(request: pytest.FixtureRequest) -> Engine:
+    """The engine through both doors."""
+    found: Engine = request.getfixturevalue("buildx_engine" if request.param == "command" else "sdk_engine")
+    return found
+
+
+@pytest.fixture(scope="session")
+def python_base(engine: Engine) -> str:
+    """A stand-in for the official slim Python image."""
+    if not base_image.is_made():
+        reason = base_image.missing_tool()
+        if reason is not None:
+            _absent(reason)
+    return str(base_image.make_python_base())
+
+
+@pytest.fixture
+def tag(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A name for an image that is removed afterwards."""
+    name = f"{TAG}:{request.node.name.replace('[', '-').replace(']', '').lower()}"
+    yield name
+    subprocess.run(["docker", "image", "rm", "--force", name], capture_output=True, check=False)
+
+
+MakeContext = Callable[..., Path]
+
+
+@pytest.fixture
+def make_context(tmp_path: Path) -> MakeContext:
+    """Write a context: the Dockerfile's lines, and more files by name."""
+
+    def make(*lines: str, **files: str) -> Path:
+        folder = tmp_path / "context"
+        folder.mkdir()
+        (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
+        for name, text in files.items():
+            (folder / name.replace("__", ".")).write_text(text)
+        return folder
+
+    return make
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until(is_ready: Callable[[], bool], process: subprocess.Popen[bytes], what: str, log: Path) -> None:
+    for _ in range(300):
+        if is_ready():
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    _absent(f"{what} did not come up: {log.read_text(errors='replace')[-500:]}")
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A registry on the loopback interface, ``host:port``."""
+    program = shutil.which("docker-registry")
+    if program is None:
+        _absent("docker-registry is absent (tools/engine.sh installs it)")
+    folder = tmp_path_factory.mktemp("registry")
+    port = free_port()
+    (folder / "config.yml").write_text(
+        f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}}}}}\n"
+        f"http: {{addr: '127.0.0.1:{port}'}}\n"
+    )
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [program, "serve", str(folder / "config.yml")], stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        _wait_until(lambda: _is_listening(port), process, "docker-registry", log)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+class _BrokenRegistry(http.server.BaseHTTPRequestHandler):
+    """Takes every layer and answers 500 to the manifest, the one request that engines do not repeat for minutes."""
+
+    protocol_version = "HTTP/1.1"
+    taken: ClassVar[set[str]] = set()
+
+    def _answer(self, status: int, **headers: str) -> None:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            while size := int(self.rfile.readline(), 16):
+                self.rfile.read(size + 2)
+            self.rfile.readline()
+        else:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(status)
+        for name, value in ({"Content-Length": "0"} | headers).items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self._answer(200)
+
+    def do_HEAD(self) -> None:
+        digest = self.path.rsplit("/", 1)[1]
+        if digest in self.taken:
+            self._answer(200, Content_Length="1", Docker_Content_Digest=digest)
+        else:
+            self._answer(404)
+
+    def do_POST(self) -> None:
+        self._answer(202, Location="/v2/image/blobs/uploads/1", Docker_Upload_UUID="1")
+
+    def do_PATCH(self) -> None:
+        self._answer(202, Location="/v2/image/blobs/uploads/1", Docker_Upload_UUID="1", Range="0-1")
+
+    def do_PUT(self) -> None:
+        if "/manifests/" in self.path:
+            self._answer(500)
+            return
+        digest = self.path.partition("digest=")[2].replace("%3A", ":")
+        self.taken.add(digest)
+        self._answer(201, Location="/v2/image/blobs/1", Docker_Content_Digest=digest)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def broken_registry() -> Iterator[str]:
+    """A registry that answers 500, ``host:port``."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _BrokenRegistry)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@dataclass(frozen=True)
+class OwnEngine:
+    """An engine that a test may fill and kill."""
+
+    engine: Engine
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        """End it as a crash would; the kernel ends all that it had started."""
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start_engine(
+    tmp_path_factory: pytest.TempPathFactory, python_base: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., OwnEngine]]:
+    """Start a second engine in its own namespaces, on a disk of its own in memory.
+
+    Nothing of it survives its first process, and it cannot touch the network that the other engine set up.
+    """
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        _absent("a second engine needs root and dockerd")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*, size_mb: int, has_containerd_store: bool = False) -> OwnEngine:
+        folder = tmp_path_factory.mktemp("engine")
+        (folder / "data").mkdir()
+        feature = str(has_containerd_store).lower()
+        (folder / "daemon.json").write_text(f'{{"features": {{"containerd-snapshotter": {feature}}}}}')
+        script = 'mount -t tmpfs -o "size=$1m" tmpfs "$2/data" && exec dockerd --config-file "$2/daemon.json" \
+            --host "unix://$2/socket" --data-root "$2/data" --exec-root "$2/exec" --pidfile "$2/pid" \
+            --bridge none --iptables=false'
+        log = folder / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [
+                    *("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"),
+                    *("sh", "-c", script, "sh", str(size_mb), str(folder)),
+                ],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        started.append(process)
+        saved = folder / "base.tar"
+        subprocess.run(["docker", "save", f"--output={saved}", python_base], check=True)
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/socket")
+        _wait_until(
+            lambda: subprocess.run(["docker", "version"], capture_output=True, check=False).returncode == 0,
+            process,
+            "a second dockerd",
+            log,
+        )
+        subprocess.run(["docker", "load", "--quiet", f"--input={saved}"], check=True, capture_output=True)
+        saved.unlink()
+        found = buildx.connect()
+        assert found is not None
+        return OwnEngine(found, process)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

@@ -39,8 +39,8 @@ if ! can_install; then
         say "mmdebstrap or docker-registry is absent: tests that make their own base images are skipped"
         exit 0
     fi
-    refuse "no container engine answers, and installing one takes root on Debian or Ubuntu" \
-        "start yours (\`sudo systemctl start docker\`), or run \`sudo tools/engine.sh\`"
+    refuse "no container engine answers this user, and installing one takes root on Debian or Ubuntu" \
+        "start yours (\`sudo systemctl start docker\`) and join its group, or run \`sudo tools/engine.sh\`"
 fi
 
 # shellcheck source=/dev/null

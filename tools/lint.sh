@@ -20,20 +20,26 @@ files() {
 case $kind in
 data)
     # One schema a table file, named alike; one for all wheel files.
+    status=0
+    validate() {
+        schema=compat/schema/$1.schema.json
+        shift
+        if [ ! -f "$schema" ]; then
+            echo "error: $1 has no schema $schema" >&2
+            status=1
+        else
+            echo "$linter --schemafile $schema: $# file(s)"
+            "$linter" --schemafile "$schema" "$@" || status=1
+        fi
+    }
     tables=$(files compat -name '*.toml')
     for table in $tables; do
-        schema=compat/schema/$(basename "$table" .toml).schema.json
-        if [ ! -f "$schema" ]; then
-            echo "error: $table has no schema $schema" >&2
-            exit 1
-        fi
-        echo "$linter --schemafile $schema $table"
-        "$linter" --quiet --schemafile "$schema" "$table"
+        validate "$(basename "$table" .toml)" "$table"
     done
     wheels=$(files compat/wheels -name '*.json')
-    echo "$linter --schemafile compat/schema/wheels.schema.json compat/wheels/*.json"
     # shellcheck disable=SC2086 # our own file names have no blanks
-    "$linter" --quiet --schemafile compat/schema/wheels.schema.json $wheels
+    validate wheels $wheels
+    exit "$status"
     ;;
 dockerfiles)
     dockerfiles=$(files tests/golden -name Dockerfile)

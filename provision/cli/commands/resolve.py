@@ -1,0 +1,115 @@
+"""Find the stack for a request, or say why there is none.
+
+The stack goes to the standard output, for people or, with --json, whole. A request that the facts exclude ends with
+exit code 3, one they do not know with 4; both name the nearest requests that work.
+
+With --batch, each line of a file is one JSON object whose keys are the flags without their dashes, and each is
+answered, in order, with one JSON document on a line of its own. A line that cannot be read is answered with an error
+like any other. The exit code is then 0 once every line was answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from provision.cli.output import Output
+from provision.cli.parser import Once, parse_path, shown
+from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
+from provision.cli.screen import show_stack
+from provision.errors import ProvisionError, UsageError
+from provision.matrix.load import Matrix
+
+__all__ = ["configure", "run"]
+
+_LINE_BYTES_MAX = 1024 * 1024
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    add_request_flags(parser)
+    parser.add_argument_group("many requests").add_argument(
+        "--batch", action=Once, type=parse_path, metavar="FILE", help="answer one JSON request a line (- is stdin)"
+    )
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Answer one request, or many."""
+    values = read_values(options)
+    if options.batch is not None:
+        if values or options.requirements or output.target is not None:
+            raise UsageError(
+                "--batch takes neither a request nor -o",
+                because=("the requests are the lines of its file, the answers go to the standard output",),
+                hints=('write the request into the file: one line such as `{"torch": "2.1"}`',),
+            )
+        return _answer_batch(options.batch, read_matrix(options), output)
+    matrix = read_matrix(options)
+    request = read_request(values, options.requirements or ())
+    stack = solve_request(request, matrix, "resolve", other_words(options))
+    output.note(f"facts of {stack.facts_date}")
+    output.give({"stack": stack.to_json()}, show_stack(stack, output))
+    return 0
+
+
+def _answer_batch(path: Path, matrix: Matrix, output: Output) -> int:
+    output.note(f"facts of {matrix.dated}")
+    for line in _read_lines(path):
+        try:
+            stack = solve_request(read_request(_parse_line(line)), matrix, "resolve")
+        except ProvisionError as error:
+            output.stream(error)
+        else:
+            output.stream({"stack": stack.to_json()})
+    return 0
+
+
+def _read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines as they come, so that a writer at the other end of a pipe gets its answers one by one."""
+    if str(path) == "-":
+        yield from _cut(sys.stdin.buffer)
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UsageError(f"--batch: {path} cannot be read", because=(error.strerror or str(error),)) from error
+    with file:
+        yield from _cut(file)
+
+
+def _cut(file: BinaryIO) -> Iterator[bytes]:
+    while True:
+        try:
+            line = file.readline(_LINE_BYTES_MAX + 1)
+            rest = line
+            while len(rest) > _LINE_BYTES_MAX and not rest.endswith(b"\n"):
+                rest = file.readline(_LINE_BYTES_MAX + 1)
+        except OSError as error:
+            raise UsageError("--batch: the file cannot be read", because=(error.strerror or str(error),)) from error
+        if not line:
+            return
+        yield line
+
+
+def _parse_line(line: bytes) -> dict[str, Any]:
+    if len(line) > _LINE_BYTES_MAX:
+        raise UsageError(f"the line is longer than {_LINE_BYTES_MAX // 1024} KiB")
+    try:
+        values = json.loads(line, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        said = shown(str(error)) or type(error).__name__
+        raise UsageError("the line is no JSON", because=(said,), hints=('write `{"torch": "2.1"}`',)) from error
+    if not isinstance(values, dict):
+        raise UsageError("the line is no JSON object", hints=('write `{"torch": "2.1"}`',))
+    return values
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise UsageError("a key stands twice in the line", hints=("keep one of the two",))
+    return values

@@ -1,0 +1,39 @@
+"""Files that a person names on the command line, read once and judged at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from provision.errors import UsageError
+
+__all__ = ["read_text"]
+
+
+def read_text(path: Path, flag: str, *, bytes_max: int) -> str:
+    """Read a whole text file; ``-`` is the standard input.
+
+    Args:
+        path: The file.
+        flag: The flag that named it, for the message.
+        bytes_max: Largest size that makes sense.
+
+    Raises:
+        UsageError: The file is missing, unreadable, too large or no UTF-8.
+    """
+    try:
+        if str(path) == "-":
+            content = sys.stdin.buffer.read(bytes_max + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise UsageError(f"{flag}: {path} cannot be read", because=(error.strerror or str(error),)) from error
+    if len(content) > bytes_max:
+        raise UsageError(f"{flag}: {path} is larger than {bytes_max // 1024} KiB", because=("no such file is",))
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{flag}: {path} is no UTF-8 text", because=(f"byte {error.start} is {content[error.start]:#04x}",)
+        ) from error

@@ -1,0 +1,212 @@
+"""The words of the command line: which commands there are, which flags all of them share, and how a word is checked.
+
+Only the command that was called has its module imported and its flags built, so that help and small commands start
+at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, cast
+
+from provision import __version__
+from provision.cli.output import COLOR_MODES, Output
+from provision.errors import UsageError
+
+__all__ = [
+    "COMMANDS",
+    "Command",
+    "Once",
+    "Parser",
+    "build_parser",
+    "build_top_parser",
+    "did_you_mean",
+    "find_command",
+    "load_command",
+    "one_of",
+    "parse_path",
+    "shown",
+]
+
+COMMANDS = {
+    "image": "write, check or build a GPU container image",
+    "resolve": "find the stack for a request, or say why there is none",
+    "explain": "say why a stack is what it is, why a request has none, or what a fact rests on",
+    "matrix": "browse the builds, toolkits, drivers, GPUs and images the facts know",
+    "data": "look after the facts",
+    "completion": "print shell completion",
+}
+"""Command → its line in the help; the module of the same name in ``provision.cli.commands`` does it."""
+
+_VALUE_FLAGS = ("-o", "--output", "--color", "--data-dir")
+_EXIT_CODES = """exit codes:
+  0 done                      5 a build failed
+  1 a bug of this program     6 built, but not what its lock says
+  2 wrong usage               7 an engine, a driver or an index is absent
+  3 incompatible, proved      8 --check: files differ
+  4 unknown to the facts      9 the facts are broken
+                            130 interrupted"""
+
+
+class Command(Protocol):
+    """What a module of ``provision.cli.commands`` offers."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's own flags."""
+
+    def run(self, options: argparse.Namespace, output: Output) -> int:
+        """Do it and return the exit code."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that raises :class:`UsageError` and suggests what was meant."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(
+            allow_abbrev=False, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the words."""
+        raise UsageError(message.removeprefix("argument "), hints=(f"`{self.prog} --help` lists the flags",))
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse words; the result carries this parser as ``parser``.
+
+        Raises:
+            UsageError: A word is unknown, lacks its value or has a wrong one.
+        """
+        options, unknown = self.parse_known_args(words)
+        options.parser = self
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            if not word.startswith("-") or word == "--":
+                self.error(f"`{shown(unknown[0])}` is one word too many")
+            raise UsageError(
+                f"`{shown(word)}` is no flag of `{self.prog}`",
+                hints=(*did_you_mean(word, self._option_string_actions), f"`{self.prog} --help` lists the flags"),
+            )
+        return options
+
+
+class Once(argparse.Action):
+    """Store a value, and refuse another one instead of forgetting the first."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value of one flag."""
+        del parser
+        given = namespace.__dict__.setdefault("given", {})
+        if given.setdefault(self.dest, values) != values:
+            raise UsageError(f"{option_string} was given two values", hints=("keep one of the two",))
+        setattr(namespace, self.dest, values)
+
+
+def load_command(name: str) -> Command:
+    """Import the module of a command."""
+    return cast("Command", importlib.import_module(f"provision.cli.commands.{name}"))
+
+
+def build_parser(name: str) -> Parser:
+    """Return the parser of one command, with the flags that all share."""
+    command = load_command(name)
+    parser = Parser(prog=f"provision {name}", description=(sys.modules[command.__name__].__doc__ or "").strip())  # type: ignore[attr-defined]
+    command.configure(parser)
+    _add_shared(parser)
+    return parser
+
+
+def build_top_parser() -> Parser:
+    """Return the parser of the words before a command: only the shared flags."""
+    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:{width}}  {line}" for name, line in COMMANDS.items())
+    parser = Parser(
+        prog="provision",
+        usage="provision COMMAND [flags]",
+        description="Choose, write down and prove GPU software stacks, from facts that name their sources.",
+        epilog=f"commands:\n{listed}\n\n`provision COMMAND --help` lists the flags of a command.\n\n{_EXIT_CODES}",
+    )
+    _add_shared(parser)
+    return parser
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("flags of every command")
+    group.add_argument("-h", "--help", action="help", help="print this and stop")
+    group.add_argument("--version", action="version", version=f"provision {__version__}", help="print the version")
+    group.add_argument("--json", action="store_true", help="print one JSON document to the standard output")
+    if "-o" not in parser._option_string_actions:
+        group.add_argument(
+            "-o", "--output", action=Once, type=parse_path, metavar="FILE", help="write the result there instead"
+        )
+    group.add_argument("--dry-run", action="store_true", help="write nothing, say what would be written")
+    group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    group.add_argument("-v", "--verbose", action="count", default=0, help="say more")
+    group.add_argument(
+        "--color",
+        action=Once,
+        default="auto",
+        type=one_of("--color", COLOR_MODES),
+        choices=COLOR_MODES,
+        help="colour the text (NO_COLOR and FORCE_COLOR count too)",
+    )
+    group.add_argument(
+        "--data-dir", action=Once, type=parse_path, metavar="DIR", help="facts to use instead of the shipped ones"
+    )
+
+
+def find_command(words: Sequence[str]) -> int | None:
+    """Return where the command stands: the first word that is no shared flag and no value of one."""
+    is_value = False
+    for position, word in enumerate(words):
+        if is_value:
+            is_value = False
+        elif not word.startswith("-"):
+            return position
+        else:
+            is_value = word in _VALUE_FLAGS
+    return None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return a hint with the nearest known word, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, sorted(known), n=1)
+    return (f"did you mean `{near[0]}`?",) if near else ()
+
+
+def shown(text: str) -> str:
+    """Return a word fit for one line of a message: short, printable, escaped."""
+    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    return plain if len(plain) <= 80 else plain[:77] + "..."
+
+
+def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:
+    """Return a check that a value is one of a few words."""
+
+    def check(text: str) -> str:
+        if text not in known:
+            hints = (*did_you_mean(text, known), f"choose {', '.join(known)}")
+            raise UsageError(f"{flag} `{shown(text)}` is not known", hints=hints)
+        return text
+
+    return check
+
+
+def parse_path(text: str) -> Path:
+    """Check that a value can be a path."""
+    if not text:
+        raise UsageError("a path is empty", hints=("name a file or folder, or leave the flag out",))
+    if not text.isprintable():
+        raise UsageError(f"the path `{shown(text)}` holds characters that no name should have")
+    return Path(text)

@@ -1,0 +1,192 @@
+"""The flags that ask for a stack, shared by the commands that take them, and the answer as a Stack or an error."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from provision.cli.files import read_text
+from provision.cli.parser import Once, one_of, parse_path
+from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
+from provision.matrix.load import Matrix
+from provision.records import plain
+from provision.resolve.request import FLAVORS, PLATFORMS, Request, parse_request
+from provision.resolve.stack import Reason, Refusal, Stack
+
+__all__ = [
+    "FLAG_HELP",
+    "add_request_flags",
+    "other_words",
+    "read_matrix",
+    "read_request",
+    "read_values",
+    "refuse",
+    "show_facts",
+    "solve_request",
+]
+
+_REQUIREMENTS_BYTES_MAX = 1024 * 1024
+_FACTS_SHOWN = 3
+FLAG_HELP: dict[str, tuple[str, str]] = {
+    "torch": ("VERSION", "PyTorch: a prefix (2.1) or a range ('>=2.3,<2.5')"),
+    "tensorflow": ("VERSION", "TensorFlow, likewise"),
+    "jax": ("VERSION", "JAX, likewise"),
+    "cuda": ("VERSION", "CUDA, likewise"),
+    "python": ("VERSION", "Python, likewise"),
+    "os": ("NAME", "operating system of the image (debian12, ubuntu22.04)"),
+    "driver": ("VERSION", "driver it must run on; `host` reads this machine's"),
+    "container-toolkit": ("VERSION", "NVIDIA container toolkit of the machines that run it"),
+    "base": ("IMAGE", "image to build on instead of the chosen one"),
+}
+
+
+def add_request_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a request; none is required."""
+    group = parser.add_argument_group("what is wanted (whatever is left out is chosen)")
+    for name, (metavar, text) in FLAG_HELP.items():
+        group.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
+    group.add_argument(
+        "--gpu", action="append", metavar="NAME", help="GPU it must serve (h100, 'RTX 4090', sm_90); may be repeated"
+    )
+    group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
+    group.add_argument(
+        "--flavor",
+        action=Once,
+        type=one_of("--flavor", FLAVORS),
+        choices=FLAVORS,
+        help="runtime, with a C compiler for Triton (jit), or with nvcc (devel)",
+    )
+    group.add_argument(
+        "--with", action="append", metavar="NAME,…", help="extras to add (jupyter, ray, …); may be repeated"
+    )
+    group.add_argument(
+        "-r",
+        "--requirements",
+        action="append",
+        type=parse_path,
+        metavar="FILE",
+        help="requirements of your own, constrained by the stack; may be repeated",
+    )
+    group.add_argument(
+        "--require-secure", action="store_true", help="refuse drivers and toolkits with known vulnerabilities"
+    )
+
+
+_NAMES = (*FLAG_HELP, "gpu", "platform", "flavor", "with", "require-secure")
+_LOOKS = {"json", "dry_run", "quiet", "verbose", "color", "batch"}
+
+
+def read_values(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the flags of the request that were given, as they were given, the requirements files left out."""
+    values = {name: getattr(options, name.replace("-", "_")) for name in _NAMES}
+    return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_be_empty: bool = False) -> Request:
+    """Turn values into a request, with this machine's driver where they ask for it.
+
+    Args:
+        values: Flag without its dashes → value.
+        files: Requirements files, read here.
+        can_be_empty: Asking for nothing makes sense.
+
+    Raises:
+        UsageError: Nothing was asked for, or a value or file is malformed.
+        MissingDependencyError: ``--driver host`` on a machine without a driver.
+    """
+    driver = values.get("driver")
+    if isinstance(driver, str) and driver.strip().lower() == "host":
+        from provision.cli.host import read_host_driver
+
+        values = {**values, "driver": read_host_driver()}
+    if files:
+        values = {**values, "requirements": [line for path in files for line in _read_requirements(path)]}
+    request = parse_request(dict(values))
+    if request == Request() and not can_be_empty:
+        raise UsageError(
+            "nothing was asked for", hints=("name at least a framework, a CUDA or a GPU, as in `--torch 2.1`",)
+        )
+    return request
+
+
+def _read_requirements(path: Path) -> list[str]:
+    from provision.resolve.requirements import parse_requirements
+
+    text = read_text(path, "-r", bytes_max=_REQUIREMENTS_BYTES_MAX)
+    return [requirement.text for requirement in parse_requirements(text, str(path))]
+
+
+def read_matrix(options: argparse.Namespace) -> Matrix:
+    """Return the facts that ``--data-dir`` names, or the shipped ones."""
+    folder: Path | None = options.data_dir
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"--data-dir: {folder} is no folder", hints=("name a folder laid out like compat/",))
+    return Matrix(folder)
+
+
+def solve_request(request: Request, matrix: Matrix, command: str, others: Sequence[str] = ()) -> Stack:
+    """Solve a request.
+
+    Args:
+        request: The request.
+        matrix: The facts.
+        command: Subcommand that alternatives are worded with.
+        others: Words of the command line beyond the request, for the same purpose.
+
+    Raises:
+        IncompatibleError: The facts exclude it.
+        UnknownError: The facts do not know it.
+        UsageError: It is ambiguous or contradicts itself.
+    """
+    from provision.resolve.solve import solve
+
+    found = solve(request, matrix)
+    if isinstance(found, Refusal):
+        raise refuse(found, command, others)
+    return found
+
+
+def refuse(refusal: Refusal, command: str, others: Sequence[str] = ()) -> ProvisionError:
+    """Return a refusal as the error of its kind, its alternatives as commands that can be pasted."""
+    kind = IncompatibleError if refusal.is_proved else UnknownError
+    alternatives = [
+        {"command": shlex.join(("provision", command, *item.flags, *others)), "change": item.change}
+        for item in refusal.alternatives
+    ]
+    return kind(
+        refusal.message,
+        because=[show_facts(reason) for reason in refusal.because],
+        hints=[f"`{item['command']}` works: {item['change']}" for item in alternatives],
+        details={
+            "conflict": list(refusal.conflict),
+            "reasons": plain(refusal.because),
+            "alternatives": alternatives,
+        },
+    )
+
+
+def show_facts(reason: Reason) -> str:
+    """Return the sentence of a reason with the ids of its facts."""
+    ids = [fact.id for fact in reason.facts]
+    more = f", {len(ids) - _FACTS_SHOWN} more" if len(ids) > _FACTS_SHOWN else ""
+    return f"{reason.because}   [{', '.join(ids[:_FACTS_SHOWN])}{more}]" if ids else reason.because
+
+
+def other_words(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the words of a command line that are neither part of the request nor about how the answer looks."""
+    ignored = {name.replace("-", "_") for name in _NAMES} | _LOOKS
+    words: list[str] = []
+    for action in options.parser._actions:
+        value = getattr(options, action.dest, action.default)
+        if action.dest in ignored or not action.option_strings or value in (action.default, None):
+            continue
+        flag = action.option_strings[0]
+        if value is True:
+            words.append(flag)
+        else:
+            for item in value if isinstance(value, list) else [value]:
+                words += [flag, str(item)]
+    return tuple(words)

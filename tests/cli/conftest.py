@@ -1,0 +1,79 @@
+"""The program, called in this process for speed and as a process of its own where that is the point."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one call gave back."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The one JSON document on the standard output."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def provision(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
+    for name in ("FORCE_COLOR", "NO_COLOR", "PROVISION_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*words: object) -> Answer:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Answer(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def command() -> list[str]:
+    """The words that start the program as a process."""
+    return [sys.executable, "-m", "provision"]
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The variables of such a process, so that it can be started in any folder."""
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR", "PROVISION_DEBUG")
+    }
+    return {**kept, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def program(command: list[str], environment: dict[str, str], tmp_path: Path) -> Callable[..., Answer]:
+    def call(*words: object, stdin: str = "", **variables: str) -> Answer:
+        done = subprocess.run(
+            [*command, *map(str, words)],
+            cwd=tmp_path,
+            input=stdin,
+            env={**environment, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    return call

@@ -1,0 +1,103 @@
+"""The documentation tells the truth: commands exist, tables are fresh, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from provision import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("compat/*.md")])
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LINES_OF_A_SCREEN = 40
+SET_UP = ["make install && .venv/bin/provision image --cuda 11.8 --torch 2.1", "make test"]
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@cache
+def _help(*command: str) -> str:
+    done = _run("-m", "provision", *command, "--help")
+    assert done.returncode == 0, f"`provision {' '.join(command)}` is no command: {done.stderr}"
+    return done.stdout
+
+
+def _fences(text: str) -> list[str]:
+    return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+
+
+def _commands(text: str) -> list[str]:
+    """Every call of the program in a code span or a shell block."""
+    spans = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
+    calls = (re.search(r"(?:^|&& |\.venv/bin/)(provision [a-z].*)", words) for words in [*spans, *_fences(text)])
+    return sorted({call[1] for call in calls if call})
+
+
+def test_first_screen_has_exactly_the_two_set_up_commands() -> None:
+    assert _fences("\n".join(README.splitlines()[:LINES_OF_A_SCREEN])) == SET_UP
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_make_targets_exist(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    text = path.read_text(encoding="utf-8")
+    named = [word for call in re.findall(r"\bmake ((?:-k )?[a-z -]+)(?=[`\n&])", text) for word in call.split()]
+    assert {word for word in named if word != "-k"} <= targets
+
+
+@pytest.mark.parametrize(
+    "call", sorted({call for path in DOCUMENTS for call in _commands(path.read_text(encoding="utf-8"))})
+)
+def test_call_of_the_program_exists(call: str) -> None:
+    words = call.split()[1:]
+    command = [words[0]]
+    if words[0] == "data" and len(words) > 1:
+        command.append(words[1])
+    text = _help(*command)
+    unknown = [word for word in words if word.startswith("-") and not re.search(rf"(?<!\S){re.escape(word)}\b", text)]
+    assert not unknown
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    classes = [error for error in vars(errors).values() if isinstance(error, type)]
+    codes = [error.exit_code for error in classes if issubclass(error, errors.ProvisionError)]
+    assert len(set(codes)) == len(codes)
+    table = README.split("<!-- generated: exit-codes -->")[1].split("<!-- end -->")[0]
+    assert sorted(map(int, re.findall(r"^\| (\d+) \|", table, re.MULTILINE))) == sorted(
+        [0, *codes, errors.EXIT_INTERRUPTED]
+    )
+
+
+def test_table_of_files_is_what_an_image_context_holds() -> None:
+    table = README.split("## What you get")[1].split("\n\n")[2]
+    listed = {
+        name
+        for line in table.splitlines()
+        for name in re.findall(r"`([\w.-]+\.\w+|Dockerfile|\.\w+)`", line.split("|")[1])
+    }
+    contexts = [path.parent for path in ROOT.glob("tests/golden/*/.dockerignore")]
+    written = {
+        name[1:] for folder in contexts for name in (folder / ".dockerignore").read_text().split() if name[0] == "!"
+    }
+    assert contexts
+    # A certificate is copied for the classic builder only, when one was given.
+    assert listed == written - {"provision-ca.crt"} | {".dockerignore"}
+
+
+def test_generated_parts_are_fresh() -> None:
+    done = _run("-m", "tools.docs", "--check")
+    assert done.returncode == 0, f"run `make docs`:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_inside_the_tree_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
+    assert not [name for name in targets if "://" not in name and not (path.parent / name).exists()]

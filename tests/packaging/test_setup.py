@@ -1,0 +1,144 @@
+"""`make install` on machines that lack something: what is said, and that nothing is left behind.
+
+The machines are folders of stand-ins that are all there is on PATH.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "tools"
+
+
+class Machine:
+    """A PATH with nothing on it but what a test puts there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "bin"
+        self.path.mkdir()
+
+    def has(self, name: str, body: str) -> None:
+        file = self.path / name
+        file.write_text(f"#!/bin/sh\n{body}\n")
+        file.chmod(0o755)
+
+    def make_venv(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/sh", SCRIPTS / "venv.sh", "env", "."],
+            cwd=self.folder,
+            env={"PATH": str(self.path), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    @property
+    def made(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir() if path != self.path)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+OLD = 'case "$1" in --version) echo "Python 3.9.2" ;; *) exit 1 ;; esac'
+WITHOUT_VENV = f'case "$*" in *ensurepip*) exit 1 ;; esac\nexec "{sys.executable}" "$@"'
+RECORDS = 'echo "$0 $*" >> calls'
+
+
+def test_no_python_is_said(machine: Machine) -> None:
+    done = machine.make_venv()
+    assert done.returncode == 7
+    assert "Python 3.11 or newer is needed, and this machine has no python3" in done.stderr
+    assert machine.made == []
+
+
+def test_old_python_is_named(machine: Machine) -> None:
+    machine.has("python3", OLD)
+    done = machine.make_venv()
+    assert done.returncode == 7
+    assert "this machine has Python 3.9.2" in done.stderr
+    assert "hint: " in done.stderr
+    assert machine.made == []
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        pytest.param("python3", "python3-venv", id="the-system's"),
+        pytest.param("python3.12", "python3.{minor}-venv", id="another"),
+    ],
+)
+def test_missing_venv_names_the_package(machine: Machine, name: str, package: str) -> None:
+    machine.has("python3", OLD)
+    machine.has(name, WITHOUT_VENV)
+    done = machine.make_venv()
+    assert done.returncode == 7
+    assert f"apt-get install {package.format(minor=sys.version_info.minor)}" in done.stderr
+    assert machine.made == []
+
+
+def test_python_that_was_asked_for_is_not_replaced(machine: Machine) -> None:
+    machine.has("python3", f'exec "{sys.executable}" "$@"')
+    machine.has("python2", OLD)
+    done = machine.make_venv(PYTHON="python2")
+    assert done.returncode == 7
+    assert "PYTHON=python2 is no Python 3.11 or newer" in done.stderr
+    assert machine.made == []
+
+
+def test_folder_of_someone_else_is_left_alone(machine: Machine) -> None:
+    machine.has("python3", f'exec "{sys.executable}" "$@"')
+    (machine.folder / "env").mkdir()
+    (machine.folder / "env" / "thesis.txt").write_text("mine")
+    done = machine.make_venv()
+    assert done.returncode == 7
+    assert "is no virtual environment" in done.stderr
+    assert (machine.folder / "env" / "thesis.txt").read_text() == "mine"
+
+
+def test_uv_is_used_where_present_and_given_the_python_found(machine: Machine) -> None:
+    machine.has("uv", RECORDS)
+    machine.has("python3", OLD)
+    machine.has("python3.11", f'exec "{sys.executable}" "$@"')
+    assert machine.make_venv().returncode == 0
+    make, install = (machine.folder / "calls").read_text().splitlines()
+    assert " venv " in make
+    assert "--python python3.11" in make
+    assert " pip install " in install
+    assert "--python env/bin/python" in install
+
+
+def test_uv_chooses_a_python_where_there_is_none(machine: Machine) -> None:
+    machine.has("uv", RECORDS)
+    assert machine.make_venv().returncode == 0
+    assert "--python" not in (machine.folder / "calls").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize("kind", ["data", "dockerfiles", "shell"])
+def test_linter_without_files_fails(tmp_path: Path, kind: str) -> None:
+    for folder in (".ci", "compat", "images", "tests/golden", "tools"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / ".ci" / "run").mkdir()
+    done = subprocess.run(
+        ["/bin/sh", SCRIPTS / "lint.sh", kind, "true"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "no file to lint" in done.stderr
+
+
+def test_table_without_schema_fails(tmp_path: Path) -> None:
+    (tmp_path / "compat" / "wheels").mkdir(parents=True)
+    (tmp_path / "compat" / "new.toml").touch()
+    done = subprocess.run(
+        ["/bin/sh", SCRIPTS / "lint.sh", "data", "true"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "has no schema compat/schema/new.schema.json" in done.stderr

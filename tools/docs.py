@@ -1,0 +1,197 @@
+"""Write the parts of the documentation that the code and the facts decide.
+
+``README.md`` holds blocks between ``<!-- generated: NAME -->`` and ``<!-- end -->``; the files of ``docs/`` named
+here are generated whole. ``make docs`` rewrites them, and a test refuses a tree in which they are stale.
+
+usage: python tools/docs.py --write | --check
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from provision.cli.parser import COMMANDS, build_parser, build_top_parser
+from provision.errors import EXIT_INTERRUPTED, ProvisionError
+from provision.matrix.load import Matrix
+from provision.versions import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from provision.matrix.model import TorchBuild
+
+ROOT = Path(__file__).resolve().parents[1]
+_BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def exit_codes() -> str:
+    """Return the table of exit codes, from the error classes themselves."""
+    meanings = {
+        0: "Done.",
+        1: "A bug of this program; `PROVISION_DEBUG=1` shows the traceback.",
+        EXIT_INTERRUPTED: "Interrupted.",
+    }
+    for error in ProvisionError.__subclasses__():
+        if error.__module__ != ProvisionError.__module__:
+            continue
+        meanings[error.exit_code] = (error.__doc__ or "").splitlines()[0].replace("``", "`")
+    return table(("exit", "meaning"), sorted(meanings.items()))
+
+
+def facts_summary() -> str:
+    """Return what the facts cover: rows, versions and Pythons for each subject."""
+    matrix = Matrix()
+    branches = (str(row.branch) for row in matrix.driver_branches)
+    rows = [
+        _framework("PyTorch", matrix.torch_builds, lambda row: row.torch, lambda row: row.cuda),
+        _framework("TensorFlow", matrix.tensorflow, lambda row: row.version, lambda row: row.cuda),
+        _framework("JAX", matrix.jax, lambda row: row.version, lambda row: row.cuda_floor),
+        ("CUDA toolkit", len(matrix.cuda), span(row.version for row in matrix.cuda), "", ""),
+        ("NVIDIA driver branch", len(matrix.driver_branches), span(branches), "", ""),
+        (
+            "GPU model",
+            len(matrix.gpus),
+            "compute capability " + span(row.compute_capability for row in matrix.gpus),
+            "",
+            "",
+        ),
+        ("nvidia/cuda tag", len(matrix.cuda_images), "", span(row.cuda for row in matrix.cuda_images), ""),
+    ]
+    heading = f"The facts are dated {matrix.dated} and come from {len(matrix.sources)} sources.\n\n"
+    return heading + table(("subject", "rows", "versions", "CUDA", "Python"), rows)
+
+
+def supported_stacks() -> str:
+    """Return the page that lists every known build of every framework."""
+    matrix = Matrix()
+    builds: dict[str, list[TorchBuild]] = {}
+    for build in matrix.torch_builds:
+        builds.setdefault(build.torch, []).append(build)
+    torch = [
+        (
+            row.version,
+            ", ".join(build.cuda for build in builds.get(row.version, ())),
+            ", ".join(_pythons(builds.get(row.version, ()))),
+            row.torchvision or "",
+            row.torchaudio or "",
+        )
+        for row in matrix.torch_releases
+    ]
+    tensorflow = [(row.version, row.cuda, row.cudnn_major, ", ".join(row.pythons)) for row in matrix.tensorflow]
+    jax = [(row.version, row.variant, row.cuda_floor, row.cudnn or "", ", ".join(row.pythons)) for row in matrix.jax]
+    return "\n".join(
+        (
+            "# Known stacks",
+            "",
+            f"Written by `make docs` from `compat/`, facts of {matrix.dated}; `provision explain` names the sources.",
+            "",
+            "## PyTorch",
+            "",
+            table(("torch", "CUDA", "Python", "torchvision", "torchaudio"), torch),
+            "## TensorFlow",
+            "",
+            table(("tensorflow", "CUDA", "cuDNN", "Python"), tensorflow),
+            "## JAX",
+            "",
+            table(("jax", "plugin", "CUDA from", "cuDNN", "Python"), jax).rstrip("\n"),
+            "",
+        )
+    )
+
+
+def commands_summary() -> str:
+    """Return the table of commands, one line each."""
+    return table(("command", "does"), ((f"`provision {name}`", line) for name, line in COMMANDS.items()))
+
+
+def commands() -> str:
+    """Return the page of every command and flag, from the parsers themselves."""
+    lines = ["# Commands and flags", "", "Written by `make docs` from the program's own parsers.", ""]
+    shared = _flags(build_top_parser())
+    for name in COMMANDS:
+        parser = build_parser(name)
+        own = [flag for flag in _flags(parser) if flag not in shared]
+        lines += [f"## provision {name}", "", (parser.description or "").strip(), "", table(("word", "does"), own)]
+    return "\n".join([*lines, "## Flags of every command", "", table(("word", "does"), shared)])
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "commands": commands_summary,
+    "exit-codes": exit_codes,
+    "facts": facts_summary,
+}
+PAGES: dict[str, Callable[[], str]] = {"docs/commands.md": commands, "docs/stacks.md": supported_stacks}
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table, one line a row."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
+
+
+def span(versions: Iterable[str]) -> str:
+    """Return the lowest and the highest of some versions."""
+    ordered = sorted(set(versions), key=parse)
+    return f"{ordered[0]} … {ordered[-1]}" if ordered else ""
+
+
+def render() -> dict[Path, str]:
+    """Return every file with generated content, as it ought to be."""
+    readme = ROOT / "README.md"
+    text = _BLOCK.sub(lambda block: block[1] + BLOCKS[block[2]]() + block[3], readme.read_text(encoding="utf-8"))
+    return {readme: text} | {ROOT / name: page() for name, page in PAGES.items()}
+
+
+def stale() -> list[Path]:
+    """Return the files whose generated content differs from what it ought to be."""
+    return [path for path, text in render().items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+
+
+def main() -> int:
+    """Write or check; the exit code is 1 when a checked file is stale."""
+    parser = argparse.ArgumentParser(description="Write or check the generated parts of the documentation.")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", action="store_true", help="rewrite what is stale")
+    action.add_argument("--check", action="store_true", help="name what is stale")
+    options = parser.parse_args()
+    old = stale()
+    if options.write:
+        text = render()
+        for path in old:
+            path.write_text(text[path], encoding="utf-8")
+    for path in old:
+        print(("wrote " if options.write else "stale: ") + str(path.relative_to(ROOT)))
+    return int(bool(old) and options.check)
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
+    """Each word a parser takes, as it is written, and its help."""
+    rows = []
+    for action in parser._actions:
+        value = action.metavar or ("|".join(action.choices) if action.choices else action.dest.upper())
+        takes = "" if action.nargs == 0 else f" {value}"
+        word = ", ".join(action.option_strings) + takes if action.option_strings else str(value)
+        rows.append((f"`{word}`".replace("|", "\\|"), (action.help or "").replace("%%", "%")))
+    return rows
+
+
+def _framework(
+    name: str, rows: Sequence[Any], version: Callable[[Any], str], cuda: Callable[[Any], str]
+) -> tuple[object, ...]:
+    pythons = _pythons(rows)
+    supported = f"{pythons[0]} … {pythons[-1]}" if pythons else ""
+    return name, len(rows), span(map(version, rows)), span(map(cuda, rows)), supported
+
+
+def _pythons(rows: Iterable[Any]) -> list[str]:
+    """The Pythons of some rows, oldest first, a free-threaded one after the one it is a form of."""
+    found = {python for row in rows for python in row.pythons}
+    return sorted(found, key=lambda text: (parse(text.rstrip("t")), text))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

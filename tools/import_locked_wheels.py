@@ -31,13 +31,16 @@ from wheel_requires import reduce_requires
 from provision.errors import ActionFailedError, DataError, ProvisionError
 from provision.matrix.cache import parse_toml
 from provision.matrix.canonical import encode_json, encode_toml
+from provision.matrix.load import Matrix
 
 PACKAGES = ("torch", "torchvision", "torchaudio")
 LOCKS = re.compile(r"(\.lock|requirements[^/]*\.txt|pylock[^/]*\.toml|hashes\.nix)$")
 ENTRY = re.compile(
-    r"((?:torch|torchvision|torchaudio)-[0-9.]+(?:%2B|\+)cu\d+-cp\d+-cp\d+[mt]?-[\w.]*(?:x86_64|aarch64)\.whl)"
+    r"((?:test|nightly)/cu\d+/)?((?:torch|torchvision|torchaudio)-[0-9.]+(?:%2B|\+)cu\d+-cp\d+-cp\d+[mt]?-[\w.]*(?:x86_64|aarch64)\.whl)"
     r"[^\n]{0,80}?\n?[^\n]{0,80}?sha256[:=-]\s*([0-9a-f]{64}|[A-Za-z0-9+/]{43}=)"
 )
+FULL_PINS = 8
+"""A lock made for another system than Linux lists fewer CUDA packages than this; the fullest list speaks."""
 IS_CUDA = re.compile(r"^(nvidia-|triton$|cuda-)")
 
 
@@ -89,12 +92,17 @@ def collect(project: str, text: str, findings: Findings) -> None:
         text: The lock file.
         findings: Where to add.
     """
-    found = {(urllib.parse.unquote(name), _hex(digest)) for name, digest in ENTRY.findall(text)}
+    # Release candidates carry the version of the release, under another folder.
+    found = {
+        (urllib.parse.unquote(name), _hex(digest)) for candidate, name, digest in ENTRY.findall(text) if not candidate
+    }
     is_news = False
     for name, digest in found:
         findings.hashes[name][digest].add(project)
         package, version = name.split("-")[:2]
-        is_known = (package, version) in findings.requires or (package, version) in findings.pins
+        is_known = (package, version) in findings.requires or len(
+            findings.pins.get((package, version), ())
+        ) >= FULL_PINS
         is_news = is_news or not is_known
     if not is_news or "[[package]]" not in text:
         return
@@ -112,7 +120,7 @@ def collect(project: str, text: str, findings: Findings) -> None:
             if isinstance(needs, dict):
                 findings.requires.setdefault(key, _poetry(needs))
             elif isinstance(needs[0], dict):
-                findings.pins.setdefault(key, _uv(needs, versions))
+                findings.pins[key] = max(findings.pins.get(key, []), _uv(needs, versions), key=len)
 
 
 def _hex(digest: str) -> str:
@@ -157,9 +165,11 @@ def _uv(needs: list[dict[str, Any]], versions: dict[str, set[str]]) -> list[list
 
 
 def releases_of(
-    package: str, findings: Findings, shipped: Sequence[dict[str, Any]], index_url: str
+    package: str, findings: Findings, shipped: Sequence[dict[str, Any]], index_url: str, bundled: set[str]
 ) -> list[dict[str, Any]]:
     """Return rows of ``releases`` for one package.
+
+    A torch whose CUDA packages no lock shows is left out unless it brings CUDA itself: its needs would be wrong.
 
     Raises:
         DataError: Two projects contradict each other about a file.
@@ -188,6 +198,9 @@ def releases_of(
         if twin and "requires_python" in twin:
             release["requires_python"] = twin["requires_python"]
         requires = _requires(package, version, findings, twin)
+        if package == "torch" and version not in bundled and not any(row[0].startswith("nvidia-") for row in requires):
+            print(f"left out, needs unknown: torch {version}", file=sys.stderr)
+            continue
         if requires:
             release["requires"] = requires
         release["wheels"] = wheels
@@ -215,11 +228,13 @@ def _pins_of_sibling(version: str, findings: Findings) -> list[list[str]]:
     return []
 
 
-def merge(package: str, findings: Findings, index_url: str, sources: Sequence[str], out: Path) -> int:
+def merge(package: str, findings: Findings, index_url: str, sources: Sequence[str], data_dir: Path) -> int:
     """Write one file; return how many wheels of the other index it then holds."""
-    path = out / f"{package}.json"
+    path = data_dir / "wheels" / f"{package}.json"
+    builds = Matrix(data_dir).torch_builds
+    bundled = {f"{row.torch}+{row.variant}" for row in builds if row.is_cuda_bundled and row.index != "pypi"}
     document = json.loads(path.read_text(encoding="utf-8"))
-    new = releases_of(package, findings, document["releases"], index_url)
+    new = releases_of(package, findings, document["releases"], index_url, bundled)
     kept = [row for row in document["releases"] if row["index"] == "pypi"]
     document["source"] = [*(item for item in document["source"] if not item.startswith("lock-")), *sources]
     low = sorted(
@@ -279,9 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         used = sorted({name for digests in findings.hashes.values() for names in digests.values() for name in names})
         sources = register(used, options.dated, options.data_dir)
         for package in PACKAGES:
-            print(
-                f"{package}: {merge(package, findings, options.index_url, sources, options.data_dir / 'wheels')} wheels"
-            )
+            print(f"{package}: {merge(package, findings, options.index_url, sources, options.data_dir)} wheels")
     except ProvisionError as error:
         print(f"error: {error.message}", *error.because, *error.hints, sep="\n  ", file=sys.stderr)
         return error.exit_code

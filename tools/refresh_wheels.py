@@ -103,6 +103,7 @@ def environments_of(matrix: Matrix) -> list[Environment]:
                 needs, bounds = _hidden(matrix, "torch", build.torch, build.variant, python)
                 alone = (f"torch=={build.torch}", *needs)
                 found.add(Environment((*alone, *companions), python, machine, bounds, alone))
+    found |= set(_of_other_indexes(matrix))
     for row in matrix.tensorflow:
         extra = "[and-cuda]" if row.has_cuda_extra else ""
         for python in row.pythons:
@@ -115,6 +116,24 @@ def environments_of(matrix: Matrix) -> list[Environment]:
                 for machine in ("x86_64", "aarch64") if jax.is_arm64_published else ("x86_64",):
                     found.add(Environment((f"jax[{jax.extra}]=={jax.version}", *needs), python, machine, bounds))
     return sorted(found | set(_always(found)))
+
+
+def _of_other_indexes(matrix: Matrix) -> Iterable[Environment]:
+    """Return what torch of another index than PyPI needs, one environment per wheel: its needs come from PyPI."""
+    package = matrix.package("torch")
+    for version in package.versions if package else ():
+        release = package.release(version) if package else None
+        if release is None or release.index == "pypi":
+            continue
+        public, _, variant = version.partition("+")
+        for wheel in release.wheels:
+            tag = max(parse_wheel_filename(wheel.file)[3], key=str)
+            minor = tag.interpreter.removeprefix("cp3")
+            python = f"3.{minor}{'t' if tag.abi.endswith('t') else ''}"
+            needs, bounds = _hidden(matrix, "torch", public, variant, python)
+            rows = [f"{name}{bound}{f' ; {marker}' if marker else ''}" for name, bound, marker, _ in release.requires]
+            machine = next(machine for machine in MACHINES.values() if tag.platform.endswith(machine))
+            yield Environment((*rows, *needs), python, machine, bounds)
 
 
 def _hidden(
@@ -169,7 +188,9 @@ class Solver:
         versions, reason = self._ask(environment, requirements, ())
         sources: tuple[str, ...] = ()
         for _ in range(SECOND_TRIES):
-            blocked = re.findall(r"Because ([a-z0-9-]+)==(\S+) (?:was yanked|has no usable wheels)", reason)
+            blocked = re.findall(
+                r"Because ([a-z0-9-]+)(?:\[[^]]*\])?==(\S+) (?:was yanked|has no usable wheels)", reason
+            )
             blocked += re.findall(r"Because ([a-z0-9-]+)[<>]\S+ has no usable (wheels)", reason)
             if not blocked:
                 break
@@ -542,10 +563,13 @@ def refresh(environments: Sequence[Environment], pins: Iterable[str], options: a
     pages = Pages(index, options.cache / options.dated / "pages")
     measured = Measurements(index, options.cache / "wheels")
     universe = solve_all(environments, solver, options.jobs)
-    for pin in pins:
-        name, _, version = pin.partition("==")
-        universe.versions[name].add(version)
+    stated = [pin.partition("==")[::2] for pin in pins]
+    for name, _ in stated:
+        universe.versions.setdefault(name, set())
     run(pages.read, sorted(universe.versions), options.jobs * 2, "read pages")
+    for name, version in stated:
+        spellings = {other for other in pages.read(name) if Version(other) == Version(version)}
+        universe.versions[name] |= spellings or {version}
     add_free_threaded(universe, pages)
     missing = sorted(
         f"{name}=={version}"

@@ -195,7 +195,7 @@ def explain_push(tag: str, text: str) -> ActionFailedError:
         text: What the engine said.
     """
     head = tag.split("/", 1)[0] if "/" in tag else ""
-    registry = head if "." in head or ":" in head or head == "localhost" else "docker.io"
+    registry = head if "." in head or ":" in head or head == "localhost" else "the default registry"
     because, hints = _recognise(text, _PUSH_CAUSES, registry=registry)
     return ActionFailedError(
         f"{tag} was not pushed",

@@ -147,6 +147,7 @@ def _read(url: str, ca_cert: str | None, timeout_seconds: float) -> tuple[str, s
             kind = response.headers.get_content_type()
             base = response.url
     except HTTPError as error:
+        error.close()
         if error.code == 404:
             return "text/html", "", url
         raise _silent(url, f"the index answered {error.code} {error.reason}") from error

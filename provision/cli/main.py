@@ -7,6 +7,7 @@ ended.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,8 @@ def entry() -> None:
         if hasattr(stream, "reconfigure"):
             # A terminal that cannot show an arrow gets its escape, not an error.
             stream.reconfigure(errors="backslashreplace")
+    # Nothing here makes cycles worth collecting before the process ends.
+    gc.disable()
     sys.exit(main(sys.argv[1:]))
 
 
@@ -101,6 +104,8 @@ def _dispatch(words: Sequence[str], output: Output) -> int:
         raise UsageError("no command was given", hints=("`provision --help` lists them",))
     name = words[position]
     if name not in COMMANDS:
+        # What looks like a command may be the value of a flag that belongs behind one.
+        build_top_parser().read(words[:position])
         raise UsageError(
             f"`{shown(name)}` is no command", hints=(*did_you_mean(name, COMMANDS), "`provision --help` lists them")
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
@@ -69,6 +68,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             allow_abbrev=False, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
         )
+        # Later Pythons colour help by rules of their own, which know nothing of --color.
+        self.color = False
 
     def error(self, message: str) -> NoReturn:
         """Refuse the words."""
@@ -119,7 +120,7 @@ def load_command(name: str) -> Command:
 def build_parser(name: str) -> Parser:
     """Return the parser of one command, with the flags that all share."""
     command = load_command(name)
-    parser = Parser(prog=f"provision {name}", description=(sys.modules[command.__name__].__doc__ or "").strip())  # type: ignore[attr-defined]
+    parser = Parser(prog=f"provision {name}", description=(command.__doc__ or "").strip())
     command.configure(parser)
     _add_shared(parser)
     return parser

@@ -49,7 +49,10 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     for name, (metavar, text) in FLAG_HELP.items():
         group.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
     group.add_argument(
-        "--gpu", action="append", metavar="NAME", help="GPU it must serve (h100, 'RTX 4090', sm_90); may be repeated"
+        "--gpu",
+        action="append",
+        metavar="NAME",
+        help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
     group.add_argument(

@@ -75,10 +75,10 @@ def show_size(stack: Stack) -> tuple[str, str]:
         return "unknown", f"no size is known of the {total} packages"
     rest = f"{_giga(download)} to download, {total} packages"
     if unknown:
-        rest += f"; {unknown} of unknown size come on top"
+        rest += f", the sizes of {unknown} of them unknown and on top of this"
     if stack.image and stack.image.base.size_mb:
         rest += f"; the base is {stack.image.base.size_mb} MB"
-    return _giga(installed), rest
+    return f"{'over ' if unknown else ''}{_giga(installed)}", rest
 
 
 def size_of(stack: Stack) -> tuple[int, int, int]:

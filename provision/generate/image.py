@@ -44,7 +44,7 @@ _UID_MAX = 2**31 - 1
 _UV = ("/opt/tools/bin/uv", "pip", "install", "--python", "/opt/venv/bin/python", "--no-config", "--no-progress")
 _MOUNTED = ("--link-mode", "copy")  # the cache is a mount, which no hard link can leave
 _ALONE = ("--no-cache",)
-_LOCKED = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
+_LOCKED = ("--no-deps", "--require-hashes")
 
 
 @record
@@ -262,7 +262,7 @@ def _locked_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
                     file=f"requirements.{layer}{suffix}.txt",
                     title=f"The part of requirements.lock.txt that makes the image layer `{layer}{suffix}`.",
                     lines=tuple(_requirement(package) for package in group),
-                    options=_join(*_LOCKED, *_index(index_url or options.index_url)),
+                    options=_join(*_LOCKED, *_wheels_only(group), *_index(index_url or options.index_url)),
                 )
             )
     return steps
@@ -289,11 +289,17 @@ def _unverified_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
                 file=f"requirements.unverified{suffix}.txt",
                 title="No sha256 is known for these: they are installed unverified.",
                 lines=tuple(_requirement(package) for package in group),
-                options=_join("--only-binary", ":all:", *words),
+                options=_join(*_wheels_only(group), *words),
                 is_constrained=is_open,
             )
         )
     return steps
+
+
+def _wheels_only(packages: list[LockedPackage]) -> tuple[str, ...]:
+    """Return the options that keep uv from building anything but what only exists as source."""
+    sources = [word for package in packages if package.is_source for word in ("--no-binary", package.name)]
+    return (*sources, *(() if sources else ("--only-binary", ":all:")))
 
 
 def _user_step(image: ImagePart, options: ImageOptions) -> _Step | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 from pathlib import Path, PurePosixPath
 
 from provision.errors import ActionFailedError, DriftError, UsageError
@@ -44,7 +43,7 @@ def write_artifacts(
     """Write the artifacts so that a reader sees each file whole.
 
     All files are first written under temporary names; only when every one is on disk are they renamed. An unchanged
-    file is left alone.
+    file is left alone; what an earlier write left that is no longer wanted is removed last.
 
     Args:
         folder: The output folder; made where it is missing.
@@ -61,7 +60,8 @@ def write_artifacts(
     """
     _check_folder(folder, artifacts, force=force)
     changed = tuple(artifact for artifact in artifacts if not _is_current(folder, artifact))
-    if dry_run or not changed:
+    stale = _stale(folder, artifacts)
+    if dry_run or not (changed or stale):
         return tuple(artifact.path for artifact in changed)
     made: list[Path] = []
     waiting: list[tuple[Path, Path]] = []
@@ -71,12 +71,14 @@ def write_artifacts(
         for artifact in changed:
             target = folder / artifact.path
             _make_folder(target.parent, made)
-            temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+            temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
             waiting.append((temporary, target))
             _write_new(temporary, artifact)
         for temporary, target in waiting:
             temporary.replace(target)
             replaced += 1
+        for path in stale:
+            path.unlink(missing_ok=True)
     except OSError as error:
         state = f"{replaced} of {len(waiting)} files are the new ones" if replaced else "the folder was left as it was"
         raise ActionFailedError(
@@ -102,6 +104,7 @@ def check_artifacts(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
         if _is_current(folder, artifact):
             continue
         reasons.append(f"{artifact.path} {'differs' if path.exists() else 'is missing'}")
+    reasons += [f"{path.name} would be removed" for path in _stale(folder, artifacts)]
     if reasons:
         raise DriftError(
             f"{folder} is not what this request writes",
@@ -144,6 +147,24 @@ def _check_folder(folder: Path, artifacts: tuple[Artifact, ...], *, force: bool)
         )
 
 
+def _stale(folder: Path, artifacts: tuple[Artifact, ...]) -> list[Path]:
+    """Return the files of an earlier write that this one has no more; its ``.dockerignore`` names them."""
+    wanted = {artifact.path for artifact in artifacts}
+    try:
+        head = (folder / "Dockerfile").read_bytes()[:_HEAD_BYTES]
+        lines = (folder / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    if ".dockerignore" not in wanted or not _HEADER.search(head):
+        return []
+    named = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    return [
+        folder / name
+        for name in named
+        if name not in wanted and PurePosixPath(name).name == name and (folder / name).is_file()
+    ]
+
+
 def _is_current(folder: Path, artifact: Artifact) -> bool:
     path = folder / artifact.path
     try:
@@ -165,8 +186,6 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
 def _write_new(path: Path, artifact: Artifact) -> None:
     with path.open("xb") as stream:
         stream.write(artifact.text.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
     path.chmod(artifact.mode)
 
 

@@ -7,7 +7,6 @@ can go stale, and a cache that is missing, unwritable or damaged only costs time
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 import os
@@ -107,6 +106,4 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    return value
+    return value.isoformat() if hasattr(value, "isoformat") else value

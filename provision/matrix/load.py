@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Container
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class Matrix:
     def __init__(self, data_dir: Path | None = None) -> None:
         self.data_dir = data_dir if data_dir is not None else asset_dir("compat")
         self._parts: dict[str, ParsedFile] = {}
+        self._decoded: dict[tuple[str, str], dict[int, Any]] = {}
         self._packages: dict[str, Package | None] = {}
 
     def rows(self, name: str, array: str) -> tuple[Any, ...]:
@@ -38,11 +40,27 @@ class Matrix:
             name: Path below compat/, a key of ``ARRAY_OF``.
             array: Name of the array of tables.
         """
+        return self.rows_where(name, array, "", lambda _: True)
+
+    def rows_where(self, name: str, array: str, key: str, is_wanted: Callable[[str], bool]) -> tuple[Any, ...]:
+        """Return the rows whose value of one text key is wanted; the others are not even decoded.
+
+        A row is the same object each time it is returned.
+        """
         row_type = model.ARRAY_OF[name][array]
         tables = self._part(name, array)
         if not isinstance(tables, list):
             raise DataError(f"{name}: `{array}` must be an array of tables")
-        return tuple(decode_row(row_type, table, f"{name}: {array}[{index}]") for index, table in enumerate(tables))
+        decoded = self._decoded.setdefault((name, array), {})
+        found = []
+        for index, table in enumerate(tables):
+            value = table.get(key) if key and isinstance(table, dict) else None
+            if isinstance(value, str) and not is_wanted(value):
+                continue
+            if index not in decoded:
+                decoded[index] = decode_row(row_type, table, f"{name}: {array}[{index}]")
+            found.append(decoded[index])
+        return tuple(found)
 
     def _part(self, name: str, key: str) -> Any:
         """Return one top-level value of a TOML file, through the parse cache."""
@@ -67,6 +85,11 @@ class Matrix:
     def cuda(self) -> tuple[model.CudaRelease, ...]:
         """CUDA toolkits."""
         return self.rows("cuda.toml", "release")
+
+    def cuda_below(self, prefix: str) -> tuple[model.CudaRelease, ...]:
+        """Return the toolkits of a major (``12``) or minor (``12.1``)."""
+        wanted = f"{prefix}."
+        return self.rows_where("cuda.toml", "release", "version", lambda version: f"{version}.".startswith(wanted))
 
     @cached_property
     def driver_branches(self) -> tuple[model.DriverBranch, ...]:
@@ -132,6 +155,14 @@ class Matrix:
     def torch_builds(self) -> tuple[model.TorchBuild, ...]:
         """Builds of torch, newest version first, then highest CUDA."""
         return self.rows("frameworks/torch.toml", "build")
+
+    def torch_releases_where(self, is_wanted: Callable[[str], bool]) -> tuple[model.TorchRelease, ...]:
+        """Return the torch versions somebody wants."""
+        return self.rows_where("frameworks/torch.toml", "release", "version", is_wanted)
+
+    def torch_builds_of(self, versions: Container[str]) -> tuple[model.TorchBuild, ...]:
+        """Return the builds of some torch versions, in the order of :attr:`torch_builds`."""
+        return self.rows_where("frameworks/torch.toml", "build", "torch", lambda version: version in versions)
 
     @cached_property
     def unknown_torch_builds(self) -> tuple[model.UnknownBuild, ...]:

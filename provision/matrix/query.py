@@ -107,8 +107,7 @@ def serves(gpu: Gpu, sm: Iterable[str], ptx: Iterable[str]) -> str | None:
 
 def cuda_releases(matrix: Matrix, minor: str) -> tuple[CudaRelease, ...]:
     """Return the toolkits of one CUDA minor (``11.8``), newest patch first."""
-    wanted = parse(minor).release[:2]
-    return tuple(row for row in matrix.cuda if parse(row.version).release[:2] == wanted)
+    return matrix.cuda_below(".".join(minor.split(".")[:2]))
 
 
 def secure_minimums(matrix: Matrix) -> dict[int, tuple[str, str]]:

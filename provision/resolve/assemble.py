@@ -9,7 +9,7 @@ from provision.matrix.model import CudaImage, Extra, HiddenConstraint, PythonIma
 from provision.matrix.query import cuda_releases, recommended_branch, secure_minimums, serves
 from provision.records import fields_of, record
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, solve_environment
-from provision.resolve.options import Option, fact_of
+from provision.resolve.options import Option, fact_of, index_requires
 from provision.resolve.rules import Wish, driver_floor, insecure_driver, insecure_toolkit
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Reason, Stack
 from provision.versions import branch_of, parse
@@ -17,6 +17,8 @@ from provision.versions import branch_of, parse
 __all__ = ["Solution", "assemble"]
 
 _INSTALLER = "uv"
+_INDEX_OF = {"jax": "pypi", "jaxlib": "jax"}
+"""Where a wheel without a row comes from; everything else without one is a build of the PyTorch index."""
 _CUDA_PREFIXES = ("nvidia-", "cuda-")
 _FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 
@@ -205,20 +207,21 @@ def _library_path(solution: Solution) -> tuple[str, ...]:
 def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
     rows = []
     has_open_needs = any(
-        isinstance(option.row, TorchBuild) and option.row.pins is None and not option.row.is_cuda_bundled
+        isinstance(option.row, TorchBuild) and option.row.index != "pypi" and index_requires(matrix, option.row) is None
         for option in solution.options
     )
     urls = matrix.settings("frameworks/torch.toml").get("wheel_index")
     jax_urls = matrix.settings("frameworks/jax.toml").get("legacy_index")
     for pick in solution.picks:
         local = pick.version.partition("+")[2]
-        index = pick.release.index if pick.release else ("jax" if pick.name == "jaxlib" else "pytorch")
+        index = pick.release.index if pick.release else _INDEX_OF.get(pick.name, "pytorch")
         index_url = None
         if index == "pytorch" and urls is not None and urls.value is not None:
             index_url = urls.value.replace("{variant}", local)
         elif index == "jax" and jax_urls is not None:
             index_url = jax_urls.value
-        is_open = pick.release is None and pick.name == "torch" and has_open_needs
+        is_source = pick.release is None and pick.name == "jax"
+        is_open = is_source or (pick.name == "torch" and has_open_needs)
         wheel = pick.wheel
         rows.append(
             LockedPackage(
@@ -234,6 +237,7 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
                 layer=_layer(pick.name),
                 why=pick.why,
                 has_unknown_dependencies=is_open,
+                is_source=is_source or (wheel is not None and not wheel.file.endswith(".whl")),
             )
         )
     return tuple(rows)

@@ -1,7 +1,7 @@
 """Which wheels go into one environment: the closure of what was asked for, over the wheels the matrix knows.
 
-Newest first, depth first, jumping back to a choice that had a part in the failure. The universe is small (a file a distribution in ``compat/wheels``),
-so the search is short; it is bounded all the same.
+Newest first, depth first, jumping back to a choice that had a part in the failure. The universe is small (a file a
+distribution in ``compat/wheels``), so the search is short; it is bounded all the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Demand:
 
 @record
 class Pick:
-    """One distribution of the solved environment; ``release`` is absent for a wheel the matrix has no row of."""
+    """One distribution of the solved environment; ``wheel`` is absent for one the matrix knows no file of."""
 
     name: str
     version: str
@@ -86,7 +86,7 @@ class Environment:
 
 @record
 class Given:
-    """A distribution whose version is fixed and whose needs are stated by a fact rather than by a wheel row."""
+    """A distribution whose version is fixed and whose needs a fact states; a row of it may still know the file."""
 
     version: str
     requires: tuple[tuple[str, str, str, str], ...]
@@ -209,7 +209,11 @@ class _Search:
         if fixed is not None:
             if all(_admits(demand.specifier, fixed.version) for demand in demands):
                 found = True
-                yield Pick(name=name, version=fixed.version, why=why, release=None, wheel=None), fixed.requires
+                package = self.matrix.package(name)
+                release = package.release(fixed.version) if package else None
+                wheels = release.wheels if release else ()
+                wheel = _best_wheel(wheels, self.python, self.machine, self.glibc)
+                yield Pick(name=name, version=fixed.version, why=why, release=release, wheel=wheel), fixed.requires
         else:
             package = self.matrix.package(name)
             for version in package.versions if package else ():
@@ -217,6 +221,8 @@ class _Search:
                     continue
                 release = package.release(version) if package else None
                 if release is None or (release.yanked and not any("==" in item.specifier for item in demands)):
+                    continue
+                if release.requires_python and not _runs_on(release.requires_python, self.python):
                     continue
                 if parse(version).local and not any("+" in item.specifier for item in demands):
                     continue
@@ -238,13 +244,28 @@ class _Search:
 
 
 def _culprits(demands: list[Demand]) -> tuple[Demand, ...] | None:
-    """Return two demands that exclude each other whatever versions exist, or ``None``."""
-    for left in demands:
-        pins = re.findall(r"===?([^,*]+)(?:,|$)", left.specifier)
-        for right in demands:
-            if right is not left and any(not _admits(right.specifier, pin) for pin in pins):
+    """Return demands that exclude each other whatever versions exist, two where two suffice, or ``None``."""
+    bounds = [demand for demand in demands if demand.specifier]
+    if len(bounds) < 2 or not _is_empty(bounds):
+        return None
+    for index, left in enumerate(bounds):
+        for right in bounds[index + 1 :]:
+            if _is_empty([left, right]):
                 return left, right
-    return None
+    return tuple(bounds)
+
+
+def _is_empty(demands: list[Demand]) -> bool:
+    """Tell whether no version can meet all demands.
+
+    Every specifier is a union of intervals whose ends are written in it, so a common version, if there is one, is
+    an end, lies right above one, or lies below them all.
+    """
+    ends = {
+        end for demand in demands for end in re.findall(r"[<>=!~]=?=?([^,<>=!~*]+?)(?:\.\*)?(?:,|$)", demand.specifier)
+    }
+    points = {"0", *ends, *(f"{end.partition('+')[0]}.0.0.0.1" for end in ends if end.replace(".", "").isdigit())}
+    return not any(all(_admits(demand.specifier, point) for demand in demands) for point in points)
 
 
 @lru_cache(maxsize=None)
@@ -263,6 +284,12 @@ def _specifier(text: str) -> Spec:
 @lru_cache(maxsize=None)
 def _admits(specifier: str, version: str) -> bool:
     return not specifier or version in _specifier(specifier)
+
+
+@lru_cache(maxsize=None)
+def _runs_on(requires_python: str, python: str) -> bool:
+    """Tell whether the newest patch of a Python minor, which is what images hold, is admitted."""
+    return f"{python.rstrip('t')}.99" in _specifier(requires_python)
 
 
 _CLAUSE = r"\s*(python_version|python_full_version|platform_machine)\s*(<=|>=|==|!=|<|>|~=)\s*[\"']([^\"']+)[\"']\s*"
@@ -339,8 +366,12 @@ def _best_wheel(wheels: tuple[Wheel, ...], python: str, machine: str, glibc: str
 def wheel_rank(file: str, python: str, machine: str, glibc: str | None) -> tuple[int, tuple[int, ...], int] | None:
     """Rank a wheel file for an interpreter; ``None`` when it cannot be installed.
 
+    A source distribution, which fits every interpreter, ranks below all wheels.
+
     Source: the platform compatibility tags of the Python packaging user guide.
     """
+    if not file.endswith(".whl"):
+        return 1, (0,), 0
     pythons, abis, platforms = file.removesuffix(".whl").rsplit("-", 3)[-3:]
     minor = int(python.rstrip("t").split(".")[1])
     tag = f"cp3{minor}"

@@ -19,6 +19,7 @@ __all__ = ["refuse"]
 _ALTERNATIVES_MAX = 3
 _TRIALS_MAX = 60
 _SUBJECTS_SHOWN = 6
+_GROUPS_SHOWN = 4
 
 Trial = Callable[[Request], Any]
 """Returns a list of rejections where a request cannot be met, anything else where it can."""
@@ -126,11 +127,18 @@ def _chain(causes: list[Rejection]) -> Iterator[Reason]:
     groups: dict[tuple[str, str, bool], list[Rejection]] = {}
     for cause in causes:
         groups.setdefault((cause.rule, cause.because, cause.is_proved), []).append(cause)
+    said: dict[str, int] = {}
     for (rule, because, _), members in groups.items():
+        said[rule] = said.get(rule, 0) + 1
+        if said[rule] > _GROUPS_SHOWN:
+            continue
         subjects = list(dict.fromkeys(member.subject for member in members if member.subject))
         facts: dict[str, FactRef] = {fact.id: fact for member in members for fact in member.facts}
         text = _sentence(subjects, because)
         yield Reason(subject=rule, because=text, facts=tuple(facts.values())[: _SUBJECTS_SHOWN + 2])
+    for rule, count in said.items():
+        if count > _GROUPS_SHOWN:
+            yield Reason(subject=rule, because=f"{count - _GROUPS_SHOWN} more candidates fail likewise")
 
 
 _PLURAL = {"is": "are", "has": "have", "needs": "need", "reaches": "reach", "lacks": "lack", "names": "name"}

@@ -12,7 +12,7 @@ from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import parse
 
-__all__ = ["Option", "demands_of", "fact_of", "offer"]
+__all__ = ["Option", "demands_of", "fact_of", "index_requires", "offer"]
 
 
 @record
@@ -84,19 +84,21 @@ def offer(matrix: Matrix, framework: str, request: Request, platform: str) -> li
         request: Only its version wish for this framework is looked at.
         platform: ``linux/amd64`` or ``linux/arm64``.
     """
-    return {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax, "cuda": _cuda}[framework](
-        matrix, request, platform
-    )
+    offers = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax, "cuda": _cuda}
+    options = offers[framework](matrix, request, platform)
+    # 0.9.0 is a prefix of 0.9.0.1, but whoever writes a whole version means it.
+    return [option for option in options if option.version == getattr(request, framework)] or options
 
 
 def _torch(matrix: Matrix, request: Request, platform: str) -> list[Option]:
     wish = request.torch
     variant_wish = wish.partition("+")[2] if wish and wish[0] not in "<>=!~" else ""
     version_wish = wish.partition("+")[0] if variant_wish and wish else wish
-    releases = {row.version: row for row in matrix.torch_releases if matches(version_wish, row.version)}
+    found = matrix.torch_releases_where(lambda version: matches(version_wish, version))
+    releases = {row.version: row for row in found}
     is_arm = platform == "linux/arm64"
     options = []
-    for row in matrix.torch_builds:
+    for row in matrix.torch_builds_of(releases):
         release = releases.get(row.torch)
         if release is not None and (not variant_wish or row.variant == variant_wish):
             options.append(_torch_option(row, release, is_arm=is_arm))
@@ -184,7 +186,7 @@ def _jax(matrix: Matrix, request: Request, platform: str) -> list[Option]:
             framework="jax",
             version=row.version,
             variant=row.variant,
-            cuda="",
+            cuda=_minor(row.cuda_floor) if _is_system_cuda(row) else "",
             cuda_major=int(row.variant.removeprefix("cuda")),
             pythons=row.pythons,
             pythons_preferred=row.pythons,
@@ -194,7 +196,8 @@ def _jax(matrix: Matrix, request: Request, platform: str) -> list[Option]:
             sm_min=row.sm_min,
             glibc=_glibc_of(row.platform_tag),
             minimum_driver=row.minimum_driver,
-            cudnn=row.cudnn,
+            cudnn=row.cudnn.lstrip("<>=~").partition(".")[0] if row.cudnn and _is_system_cuda(row) else row.cudnn,
+            system_cuda=_is_system_cuda(row),
             fact=fact_of("jax", f"{row.version}+{row.variant}", row),
             row=row,
         )
@@ -203,6 +206,11 @@ def _jax(matrix: Matrix, request: Request, platform: str) -> list[Option]:
     ]
     options.sort(key=lambda option: (parse(option.version), option.cuda_major), reverse=True)
     return options
+
+
+def _is_system_cuda(row: JaxRelease) -> bool:
+    """Tell whether a JAX build looks for CUDA on the system, as the early ones do."""
+    return row.delivery == "legacy" and row.pins is None
 
 
 def _cuda(matrix: Matrix, request: Request, platform: str) -> list[Option]:
@@ -246,10 +254,14 @@ def demands_of(matrix: Matrix, option: Option, python: str) -> tuple[tuple[Deman
     if isinstance(row, TorchBuild):
         return _torch_demands(matrix, row, python)
     if isinstance(row, TensorflowRelease):
-        extra = "[and-cuda]" if row.has_cuda_extra else ""
-        return (_root(f"tensorflow{extra}", f"=={row.version}", "tensorflow"),), {}
+        # The extra's own pins, less TensorRT: what the libraries need and no more.
+        pins = row.pins or {}
+        extra = "[and-cuda]" if row.has_cuda_extra and not pins else ""
+        roots = [_root(f"tensorflow{extra}", f"=={row.version}", "tensorflow")]
+        why = f"tensorflow[and-cuda] {row.version}"
+        return (*roots, *(_root(name, bound, "tensorflow", why) for name, bound in pins.items())), {}
     if isinstance(row, JaxRelease):
-        return _jax_demands(row)
+        return _jax_demands(matrix, row)
     return (), {}
 
 
@@ -258,12 +270,12 @@ def _root(name: str, specifier: str, part: str, why: str = "the request") -> Dem
 
 
 def _torch_demands(matrix: Matrix, row: TorchBuild, python: str) -> tuple[tuple[Demand, ...], dict[str, Given]]:
-    release = next(item for item in matrix.torch_releases if item.version == row.torch)
+    (release,) = matrix.torch_releases_where(lambda version: version == row.torch)
     local = "" if row.index == "pypi" else f"+{row.variant}"
     demands = [_root("torch", f"=={row.torch}{local}", "torch")]
     given: dict[str, Given] = {}
     if local:
-        _give(matrix, given, "torch", row.torch, local, _index_requires(row))
+        _give(matrix, given, "torch", row.torch, local, index_requires(matrix, row))
     for name, version in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
         if version is None or not _has_wheel(matrix, name, version, python):
             continue
@@ -288,12 +300,25 @@ def _has_wheel(matrix: Matrix, name: str, version: str, python: str) -> bool:
     return any(f"-{tag}-{abi}" in wheel.file or "-py3-none" in wheel.file for wheel in release.wheels)
 
 
-def _index_requires(row: TorchBuild) -> tuple[tuple[str, str, str, str], ...]:
-    pins = dict(row.pins or {})
+def index_requires(matrix: Matrix, row: TorchBuild) -> tuple[tuple[str, str, str, str], ...] | None:
+    """Return what a build of the PyTorch index requires beyond its PyPI sibling; ``None`` when nobody knows.
+
+    Args:
+        matrix: The facts.
+        row: A build that PyPI does not serve.
+    """
+    if row.pins is None and not row.is_cuda_bundled:
+        package = matrix.package("torch")
+        release = package.release(f"{row.torch}+{row.variant}") if package else None
+        return release.requires if release is not None and release.requires else None
+    needs = [(name, bound, "", "") for name, bound in sorted((row.pins or {}).items())]
+    package = matrix.package("torch")
+    sibling = package.release(row.torch) if package else None
+    # Which Pythons and machines get triton is the same in every build of a version.
+    markers = [marker for name, _, marker, _ in (sibling.requires if sibling else ()) if name == "triton"]
     if row.triton is not None:
-        pins["triton"] = row.triton
-    x86 = 'platform_machine == "x86_64"'
-    return tuple((name, specifier, x86, "") for name, specifier in sorted(pins.items()))
+        needs.append(("triton", row.triton, markers[0] if markers else "", ""))
+    return tuple(needs)
 
 
 def _give(
@@ -304,10 +329,8 @@ def _give(
     local: str,
     requires: tuple[tuple[str, str, str, str], ...] | None,
 ) -> None:
-    """State an index wheel: what its PyPI sibling requires, less the CUDA libraries, plus what the facts say."""
+    """State an index wheel: what its PyPI sibling requires, less the CUDA libraries, plus what is said of it."""
     package = matrix.package(name)
-    if package is not None and package.release(version + local) is not None:
-        return
     sibling = package.release(version) if package else None
     own = tuple(
         need
@@ -317,11 +340,16 @@ def _give(
     given[name] = Given(version=version + local, requires=own + (requires or ()))
 
 
-def _jax_demands(row: JaxRelease) -> tuple[tuple[Demand, ...], dict[str, Given]]:
+def _jax_demands(matrix: Matrix, row: JaxRelease) -> tuple[tuple[Demand, ...], dict[str, Given]]:
     if row.delivery == "plugin":
         return (_root(f"jax[{row.extra or row.variant}]", f"=={row.version}", "jax"),), {}
     demands = [_root("jax", f"=={row.version}", "jax")]
     given: dict[str, Given] = {}
+    package = matrix.package("jax")
+    if package is None or package.release(row.version) is None:
+        # Early versions are on PyPI as source alone; what they need is left to the installer.
+        given["jax"] = Given(version=row.version, requires=())
+        demands.append(_root("numpy", "", "jax", f"jax {row.version}"))
     if row.legacy_builds:
         # The newest cuDNN build is the last one listed.
         local = row.legacy_builds[-1]

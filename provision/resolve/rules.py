@@ -17,7 +17,16 @@ from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, parse
 
-__all__ = ["Rejection", "Wish", "cuda_matches", "driver_floor", "excluded_pair", "reject_option", "reject_wish"]
+__all__ = [
+    "Rejection",
+    "Wish",
+    "cuda_matches",
+    "driver_floor",
+    "excluded_pair",
+    "reject_option",
+    "reject_wish",
+    "side_holds",
+]
 
 
 @record
@@ -76,12 +85,7 @@ def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
     """
     floors = [
         (row.minimum_driver, fact_of("cuda", row.version, row, "minimum_driver"))
-        for row in matrix.cuda
-        if (
-            parse(row.version).release[:2] == parse(option.cuda).release[:2]
-            if option.cuda
-            else parse(row.version).release[0] == option.cuda_major
-        )
+        for row in (cuda_releases(matrix, option.cuda) if option.cuda else matrix.cuda_below(str(option.cuda_major)))
     ]
     if option.minimum_driver is not None:
         floors.append((option.minimum_driver, option.fact))
@@ -344,7 +348,7 @@ def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
         named: Distribution, ``cuda``, ``python`` or ``gpu-architecture`` → version or name.
     """
     for row in matrix.exclusions:
-        if _side_holds(row.left, named) and _side_holds(row.right, named):
+        if side_holds(row.left, named) and side_holds(row.right, named):
             return Rejection(
                 rule="exclusion",
                 is_proved=True,
@@ -355,7 +359,8 @@ def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
     return None
 
 
-def _side_holds(side: str, named: dict[str, str]) -> bool:
+def side_holds(side: str, named: dict[str, str]) -> bool:
+    """Tell whether a requirement text (``torch>=2.11``, ``gpu-architecture==Volta``) holds of what is named."""
     found = re.fullmatch(_SIDE, side)
     if found is None or found[1] not in named:
         return False

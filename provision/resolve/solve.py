@@ -29,6 +29,7 @@ from provision.resolve.rules import (
     excluded_pair,
     reject_option,
     reject_wish,
+    side_holds,
 )
 from provision.resolve.stack import Refusal, Stack
 from provision.versions import parse
@@ -206,8 +207,7 @@ def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) ->
         )
         facts = tuple(option.fact for option in options)
         return [Rejection(rule="majors", is_proved=True, subject="", version=version, because=because, facts=facts)]
-    named = {option.framework: option.version for option in options}
-    named["cuda"] = options[0].cuda or str(options[0].cuda_major)
+    named = _named(options)
     architectures = {rows[0].architecture for _, rows in wish.gpus}
     for architecture in sorted(architectures) or [""]:
         pair = excluded_pair(matrix, {**named, **({"gpu-architecture": architecture} if architecture else {})})
@@ -340,15 +340,22 @@ def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Ex
         return ()
     rows = {row.id: row for row in matrix.extras}
     wanted = tuple(rows[name] for name in wish.request.extras)
-    have = {option.framework: option.version for option in options}
+    named = _named(options)
+    architectures = {row.architecture for _, rows in wish.gpus for row in rows}
     for row in wanted:
-        if row.frameworks and not set(row.frameworks) & set(have):
+        if row.frameworks and not set(row.frameworks) & set(named):
             return _extra_rejection(row, f"lacks {' or '.join(row.frameworks)}, which `--with {row.id}` is for")
         for conflict in row.conflicts:
-            found = re.fullmatch(r"([a-z0-9-]+)\s*(.*)", conflict)
-            if found and found[1] in have and matches(found[2].replace(" ", "") or None, have[found[1]]):
-                return _extra_rejection(row, f"cannot hold {row.id}, which excludes {conflict}")
+            for architecture in sorted(architectures) or [""]:
+                if side_holds(conflict, named | {"gpu-architecture": architecture}):
+                    return _extra_rejection(row, f"cannot hold {row.id}, which excludes {conflict}")
     return wanted
+
+
+def _named(options: tuple[Option, ...]) -> dict[str, str]:
+    """Return what requirement texts of the facts may speak of."""
+    cuda = options[0].cuda or str(options[0].cuda_major)
+    return {**{option.framework: option.version for option in options}, "cuda": cuda}
 
 
 def _extra_rejection(row: Extra, because: str) -> Rejection:

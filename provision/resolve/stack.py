@@ -85,6 +85,7 @@ class LockedPackage:
         layer: ``cuda`` (NVIDIA libraries), ``framework`` or ``rest``; the image's layers by churn.
         why: The request or the package that asked for it.
         has_unknown_dependencies: The matrix does not know what it requires, so the installer must look.
+        is_source: Its index has no wheel of it, so the installer builds one.
     """
 
     name: str
@@ -99,6 +100,7 @@ class LockedPackage:
     layer: str = "rest"
     why: str
     has_unknown_dependencies: bool = False
+    is_source: bool = False
 
 
 @record

@@ -41,6 +41,7 @@ from typing import IO, Any
 from provision.build.engine import BuildRequest, BuildResult, Engine, find_engine
 from provision.build.progress import report_progress
 from provision.build.verify import verify_image
+from provision.errors import ProvisionError
 
 NAME = "provision-bench"
 # Bytes that the wheels unpack to: their own records list them, and leave out the byte code that is compiled later.
@@ -296,6 +297,8 @@ def main() -> None:
         parser.error("the context has no requirements.user.txt: write it with `-r requirements.txt`")
     try:
         figures = measure(bench, arguments)
+    except ProvisionError as error:
+        sys.exit("\n  ".join((error.message, *error.because, *error.hints)))
     finally:
         forget("floor", "cold", "warm", "again", "pip", "recipe")
     if arguments.json:

@@ -55,10 +55,9 @@ def command() -> list[str]:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """The variables of such a process, so that it can be started in any folder."""
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR", "PROVISION_DEBUG")
-    }
+    """The variables of such a process, so that it can be started in any folder and meets none of this shell's."""
+    others = ("FORCE_COLOR", "NO_COLOR", "PROVISION_DEBUG", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if name not in others}
     return {**kept, "PYTHONPATH": str(ROOT)}
 
 

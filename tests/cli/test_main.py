@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_top_parser_reads_no_command():
     ("words", "said"),
     [
         pytest.param([], "no command was given", id="no-command"),
-        pytest.param(["resove"], "did you mean `resolve`?", id="command"),
+        pytest.param(["resolves"], "did you mean `resolve`?", id="command"),
         pytest.param(["resolve", "--trch", "2.1"], "did you mean `--torch`?", id="flag"),
         pytest.param(["resolve", "--trch=2.1"], "`--trch` is no flag", id="flag-with-value"),
         pytest.param(["resolve", "--tor", "2.1"], "`--tor` is no flag", id="abbreviation"),
@@ -61,7 +62,7 @@ def test_top_parser_reads_no_command():
         pytest.param(["resolve", "--flavor", "devl"], "did you mean `devel`?", id="value"),
         pytest.param(["resolve", "--torch", "2.1", "--torch", "2.2"], "--torch was given two values", id="twice"),
         pytest.param(["--color", "pink", "resolve"], "choose auto, always, never", id="color"),
-        pytest.param(["--torch", "2.1"], "`2.1` is no command", id="flag-before-command"),
+        pytest.param(["--torch", "2.1"], "`--torch` is no flag of `provision`", id="flag-before-command"),
         pytest.param(["data", "refrsh"], "action `refrsh` is not known", id="action"),
         pytest.param(["data"], "the following arguments are required: action", id="missing-action"),
         pytest.param(["completion", "tcsh"], "shell `tcsh` is not known", id="shell"),
@@ -182,7 +183,7 @@ def test_reader_that_goes_away_is_no_error(command, environment):
 
 def test_full_disk_behind_the_standard_output(command, environment):
     for words in (["resolve", *STACK], ["resolve", *STACK, "--json"], ["matrix"]):
-        with open("/dev/full", "w") as full:
+        with Path("/dev/full").open("w") as full:
             done = subprocess.run(
                 [*command, *words], env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
             )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import stat
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -124,9 +124,14 @@ def test_dry_run_writes_nothing(provision, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_device_is_written_to_and_not_replaced(provision):
-    assert provision("resolve", *STACK, "-o", "/dev/null").code == 0
-    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+def test_pipe_is_written_to_and_not_replaced(provision, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert provision("resolve", *STACK, "-o", pipe).code == 0
+    assert b"torch 2.1.2" in os.read(reader, 65536)
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_folder_is_no_file(provision, tmp_path):
@@ -193,6 +198,13 @@ def test_bad_line_is_answered_and_the_rest_goes_on(batch, line):
     assert len(documents) == 2
     assert documents[0]["error"]["code"] == "usage"
     assert documents[1]["ok"] is True
+
+
+def test_batch_repeats_where_the_facts_are(provision, tmp_path):
+    (tmp_path / "requests").write_text('{"torch": "2.1", "cuda": "12.4"}')
+    answer = provision("resolve", "--batch", tmp_path / "requests", "--data-dir", Matrix().data_dir)
+    command = shlex.split(answer.document["error"]["alternatives"][0]["command"])
+    assert command[-2:] == ["--data-dir", str(Matrix().data_dir)]
 
 
 def test_batch_streams(command, environment):

@@ -175,15 +175,20 @@ class _BrokenRegistry(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     taken: ClassVar[set[str]] = set()
 
+    def _read(self) -> int:
+        """Read the body away and return its length."""
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return len(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+        length = 0
+        while size := int(self.rfile.readline(), 16):
+            length += size
+            self.rfile.read(size + 2)
+        self.rfile.readline()
+        return length
+
     def _answer(self, status: int, **headers: str) -> None:
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            while size := int(self.rfile.readline(), 16):
-                self.rfile.read(size + 2)
-            self.rfile.readline()
-        else:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.send_response(status)
-        for name, value in ({"Content-Length": "0"} | headers).items():
+        for name, value in ({"Content_Length": "0"} | headers).items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
 
@@ -198,12 +203,15 @@ class _BrokenRegistry(http.server.BaseHTTPRequestHandler):
             self._answer(404)
 
     def do_POST(self) -> None:
+        self._read()
         self._answer(202, Location="/v2/image/blobs/uploads/1", Docker_Upload_UUID="1")
 
     def do_PATCH(self) -> None:
-        self._answer(202, Location="/v2/image/blobs/uploads/1", Docker_Upload_UUID="1", Range="0-1")
+        last = self._read() - 1
+        self._answer(202, Location="/v2/image/blobs/uploads/1", Docker_Upload_UUID="1", Range=f"0-{last}")
 
     def do_PUT(self) -> None:
+        self._read()
         if "/manifests/" in self.path:
             self._answer(500)
             return

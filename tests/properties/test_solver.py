@@ -13,12 +13,18 @@ from provision.resolve.stack import Refusal, Stack
 
 MATRIX = Matrix()
 
-torches = st.sampled_from(["1.13", "2.0", "2.1", "2.1.2", "2.4", "2.6", "2.8", "2.11", "2.15", ">=2.3,<2.5", ">=2.11", "99", "2"])
+torches = st.sampled_from(
+    ["1.13", "2.0", "2.1", "2.1.2", "2.4", "2.6", "2.8", "2.11", "2.15", ">=2.3,<2.5", ">=2.11", "99", "2"]
+)
 tensorflows = st.sampled_from(["2.4", "2.10", "2.13", "2.14", "2.16.1", "2.18", "2.21", ">=2.15", "3"])
 jaxes = st.sampled_from(["0.4.13", "0.4.30", "0.5", "0.7.1", "0.12", "1.0"])
 cudas = st.sampled_from(["10.2", "11.8", "12", "12.1", "12.4", "12.6", "12.8", "13", "13.2", "14", ">=12.2"])
 pythons = st.sampled_from(["3.7", "3.8", "3.10", "3.11", "3.12", "3.13", "3.13t", "3.15", ">=3.12", "3.99"])
-gpus = st.lists(st.sampled_from(["h100", "V100", "RTX 5090", "k80", "sm_80", "T4", "GTX 1080 Ti", "orin", "B200", "toaster"]), max_size=2, unique=True)
+gpus = st.lists(
+    st.sampled_from(["h100", "V100", "RTX 5090", "k80", "sm_80", "T4", "GTX 1080 Ti", "orin", "B200", "toaster"]),
+    max_size=2,
+    unique=True,
+)
 drivers = st.sampled_from(["440", "450.80.02", "525.60.13", "535.104.05", "550.54.15", "580.126.20", "610.57.04"])
 
 
@@ -38,7 +44,9 @@ requests = st.builds(
     gpus=gpus.map(tuple),
     driver=maybe(drivers),
     flavor=st.sampled_from([None, None, None, "runtime", "jit", "devel"]),
-    requirements=st.lists(st.sampled_from(["numpy<2", "numpy>=2", "pandas", "setuptools==70.0.0"]), max_size=1).map(tuple),
+    requirements=st.lists(st.sampled_from(["numpy<2", "numpy>=2", "pandas", "setuptools==70.0.0"]), max_size=1).map(
+        tuple
+    ),
     require_secure=st.booleans(),
 )
 PARTS = ("cuda", "python", "os", "platform", "gpus", "driver", "flavor", "requirements", "require_secure")
@@ -100,8 +108,31 @@ def test_same_request_same_bytes(request):
         assert first.to_lock() == second.to_lock()
 
 
-texts = st.one_of(st.text(max_size=30), st.from_regex(r"[0-9.<>=!~,*a-z]{1,12}", fullmatch=True), st.integers(), st.none(), st.booleans())
-flags = st.sampled_from(["torch", "tensorflow", "jax", "cuda", "python", "os", "platform", "gpu", "driver", "flavor", "base", "with", "requirements", "nonsense"])
+texts = st.one_of(
+    st.text(max_size=30),
+    st.from_regex(r"[0-9.<>=!~,*a-z]{1,12}", fullmatch=True),
+    st.integers(),
+    st.none(),
+    st.booleans(),
+)
+flags = st.sampled_from(
+    [
+        "torch",
+        "tensorflow",
+        "jax",
+        "cuda",
+        "python",
+        "os",
+        "platform",
+        "gpu",
+        "driver",
+        "flavor",
+        "base",
+        "with",
+        "requirements",
+        "nonsense",
+    ]
+)
 
 
 @slow

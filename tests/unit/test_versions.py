@@ -54,5 +54,5 @@ def test_specifier_admits(text, version, expected):
 
 @pytest.mark.parametrize("text", ["2.1", "=>2", ">=", ">=2.*", "~=2", "==a.b"])
 def test_malformed_specifier_is_refused(text):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\w"):
         Spec(text)

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
                 because=("the requests are the lines of its file, the answers go to the standard output",),
                 hints=('write the request into the file: one line such as `{"torch": "2.1"}`',),
             )
-        return _answer_batch(options.batch, read_matrix(options), output)
+        return _answer_batch(options.batch, read_matrix(options), other_words(options), output)
     matrix = read_matrix(options)
     request = read_request(values, options.requirements or ())
     stack = solve_request(request, matrix, "resolve", other_words(options))
@@ -56,11 +56,11 @@ def run(options: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _answer_batch(path: Path, matrix: Matrix, output: Output) -> int:
+def _answer_batch(path: Path, matrix: Matrix, others: tuple[str, ...], output: Output) -> int:
     output.note(f"facts of {matrix.dated}")
     for line in _read_lines(path):
         try:
-            stack = solve_request(read_request(_parse_line(line)), matrix, "resolve")
+            stack = solve_request(read_request(_parse_line(line)), matrix, "resolve", others)
         except ProvisionError as error:
             output.stream(error)
         else:

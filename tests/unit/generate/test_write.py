@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEADER = f"# provision.lock sha256:{'a' * 64}\n"
-ARTIFACTS = (Artifact(path="Dockerfile", text=f"{HEADER}FROM x\n"), Artifact(path="entrypoint.sh", text="#!/bin/sh\n", mode=0o755))
+ARTIFACTS = (
+    Artifact(path="Dockerfile", text=f"{HEADER}FROM x\n"),
+    Artifact(path="entrypoint.sh", text="#!/bin/sh\n", mode=0o755),
+)
 
 
 def test_writes_with_modes_whatever_the_umask(tmp_path: Path) -> None:
@@ -93,12 +96,12 @@ def test_full_disk_leaves_the_folder_as_it_was(tmp_path: Path, monkeypatch: pyte
     write_artifacts(tmp_path / "out", ARTIFACTS)
     calls = []
 
-    def fsync(descriptor: int) -> None:
-        calls.append(descriptor)
+    def chmod(path: object, mode: int) -> None:
+        calls.append((path, mode))
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(write.os, "fsync", fsync)
+    monkeypatch.setattr(write.Path, "chmod", chmod)
     changed = tuple(Artifact(path=item.path, text=item.text + "# more\n", mode=item.mode) for item in ARTIFACTS)
     for folder in (tmp_path / "out", tmp_path / "new" / "deep"):
         calls.clear()
@@ -141,3 +144,16 @@ def test_lost_permission_bits_are_drift(tmp_path: Path) -> None:
 def test_no_path_leaves_the_folder(path: str) -> None:
     with pytest.raises(ValueError, match="no path inside"):
         Artifact(path=path, text="")
+
+
+def test_file_of_an_earlier_write_that_is_no_longer_wanted_is_removed(tmp_path):
+    extra = Artifact(path="requirements.unverified.txt", text="torch\n")
+    ignore = Artifact(path=".dockerignore", text="*\n!Dockerfile\n!requirements.unverified.txt\n")
+    write_artifacts(tmp_path, (ARTIFACTS[0], extra, ignore))
+    (tmp_path / "notes.txt").write_text("mine\n")
+    fewer = (ARTIFACTS[0], Artifact(path=".dockerignore", text="*\n!Dockerfile\n"))
+    with pytest.raises(DriftError) as caught:
+        check_artifacts(tmp_path, fewer)
+    assert "requirements.unverified.txt would be removed" in caught.value.because
+    write_artifacts(tmp_path, fewer)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".dockerignore", "Dockerfile", "notes.txt"]

@@ -39,6 +39,13 @@ def solve(universe, *demands, python="3.11", machine="x86_64", glibc="2.36", giv
     return solve_environment(universe.matrix, demands, python=python, machine=machine, glibc=glibc, given=given or {})
 
 
+def require_python(universe, name, version, bound):
+    path = universe.matrix.data_dir / "wheels" / f"{name}.json"
+    document = json.loads(path.read_text())
+    next(row for row in document["releases"] if row["version"] == version)["requires_python"] = bound
+    path.write_text(json.dumps(document))
+
+
 def versions(environment):
     assert isinstance(environment, Environment), environment
     return {pick.name: pick.version for pick in environment.picks}
@@ -163,3 +170,34 @@ def test_rebuilt_wheel_is_preferred():
     old = wheel_rank("triton-2.0.0-1-cp310-cp310-manylinux1_x86_64.whl", "3.10", "x86_64", None)
     new = wheel_rank("triton-2.0.0-2-cp310-cp310-manylinux1_x86_64.whl", "3.10", "x86_64", None)
     assert new > old
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "is_proved"),
+    [(">=2", "<2", True), (">1", "<2", False), ("~=1.4", ">=2", True), ("==1.*", "==2.*", True), ("!=1", "==1", True)],
+)
+def test_ranges_without_a_common_version_are_a_proved_clash(universe, left, right, is_proved):
+    universe("c", {"9": ([], pure("c", "9"))})
+    clash = solve(universe, want("c", left), want("c", right))
+    assert isinstance(clash, Clash)
+    assert clash.is_proved is is_proved
+
+
+def test_search_jumps_back_over_choices_that_had_no_part_in_the_failure(universe):
+    many = [f"p{number}" for number in range(12)]
+    for name in many:
+        universe(name, {f"{version}.0": ([], pure(name, f"{version}.0")) for version in range(9, 0, -1)})
+    universe("a", {"1": ([("gone", "==5", "", "")], pure("a", "1"))})
+    clash = solve(universe, *(want(name) for name in many), want("a"))
+    assert isinstance(clash, Clash)
+    assert clash.name == "gone"
+
+
+@pytest.mark.parametrize(
+    ("bound", "python", "expected"),
+    [(">=3.12", "3.11", "1.0"), (">=3.12", "3.12", "2.0"), (">=3.11.4", "3.11", "2.0"), (">=3.12", "3.13t", "2.0")],
+)
+def test_release_that_wants_a_newer_python_is_passed_over(universe, bound, python, expected):
+    universe("a", {"2.0": ([], pure("a", "2.0")), "1.0": ([], pure("a", "1.0"))})
+    require_python(universe, "a", "2.0", bound)
+    assert versions(solve(universe, want("a"), python=python)) == {"a": expected}

@@ -188,11 +188,13 @@ def test_conflict_is_the_smallest(matrix):
 
 
 def test_two_frameworks_share_one_environment_or_are_refused_with_the_pins(matrix):
-    both = answer(matrix, torch="2.3", jax="0.4.30", python="3.11")
-    assert both.frameworks == {"torch": "2.3.1", "jax": "0.4.30"}
-    found = refusal(matrix, torch="2.5", tensorflow="2.18")
-    assert found.is_proved
-    assert any("cudnn" in reason.because.lower() for reason in found.because)
+    both = answer(matrix, torch="2.4", jax="0.4.30", python="3.11")
+    assert both.frameworks == {"torch": "2.4.1", "jax": "0.4.30"}
+    assert both.packages["nvidia-cudnn-cu12"] == "9.1.0.70"
+    for values in ({"torch": "2.3", "jax": "0.4.30"}, {"torch": "2.5", "tensorflow": "2.18"}):
+        found = refusal(matrix, **values)
+        assert found.is_proved
+        assert any("cudnn" in reason.because.lower() for reason in found.because)
 
 
 def copy_facts(tmp_path):

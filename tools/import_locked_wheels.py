@@ -211,10 +211,20 @@ def releases_of(
 def _requires(package: str, version: str, findings: Findings, twin: dict[str, Any] | None) -> list[list[str]]:
     if (package, version) in findings.requires:
         return findings.requires[package, version]
-    plain = [row for row in (twin or {}).get("requires", []) if not IS_CUDA.match(row[0])]
+    stated = (twin or {}).get("requires", [])
+    plain = [row for row in stated if not IS_CUDA.match(row[0])]
     if package != "torch":
         return plain
-    return plain + (findings.pins.get((package, version)) or _pins_of_sibling(version, findings))
+    return plain + conditioned(findings.pins.get((package, version)) or _pins_of_sibling(version, findings), stated)
+
+
+def conditioned(pins: list[list[str]], stated: list[list[str]]) -> list[list[str]]:
+    """Return pins under the markers that the same torch on PyPI states for these packages.
+
+    uv writes markers reduced to the lock's own Pythons and machines, so a bound on Python may be gone.
+    """
+    markers = {name.partition("[")[0]: marker for name, _, marker, _ in stated}
+    return [[name, bound, markers.get(name.partition("[")[0], marker), extra] for name, bound, marker, extra in pins]
 
 
 def _pins_of_sibling(version: str, findings: Findings) -> list[list[str]]:
@@ -250,10 +260,10 @@ def merge(package: str, findings: Findings, index_url: str, sources: Sequence[st
 
 
 def register(projects: Sequence[str], dated: str, data_dir: Path) -> list[str]:
-    """Add a row per project to ``sources.toml``; return the ids."""
+    """Write a row per project into ``sources.toml``, dropping earlier ones; return the ids."""
     path = data_dir / "sources.toml"
     document = parse_toml(path.read_bytes(), "sources.toml")
-    rows = {row["id"]: row for row in document["source"]}
+    rows = {row["id"]: row for row in document["source"] if not row["id"].startswith("lock-")}
     ids = []
     for project in projects:
         identifier = f"lock-{project.lower().replace('/', '-')}"

@@ -295,7 +295,7 @@ def is_kept(file: str) -> bool:
 
 
 def _is_python(interpreter: str) -> bool:
-    return interpreter == "py3" or interpreter.startswith("py3") or (interpreter[:3] == "cp3" and interpreter[3:] >= "")
+    return interpreter.startswith(("py3", "cp3"))
 
 
 def _is_platform(platform: str) -> bool:
@@ -343,17 +343,24 @@ class Pages:
         return self._releases[name]
 
 
-def add_free_threaded(universe: Universe, pages: Pages) -> None:
-    """Add the newest release with a free-threaded wheel where the one the minor takes has none."""
+def add_fitting(universe: Universe, pages: Pages) -> None:
+    """Add the newest release that fits where what uv chose does not.
+
+    uv solved free-threaded Pythons as the plain minor, and it takes no notice of upper bounds in Requires-Python.
+    """
     for name, version, python, machine in sorted(universe.chosen):
         releases = pages.read(name)
-        if python.endswith("t") and best_wheel(releases.get(version, ()), python, machine) is None:
+        if releases.get(version) and not _fits(releases[version], python, machine):
             for other in sorted(releases, key=Version, reverse=True):
-                files = releases[other]
-                is_usable = not Version(other).is_prerelease and not any(row.is_yanked for row in files)
-                if is_usable and best_wheel(files, python, machine) is not None:
+                if not Version(other).is_prerelease and _fits(releases[other], python, machine):
                     universe.add(name, other, Environment((), python, machine))
                     break
+
+
+def _fits(files: Iterable[IndexFile], python: str, machine: str) -> bool:
+    row = best_wheel(files, python, machine)
+    patch = LAST_PATCH.get(python, f"{python.rstrip('t')}.9")
+    return row is not None and patch in Spec(row.requires_python or "")
 
 
 def wheels_to_measure(universe: Universe, pages: Pages) -> dict[str, tuple[str, IndexFile]]:
@@ -570,7 +577,7 @@ def refresh(environments: Sequence[Environment], pins: Iterable[str], options: a
     for name, version in stated:
         spellings = {other for other in pages.read(name) if Version(other) == Version(version)}
         universe.versions[name] |= spellings or {version}
-    add_free_threaded(universe, pages)
+    add_fitting(universe, pages)
     missing = sorted(
         f"{name}=={version}"
         for name, versions in universe.versions.items()

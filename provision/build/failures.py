@@ -96,7 +96,7 @@ _PUSH_CAUSES = (
     _cause(
         r"denied|unauthorized|no basic auth credentials|authentication required",
         "the registry refuses to take it from you",
-        "run `docker login {registry}` with an account that may push there",
+        "run `{login}` with an account that may push there",
     ),
     _cause(
         r"server gave http response to https client",
@@ -106,7 +106,7 @@ _PUSH_CAUSES = (
     _cause(
         r"no such host|connection refused|i/o timeout|no route to host|network is unreachable",
         "the registry cannot be reached from the engine",
-        "check the name `{registry}` and the way there",
+        "check the name {registry} and the way there",
     ),
     _cause(
         r"does not exist locally|no such image|not been tagged|tag does not exist",
@@ -195,8 +195,10 @@ def explain_push(tag: str, text: str) -> ActionFailedError:
         text: What the engine said.
     """
     head = tag.split("/", 1)[0] if "/" in tag else ""
-    registry = head if "." in head or ":" in head or head == "localhost" else "the default registry"
-    because, hints = _recognise(text, _PUSH_CAUSES, registry=registry)
+    is_named = "." in head or ":" in head or head == "localhost"
+    registry = head if is_named else "the default registry"
+    login = f"docker login {head}" if is_named else "docker login"
+    because, hints = _recognise(text, _PUSH_CAUSES, registry=registry, login=login)
     return ActionFailedError(
         f"{tag} was not pushed",
         because=(*because, *(f"the engine said: {line}" for line in _last_line(text))),

@@ -43,7 +43,7 @@ _GRAMMAR = {
 _UID_MAX = 2**31 - 1
 _UV = ("/opt/tools/bin/uv", "pip", "install", "--python", "/opt/venv/bin/python", "--no-config", "--no-progress")
 _MOUNTED = ("--link-mode", "copy")  # the cache is a mount, which no hard link can leave
-_ALONE = ("--no-cache",)
+_ALONE = ("--no-cache",)  # unpacked once, beside the environment, and linked: the large layers are not written twice
 _LOCKED = ("--no-deps", "--require-hashes")
 
 
@@ -174,7 +174,7 @@ def render_image(
     if stack.python is not None:
         texts |= _environment_files(stack, stack.image, stack.image.tools if tools is None else tools)
         texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *([user_step] if user_step else []))}
-        if options.frontend == "classic" and options.ca_cert is not None:
+        if options.ca_cert is not None:
             texts["provision-ca.crt"] = options.ca_cert
     texts["Dockerfile"] = render("Dockerfile.j2", _dockerfile_values(stack, stack.image, options, steps, user_step))
     texts[".dockerignore"] = "\n".join(["*", *(f"!{path}" for path in sorted(texts))]) + "\n"
@@ -211,9 +211,10 @@ def _dockerfile_values(
     stack: Stack, image: ImagePart, options: ImageOptions, steps: list[_Step], user_step: _Step | None
 ) -> dict[str, Any]:
     is_classic = options.frontend == "classic"
-    ca_path = None
-    if options.ca_cert is not None:
-        ca_path = "/build/provision-ca.crt" if is_classic else "/run/secrets/provision-ca"
+    # Certificates are public, so a file of the context will do; a secret mount makes BuildKit read through all that
+    # earlier steps wrote before each step that has one.
+    ca_path = "/build/provision-ca.crt" if options.ca_cert is not None else None
+    trust = f"SSL_CERT_FILE={ca_path} " if ca_path else ""
     values: dict[str, Any] = {
         "syntax": options.syntax,
         "frontend": options.frontend,
@@ -237,7 +238,8 @@ def _dockerfile_values(
         "command_json": json.dumps(_command(stack, image)),
         "pip_environment": f"PIP_CERT={ca_path} " if ca_path else "",
         "pip_options": _join("--disable-pip-version-check", "--no-input", *_index(options.index_url, "--index-url")),
-        "uv": (f"SSL_CERT_FILE={ca_path} " if ca_path else "") + _join(*_UV, *(_ALONE if is_classic else _MOUNTED)),
+        "uv": trust + _join(*_UV, *_ALONE),
+        "uv_for_user": trust + _join(*_UV, *(_ALONE if is_classic else _MOUNTED)),
         "steps": steps,
         "user_step": user_step,
         "library_path": None,
@@ -436,8 +438,6 @@ def _build_command(stack: Stack, image: ImagePart, options: ImageOptions) -> str
     words += ["--platform", stack.platform]
     if image.source_date_epoch:
         words += ["--build-arg", f"SOURCE_DATE_EPOCH={image.source_date_epoch}"]
-    if options.ca_cert is not None:
-        words += ["--secret", "id=provision-ca,src=FILE"]
     return _join(*words, "--tag", stack.name, ".")
 
 

@@ -111,16 +111,31 @@ def test_every_requirement_of_an_index_build_can_be_met() -> None:
     matrix = Matrix()
     package = matrix.package("torch")
     assert package is not None
-    lacking = []
+    lacking = set()
     for version in package.versions:
         release = package.release(version)
         assert release is not None
-        for name, specifier, _, _ in release.requires if release.index == "pytorch" else ():
-            bound = Requirement(f"{name}{specifier}")
-            known = matrix.package(bound.name)
-            if known is None or not any(bound.specifier.contains(have, prereleases=True) for have in known.versions):
-                lacking.append((version, str(bound)))
-    assert lacking == []
+        for wheel in release.wheels if release.index == "pytorch" else ():
+            tag = min(parse_wheel_filename(wheel.file)[3], key=str)
+            python = f"3.{tag.interpreter.removeprefix('cp3')}"
+            place = {"python_version": python, "platform_machine": tag.platform.partition("x86_64")[1] or "aarch64"}
+            for name, specifier, marker, _ in release.requires:
+                if marker and not Marker(marker).evaluate({**place, "python_full_version": f"{python}.9"}):
+                    continue
+                bound = Requirement(f"{name}{specifier}")
+                known = matrix.package(bound.name)
+                have = [v for v in known.versions if bound.specifier.contains(v, prereleases=True)] if known else []
+                tags = {f"cp3{python[2:]}", "py3", "py2.py3", "cp37", "cp38", "cp39", "cp310", "cp311"}
+                fitting = [
+                    other
+                    for each in have
+                    for other in _wheels_of(bound.name, each)
+                    if other.file.split("-")[-3] in tags
+                    and other.file.endswith(("any.whl", f"{place['platform_machine']}.whl"))
+                ]
+                if not fitting:
+                    lacking.add((version, python, place["platform_machine"], str(bound)))
+    assert lacking == set()
 
 
 @pytest.mark.parametrize("name", ["numpy", "packaging", "pillow", "pip", "setuptools", "uv", "wheel"])

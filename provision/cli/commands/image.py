@@ -291,16 +291,12 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
     written = _write(job, output, is_forced=options.force)
     image = job.stack.image
     tags = tuple(options.tag or (job.stack.name.lower(),))
-    secrets = {}
-    if options.ca_cert is not None and job.options.frontend != "classic":
-        secrets["provision-ca"] = options.ca_cert.resolve()
     record_file = record_path(job.folder)
     request = BuildRequest(
         tags=tags,
         purpose="push" if options.push else "local",
         platform=job.stack.platform,
         source_date_epoch=image.source_date_epoch if image else None,
-        secrets=secrets,
         log_path=record_file.with_suffix(".log"),
     )
     pushed: list[tuple[str, str]] = []

@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "47c9ec78095c5698efcdcc04c9a931bd7fa026c26820125278c1f781bfbcbf40"
+SOURCE_DIGEST = "a5276ec9633c60bd3ec14b183822af204135db2e83a821a020dc0c56acbbcae1"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -29,7 +29,7 @@ def root(context, missing=missing, environment=environment):
     l_0_requirement_files = resolve('requirement_files')
     l_0_steps = resolve('steps')
     l_0_user_step = resolve('user_step')
-    l_0_uv = resolve('uv')
+    l_0_uv_for_user = resolve('uv_for_user')
     l_0_is_devel = resolve('is_devel')
     l_0_library_path = resolve('library_path')
     l_0_uid = resolve('uid')
@@ -90,7 +90,7 @@ def root(context, missing=missing, environment=environment):
             yield 'RUN --mount=type=bind,source=tools.txt,target=/build/tools.txt \\\n'
             if undefined(name='has_ca_cert') if l_0_has_ca_cert is missing else l_0_has_ca_cert:
                 pass
-                yield '    --mount=type=secret,id=provision-ca,required=true \\\n'
+                yield '    --mount=type=bind,source=provision-ca.crt,target=/build/provision-ca.crt \\\n'
             yield '    python='
             yield str(environment.finalize(undefined(name='python') if l_0_python is missing else l_0_python))
             yield ' && \\\n'
@@ -107,10 +107,11 @@ def root(context, missing=missing, environment=environment):
         yield str(environment.finalize(undefined(name='python') if l_0_python is missing else l_0_python))
         yield ' -m venv --without-pip /opt/venv && \\\n    cp -al --parents -t /layers/venv /opt/venv'
         for l_1_step in undefined(name='steps') if l_0_steps is missing else l_0_steps:
+            l_1_uv = resolve('uv')
             _loop_vars = {}
             pass
             yield ' && \\\n    touch /build/stamp && \\\n    '
-            yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+            yield str(environment.finalize(undefined(name='uv') if l_1_uv is missing else l_1_uv))
             yield ' \\\n      '
             yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
             yield ' -r /build/'
@@ -120,12 +121,12 @@ def root(context, missing=missing, environment=environment):
             yield ' && \\\n    find /opt/venv -cnewer /build/stamp ! -type d -exec cp -al --parents -t /layers/'
             yield str(environment.finalize(environment.getattr(l_1_step, 'layer')))
             yield ' {} +'
-        l_1_step = missing
+        l_1_step = l_1_uv = missing
         yield '\n'
         if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
             pass
             yield '\nFROM locked AS user\nCOPY requirements.user.txt /build/\nRUN mkdir -p /layers/user && \\\n    touch /build/stamp && \\\n    '
-            yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+            yield str(environment.finalize(undefined(name='uv_for_user') if l_0_uv_for_user is missing else l_0_uv_for_user))
             yield ' \\\n      '
             yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'options')))
             yield ' -r /build/'
@@ -208,12 +209,13 @@ def root(context, missing=missing, environment=environment):
     else:
         pass
         for l_1_step in undefined(name='steps') if l_0_steps is missing else l_0_steps:
+            l_1_uv = resolve('uv')
             _loop_vars = {}
             pass
-            yield 'RUN --mount=type=cache,id=provision-uv,target=/root/.cache/uv \\\n    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
+            yield 'RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
             if undefined(name='has_ca_cert') if l_0_has_ca_cert is missing else l_0_has_ca_cert:
                 pass
-                yield '    --mount=type=secret,id=provision-ca,required=true \\\n'
+                yield '    --mount=type=bind,source=provision-ca.crt,target=/build/provision-ca.crt \\\n'
             yield '    --mount=type=bind,source='
             yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
             yield ',target=/build/'
@@ -223,13 +225,13 @@ def root(context, missing=missing, environment=environment):
                 pass
                 yield '    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n'
             yield '    --mount=type=bind,source=compile_bytecode.py,target=/build/compile_bytecode.py \\\n    '
-            yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+            yield str(environment.finalize(undefined(name='uv') if l_1_uv is missing else l_1_uv))
             yield ' \\\n      '
             yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
             yield ' -r /build/'
             yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
             yield ' && \\\n    python /build/compile_bytecode.py\n'
-        l_1_step = missing
+        l_1_step = l_1_uv = missing
         if undefined(name='python') if l_0_python is missing else l_0_python:
             pass
             yield 'RUN --mount=type=bind,source=verify.py,target=/build/verify.py \\\n    --mount=type=bind,source=expect.json,target=/build/expect.json \\\n    python /build/verify.py --static --lock /build/expect.json\n'
@@ -238,13 +240,13 @@ def root(context, missing=missing, environment=environment):
                 yield 'RUN --mount=type=cache,id=provision-uv,target=/root/.cache/uv \\\n    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
                 if undefined(name='has_ca_cert') if l_0_has_ca_cert is missing else l_0_has_ca_cert:
                     pass
-                    yield '    --mount=type=secret,id=provision-ca,required=true \\\n'
+                    yield '    --mount=type=bind,source=provision-ca.crt,target=/build/provision-ca.crt \\\n'
                 yield '    --mount=type=bind,source='
                 yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
                 yield ',target=/build/'
                 yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
                 yield ' \\\n    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n    --mount=type=bind,source=compile_bytecode.py,target=/build/compile_bytecode.py \\\n    --mount=type=bind,source=verify.py,target=/build/verify.py \\\n    --mount=type=bind,source=expect.json,target=/build/expect.json \\\n    '
-                yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+                yield str(environment.finalize(undefined(name='uv_for_user') if l_0_uv_for_user is missing else l_0_uv_for_user))
                 yield ' \\\n      '
                 yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'options')))
                 yield ' -r /build/'

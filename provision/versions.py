@@ -7,11 +7,12 @@ start-up together. A property test holds the two equal.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from packaging.version import InvalidVersion, Version
 
-__all__ = ["Spec", "Version", "branch_of", "is_prefix_of", "parse", "sort_key"]
+__all__ = ["Spec", "Version", "branch_of", "is_empty", "is_prefix_of", "parse", "sort_key"]
 
 _OPERATORS = ("===", "~=", "==", "!=", "<=", ">=", "<", ">")
 
@@ -94,6 +95,18 @@ class Spec:
     def __repr__(self) -> str:
         """Return the constructor call."""
         return f"Spec({self.text!r})"
+
+
+def is_empty(specifiers: Iterable[str]) -> bool:
+    """Tell whether no version at all can meet every specifier.
+
+    Each is a union of intervals whose ends are written in it, so a common version, if there is one, is an end, lies
+    right above one, or lies below them all.
+    """
+    specs = [Spec(text) for text in specifiers]
+    ends = {wanted.public for spec in specs for _, wanted, _ in spec._clauses}
+    points = {"0", *ends, *(f"{end}.0.0.0.1" for end in ends if end.replace(".", "").isdigit())}
+    return not any(all(point in spec for spec in specs) for point in points)
 
 
 def _clause(text: str) -> tuple[str, Version, bool]:

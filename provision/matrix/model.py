@@ -186,6 +186,7 @@ class Gpu(Fact):
     name: str
     aliases: tuple[str, ...] = ()
     segment: str
+    host: str | None = None
     architecture: str
     compute_capability: str
     memory_gb: float | None = None

@@ -16,6 +16,7 @@ __all__ = [
     "find_gpus",
     "normalise_gpu",
     "recommended_branch",
+    "runs_on",
     "secure_minimums",
     "serves",
 ]
@@ -50,6 +51,13 @@ def find_gpus(matrix: Matrix, text: str) -> tuple[Gpu, ...]:
             )
         return tuple(found)
     wanted = normalise_gpu(text)
+    if wanted in {normalise_gpu(gpu.architecture) for gpu in matrix.gpus}:
+        several = sorted({gpu.compute_capability for gpu in matrix.gpus if normalise_gpu(gpu.architecture) == wanted})
+        raise UsageError(
+            f"`{text}` is an architecture, not a GPU",
+            because=(f"its GPUs have compute capability {', '.join(several)}",),
+            hints=("name the GPU, or a compute capability such as `sm_90`",),
+        )
     names = [(gpu, {normalise_gpu(name) for name in (gpu.name, gpu.id, *gpu.aliases)}) for gpu in matrix.gpus]
     found = [gpu for gpu, spellings in names if wanted in spellings]
     if not found and wanted:
@@ -98,6 +106,12 @@ def serves(gpu: Gpu, sm: Iterable[str], ptx: Iterable[str]) -> str | None:
     with an equal or higher minor, PTX on any equal or higher capability.
     """
     major, minor = (int(part) for part in gpu.compute_capability.split("."))
+    return runs_on((major, minor), sm, ptx)
+
+
+def runs_on(capability: tuple[int, int], sm: Iterable[str], ptx: Iterable[str]) -> str | None:
+    """Tell how compiled code runs on a compute capability; see :func:`serves`."""
+    major, minor = capability
     cubins = [target for target in sm if capability_of(target)[0] == major and capability_of(target)[1] <= minor]
     if cubins:
         return max(cubins, key=capability_of)
@@ -138,7 +152,13 @@ def recommended_branch(matrix: Matrix, *, minimum: str, cuda: str, gpus: tuple[G
         and (major in row.cuda_majors or (row.max_cuda is not None and parse(row.max_cuda) >= parse(cuda)))
         and all(drives(row, gpu) for gpu in gpus)
     ]
-    alive = [row for row in able if row.end_of_life is None or row.end_of_life > matrix.dated]
+    newest = max((row.branch for row in matrix.driver_branches), default=0)
+    alive = [
+        row
+        for row in able
+        if (row.end_of_life is not None and row.end_of_life > matrix.dated)
+        or (row.end_of_life is None and row.branch == newest)
+    ]
     kept = [row for row in alive if row.kind in ("LTSB", "PB") and row.end_of_life is not None]
     if kept:
         return max(kept, key=lambda row: (row.kind == "LTSB", row.end_of_life or "", row.branch))

@@ -6,11 +6,11 @@ import datetime
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
-from provision.matrix.query import cuda_releases, recommended_branch, secure_minimums, serves
+from provision.matrix.query import capability_of, cuda_releases, recommended_branch, runs_on, secure_minimums, serves
 from provision.records import fields_of, record
-from provision.resolve.environment import MACHINES, Demand, Environment, Pick, solve_environment
+from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.options import Option, fact_of, index_requires
-from provision.resolve.rules import Wish, driver_floor, insecure_driver, insecure_toolkit
+from provision.resolve.rules import Wish, called, driver_floor, insecure_driver, insecure_toolkit
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Reason, Stack
 from provision.versions import branch_of, parse
 
@@ -68,7 +68,7 @@ def assemble(solution: Solution, matrix: Matrix) -> Stack:
         driver=driver,
         sm=sm,
         ptx=ptx,
-        gpus=tuple(rows[0].name for _, rows in wish.gpus),
+        gpus=tuple(called(name, rows) for name, rows in wish.gpus),
         reasons=tuple(_reasons(solution, matrix, driver, cudnn)),
         warnings=tuple(_warnings(solution, matrix, driver)),
         image=_image(solution, matrix),
@@ -103,18 +103,26 @@ def _os(solution: Solution) -> str:
 
 
 def _code(options: tuple[Option, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the code every framework of the stack has, so that a GPU served by it is served by all."""
+    """Return the targets whose GPUs every framework of the stack serves, by code or by PTX."""
     listed = [option for option in options if option.sm is not None]
     if not listed:
         return (), ()
-    sm = [target for target in listed[0].sm or () if all(target in (option.sm or ()) for option in listed)]
-    ptx = [target for target in listed[0].ptx if all(target in option.ptx for option in listed)]
+    sm = [
+        target
+        for target in sorted({target for option in listed for target in option.sm or ()}, key=capability_of)
+        if all(runs_on(capability_of(target), option.sm or (), option.ptx) for option in listed)
+    ]
+    ptx = [
+        target
+        for target in sorted({target for option in listed for target in option.ptx}, key=capability_of)
+        if all(any(capability_of(other) <= capability_of(target) for other in option.ptx) for option in listed)
+    ]
     return tuple(sm), tuple(ptx)
 
 
 def _driver_need(solution: Solution, matrix: Matrix) -> DriverNeed:
     floors = [floor[0] for option in solution.options if (floor := driver_floor(matrix, option)) is not None]
-    minimum = max(floors, key=parse, default="0")
+    minimum = max(floors, key=parse)
     for _, rows in solution.wish.gpus:
         first = min((row.first_driver_branch or 0 for row in rows), default=0)
         if first > branch_of(minimum):
@@ -149,12 +157,12 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         base = BaseImage(ref=image.tag, digest=image.digest, os=image.os, size_mb=image.size_mb)
     elif solution.python is None and solution.cuda_image is not None:
         tag = solution.cuda_image
-        base = BaseImage(ref=tag.tag, digest=tag.digest, os=tag.os, size_mb=tag.size_mb)
+        base = _image_of(tag)
     else:
         return None
     if solution.cuda_image is not None and base.ref != solution.cuda_image.tag:
         tag = solution.cuda_image
-        cuda_base = BaseImage(ref=tag.tag, digest=tag.digest, os=tag.os, size_mb=tag.size_mb)
+        cuda_base = _image_of(tag)
     packages = _locked(solution, matrix)
     uploaded = [pick.wheel.uploaded for pick in solution.picks if pick.wheel and pick.wheel.uploaded]
     released = max((option.released for option in solution.options), default="")
@@ -173,6 +181,11 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         library_path=_library_path(solution),
         user_requirements=request.requirements,
     )
+
+
+def _image_of(row: CudaImage) -> BaseImage:
+    cuda = ".".join(row.cuda.split(".")[:2])
+    return BaseImage(ref=row.tag, digest=row.digest, os=row.os, cuda=cuda, size_mb=row.size_mb)
 
 
 def _epoch(stamp: str) -> int:
@@ -220,7 +233,7 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
             index_url = urls.value.replace("{variant}", local)
         elif index == "jax" and jax_urls is not None:
             index_url = jax_urls.value
-        is_source = pick.release is None and pick.name == "jax"
+        is_source = pick.wheel is None and pick.name == "jax"
         is_open = is_source or (pick.name == "torch" and has_open_needs)
         wheel = pick.wheel
         rows.append(
@@ -292,10 +305,15 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
         default=None,
     )
     if floor is not None:
-        because = f"CUDA {solution.cuda} runs on driver {driver.minimum} or newer"
+        because = f"CUDA {solution.cuda} runs on driver {floor[0]} or newer"
         if driver.native:
             because += f"; it was released with {driver.native}"
-        reasons.append(Reason(subject="driver", because=because, facts=(floor[1],)))
+        facts = [floor[1]]
+        for name, rows in wish.gpus:
+            if driver.minimum != floor[0] and str(min(row.first_driver_branch or 0 for row in rows)) == driver.minimum:
+                because = f"{called(name, rows)} begins with driver branch {driver.minimum}; {because}"
+                facts.append(fact_of("gpu", rows[0].id, rows[0]))
+        reasons.append(Reason(subject="driver", because=because, facts=tuple(facts)))
     if driver.recommended_branch is not None:
         row = next(item for item in matrix.driver_branches if str(item.branch) == driver.recommended_branch)
         until = f", supported until {row.end_of_life}" if row.end_of_life else ""
@@ -332,8 +350,10 @@ def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
             because += f"; {option.variant} is the build its own index serves"
         elif wish.request.cuda is not None:
             because += f"; {option.variant} is its build for CUDA {option.cuda}"
-        else:
+        elif wish.gpus or wish.request.driver is not None:
             because += f"; {option.variant} is its newest build that serves the GPU and the driver"
+        else:
+            because += f"; {option.variant} is its newest build that does"
     elif option.system_cuda:
         because += "; its wheel brings no CUDA, so an nvidia/cuda image does"
     return Reason(subject=option.framework, because=because, facts=(option.fact,))
@@ -348,29 +368,33 @@ def _cuda_reason(solution: Solution) -> Reason:
         because = f"CUDA {solution.cuda} is inside the {first.framework} wheel; nothing is taken from the base"
     else:
         because = f"CUDA {solution.cuda} comes as wheels; nothing is taken from the base"
+        runtime = cuda_runtime(solution.picks)
+        if runtime and runtime != solution.cuda:
+            because = f"{first.framework} was built for CUDA {solution.cuda}; the wheels bring CUDA {runtime}"
     return Reason(subject="cuda", because=because, facts=(first.fact,))
 
 
 def _python_reason(solution: Solution, matrix: Matrix) -> Reason:
-    if solution.wish.request.python is not None:
-        because = "as asked"
+    facts = tuple(option.fact for option in solution.options)
+    row = next((item for item in matrix.pythons if item.version == solution.python), None)
+    until = f"supported until {row.end_of_life}" if row is not None and row.end_of_life else "of unknown support"
+    if row is not None and row.end_of_life is not None and row.end_of_life <= matrix.dated:
+        until = f"out of support since {row.end_of_life}"
+    wanted = solution.wish.request.python
+    if wanted == solution.python:
+        because = f"as asked; {until}"
     else:
         because = (
-            f"the newest supported Python {solution.python} has wheels for that was two years out at the release, "
-            "so other packages have wheels too"
+            f"{until}; the newest with all wheels that had been out two years at the release, when other packages "
+            "have wheels too, or the nearest to it"
         )
-        row = next((item for item in matrix.pythons if item.version == solution.python), None)
-        if row is not None and row.end_of_life is not None and row.end_of_life <= matrix.dated:
-            because = "the best of the Pythons this release has wheels for, all past their end of life"
-        elif row is not None:
-            because = f"supported until {row.end_of_life}, and the best of those the release has wheels for"
-    return Reason(subject="python", because=because, facts=tuple(option.fact for option in solution.options))
+    return Reason(subject="python", because=because, facts=facts)
 
 
 def _gpu_reasons(solution: Solution) -> list[Reason]:
     reasons = []
-    for _, rows in solution.wish.gpus:
-        gpu = rows[0]
+    for name, rows in solution.wish.gpus:
+        gpu, title = rows[0], called(name, rows)
         for option in solution.options:
             if option.sm is None or option.framework == "cuda":
                 continue
@@ -378,9 +402,9 @@ def _gpu_reasons(solution: Solution) -> list[Reason]:
             if how is None:
                 continue
             verb = "runs its" if how.startswith("sm_") else "compiles its"
-            because = f"{gpu.name} ({gpu.compute_capability}) {verb} {how} code"
+            because = f"{title} ({gpu.compute_capability}) {verb} {how} code"
             facts = (option.fact, fact_of("gpu", gpu.id, gpu))
-            reasons.append(Reason(subject=f"gpu {gpu.name}", because=because, facts=facts))
+            reasons.append(Reason(subject=f"gpu {title}", because=because, facts=facts))
     return reasons
 
 
@@ -397,7 +421,7 @@ def _base_reasons(solution: Solution) -> list[Reason]:
         reasons.append(Reason(subject="base", because=why, facts=(fact_of("image", image.tag, image),)))
     if solution.cuda_image is not None:
         image_row = solution.cuda_image
-        because = f"{image_row.tag} holds the CUDA {solution.cuda} libraries"
+        because = f"{image_row.tag} holds the CUDA {image_row.cuda} libraries"
         if image_row.has_cudnn and image_row.cudnn:
             because += f" and cuDNN {image_row.cudnn}"
         reasons.append(
@@ -426,11 +450,11 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
     if solution.cuda_image is not None and solution.cuda_image.lifecycle in ("unsupported", "deleted"):
         warnings.append(f"{solution.cuda_image.tag} is end of life upstream, where such tags get deleted: mirror it")
     for option in solution.options:
-        for _, rows in wish.gpus:
+        for name, rows in wish.gpus:
             how = serves(rows[0], option.sm or (), option.ptx)
             if option.sm is not None and how is not None and how.startswith("compute_"):
                 warnings.append(
-                    f"{option.label} has no code for {rows[0].name} itself; the driver compiles {how}, once and slowly"
+                    f"{option.label} has no code for {called(name, rows)} itself; the driver compiles {how}, once"
                 )
     if solution.python is not None and any(option.framework == "torch" for option in solution.options):
         names = {pick.name for pick in solution.picks}

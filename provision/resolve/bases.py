@@ -6,7 +6,7 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, PythonImage
 from provision.matrix.query import cuda_releases
 from provision.records import record
-from provision.resolve.options import Option
+from provision.resolve.options import Option, fact_of
 from provision.resolve.rules import Rejection, Wish
 from provision.versions import parse
 
@@ -34,6 +34,8 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
         if isinstance(chosen, Rejection):
             return chosen
         cuda_image = chosen
+    if wish.request.base is not None and (problem := _unfit_base(matrix, wish.request.base, python)):
+        return problem
     if python is None or wish.request.base is not None:
         return Base(python_image=None, cuda_image=cuda_image, glibc=wish.os.glibc if wish.os else None)
     wanted = "full" if wish.flavor == "devel" else "slim"
@@ -69,6 +71,24 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
 
 
 _LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
+
+
+def _unfit_base(matrix: Matrix, base: str, python: str | None) -> Rejection | None:
+    """Return why a base the facts know cannot hold this Python; of other bases nothing is known."""
+    ref = base.partition("@")[0]
+    image = next((row for row in matrix.python_images if row.tag == ref), None)
+    if image is not None and python is not None and image.python != python:
+        because = f"cannot stand on {ref}, which holds Python {image.python}"
+        fact = fact_of("image", image.tag, image)
+        return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
+    if python is None:
+        return None
+    bare = next((row for row in matrix.cuda_images if row.tag == ref), None)
+    if bare is None:
+        return None
+    because = f"cannot stand on {ref}, which holds no Python {python}"
+    fact = fact_of("image", bare.tag, bare)
+    return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
 
 
 def choose_cuda_image(

@@ -7,15 +7,25 @@ distribution in ``compat/wheels``), so the search is short; it is bounded all th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import Wheel, WheelRelease
 from provision.records import record
-from provision.versions import Spec, parse
+from provision.versions import Spec, is_empty, parse
 
-__all__ = ["MACHINES", "Clash", "Demand", "Environment", "Given", "Pick", "solve_environment", "wheel_rank"]
+__all__ = [
+    "MACHINES",
+    "Clash",
+    "Demand",
+    "Environment",
+    "Given",
+    "Pick",
+    "cuda_runtime",
+    "solve_environment",
+    "wheel_rank",
+]
 
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 """Container platform → the machine name of wheel tags and markers."""
@@ -114,6 +124,14 @@ def solve_environment(
     return _Search(matrix, python, machine, glibc, given).run(demands)
 
 
+def cuda_runtime(picks: Iterable[Pick]) -> str:
+    """Return the minor of the CUDA runtime among the picks (``12.9``), or nothing."""
+    for pick in picks:
+        if re.fullmatch(r"nvidia-cuda-runtime(-cu[0-9]+)?", pick.name):
+            return ".".join(pick.version.split(".")[:2])
+    return ""
+
+
 class _Search:
     def __init__(self, matrix: Matrix, python: str, machine: str, glibc: str | None, given: dict[str, Given]) -> None:
         self.matrix = matrix
@@ -125,6 +143,7 @@ class _Search:
         self.clash: Clash | None = None
         self.depth_of_clash = -1
         self.blame: set[str] = set()
+        self.depth = 0
 
     def run(self, demands: tuple[Demand, ...]) -> Environment | Clash:
         wants: dict[str, list[Demand]] = {}
@@ -147,6 +166,7 @@ class _Search:
         self.steps += 1
         if self.steps > _STEPS_MAX:
             return None
+        self.depth = len(picks)
         name, rest = queue[0], queue[1:]
         blame = {demand.by for demand in wants[name]}
         for pick, requires in self._candidates(name, wants[name]):
@@ -232,7 +252,7 @@ class _Search:
                 found = True
                 yield Pick(name=name, version=version, why=why, release=release, wheel=wheel), release.requires
         if not found:
-            self._note(name, demands, self.steps)
+            self._note(name, demands, self.depth)
             self.blame = {demand.by for demand in demands}
 
     def _note(self, name: str, demands: list[Demand], depth: int) -> None:
@@ -246,26 +266,13 @@ class _Search:
 def _culprits(demands: list[Demand]) -> tuple[Demand, ...] | None:
     """Return demands that exclude each other whatever versions exist, two where two suffice, or ``None``."""
     bounds = [demand for demand in demands if demand.specifier]
-    if len(bounds) < 2 or not _is_empty(bounds):
+    if len(bounds) < 2 or not is_empty(demand.specifier for demand in bounds):
         return None
     for index, left in enumerate(bounds):
         for right in bounds[index + 1 :]:
-            if _is_empty([left, right]):
+            if is_empty((left.specifier, right.specifier)):
                 return left, right
     return tuple(bounds)
-
-
-def _is_empty(demands: list[Demand]) -> bool:
-    """Tell whether no version can meet all demands.
-
-    Every specifier is a union of intervals whose ends are written in it, so a common version, if there is one, is
-    an end, lies right above one, or lies below them all.
-    """
-    ends = {
-        end for demand in demands for end in re.findall(r"[<>=!~]=?=?([^,<>=!~*]+?)(?:\.\*)?(?:,|$)", demand.specifier)
-    }
-    points = {"0", *ends, *(f"{end.partition('+')[0]}.0.0.0.1" for end in ends if end.replace(".", "").isdigit())}
-    return not any(all(_admits(demand.specifier, point) for demand in demands) for point in points)
 
 
 @lru_cache(maxsize=None)

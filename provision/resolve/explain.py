@@ -98,6 +98,9 @@ def _smallest(request: Request, trial: Trial, *, is_proved: bool) -> Request:
                 if is_still_refused(fewer):
                     core = fewer
             continue
+        if part in FRAMEWORKS and not any(getattr(core, name) for name in FRAMEWORKS if name != part):
+            # Without any framework the request would be another one: for CUDA alone.
+            continue
         fewer = _changed(core, part, False if part == "require_secure" else None)
         if not _is_empty(fewer) and is_still_refused(fewer):
             core = fewer
@@ -225,7 +228,7 @@ def _changes(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Requ
         for driver in _drivers(request.driver or "0", matrix):
             yield replace(request, driver=driver), f"driver {driver}"
     elif part == "container_toolkit":
-        for toolkit in matrix.container_toolkits:
+        for toolkit in reversed(matrix.container_toolkits):
             yield replace(request, container_toolkit=toolkit.version), f"container toolkit {toolkit.version}"
     elif part == "platform":
         yield replace(request, platform="linux/amd64"), "on linux/amd64"

@@ -7,16 +7,13 @@ no constraint is left asleep.
 
 from __future__ import annotations
 
-import re
-
-from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, HiddenConstraint
 from provision.resolve.environment import MACHINES, Clash, Demand, Environment, Given, solve_environment
 from provision.resolve.options import Option, demands_of
 from provision.resolve.request import matches
 from provision.resolve.rules import Wish, cuda_matches
-from provision.versions import Spec, parse
+from provision.versions import parse
 
 __all__ = ["close"]
 
@@ -50,9 +47,11 @@ def close(
         given.update(more_given)
         if not option.cuda:
             demands += _cuda_demands(matrix, wish, option)
-    demands += _user_demands(wish)
+    bounds, direct = _user_demands(wish, python)
+    demands += bounds
     for extra in extras:
-        demands += _requirement_demands((*extra.requires, *extra.constraints), f"--with {extra.id}", "with")
+        lines = (*extra.requires, *extra.constraints)
+        demands += _requirement_demands(lines, f"--with {extra.id}", "with", wish, python)[0]
     machine = MACHINES[wish.platform]
     applied: list[HiddenConstraint] = []
     versions = {option.framework: option.version for option in options}
@@ -76,6 +75,13 @@ def close(
         solved = solve_environment(matrix, tuple(demands), python=python, machine=machine, glibc=glibc, given=given)
         if isinstance(solved, Clash):
             return solved
+        for pick in solved.picks:
+            if pick.name in direct:
+                asked = Demand(
+                    name=pick.name, specifier=" from an address", why="your requirements file", part="requirements"
+                )
+                locked = Demand(name=pick.name, specifier=f"=={pick.version}", why=pick.why, part=options[0].framework)
+                return Clash(is_proved=True, name=pick.name, demands=(asked, locked))
         before = dict(versions)
         versions.update({pick.name: pick.version.partition("+")[0] for pick in solved.picks})
         if versions == before or not any(
@@ -95,7 +101,7 @@ def _binds(row: HiddenConstraint, versions: dict[str, str], options: tuple[Optio
 
 
 def _cuda_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
-    """Hold the CUDA components of a plugin to the minor that was asked for, or to what the driver reaches."""
+    """Hold the CUDA components of a plugin to the minor that was asked for."""
     wanted = wish.request.cuda
     if wanted is None or wanted.isdigit():
         return []
@@ -116,22 +122,35 @@ def _cuda_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
     ]
 
 
-def _user_demands(wish: Wish) -> list[Demand]:
-    return _requirement_demands(wish.request.requirements, "your requirements", "requirements")
+def _user_demands(wish: Wish, python: str) -> tuple[list[Demand], dict[str, str]]:
+    """Return the bounds of the user's lines, and those that name an address instead: name → line."""
+    lines = wish.request.requirements
+    return _requirement_demands(lines, "your requirements file", "requirements", wish, python) if lines else ([], {})
 
 
-def _requirement_demands(lines: tuple[str, ...], why: str, part: str) -> list[Demand]:
-    demands = []
-    for line in lines:
-        found = re.match(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;@)]*)\)?(;.*)?$", line)
-        if found is None or found[3]:
+def _requirement_demands(
+    lines: tuple[str, ...], why: str, part: str, wish: Wish, python: str
+) -> tuple[list[Demand], dict[str, str]]:
+    from packaging.requirements import Requirement
+
+    from provision.resolve.requirements import parse_requirements
+
+    demands, direct = [], {}
+    place = {
+        "python_version": python.rstrip("t"),
+        "python_full_version": f"{python.rstrip('t')}.99",
+        "platform_machine": MACHINES[wish.platform],
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "extra": "",
+    }
+    for line in parse_requirements("\n".join(lines), why):
+        requirement = Requirement(line.text)
+        if requirement.marker is not None and not requirement.marker.evaluate(place):
             continue
-        name = re.sub(r"[-_.]+", "-", found[1]).lower()
-        specifier = found[2].replace(" ", "")
-        try:
-            Spec(specifier)
-        except ValueError as error:
-            raise UsageError(f"the requirement `{line}` is malformed", because=(str(error),)) from error
-        if specifier:
-            demands.append(Demand(name=name, specifier=specifier, why=why, part=part, is_bound=True))
-    return demands
+        if requirement.url is not None:
+            direct[line.name] = line.text
+        elif line.specifier:
+            demands.append(Demand(name=line.name, specifier=line.specifier, why=why, part=part, is_bound=True))
+    return demands, direct

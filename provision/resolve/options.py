@@ -279,7 +279,8 @@ def _torch_demands(matrix: Matrix, row: TorchBuild, python: str) -> tuple[tuple[
     for name, version in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
         if version is None or not _has_wheel(matrix, name, version, python):
             continue
-        is_built_with = name == "torchvision" or version == row.torch or parse(row.torch).major == 1
+        same_minor = parse(version).release[:2] == parse(row.torch).release[:2]
+        is_built_with = name == "torchvision" or same_minor or parse(row.torch).major == 1
         if not is_built_with:
             # Past its last release torchaudio is no longer built for this torch; upstream asks to leave it out.
             continue
@@ -346,7 +347,8 @@ def _jax_demands(matrix: Matrix, row: JaxRelease) -> tuple[tuple[Demand, ...], d
     demands = [_root("jax", f"=={row.version}", "jax")]
     given: dict[str, Given] = {}
     package = matrix.package("jax")
-    if package is None or package.release(row.version) is None:
+    known = package.release(row.version) if package else None
+    if known is None or not known.wheels:
         # Early versions are on PyPI as source alone; what they need is left to the installer.
         given["jax"] = Given(version=row.version, requires=())
         demands.append(_root("numpy", "", "jax", f"jax {row.version}"))

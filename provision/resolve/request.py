@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.errors import UsageError
 from provision.records import record
-from provision.versions import Spec, is_prefix_of
+from provision.versions import Spec, is_empty, is_prefix_of
 
 __all__ = ["FLAVORS", "FRAMEWORKS", "PLATFORMS", "Request", "matches", "parse_request", "to_flags"]
 
@@ -22,6 +22,7 @@ _REFERENCE = (
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
+_LINE_MAX = 2000
 _MACHINES = {
     "linux/x86_64": "linux/amd64",
     "amd64": "linux/amd64",
@@ -124,7 +125,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _text(flag: str, value: object) -> str:
+def _text(flag: str, value: object, limit: int = 300) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{flag} takes text, not {_shown(value)}", hints=("quote versions: `2.10` is no number",))
     text = value.strip()
@@ -135,7 +136,7 @@ def _text(flag: str, value: object) -> str:
             f"{flag} `{_shown(value)}` holds characters that no name or version has",
             hints=("type it again with plain ASCII letters, digits and dots",),
         )
-    if len(text) > 300:
+    if len(text) > limit:
         raise UsageError(f"{flag} is {len(text)} characters long", hints=("a version or name is meant",))
     return text
 
@@ -146,9 +147,12 @@ def _version_wish(flag: str, value: object) -> str:
         clauses = text.split(",")
         if all(re.fullmatch(_SPECIFIER, clause) for clause in clauses):
             try:
-                return str(Spec(text))
+                spec = Spec(text)
             except ValueError as error:
                 raise UsageError(f"{flag} `{_shown(value)}` is no version specifier", because=(str(error),)) from error
+            if is_empty([str(spec)]):
+                raise UsageError(f"{flag} `{_shown(value)}` admits no version at all")
+            return str(spec)
     elif re.fullmatch(_VERSION, text):
         return text
     raise UsageError(
@@ -262,7 +266,7 @@ def _requirements(flag: str, value: object) -> tuple[str, ...]:
     lines = [value] if isinstance(value, str) else value
     if not isinstance(lines, (list, tuple)):
         raise UsageError(f"{flag} takes lines of text, not {_shown(value)}")
-    return tuple(sorted({_text(flag, line) for line in lines}))
+    return tuple(sorted({_text(flag, line, limit=_LINE_MAX) for line in lines}))
 
 
 def _boolean(flag: str, value: object) -> bool:

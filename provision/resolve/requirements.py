@@ -65,6 +65,12 @@ def parse_requirements(text: str, source: str) -> tuple[UserRequirement, ...]:
             raise UsageError(f"{where}: {line[:80]!r} is no requirement", because=(because,)) from error
         if requirement.url is not None and not requirement.url.startswith("https://"):
             raise UsageError(f"{where}: only https addresses are installed: {line[:80]!r}")
+        if requirement.url is not None and "@" in requirement.url.split("/")[2]:
+            raise UsageError(
+                f"{where}: the address holds a user name or password",
+                because=("it would be readable in the image and its lock",),
+                hints=("let a proxy on the build host add the credentials",),
+            )
         found.append(
             UserRequirement(
                 name=canonicalize_name(requirement.name),

@@ -20,6 +20,7 @@ from provision.versions import branch_of, parse
 __all__ = [
     "Rejection",
     "Wish",
+    "called",
     "cuda_matches",
     "driver_floor",
     "excluded_pair",
@@ -72,7 +73,8 @@ def cuda_matches(matrix: Matrix, wish: str | None, minor: str) -> bool:
     if wish is None or matches(wish, minor):
         return True
     if wish[0] in "<>=!~":
-        return any(matches(wish, row.version) for row in cuda_releases(matrix, minor))
+        names_patch = any(clause.strip("<>=!~").count(".") > 1 for clause in wish.split(","))
+        return names_patch and any(matches(wish, row.version) for row in cuda_releases(matrix, minor))
     parts = parse(wish).release
     is_patch = len(parts) > len(("major", "minor"))
     return is_patch and any(row.version == wish for row in cuda_releases(matrix, minor))
@@ -94,8 +96,8 @@ def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
 
 def reject_wish(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:
     """Reject what no stack could meet: GPUs no driver drives together, a driver that is not secure."""
-    for _, rows in wish.gpus:
-        for _, other_rows in wish.gpus:
+    for name, rows in wish.gpus:
+        for other, other_rows in wish.gpus:
             last = _last_branch(rows)
             first = _first_branch(other_rows)
             if first > last:
@@ -103,16 +105,26 @@ def reject_wish(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:
                     rule="gpu-pair",
                     is_proved=True,
                     subject="",
-                    because=f"{rows[0].name} ends with driver branch {last}, {other_rows[0].name} begins with {first}",
+                    because=f"{called(name, rows)} ends with driver branch {last}, "
+                    f"{called(other, other_rows)} begins with {first}",
                     facts=(fact_of("gpu", rows[0].id, rows[0]), fact_of("gpu", other_rows[0].id, other_rows[0])),
                 )
-    for _, rows in wish.gpus:
+    for name, rows in wish.gpus:
+        host = _host(rows)
+        if host is not None and host != wish.platform:
+            yield Rejection(
+                rule="gpu-host",
+                is_proved=True,
+                subject="",
+                because=f"{called(name, rows)} comes with {host} hosts only, not {wish.platform}",
+                facts=(fact_of("gpu", rows[0].id, rows[0]),),
+            )
         if all(row.segment == "embedded" for row in rows):
             yield Rejection(
                 rule="gpu-embedded",
                 is_proved=False,
                 subject="",
-                because=f"{rows[0].name} runs NVIDIA's Linux for embedded boards, which the facts do not cover",
+                because=f"{called(name, rows)} runs NVIDIA's Linux for embedded boards, which the facts do not cover",
                 facts=(fact_of("gpu", rows[0].id, rows[0]),),
             )
     driver = wish.request.driver
@@ -123,15 +135,15 @@ def reject_wish(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:
 
 def _reject_driver(matrix: Matrix, wish: Wish, driver: str) -> Iterator[Rejection]:
     branch = branch_of(driver)
-    for _, rows in wish.gpus:
+    for name, rows in wish.gpus:
         last = _last_branch(rows)
         first = _first_branch(rows)
         fact = fact_of("gpu", rows[0].id, rows[0])
         if branch > last:
-            because = f"driver {driver} no longer drives {rows[0].name}, whose last branch is {last}"
+            because = f"driver {driver} no longer drives {called(name, rows)}, whose last branch is {last}"
             yield Rejection(rule="gpu-driver", is_proved=True, subject="", because=because, facts=(fact,))
         if branch < first:
-            because = f"driver {driver} does not know {rows[0].name} yet, whose first branch is {first}"
+            because = f"driver {driver} does not know {called(name, rows)} yet, whose first branch is {first}"
             yield Rejection(rule="gpu-driver", is_proved=True, subject="", because=because, facts=(fact,))
     if wish.request.require_secure:
         problem = insecure_driver(matrix, driver)
@@ -189,6 +201,17 @@ def _first_branch(rows: tuple[Gpu, ...]) -> int:
     return min((row.first_driver_branch or 0 for row in rows), default=0)
 
 
+def called(name: str, rows: tuple[Gpu, ...]) -> str:
+    """Return what to call the GPUs a name may mean: the model where it is one, else the name as it was typed."""
+    return rows[0].name if len({row.name for row in rows}) == 1 else name
+
+
+def _host(rows: tuple[Gpu, ...]) -> str | None:
+    """Return the one platform these GPUs come with, or ``None`` where there is a choice."""
+    hosts = {row.host for row in rows}
+    return f"linux/{hosts.pop()}" if len(hosts) == 1 and None not in hosts else None
+
+
 _NO_END = 10_000
 
 Rule = Callable[[Matrix, Wish, Option], "Rejection | None"]
@@ -223,35 +246,36 @@ def _platform(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
 
 def _gpu(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     del matrix
-    for _, rows in wish.gpus:
-        gpu = rows[0]
+    for name, rows in wish.gpus:
+        gpu, title = rows[0], called(name, rows)
         facts = (option.fact, fact_of("gpu", gpu.id, gpu))
         number = "".join(gpu.compute_capability.split("."))
         if option.framework == "cuda":
             if gpu.last_cuda is not None and parse(option.cuda) > parse(gpu.last_cuda):
                 return _rejection(
-                    "gpu", option, f"dropped {gpu.name} (sm_{number}); CUDA {gpu.last_cuda} was its last", facts=facts
+                    "gpu", option, f"dropped {title} (sm_{number}); CUDA {gpu.last_cuda} was its last", facts=facts
                 )
-            if gpu.first_cuda is not None and parse(option.cuda) < parse(gpu.first_cuda):
+            is_older = gpu.first_cuda is not None and parse(option.cuda) < parse(gpu.first_cuda)
+            if is_older and serves(gpu, option.sm or (), ()) is None:
                 return _rejection(
                     "gpu",
                     option,
-                    f"is older than {gpu.name} (sm_{number}), which begins with CUDA {gpu.first_cuda}",
+                    f"is older than {title} (sm_{number}), which begins with CUDA {gpu.first_cuda}",
                     facts=facts,
                 )
             continue
         if option.sm is not None:
             if serves(gpu, option.sm, option.ptx) is None:
-                because = f"has no code for {gpu.name} (sm_{number}), only {_span(option)}"
+                because = f"has no code for {title} (sm_{number}), only {_span(option)}"
                 return _rejection("gpu", option, because, facts=facts)
             continue
         if option.sm_min is not None:
             if int(number) < option.sm_min:
-                because = f"needs compute capability {option.sm_min / 10:.1f}, {gpu.name} has {gpu.compute_capability}"
+                because = f"needs compute capability {option.sm_min / 10:.1f}, {title} has {gpu.compute_capability}"
                 return _rejection("gpu", option, because, facts=facts)
             continue
         if option.is_known:
-            because = f"has no known list of GPU code, so whether it serves {gpu.name} is open"
+            because = f"has no known list of GPU code, so whether it serves {title} is open"
             return _rejection("gpu", option, because, is_proved=False, facts=facts)
     return None
 
@@ -264,10 +288,10 @@ def _gpu_floor(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     floor = driver_floor(matrix, option)
     if floor is None:
         return None
-    for _, rows in wish.gpus:
+    for name, rows in wish.gpus:
         last = _last_branch(rows)
         if branch_of(floor[0]) > last:
-            because = f"needs driver {floor[0]}, and {rows[0].name} ends with branch {last}"
+            because = f"needs driver {floor[0]}, and {called(name, rows)} ends with branch {last}"
             return _rejection("gpu", option, because, facts=(floor[1], fact_of("gpu", rows[0].id, rows[0])))
     return None
 
@@ -278,17 +302,17 @@ def _driver(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
         return None
     floor = driver_floor(matrix, option)
     if floor is None:
-        return _rejection("driver", option, "needs a CUDA whose driver floor the matrix does not know", is_proved=False)
+        return None
     if parse(driver) < parse(floor[0]):
         return _rejection("driver", option, f"needs driver {floor[0]} or newer", facts=(floor[1],))
-    for _, rows in wish.gpus:
+    for name, rows in wish.gpus:
         how = serves(rows[0], option.sm, option.ptx) if option.sm is not None else None
         if how is None or not how.startswith("compute_") or not option.cuda:
             continue
         newest = next(iter(cuda_releases(matrix, option.cuda)), None)
         if newest is not None and newest.matching_driver_branch and branch_of(driver) < newest.matching_driver_branch:
             because = (
-                f"reaches {rows[0].name} only through {how}, which a driver below branch "
+                f"reaches {called(name, rows)} only through {how}, which a driver below branch "
                 f"{newest.matching_driver_branch} cannot compile"
             )
             return _rejection("driver", option, because, facts=(fact_of("cuda", newest.version, newest),))
@@ -305,6 +329,13 @@ def _os(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     return _rejection("os", option, because, facts=(option.fact, fact_of("os", wish.os.id, wish.os)))
 
 
+def _floor(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    del wish
+    if driver_floor(matrix, option) is not None:
+        return None
+    return _rejection("driver", option, "has a CUDA whose driver floor the facts do not hold", is_proved=False)
+
+
 def _existence(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     del matrix, wish
     if option.is_known:
@@ -312,7 +343,7 @@ def _existence(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     return _rejection("existence", option, "may or may not have been published", is_proved=False)
 
 
-_OPTION_RULES: tuple[Rule, ...] = (_cuda, _platform, _gpu, _gpu_floor, _driver, _os, _existence)
+_OPTION_RULES: tuple[Rule, ...] = (_cuda, _platform, _gpu, _floor, _gpu_floor, _driver, _os, _existence)
 
 
 def reject_option(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:

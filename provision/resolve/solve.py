@@ -7,18 +7,17 @@ the smallest set of its parts that cannot be met together is left, and every alt
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import product
 
-from provision.errors import UnknownError, UsageError
+from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
-from provision.matrix.model import Extra, HiddenConstraint
+from provision.matrix.model import Extra, Gpu, HiddenConstraint
 from provision.matrix.query import find_gpus
 from provision.records import replace
 from provision.resolve.assemble import Solution, assemble
 from provision.resolve.bases import choose_base, choose_cuda_image
-from provision.resolve.environment import Clash, Environment
+from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import refuse
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
@@ -54,10 +53,18 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         UsageError: A part of the request is ambiguous or contradicts itself.
         DataError: The facts are broken.
     """
-    found = _attempt(request, matrix)
-    if isinstance(found, Solution):
-        return assemble(found, matrix)
-    return refuse(request, matrix, found, lambda other: _trial(other, matrix))
+    try:
+        found = _attempt(request, matrix)
+        if isinstance(found, Solution):
+            return assemble(found, matrix)
+        return refuse(request, matrix, found, lambda other: _trial(other, matrix))
+    except ValueError as error:
+        # What people ask for was checked before; a malformed version can only come from a file.
+        raise DataError(
+            "the facts hold a malformed value",
+            because=(str(error),),
+            hints=("run `provision data check` for every fault of the data at once",),
+        ) from error
 
 
 def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
@@ -133,11 +140,17 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
     flavor = "devel" if "devel" in (request.flavor, needed) else request.flavor or needed or "runtime"
     return Wish(
         request=request,
-        platform=request.platform or "linux/amd64",
+        platform=request.platform or _platform_of(gpus),
         gpus=tuple(gpus),
         os=os_row,
         flavor=flavor,
     )
+
+
+def _platform_of(gpus: list[tuple[str, tuple[Gpu, ...]]]) -> str:
+    """Return the platform of the hosts that the GPUs come with; most come with either."""
+    hosts = {row.host for _, rows in gpus for row in rows}
+    return f"linux/{hosts.pop()}" if len(hosts) == 1 and None not in hosts else "linux/amd64"
 
 
 def _nothing(matrix: Matrix, framework: str, request: Request) -> Rejection:
@@ -147,6 +160,19 @@ def _nothing(matrix: Matrix, framework: str, request: Request) -> Rejection:
         "jax": [row.version for row in matrix.jax],
         "cuda": [row.version for row in matrix.cuda],
     }[framework]
+    wanted = getattr(request, framework) or ""
+    plain, _, variant = wanted.partition("+")
+    if framework == "torch" and variant:
+        closed = [row for row in matrix.torch_releases if matches(plain, row.version) and row.is_variants_complete]
+        is_open = any(matches(plain, row.torch) and row.variant == variant for row in matrix.unknown_torch_builds)
+        if closed and not is_open:
+            return Rejection(
+                rule="version",
+                is_proved=True,
+                subject="",
+                because=f"torch {plain} was never built as {variant}, and all its builds are known",
+                facts=tuple(fact_of("torch", row.version, row) for row in closed),
+            )
     ordered = sorted(set(versions), key=parse)
     span = f"they reach from {ordered[0]} to {ordered[-1]}" if ordered else "they hold none"
     because = f"the facts know no {framework} {getattr(request, framework)}; {span}"
@@ -202,11 +228,11 @@ def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) ->
     version = (options[0].framework, options[0].version)
     majors = {option.cuda_major for option in options}
     if len(majors) > 1:
-        because = "would load two CUDA majors into one process: " + ", ".join(
-            f"{option.label} needs CUDA {option.cuda_major}" for option in options
-        )
+        because = f"would load CUDA {' and CUDA '.join(map(str, sorted(majors)))} into one process"
         facts = tuple(option.fact for option in options)
-        return [Rejection(rule="majors", is_proved=True, subject="", version=version, because=because, facts=facts)]
+        return [
+            Rejection(rule="majors", is_proved=True, subject=subject, version=version, because=because, facts=facts)
+        ]
     named = _named(options)
     architectures = {rows[0].architecture for _, rows in wish.gpus}
     for architecture in sorted(architectures) or [""]:
@@ -268,6 +294,9 @@ def _years_later(date: str, years: int) -> str:
 
 
 def _no_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
+    if options[0].framework == "cuda":
+        because = f"the facts know no Python {wish.request.python}"
+        return Rejection(rule="python", is_proved=False, subject="", because=because)
     lists = [", ".join(sorted(option.pythons, key=lambda text: parse(text.rstrip("t")))) for option in options]
     if len(options) == 1:
         because = f"has wheels for Python {lists[0]}"
@@ -307,7 +336,7 @@ def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
                 facts=tuple(option.fact for option in options),
             )
         environment, constraints = solved
-    cuda = options[0].cuda or _cuda_of(environment)
+    cuda = options[0].cuda or cuda_runtime(environment.picks)
     if not cuda:
         return Rejection(rule="cuda", is_proved=False, subject=subject, because="names no CUDA runtime the facts know")
     if base.cuda_image is None and wish.flavor == "devel":
@@ -326,13 +355,6 @@ def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
         cuda_image=base.cuda_image,
         extras=extras,
     )
-
-
-def _cuda_of(environment: Environment) -> str:
-    for pick in environment.picks:
-        if re.fullmatch(r"nvidia-cuda-runtime(-cu[0-9]+)?", pick.name):
-            return ".".join(pick.version.split(".")[:2])
-    return ""
 
 
 def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Extra, ...] | Rejection:

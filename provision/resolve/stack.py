@@ -105,11 +105,12 @@ class LockedPackage:
 
 @record
 class BaseImage:
-    """A container base: ``ref`` without digest (``python:3.11-slim-bookworm``)."""
+    """A container base: ``ref`` without digest (``python:3.11-slim-bookworm``), ``cuda`` the minor it holds, if any."""
 
     ref: str
     digest: str | None = None
     os: str | None = None
+    cuda: str | None = None
     size_mb: int | None = None
 
 
@@ -138,7 +139,7 @@ class ImagePart:
         apt: ``package=version`` patterns, sorted.
         source_date_epoch: Newest upload among the wheels, seconds.
         library_path: Folders below site-packages that must be on LD_LIBRARY_PATH (only where a fact demands it).
-        user_requirements: The user's own lines that name no package of the stack, sorted.
+        user_requirements: The user's own lines, sorted.
     """
 
     flavor: str

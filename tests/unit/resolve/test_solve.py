@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from provision.assets import asset_dir
+from provision.errors import DataError, UsageError
 from provision.matrix.load import Matrix
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
@@ -244,3 +245,85 @@ def test_user_line_constrains_a_package_of_the_stack(matrix):
 def test_lock_reads_back_equal(matrix):
     stack = answer(matrix, torch="2.1", gpu="a100", requirements=["pandas"])
     assert Stack.from_lock(stack.to_lock()) == stack
+
+
+@pytest.mark.parametrize(
+    ("cuda", "variant"),
+    [(">12.4", "cu126"), ("!=12.4", "cu126"), (">=12.4,<12.6", "cu124"), ("12.4.1", "cu124"), ("<12", "cu118")],
+)
+def test_cuda_range_is_about_minors_unless_it_names_a_patch(matrix, cuda, variant):
+    assert answer(matrix, torch="2.6", cuda=cuda).variant == variant
+
+
+def test_gpu_with_an_arm_host_decides_the_platform(matrix):
+    assert answer(matrix, torch="2.15", gpu="gb200").platform == "linux/arm64"
+    found = refusal(matrix, torch="2.15", gpu="gb200", platform="linux/amd64")
+    assert found.is_proved
+    assert set(found.conflict) == {"--gpu gb200", "--platform linux/amd64"}
+
+
+def test_unknown_driver_floor_is_never_guessed(tmp_path):
+    data = copy_facts(tmp_path)
+    path = data / "cuda.toml"
+    blocks = path.read_text().split("\n\n")
+    path.write_text("\n\n".join(block for block in blocks if 'version = "12.1.' not in block))
+    assert not refusal(Matrix(data), torch="2.1.2+cu121").is_proved
+
+
+def test_companions_of_the_same_minor_are_kept(matrix):
+    stack = answer(matrix, torch="2.0.1", cuda="11.7")
+    assert (stack.packages["torchvision"], stack.packages["torchaudio"]) == ("0.15.2", "2.0.2")
+
+
+def test_variant_that_was_never_built_is_a_proved_refusal(matrix):
+    assert refusal(matrix, torch="2.1.2+cu124").is_proved
+
+
+def test_python_nobody_knows_is_not_blamed_on_cuda(matrix):
+    found = refusal(matrix, torch="2.6", python="4")
+    assert set(found.conflict) == {"--torch 2.6", "--python 4"}
+
+
+def test_known_base_must_hold_the_python(matrix):
+    found = refusal(matrix, torch="2.6", python="3.11", base="python:3.9-slim-bookworm")
+    assert found.is_proved
+    assert refusal(matrix, torch="2.6", base="nvidia/cuda:12.4.1-base-ubuntu22.04").is_proved
+    assert (
+        answer(matrix, torch="2.6", python="3.11", base="registry.example/team/python:3.11").image.base.digest is None
+    )
+
+
+@pytest.mark.parametrize("line", ['torch==2.0; python_version > "3"', "torch @ https://mirror.example/torch-2.0.whl"])
+def test_line_that_would_replace_the_framework_is_refused(matrix, line):
+    found = refusal(matrix, torch="2.6", requirements=[line])
+    assert found.is_proved
+    assert any("torch" in reason.because for reason in found.because)
+
+
+def test_line_for_another_python_binds_nothing(matrix):
+    assert answer(matrix, torch="2.6", requirements=['numpy<1.20; python_version < "3"'])
+
+
+def test_code_common_to_two_frameworks_counts_ptx(matrix):
+    stack = answer(matrix, torch="2.10", tensorflow="2.20", gpu="h100")
+    assert "sm_90" in stack.sm
+
+
+def test_malformed_fact_is_the_datas_fault(tmp_path):
+    data = copy_facts(tmp_path)
+    path = data / "cuda.toml"
+    path.write_text(path.read_text().replace('minimum_driver = "525.60.13"', 'minimum_driver = "banana"'))
+    with pytest.raises(DataError, match="malformed"):
+        solve(parse_request({"torch": "2.4", "driver": "550.54.15"}), Matrix(data))
+
+
+def test_old_gpu_gets_the_last_long_term_branch(matrix):
+    stack = answer(matrix, cuda="11.4", gpu="k80")
+    assert stack.driver.recommended_branch == "470"
+    assert any("end of life" in warning for warning in stack.warnings)
+
+
+@pytest.mark.parametrize("name", ["Blackwell", "Hopper"])
+def test_architecture_is_no_gpu(matrix, name):
+    with pytest.raises(UsageError, match="architecture"):
+        solve(parse_request({"torch": "2.15", "gpu": name}), matrix)

@@ -470,10 +470,16 @@ def _floors(facts: _Facts) -> Iterator[Finding]:
 
 @_rule("D013")
 def _wheels(facts: _Facts) -> Iterator[Finding]:
-    """A wheel's name, hash and requirements parse and belong to its release; only other indexes need addresses."""
+    """A file's name, hash and requirements parse and fit its release; sources stand alone, only others need addresses."""
     from packaging.markers import InvalidMarker, Marker
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+    from packaging.utils import (
+        InvalidSdistFilename,
+        InvalidWheelFilename,
+        canonicalize_name,
+        parse_sdist_filename,
+        parse_wheel_filename,
+    )
 
     for name, file in facts.wheels.items():
         package = file.document.get("package")
@@ -485,13 +491,18 @@ def _wheels(facts: _Facts) -> Iterator[Finding]:
         package = str(facts.wheels[row.file].document.get("package"))
         for place, wheel in enumerate(row.value.wheels):
             where = f"{row.where}.wheels[{place}]"
+            is_wheel = wheel.file.endswith(".whl")
             try:
-                named, version, _, _ = parse_wheel_filename(wheel.file)
-            except InvalidWheelFilename as error:
+                named, version = (
+                    parse_wheel_filename(wheel.file)[:2] if is_wheel else parse_sdist_filename(wheel.file)
+                )
+            except (InvalidWheelFilename, InvalidSdistFilename) as error:
                 yield Finding(row.file, where, "D013", str(error))
                 continue
             if named != canonicalize_name(package) or version != parse(row.value.version):
-                yield Finding(row.file, where, "D013", f"{wheel.file} is no wheel of {package} {row.value.version}")
+                yield Finding(row.file, where, "D013", f"{wheel.file} is no file of {package} {row.value.version}")
+            if not is_wheel and len(row.value.wheels) > 1:
+                yield Finding(row.file, where, "D013", f"{wheel.file} is a source distribution beside other files")
             if wheel.url is not None and row.value.index == "pypi":
                 yield Finding(row.file, where, "D013", "needs no url: its index finds it by name")
             if wheel.sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", wheel.sha256):

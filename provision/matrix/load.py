@@ -29,7 +29,8 @@ class Matrix:
 
     def __init__(self, data_dir: Path | None = None) -> None:
         self.data_dir = data_dir if data_dir is not None else asset_dir("compat")
-        self._parts: dict[str, ParsedFile] = {}
+        self._files: dict[str, ParsedFile] = {}
+        self._parts: dict[tuple[str, str], Any] = {}
         self._decoded: dict[tuple[str, str], dict[int, Any]] = {}
         self._packages: dict[str, Package | None] = {}
 
@@ -64,9 +65,11 @@ class Matrix:
 
     def _part(self, name: str, key: str) -> Any:
         """Return one top-level value of a TOML file, through the parse cache."""
-        if name not in self._parts:
-            self._parts[name] = ParsedFile(self.data_dir / name, name)
-        return self._parts[name].part(key)
+        if name not in self._files:
+            self._files[name] = ParsedFile(self.data_dir / name, name)
+        if (name, key) not in self._parts:
+            self._parts[name, key] = self._files[name].part(key)
+        return self._parts[name, key]
 
     @cached_property
     def dated(self) -> str:

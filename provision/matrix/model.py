@@ -177,6 +177,7 @@ class Gpu(Fact):
 
     ``id`` is lower case with dashes (``h100-sxm5-80gb``). ``aliases`` holds every way people write it, family
     short names included (``h100``); an alias may stand in several rows when they share a compute capability.
+    ``host`` is ``arm64`` for a GPU that exists only beside an Arm processor, absent for all others.
     ``first_driver_branch`` is absent where only an upper bound, ``ubuntu_first_branch``, is known.
     ``open_modules`` is ``unsupported``, ``supported`` or ``required``. ``fabric_manager`` is ``no``,
     ``nvswitch`` (needed where NVSwitches are) or ``imex``.
@@ -334,13 +335,15 @@ class ContainerToolkit(Fact):
 class TorchRelease(Fact):
     """What all builds of one torch version share (``frameworks/torch.toml``, ``[[release]]``).
 
-    ``is_variants_complete`` marks the list of published variants as closed: another one is proved absent,
-    unless an :class:`UnknownBuild` names it. ``is_pythons_complete`` says the same of the Pythons.
+    ``variants`` names the published builds, so that a row that got lost is missed and not taken for a build that
+    never was. ``is_variants_complete`` marks the list as closed: another one is proved absent, unless an
+    :class:`UnknownBuild` names it. ``is_pythons_complete`` says the same of the Pythons.
     """
 
     version: str
     released: str
     requires_python: str
+    variants: tuple[str, ...] = ()
     is_variants_complete: bool
     is_pythons_complete: bool
     torchvision: str | None = None
@@ -561,7 +564,11 @@ class Setting(Fact):
 
 @record
 class Wheel:
-    """One wheel file. Sizes in bytes; ``url`` only where the index is not PyPI; ``sha256`` absent = unverified."""
+    """One wheel file, or the source distribution of a release that has no Linux wheel.
+
+    Sizes in bytes; ``installed`` is absent for sources. ``url`` only where the index is not PyPI; ``sha256`` absent =
+    unverified.
+    """
 
     file: str
     sha256: str | None = None

@@ -98,8 +98,9 @@ def _smallest(request: Request, trial: Trial, *, is_proved: bool) -> Request:
                 if is_still_refused(fewer):
                     core = fewer
             continue
-        if part in FRAMEWORKS and not any(getattr(core, name) for name in FRAMEWORKS if name != part):
-            # Without any framework the request would be another one: for CUDA alone.
+        is_last = part in FRAMEWORKS and not any(getattr(core, name) for name in FRAMEWORKS if name != part)
+        if is_last and any(cause.subject for cause in trial(core)):
+            # Without any framework the request would be another one, for CUDA alone, unless no build was looked at.
             continue
         fewer = _changed(core, part, False if part == "require_secure" else None)
         if not _is_empty(fewer) and is_still_refused(fewer):
@@ -237,7 +238,14 @@ def _changes(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Requ
             yield replace(request, flavor=flavor), f"flavor {flavor}"
     elif part == "requirements":
         return
-    elif part in ("os", "base", "extras", "gpus", "require_secure"):
+    elif part == "extras":
+        for item in request.extras:
+            kept = tuple(other for other in request.extras if other != item)
+            for row in matrix.extras:
+                if row.id.startswith(f"{item.partition('-')[0]}") and row.id not in request.extras:
+                    yield replace(request, extras=tuple(sorted((*kept, row.id)))), f"--with {row.id}"
+        yield from _without(part, request)
+    elif part in ("os", "base", "gpus", "require_secure"):
         if part == "gpus" and len(request.gpus) < 2:
             return
         yield from _without(part, request)

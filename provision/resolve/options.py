@@ -123,8 +123,32 @@ def _torch(matrix: Matrix, request: Request, platform: str) -> list[Option]:
                     row=open_row,
                 )
             )
+    have = {(option.version, option.variant) for option in options}
+    for release in releases.values():
+        for variant in release.variants:
+            if (release.version, variant) not in have and variant_wish in ("", variant):
+                options.append(_lost_option(release, variant))
     options.sort(key=lambda option: (parse(option.version), option.is_default, parse(option.cuda)), reverse=True)
     return options
+
+
+def _lost_option(release: TorchRelease, variant: str) -> Option:
+    """Return a build its release names and no row describes: it exists, and nothing more is known."""
+    digits = variant.removeprefix("cu")
+    cuda = f"{digits[:-1]}.{digits[-1]}"
+    return Option(
+        framework="torch",
+        version=release.version,
+        variant=variant,
+        cuda=cuda,
+        cuda_major=parse(cuda).release[0],
+        released=release.released,
+        is_known=False,
+        is_complete=release.is_variants_complete,
+        is_pythons_complete=False,
+        fact=fact_of("torch", release.version, release),
+        row=release,
+    )
 
 
 def _torch_option(row: TorchBuild, release: TorchRelease, *, is_arm: bool) -> Option:

@@ -207,6 +207,11 @@ class Stack:
         return "-".join(parts)
 
     @property
+    def unverified(self) -> int:
+        """How many wheels the facts know no hash of."""
+        return sum(package.sha256 is None for package in self.image.packages) if self.image is not None else 0
+
+    @property
     def lock_digest(self) -> str:
         """``sha256:…`` over the canonical lock."""
         return "sha256:" + hashlib.sha256(_canonical(plain(self)).encode()).hexdigest()
@@ -218,7 +223,7 @@ class Stack:
 
     def to_lock(self) -> str:
         """Return the text of ``provision.lock``."""
-        document = {"lock_version": LOCK_VERSION, **self.to_json()}
+        document = {"lock_version": LOCK_VERSION, "unverified": self.unverified, **self.to_json()}
         return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
     @classmethod
@@ -232,6 +237,7 @@ class Stack:
             document = json.loads(text)
             version = document.pop("lock_version")
             digest = document.pop("lock_digest")
+            document.pop("unverified")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise UsageError("the file is no provision.lock", because=(str(error),)) from error
         if version != LOCK_VERSION:

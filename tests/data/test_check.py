@@ -218,6 +218,10 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
     "a short hash": ("D013", lambda data: wheel_release(data)["wheels"][0].update(sha256="0" * 63)),
     "a wheel of another version": ("D013", lambda data: wheel_release(data).update(version="2.1.1")),
     "a name that is no wheel": ("D013", lambda data: wheel_release(data)["wheels"][0].update(file="torch.zip")),
+    "sources beside a wheel": (
+        "D013",
+        lambda data: wheel_release(data)["wheels"].append({"file": "torch-2.1.0.tar.gz", "sha256": "1" * 64}),
+    ),
     "a marker that does not parse": ("D013", lambda data: wheel_release(data)["requires"][0].__setitem__(2, "when")),
     "a specifier that does not parse": ("D013", lambda data: wheel_release(data)["requires"][0].__setitem__(1, "2?")),
     "an address PyPI does not need": (

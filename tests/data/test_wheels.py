@@ -10,7 +10,7 @@ import pytest
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.tags import Tag
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
 from provision.assets import asset_dir
@@ -27,8 +27,10 @@ WHEELS = {
     for release in document["releases"]
     for wheel in release["wheels"]
 }
-SOURCE_ONLY = {("clang", "5.0"), ("jax", "0.4.13"), ("termcolor", "1.1.0"), ("wrapt", "1.12.1")}
-"""Pinned by old TensorFlow and published as source distributions only."""
+SOURCE_ONLY = {("clang", "5.0"), ("termcolor", "1.1.0"), ("wrapt", "1.12.1")} | {
+    ("jax", f"0.4.{patch}") for patch in range(14)
+}
+"""Pinned by old TensorFlow, or JAX itself, and published as source distributions only."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -58,9 +60,13 @@ def test_every_row_decodes_and_its_parts_parse(path: Path) -> None:
                 variables = set(re.findall(r"[a-z_]{4,}", re.sub(r'"[^"]*"', "", str(Marker(marker)))))
                 assert variables <= {"python_version", "python_full_version", "platform_machine"}
         for wheel in release.wheels:
-            named, spelled, _, tags = parse_wheel_filename(wheel.file)
+            if wheel.file.endswith(".whl"):
+                named, spelled, _, tags = parse_wheel_filename(wheel.file)
+                assert any(_is_linux(tag) for tag in tags)
+            else:
+                named, spelled = parse_sdist_filename(wheel.file)
+                assert wheel.installed is None and wheel.size
             assert (named, spelled) == (path.stem, Version(version))
-            assert any(_is_linux(tag) for tag in tags)
             assert re.fullmatch(r"[0-9a-f]{64}", wheel.sha256 or "")
             assert (wheel.url is not None) == (release.index == "pytorch")
 
@@ -70,13 +76,31 @@ def _is_linux(tag: Tag) -> bool:
 
 
 def test_only_known_releases_have_no_wheel() -> None:
-    bare = {
+    sources = {
         (name, release["version"])
         for name, document in DOCUMENTS.items()
         for release in document["releases"]
-        if not release["wheels"]
+        if not any(wheel["file"].endswith(".whl") for wheel in release["wheels"])
     }
-    assert bare <= SOURCE_ONLY
+    assert sources == SOURCE_ONLY
+
+
+def test_every_release_has_a_file_and_sources_stand_alone() -> None:
+    for name, document in DOCUMENTS.items():
+        for release in document["releases"]:
+            is_wheel = {wheel["file"].endswith(".whl") for wheel in release["wheels"]}
+            assert len(is_wheel) == 1, (name, release["version"])
+            assert is_wheel == {True} or len(release["wheels"]) == 1, (name, release["version"])
+
+
+def test_a_source_distribution_states_its_needs() -> None:
+    package = Matrix().package("jax")
+    release = package.release("0.4.13") if package else None
+    assert release is not None
+    plain = {name: bound for name, bound, _, extra in release.requires if not extra}
+    assert plain["ml-dtypes"] == ">=0.1.0"
+    assert plain["scipy"] == ">=1.7"
+    assert ("jaxlib", "==0.4.13+cuda12.cudnn89", "", "cuda12-pip") in release.requires
 
 
 def test_no_two_files_share_a_hash() -> None:

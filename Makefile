@@ -70,8 +70,9 @@ engine:
 		[ "$$PROVISION_REQUIRE_ENGINE" != 1 ]; \
 	}
 
+# What needs an engine and a few minutes is run by hand: tests/benchmarks/README.md says how.
 bench: $(DEVELOPMENT)
-	@set -e; for script in tests/benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	$(BIN)/python tests/benchmarks/start_up.py
 
 docs: $(DEVELOPMENT)
 	$(BIN)/python tools/docs.py --write

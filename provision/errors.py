@@ -6,7 +6,7 @@
     ├── UsageError                 2  wrong flag, malformed input
     ├── IncompatibleError          3  the facts prove that the request cannot be met
     ├── UnknownError               4  the facts say nothing about the request
-    ├── ActionFailedError          5  a build or an apply failed
+    ├── ActionFailedError          5  a build, an apply or a write failed
     ├── VerificationFailedError    6  built or installed, but wrong
     ├── MissingDependencyError     7  an engine, a GPU, a tool, the network is absent
     ├── DriftError                 8  ``--check`` or ``--locked`` would change something
@@ -95,7 +95,7 @@ class UnknownError(ProvisionError):
 
 
 class ActionFailedError(ProvisionError):
-    """A build or an apply was started and did not finish."""
+    """A build, an apply or a write was started and did not finish."""
 
     exit_code = 5
     code = "failed"

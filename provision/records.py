@@ -63,7 +63,9 @@ def plain(value: Any) -> Any:
 
 def _annotations(record_type: type) -> list[tuple[str, Any]]:
     return [
-        (name, kind) for name, kind in vars(record_type).get("__annotations__", {}).items() if "ClassVar" not in kind
+        (name, kind)
+        for name, kind in vars(record_type).get("__annotations__", {}).items()
+        if "ClassVar" not in str(kind)
     ]
 
 

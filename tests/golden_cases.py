@@ -69,6 +69,7 @@ def _stack(
         "image": replace(
             image or ImagePart(flavor="runtime", base=BaseImage(ref="python:3.11-slim-bookworm")),
             packages=packages,
+            tools=() if values.get("python", "") is None else TOOLS,
             source_date_epoch=EPOCH,
         ),
     }
@@ -150,7 +151,7 @@ CASES: dict[str, Case] = {
             ImagePart(
                 flavor="devel",
                 base=BaseImage(ref="python:3.11-bookworm"),
-                cuda_base=BaseImage(ref="nvidia/cuda:12.1.1-cudnn8-devel-ubuntu22.04"),
+                cuda_base=BaseImage(ref="nvidia/cuda:12.1.1-cudnn8-devel-ubuntu22.04", cuda="12.1"),
             )
         )
     ),

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from golden_cases import CASES, TOOLS
+from golden_cases import CASES
 from packaging.requirements import Requirement
 
 from provision.assets import asset_dir
@@ -20,7 +20,7 @@ COPIED = ("compile_bytecode.py", "entrypoint.sh", "verify.py")
 
 
 def _files(case) -> dict[str, str]:
-    return {artifact.path: artifact.text for artifact in render_image(case.stack, case.options, tools=TOOLS)}
+    return {artifact.path: artifact.text for artifact in render_image(case.stack, case.options)}
 
 
 def _tool(name: str) -> str:

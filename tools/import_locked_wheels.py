@@ -100,16 +100,17 @@ def collect(project: str, text: str, findings: Findings) -> None:
     for name, digest in found:
         findings.hashes[name][digest].add(project)
         package, version = name.split("-")[:2]
-        is_known = (package, version) in findings.requires or len(
-            findings.pins.get((package, version), ())
-        ) >= FULL_PINS
-        is_news = is_news or not is_known
+        pins = findings.pins.get((package, version), [])
+        is_full = len(pins) >= FULL_PINS and all(bound for _, bound, _, _ in pins)
+        is_news = is_news or not (is_full or (package, version) in findings.requires)
     if not is_news or "[[package]]" not in text:
         return
     try:
-        packages = tomllib.loads(text).get("package", [])
+        lock = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return
+    packages = lock.get("package", [])
+    forced = {str(canonicalize_name(row["name"])) for row in lock.get("manifest", {}).get("overrides", ())}
     versions: dict[str, set[str]] = defaultdict(set)
     for row in packages:
         versions[row["name"]].add(row.get("version", ""))
@@ -120,7 +121,7 @@ def collect(project: str, text: str, findings: Findings) -> None:
             if isinstance(needs, dict):
                 findings.requires.setdefault(key, _poetry(needs))
             elif isinstance(needs[0], dict):
-                findings.pins[key] = max(findings.pins.get(key, []), _uv(needs, versions), key=len)
+                findings.pins[key] = _united(findings.pins.get(key, []), _uv(needs, versions, forced))
 
 
 def _hex(digest: str) -> str:
@@ -144,10 +145,18 @@ def _poetry(needs: dict[str, Any]) -> list[list[str]]:
     return reduce_requires(lines, (), None)
 
 
-def _uv(needs: list[dict[str, Any]], versions: dict[str, set[str]]) -> list[list[str]]:
+def _united(known: list[list[str]], new: list[list[str]]) -> list[list[str]]:
+    """Return the fuller of two lists, its open bounds filled from the other."""
+    fuller, other = (new, known) if len(new) > len(known) else (known, new)
+    bounds = {name: bound for name, bound, _, _ in other}
+    return [[name, bound or bounds.get(name, ""), marker, extra] for name, bound, marker, extra in fuller]
+
+
+def _uv(needs: list[dict[str, Any]], versions: dict[str, set[str]], forced: set[str]) -> list[list[str]]:
     """Return the CUDA packages of uv's list, pinned to the version the lock holds.
 
-    uv keeps no bounds, but torch pins these exactly; a package of which the lock holds two versions is left open.
+    uv keeps no bounds, but torch pins these exactly. A package is left open when the lock holds two versions of it, or
+    when the project forces one whatever torch asks (``override-dependencies``).
     """
     rows = []
     for need in needs:
@@ -155,7 +164,7 @@ def _uv(needs: list[dict[str, Any]], versions: dict[str, set[str]]) -> list[list
         if not IS_CUDA.match(name):
             continue
         held = {need["version"]} if "version" in need else versions[need["name"]]
-        bound = f"=={next(iter(held))}" if len(held) == 1 else ""
+        bound = f"=={next(iter(held))}" if len(held) == 1 and name not in forced else ""
         extras = f"[{','.join(sorted(need['extra']))}]" if need.get("extra") else ""
         marker = 'platform_machine == "x86_64"' if "platform_machine == 'x86_64'" in need.get("marker", "") else ""
         row = [f"{name}{extras}", bound, marker, ""]

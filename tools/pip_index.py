@@ -5,8 +5,10 @@ Nothing here knows a host name: index, proxy, certificate and credentials are wh
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import tarfile
 import threading
 import urllib.parse
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from pip._internal.cli.req_command import RequirementCommand
 from pip._internal.commands import create_command
 from pip._internal.network.lazy_wheel import LazyZipOverHTTP
 
-__all__ = ["IndexFile", "PipIndex", "WheelContents"]
+__all__ = ["IndexFile", "PipIndex", "WheelContents", "requires_of_egg"]
 
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
 _TAIL_BYTES = 256 * 1024
@@ -41,10 +43,13 @@ class IndexFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelContents:
-    """What the directory at the end of a wheel tells; sizes in bytes."""
+    """What the directory at the end of a wheel tells; sizes in bytes.
+
+    A source distribution says the same of itself, except how large it is once installed.
+    """
 
     size: int
-    installed: int
+    installed: int | None
     requires_dist: tuple[str, ...]
     requires_python: str | None
 
@@ -121,6 +126,55 @@ class PipIndex:
             requires_dist=tuple(str(value) for value in metadata.get_all("Requires-Dist", [])),
             requires_python=str(metadata["Requires-Python"]) if metadata["Requires-Python"] else None,
         )
+
+    def read_source(self, url: str) -> WheelContents:
+        """Read size and metadata of a source distribution, which is downloaded whole.
+
+        Args:
+            url: Where the ``.tar.gz`` or ``.zip`` is.
+        """
+        response = self._session.get(url)
+        response.raise_for_status()
+        texts = _metadata_of(url, response.content)
+        metadata = HeaderParser().parsestr(texts.get("PKG-INFO", ""))
+        stated = tuple(str(value) for value in metadata.get_all("Requires-Dist", []))
+        return WheelContents(
+            size=len(response.content),
+            installed=None,
+            requires_dist=stated or requires_of_egg(texts.get("requires.txt", "")),
+            requires_python=str(metadata["Requires-Python"]) if metadata["Requires-Python"] else None,
+        )
+
+
+def _metadata_of(url: str, content: bytes) -> dict[str, str]:
+    """Return the text of ``PKG-INFO`` and, of what setuptools wrote beside it, ``requires.txt``."""
+    wanted = re.compile(r"[^/]+/(PKG-INFO|(?:.+/)?[^/]+\.egg-info/requires\.txt)")
+    if url.endswith(".zip"):
+        with ZipFile(io.BytesIO(content)) as archive:
+            found = {name: archive.read(name) for name in archive.namelist() if wanted.fullmatch(name)}
+    else:
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            members = [member for member in archive.getmembers() if member.isfile() and wanted.fullmatch(member.name)]
+            found = {member.name: file.read() for member in members if (file := archive.extractfile(member))}
+    return {name.rsplit("/", 1)[-1]: text.decode("utf-8", "replace") for name, text in found.items()}
+
+
+def requires_of_egg(text: str) -> tuple[str, ...]:
+    """Turn setuptools' ``requires.txt`` into lines of ``Requires-Dist``.
+
+    Args:
+        text: Requirements, below headings ``[extra]``, ``[extra:marker]`` or ``[:marker]``.
+    """
+    lines: list[str] = []
+    extra = marker = ""
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        if line.startswith("["):
+            extra, _, marker = line[1:-1].partition(":")
+            continue
+        conditions = [f"({marker})"] if marker else []
+        conditions += [f'extra == "{extra}"'] if extra else []
+        lines.append(f"{line} ; {' and '.join(conditions)}" if conditions else line)
+    return tuple(lines)
 
 
 def _from_json(row: dict[str, Any], base: str) -> IndexFile:

@@ -31,7 +31,13 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 from packaging.version import Version
 from pip_index import IndexFile, PipIndex, WheelContents
 from wheel_requires import reduce_requires
@@ -106,15 +112,30 @@ def environments_of(matrix: Matrix) -> list[Environment]:
     found |= set(_of_other_indexes(matrix))
     for row in matrix.tensorflow:
         extra = "[and-cuda]" if row.has_cuda_extra else ""
+        pins = tuple(f"{name}{bound}" for name, bound in (row.pins or {}).items())
         for python in row.pythons:
             needs, bounds = _hidden(matrix, "tensorflow", row.version, None, python)
-            found.add(Environment((f"tensorflow{extra}=={row.version}", *needs), python, "x86_64", bounds))
+            # The extra of 2.15.0 also asks for a TensorRT that PyPI has no wheel of; its CUDA pins stand alone.
+            alone = (f"tensorflow=={row.version}", *needs, *pins)
+            found.add(
+                Environment(
+                    (f"tensorflow{extra}=={row.version}", *needs), python, "x86_64", bounds, alone if pins else ()
+                )
+            )
     for jax in matrix.jax:
         if jax.delivery == "plugin" and jax.extra:
             for python in jax.pythons:
                 needs, bounds = _hidden(matrix, "jax", jax.version, jax.variant, python)
                 for machine in ("x86_64", "aarch64") if jax.is_arm64_published else ("x86_64",):
                     found.add(Environment((f"jax[{jax.extra}]=={jax.version}", *needs), python, machine, bounds))
+        if jax.delivery == "legacy":
+            # The index of these jaxlib builds is read by no tool; the pure-Python half and its needs are on PyPI.
+            for python in jax.pythons:
+                needs, bounds = _hidden(matrix, "jax", jax.version, jax.variant, python)
+                _, more = _hidden(matrix, "jaxlib", jax.jaxlib or jax.version, jax.variant, python)
+                libraries = tuple(f"{name}{bound}" for name, bound in (jax.pins or {}).items())
+                alone = (f"jax=={jax.version}", *needs, *libraries)
+                found.add(Environment(alone, python, "x86_64", (*bounds, *more)))
     return sorted(found | set(_always(found)))
 
 
@@ -304,12 +325,23 @@ def _is_platform(platform: str) -> bool:
     )
 
 
-def best_wheel(files: Iterable[IndexFile], python: str, machine: str) -> IndexFile | None:
-    """Return the wheel an installer takes on this Python and machine: best tag, then highest build number."""
+def source_version(file: str) -> str | None:
+    """Return the version of a source distribution, the PEP 440 way; ``None`` for other files."""
+    try:
+        return str(parse_sdist_filename(file)[1])
+    except InvalidSdistFilename:
+        return None
+
+
+def best_file(files: Iterable[IndexFile], python: str, machine: str) -> IndexFile | None:
+    """Return the file an installer takes: best tag, then highest build number; sources where nothing else is."""
     rank = tags_of(python, machine)
+    rows = list(files)
+    if rows and not rows[0].file.endswith(".whl"):
+        return rows[0]
     ranked = [
         (min((rank[tag] for tag in parse_wheel_filename(row.file)[3] if tag in rank), default=None), row)
-        for row in files
+        for row in rows
     ]
     fitting = [(place, row) for place, row in ranked if place is not None]
     if not fitting:
@@ -321,7 +353,7 @@ def best_wheel(files: Iterable[IndexFile], python: str, machine: str) -> IndexFi
 
 
 class Pages:
-    """Project pages: the kept wheels by version."""
+    """Project pages: the kept wheels by version, or the one source distribution of a version without any."""
 
     def __init__(self, index: PipIndex, cache: Path) -> None:
         self._index = index
@@ -329,17 +361,20 @@ class Pages:
         self._releases: dict[str, dict[str, list[IndexFile]]] = {}
 
     def read(self, name: str) -> dict[str, list[IndexFile]]:
-        """Return version → wheels; versions are spelled the PEP 440 way."""
+        """Return version → files; versions are spelled the PEP 440 way."""
         if name not in self._releases:
             path = self._cache / f"{name}.json"
             if not path.exists():
-                rows = [asdict(row) for row in self._index.read_project(name) if row.file.endswith(".whl")]
-                write(path, json.dumps(rows))
+                write(path, json.dumps([asdict(row) for row in self._index.read_project(name)]))
             releases: dict[str, list[IndexFile]] = defaultdict(list)
+            sources: dict[str, IndexFile] = {}
             for row in json.loads(path.read_text(encoding="utf-8")):
                 if is_kept(row["file"]):
                     releases[str(parse_wheel_filename(row["file"])[1])].append(IndexFile(**row))
-            self._releases[name] = dict(releases)
+                elif version := source_version(row["file"]):
+                    sources.setdefault(version, IndexFile(**row))
+            bare = {version: [row] for version, row in sources.items() if version not in releases}
+            self._releases[name] = {**releases, **bare}
         return self._releases[name]
 
 
@@ -352,13 +387,14 @@ def add_fitting(universe: Universe, pages: Pages) -> None:
         releases = pages.read(name)
         if releases.get(version) and not _fits(releases[version], python, machine):
             for other in sorted(releases, key=Version, reverse=True):
-                if not Version(other).is_prerelease and _fits(releases[other], python, machine):
+                is_wheel = releases[other][0].file.endswith(".whl")
+                if is_wheel and not Version(other).is_prerelease and _fits(releases[other], python, machine):
                     universe.add(name, other, Environment((), python, machine))
                     break
 
 
 def _fits(files: Iterable[IndexFile], python: str, machine: str) -> bool:
-    row = best_wheel(files, python, machine)
+    row = best_file(files, python, machine)
     patch = LAST_PATCH.get(python, f"{python.rstrip('t')}.9")
     return row is not None and patch in Spec(row.requires_python or "")
 
@@ -367,7 +403,7 @@ def wheels_to_measure(universe: Universe, pages: Pages) -> dict[str, tuple[str, 
     """Return file → (name, row) of the wheels the environments install, and one wheel of every release."""
     wanted: dict[str, tuple[str, IndexFile]] = {}
     for name, version, python, machine in universe.chosen:
-        row = best_wheel(pages.read(name).get(version, ()), python, machine)
+        row = best_file(pages.read(name).get(version, ()), python, machine)
         if row is not None:
             wanted[row.file] = (name, row)
     for name, versions in universe.versions.items():
@@ -391,7 +427,9 @@ class Measurements:
         """Measure a wheel, or take what an earlier run measured."""
         path = self._path(row)
         if not path.exists():
-            write(path, json.dumps(self._index.read_wheel(row.url, name).to_json()))
+            is_wheel = row.file.endswith(".whl")
+            known = self._index.read_wheel(row.url, name) if is_wheel else self._index.read_source(row.url)
+            write(path, json.dumps(known.to_json()))
         return WheelContents.from_json(json.loads(path.read_text(encoding="utf-8")))
 
     def known(self, row: IndexFile) -> WheelContents | None:
@@ -476,7 +514,7 @@ def _merged_requires(contents: dict[str, WheelContents], extras: set[str]) -> li
         wheel = contents[file]
         rows = reduce_requires(wheel.requires_dist, extras, wheel.requires_python)
         for machine in MACHINES.values():
-            if machine in file or file.endswith("-any.whl"):
+            if machine in file or file.endswith(("-any.whl", ".tar.gz", ".zip")):
                 spoken[machine] = rows
     sets = list(spoken.values())
     if len(sets) < 2 or sets[0] == sets[1]:
@@ -496,6 +534,8 @@ def _merged_requires(contents: dict[str, WheelContents], extras: set[str]) -> li
 
 
 def _python_rank(file: str) -> tuple[int, str]:
+    if not file.endswith(".whl"):
+        return 0, file
     interpreter = file.split("-")[-3].split(".")[0]
     digits = "".join(letter for letter in interpreter[3:] if letter.isdigit())
     return int(digits or 0), file
@@ -599,7 +639,7 @@ def refresh(environments: Sequence[Environment], pins: Iterable[str], options: a
         what = f"{' '.join(environment.requirements)} on {environment.python} {environment.machine}"
         print(f"no solution: {what}: {reason[:300]}", file=sys.stderr)
     for pin in missing:
-        print(f"no wheel: {pin}", file=sys.stderr)
+        print(f"no file: {pin}", file=sys.stderr)
     return changed
 
 

@@ -53,7 +53,7 @@ def complete_hashes(
 
     Args:
         stack: The stack; its image part names where each unverified package is looked up.
-        index_url: Index for the packages of PyPI.
+        index_url: Index to ask for every package; else each is asked for where it comes from.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
         timeout_seconds: For each answer of the index.
         environment: Variables that may name an index; the process's own when absent.
@@ -63,19 +63,28 @@ def complete_hashes(
 
     Raises:
         UsageError: No index is known for a package of PyPI.
-        MissingDependencyError: An index cannot be reached or answers with no page.
+        MissingDependencyError: An index cannot be reached or answers with no page, or none had any of the hashes.
     """
     if stack.image is None or stack.python is None:
         return stack, ()
-    fallback = index_url or _index_of(environment)
-    packages, left = [], []
+    packages, left, missed = [], [], []
+    has_found = False
     for package in stack.image.packages:
         found = package
-        if package.sha256 is None:
-            found, why = _complete(package, stack, fallback, ca_cert, timeout_seconds)
-            left += [why] if why else []
+        if package.sha256 is None and package.has_unknown_dependencies:
+            name = f"{package.name} {package.version}"
+            left.append(f"{name}: the facts do not know what it needs, so the installer must look it up")
+        elif package.sha256 is None:
+            index = index_url or package.index_url or _index_of(environment)
+            found, why = _complete(package, stack, index, ca_cert, timeout_seconds)
+            if why is None and index_url is not None:
+                found = replace(found, url=None)  # the lock depends on what a mirror holds, not on where it stands
+            missed += [why] if why else []
+            has_found = has_found or why is None
         packages.append(found)
-    return replace(stack, image=replace(stack.image, packages=tuple(packages))), tuple(left)
+    if missed and not has_found:
+        raise _without_hashes(*missed)
+    return replace(stack, image=replace(stack.image, packages=tuple(packages))), (*left, *missed)
 
 
 def _index_of(environment: Mapping[str, str] | None) -> str | None:
@@ -86,12 +95,9 @@ def _index_of(environment: Mapping[str, str] | None) -> str | None:
 
 
 def _complete(
-    package: LockedPackage, stack: Stack, fallback: str | None, ca_cert: str | None, timeout_seconds: float
+    package: LockedPackage, stack: Stack, index: str | None, ca_cert: str | None, timeout_seconds: float
 ) -> tuple[LockedPackage, str | None]:
     name = f"{package.name} {package.version}"
-    if package.has_unknown_dependencies:
-        return package, f"{name}: the facts do not know what it needs, so the installer must look it up"
-    index = package.index_url or fallback
     if index is None:
         raise UsageError(
             f"--fetch-hashes: no index is known for {name}",
@@ -99,6 +105,8 @@ def _complete(
         )
     page = f"{index.rstrip('/')}/{package.name}/"
     files = parse_page(*_read(page, ca_cert, timeout_seconds), page)
+    if not files:
+        return package, f"{name}: {page} lists no file at all"
     best = _choose(files, package, stack)
     if best is None:
         return package, f"{name}: {page} lists no wheel of it for Python {stack.python} on {stack.platform}"
@@ -172,9 +180,13 @@ def _trust(ca_cert: str | None) -> ssl.SSLContext:
 
 
 def _silent(url: str, because: str) -> MissingDependencyError:
+    return _without_hashes(f"{url}: {because}")
+
+
+def _without_hashes(*because: str) -> MissingDependencyError:
     return MissingDependencyError(
         "the index gave no hashes",
-        because=(f"{url}: {because}",),
+        because=because,
         hints=(
             "try again, or name another index with `--index-url URL`",
             "without `--fetch-hashes` the packages are installed unverified, and the image says so",

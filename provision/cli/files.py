@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from provision.errors import UsageError
 
-__all__ = ["read_text"]
+__all__ = ["open_stdin", "read_text"]
+
+
+def open_stdin(flag: str) -> BinaryIO:
+    """Return the standard input as bytes.
+
+    Args:
+        flag: The flag that asks for it, for the message.
+
+    Raises:
+        UsageError: The program was started without one.
+    """
+    if sys.stdin is None:
+        raise UsageError(
+            f"{flag}: the standard input is closed", hints=("name a file, or send something into the program",)
+        )
+    return sys.stdin.buffer
 
 
 def read_text(path: Path, flag: str, *, bytes_max: int) -> str:
@@ -23,14 +40,16 @@ def read_text(path: Path, flag: str, *, bytes_max: int) -> str:
     """
     try:
         if str(path) == "-":
-            content = sys.stdin.buffer.read(bytes_max + 1)
+            content = open_stdin(flag).read(bytes_max + 1)
         else:
             with path.open("rb") as file:
                 content = file.read(bytes_max + 1)
     except OSError as error:
         raise UsageError(f"{flag}: {path} cannot be read", because=(error.strerror or str(error),)) from error
     if len(content) > bytes_max:
-        raise UsageError(f"{flag}: {path} is larger than {bytes_max // 1024} KiB", because=("no such file is",))
+        raise UsageError(
+            f"{flag}: {path} is larger than {bytes_max // 1024} KiB", hints=("make sure that it is the file you mean",)
+        )
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -6,24 +6,30 @@ ended.
 
 from __future__ import annotations
 
-import argparse
-import gc
-import os
 import sys
-from collections.abc import Sequence
-from typing import ClassVar
 
-from provision.cli.output import Output, silence
-from provision.cli.parser import (
-    COMMANDS,
-    build_parser,
-    build_top_parser,
-    did_you_mean,
-    find_command,
-    load_command,
-    shown,
-)
-from provision.errors import EXIT_INTERRUPTED, ActionFailedError, ProvisionError, UsageError
+try:
+    import argparse
+    import gc
+    import os
+    from collections.abc import Sequence
+    from typing import ClassVar
+
+    from provision.cli.output import Output, silence
+    from provision.cli.parser import (
+        COMMANDS,
+        build_parser,
+        build_top_parser,
+        did_you_mean,
+        find_command,
+        load_command,
+        shown,
+    )
+    from provision.errors import EXIT_INTERRUPTED, ActionFailedError, ProvisionError, UsageError
+except KeyboardInterrupt:
+    # Importing is most of the time before main() can word an interrupt.
+    sys.stderr.write("error: interrupted\n")
+    sys.exit(130)
 
 __all__ = ["entry", "main"]
 
@@ -37,13 +43,17 @@ class _InterruptedError(ActionFailedError):
 
 def entry() -> None:
     """Run the program and end the process; what `provision` on PATH calls."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            # A terminal that cannot show an arrow gets its escape, not an error.
-            stream.reconfigure(errors="backslashreplace")
-    # Nothing here makes cycles worth collecting before the process ends.
-    gc.disable()
-    sys.exit(main(sys.argv[1:]))
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                # A terminal that cannot show an arrow gets its escape, not an error.
+                stream.reconfigure(errors="backslashreplace")
+        # Nothing here makes cycles worth collecting before the process ends.
+        gc.disable()
+        code = main(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
 
 
 def main(words: Sequence[str]) -> int:
@@ -84,7 +94,8 @@ def _run(words: Sequence[str], output: Output) -> int:
         raise
     except SystemExit as stop:
         # argparse ends the process after printing help or the version.
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return stop.code if isinstance(stop.code, int) else 0
     except Exception as error:
         if os.environ.get("PROVISION_DEBUG"):

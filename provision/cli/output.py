@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from provision.errors import ActionFailedError, ProvisionError
+from provision.errors import ActionFailedError, ProvisionError, UsageError
 
 __all__ = ["COLOR_MODES", "SCHEMA_VERSION", "Output", "silence", "to_document"]
 
@@ -95,7 +95,12 @@ class Output:
     def fail(self, error: ProvisionError) -> None:
         """Word an error for a terminal, and as a document where one was asked for."""
         if self.is_json:
-            self._print(json.dumps(to_document(self.command, error), indent=1))
+            text = json.dumps(to_document(self.command, error), indent=1)
+            if self.target is not None and not self.is_dry_run:
+                # Where that fails the standard output still tells.
+                with suppress(ProvisionError):
+                    _write_file(self.target, text + "\n")
+            self._print(text)
             return
         lines = [f"{self.paint('error:', 'error', sys.stderr)} {error.message}"]
         lines += [f"  {'because' if not number else '    and'} {why}" for number, why in enumerate(error.because)]
@@ -141,9 +146,10 @@ def silence(stream: TextIO | None) -> None:
 
 def _write(stream: TextIO | None, text: str) -> None:
     """Write and flush at once, so that a full disk or a closed pipe is noticed here and not when the program ends."""
-    if stream is not None:
-        stream.write(text)
-        stream.flush()
+    if stream is None:
+        raise OSError("it is closed")
+    stream.write(text)
+    stream.flush()
 
 
 def _tell(text: str) -> None:
@@ -165,4 +171,8 @@ def _write_file(path: Path, text: str) -> None:
             raise ActionFailedError(f"cannot write to {path}", because=(error.strerror or str(error),)) from error
         return
     whole = path.resolve()
-    write_artifacts(whole.parent, (Artifact(path=whole.name, text=text),), force=True)
+    try:
+        write_artifacts(whole.parent, (Artifact(path=whole.name, text=text),), force=True)
+    except (UsageError, ActionFailedError) as error:
+        # The hints there are about folders.
+        raise type(error)(error.message, because=error.because, hints=("name another file with `-o FILE`",)) from error

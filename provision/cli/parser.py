@@ -43,7 +43,7 @@ COMMANDS = {
 
 _VALUE_FLAGS = ("-o", "--output", "--color", "--data-dir")
 _EXIT_CODES = """exit codes:
-  0 done                      5 a build failed
+  0 done                      5 a build or a write failed
   1 a bug of this program     6 built, but not what its lock says
   2 wrong usage               7 an engine, a driver or an index is absent
   3 incompatible, proved      8 --check: files differ
@@ -147,7 +147,12 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="print one JSON document to the standard output")
     if "-o" not in parser._option_string_actions:
         group.add_argument(
-            "-o", "--output", action=Once, type=parse_path, metavar="FILE", help="write the result there instead"
+            "-o",
+            "--output",
+            action=Once,
+            type=parse_path,
+            metavar="FILE",
+            help="write the result there instead; with --json an error too",
         )
     group.add_argument("--dry-run", action="store_true", help="write nothing, say what would be written")
     group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")

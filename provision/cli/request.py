@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _REQUIREMENTS_BYTES_MAX = 1024 * 1024
+_REQUIREMENT_LENGTH_MAX = 2000  # addresses of wheels are long
 _FACTS_SHOWN = 3
 FLAG_HELP: dict[str, tuple[str, str]] = {
     "torch": ("VERSION", "PyTorch: a prefix (2.1) or a range ('>=2.3,<2.5')"),
@@ -119,7 +120,14 @@ def _read_requirements(path: Path) -> list[str]:
     from provision.resolve.requirements import parse_requirements
 
     text = read_text(path, "-r", bytes_max=_REQUIREMENTS_BYTES_MAX)
-    return [requirement.text for requirement in parse_requirements(text, str(path))]
+    found = parse_requirements(text, str(path))
+    for requirement in found:
+        if (length := len(requirement.text)) > _REQUIREMENT_LENGTH_MAX:
+            raise UsageError(
+                f"{path}, line {requirement.line}: the requirement is {length} characters long",
+                because=(f"more than {_REQUIREMENT_LENGTH_MAX} are not taken",),
+            )
+    return [requirement.text for requirement in found]
 
 
 def read_matrix(options: argparse.Namespace) -> Matrix:

@@ -15,7 +15,7 @@ from provision.generate.write import Artifact
 from provision.records import NOTHING, record
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Stack
 
-__all__ = ["FRONTENDS", "LAYERS", "ImageOptions", "count_unverified", "render_image"]
+__all__ = ["FRONTENDS", "LAYERS", "ImageOptions", "count_unlocked", "count_unverified", "render_image"]
 
 FRONTENDS = ("modern", "builtin", "classic")
 LAYERS = ("cuda", "framework", "rest")
@@ -88,13 +88,11 @@ class ImageOptions:
         frontend: ``modern`` (BuildKit with ``COPY --link``), ``builtin`` (the BuildKit inside Docker 20.10) or
             ``classic`` (no mounts: what the docker SDK builds).
         syntax: Reference for a ``# syntax`` line; the engine then pulls it.
-        index_url: Simple index to use in place of PyPI.
+        index_url: Simple index to take every package from, in place of PyPI and of the frameworks' own indexes.
         ca_cert: Certificates (PEM) to trust during the build, never part of the image.
         registry_mirror: Registry, with an optional path, to pull Docker Hub's images from.
         non_root_uid: User and group number the image runs as.
         labels: More labels.
-        user_requirements_text: The user's requirements files, taken over line by line; without it the stack's own
-            record of them is used.
 
     Raises:
         UsageError: A value does not fit its grammar.
@@ -107,7 +105,6 @@ class ImageOptions:
     registry_mirror: str | None = None
     non_root_uid: int = 10001
     labels: Mapping[str, str] = NOTHING
-    user_requirements_text: str | None = None
 
     def __post_init__(self) -> None:
         """Check every value, so that no flag can put a line into a file."""
@@ -143,22 +140,25 @@ def count_unverified(image: ImagePart) -> int:
     return sum(package.sha256 is None for package in image.packages)
 
 
-def render_image(
-    stack: Stack, options: ImageOptions | None = None, *, tools: tuple[LockedPackage, ...] | None = None
-) -> tuple[Artifact, ...]:
+def count_unlocked(image: ImagePart) -> int:
+    """Return how many lines of the user and of extras are resolved only when the image is built."""
+    locked = _locked_names(image)
+    return sum(_normalise(_name_of(line)) not in locked or "[" in line for line in _user_lines(image))
+
+
+def render_image(stack: Stack, options: ImageOptions | None = None) -> tuple[Artifact, ...]:
     """Write a stack down as a build context.
 
     Args:
         stack: The stack; its ``image`` part must be there.
         options: How to write it.
-        tools: What the build stage installs wheels with, each with its sha256, in place of the stack's own.
 
     Returns:
         The files, sorted by path.
 
     Raises:
         UsageError: A value of the stack or an option would not be safe in a file.
-        DataError: A tool has no sha256, or none was given for a stack with packages.
+        DataError: A tool has no sha256, or there is none for a stack with Python.
     """
     options = options or ImageOptions()
     if stack.image is None:
@@ -172,7 +172,7 @@ def render_image(
         "entrypoint.sh": _shipped("entrypoint.sh"),
     }
     if stack.python is not None:
-        texts |= _environment_files(stack, stack.image, stack.image.tools if tools is None else tools)
+        texts |= _environment_files(stack, stack.image, options)
         texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *([user_step] if user_step else []))}
         if options.ca_cert is not None:
             texts["provision-ca.crt"] = options.ca_cert
@@ -184,18 +184,19 @@ def render_image(
     )
 
 
-def _environment_files(stack: Stack, image: ImagePart, tools: tuple[LockedPackage, ...]) -> dict[str, str]:
+def _environment_files(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, str]:
     """Return the files about the Python environment as a whole."""
-    if not tools or any(tool.sha256 is None for tool in tools):
+    if not image.tools or any(tool.sha256 is None for tool in image.tools):
         raise DataError(
             "the facts hold no wheel with a sha256 for the tool that installs wheels",
             because=("the build stage installs it by hash",),
         )
     packages = sorted(image.packages, key=lambda package: package.name)
-    locked = [_requirement(package) for package in packages if package.sha256 is not None]
+    locked = [_requirement(package, options) for package in packages if package.sha256 is not None]
+    tools = [_requirement(tool, options) for tool in image.tools]
     return {
         "expect.json": _expectations(stack),
-        "tools.txt": _lines("What the build stage needs; not part of the image.", map(_requirement, tools)),
+        "tools.txt": _lines("What the build stage needs; not part of the image.", tools),
         "constraints.txt": _constraints(image, packages),
         "requirements.lock.txt": _lines("Every package with a known sha256, and the wheel it is the hash of.", locked),
         "verify.py": _shipped("verify.py"),
@@ -225,7 +226,8 @@ def _dockerfile_values(
         "build_command": _build_command(stack, image, options),
         "base": _reference(image.base, options),
         "cuda_base": _reference(image.cuda_base, options) if image.cuda_base else None,
-        "cuda": _check("CUDA version", stack.cuda, "cuda"),
+        # An image of another minor than the stack's names its folders after its own.
+        "cuda": _check("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda"),
         "triplet": _TRIPLETS[stack.platform],
         "python": f"python{_check('Python version', stack.python, 'python')}" if stack.python else None,
         "is_devel": image.flavor == "devel",
@@ -257,14 +259,14 @@ def _locked_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
     steps = []
     for layer in LAYERS:
         members = [package for package in image.packages if package.layer == layer and package.sha256 is not None]
-        for suffix, index_url, group in _by_index(members):
+        for suffix, index_url, group in _by_index(members, options):
             steps.append(
                 _Step(
                     layer=f"{layer}{suffix}",
                     file=f"requirements.{layer}{suffix}.txt",
                     title=f"The part of requirements.lock.txt that makes the image layer `{layer}{suffix}`.",
-                    lines=tuple(_requirement(package) for package in group),
-                    options=_join(*_LOCKED, *_wheels_only(group), *_index(index_url or options.index_url)),
+                    lines=tuple(_requirement(package, options) for package in group),
+                    options=_join(*_LOCKED, *_wheels_only(group), *_index(index_url)),
                 )
             )
     return steps
@@ -273,24 +275,22 @@ def _locked_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
 def _unverified_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
     """Return the installations without a hash, an index each; they come after all that is known by hash."""
     steps = []
-    for suffix, index_url, group in _by_index([package for package in image.packages if package.sha256 is None]):
+    bare = [package for package in image.packages if package.sha256 is None]
+    for suffix, index_url, group in _by_index(bare, options):
         is_open = any(package.has_unknown_dependencies for package in group)
         if is_open:
-            # The given index comes first and PyPI second: a name found on the first is never taken from elsewhere.
-            words = [
-                "--constraint",
-                "/build/constraints.txt",
-                *_index(index_url, "--index"),
-                *_index(options.index_url),
-            ]
+            # A framework's index comes first and PyPI second: a name found on the first is never taken from elsewhere.
+            # One that was asked for stands alone.
+            flag = "--default-index" if options.index_url else "--index"
+            words = ["--constraint", "/build/constraints.txt", *_index(index_url, flag)]
         else:
-            words = ["--no-deps", *_index(index_url or options.index_url)]
+            words = ["--no-deps", *_index(index_url)]
         steps.append(
             _Step(
                 layer=f"unverified{suffix}",
                 file=f"requirements.unverified{suffix}.txt",
                 title="No sha256 is known for these: they are installed unverified.",
-                lines=tuple(_requirement(package) for package in group),
+                lines=tuple(_requirement(package, options) for package in group),
                 options=_join(*_wheels_only(group), *words),
                 is_constrained=is_open,
             )
@@ -306,7 +306,7 @@ def _wheels_only(packages: list[LockedPackage]) -> tuple[str, ...]:
 
 def _user_step(image: ImagePart, options: ImageOptions) -> _Step | None:
     """Return the installation of what the user and the extras ask for beyond the lock."""
-    lines = tuple(_user_lines(image, options))
+    lines = tuple(_user_lines(image))
     if not lines:
         return None
     return _Step(
@@ -319,21 +319,27 @@ def _user_step(image: ImagePart, options: ImageOptions) -> _Step | None:
     )
 
 
-def _by_index(packages: Iterable[LockedPackage]) -> list[tuple[str, str | None, list[LockedPackage]]]:
+def _by_index(
+    packages: Iterable[LockedPackage], options: ImageOptions
+) -> list[tuple[str, str | None, list[LockedPackage]]]:
     """Group packages by the index they are looked up in: file name suffix, index, packages by name."""
     groups: dict[str, list[LockedPackage]] = {}
     for package in sorted(packages, key=lambda package: package.name):
-        groups.setdefault("" if package.url else package.index_url or "", []).append(package)
+        own = "" if package.url else package.index_url or ""
+        groups.setdefault(options.index_url or own, []).append(package)
     return [
         (f".{number}" if number else "", index_url or None, groups[index_url])
         for number, index_url in enumerate(sorted(groups))
     ]
 
 
-def _requirement(package: LockedPackage) -> str:
+def _requirement(package: LockedPackage, options: ImageOptions) -> str:
+    """Return the line of a package; where an index was asked for, its wheels come from nowhere else."""
     name = _check("package name", package.name, "package")
     version = _check("version", package.version, name)
-    line = f"{name} @ {_check('URL', package.url, name)}" if package.url else f"{name}=={version}"
+    line = f"{name}=={version}"
+    if package.url and options.index_url is None:
+        line = f"{name} @ {_check('URL', package.url, name)}"
     if package.sha256 is not None:
         line += f" --hash=sha256:{_check('sha256', package.sha256, name)}"
     return line
@@ -348,14 +354,16 @@ def _constraints(image: ImagePart, packages: list[LockedPackage]) -> str:
     return _lines("Later installations keep this set: PIP_CONSTRAINT and UV_CONSTRAINT name it.", pins + extra)
 
 
-def _user_lines(image: ImagePart, options: ImageOptions) -> list[str]:
-    have = {_normalise(package.name) for package in image.packages}
+def _user_lines(image: ImagePart) -> list[str]:
+    have = _locked_names(image)
     lines = []
     for part in image.extras:
         lines += [line for line in _checked_lines(part.requires, part.id) if _normalise(_name_of(line)) not in have]
-    if options.user_requirements_text is not None:
-        return lines + _checked_lines(options.user_requirements_text.splitlines(), "-r")
     return lines + _checked_lines(image.user_requirements, "-r")
+
+
+def _locked_names(image: ImagePart) -> set[str]:
+    return {_normalise(package.name) for package in image.packages}
 
 
 def _checked_lines(lines: Iterable[str], where: str) -> list[str]:
@@ -404,6 +412,7 @@ def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, 
         "dev.provision.driver.min": stack.driver.minimum,
         "dev.provision.archs": " ".join([*stack.sm, *stack.ptx]),
         "dev.provision.unverified": str(count_unverified(image)),
+        "dev.provision.unlocked": str(count_unlocked(image) if stack.python else 0),
     }
     if image.base.digest:
         labels["org.opencontainers.image.base.digest"] = image.base.digest

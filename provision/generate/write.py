@@ -10,10 +10,15 @@ from pathlib import Path, PurePosixPath
 from provision.errors import ActionFailedError, DriftError, UsageError
 from provision.records import record
 
-__all__ = ["Artifact", "check_artifacts", "write_artifacts"]
+__all__ = ["Artifact", "Changes", "check_artifacts", "write_artifacts"]
 
 _HEADER = re.compile(rb"^# provision\.lock sha256:[0-9a-f]{64}$", re.MULTILINE)
 _HEAD_BYTES = 1000
+# Every name beside Dockerfile and .dockerignore that a context can have: only these are ever removed.
+_REMOVABLE = re.compile(
+    r"requirements\.(?:lock|user|(?:cuda|framework|rest|unverified)(?:\.[0-9]+)?)\.txt|constraints\.txt|tools\.txt"
+    r"|verify\.py|compile_bytecode\.py|expect\.json|entrypoint\.sh|provision\.lock|provision-ca\.crt"
+)
 
 
 @record
@@ -37,9 +42,17 @@ class Artifact:
             raise ValueError(f"{self.path!r} is no path inside the output folder")
 
 
+@record
+class Changes:
+    """What a write changed, or would change: the paths ``written`` in the order given, and those ``removed``."""
+
+    written: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
 def write_artifacts(
     folder: Path, artifacts: tuple[Artifact, ...], *, force: bool = False, dry_run: bool = False
-) -> tuple[str, ...]:
+) -> Changes:
     """Write the artifacts so that a reader sees each file whole.
 
     All files are first written under temporary names; only when every one is on disk are they renamed. An unchanged
@@ -48,21 +61,22 @@ def write_artifacts(
     Args:
         folder: The output folder; made where it is missing.
         artifacts: What to write.
-        force: Write over a Dockerfile that this program did not write.
+        force: Write over files that this program did not write.
         dry_run: Change nothing.
 
     Returns:
-        The paths that were, or would be, written, in the order given.
+        What was, or would be, changed.
 
     Raises:
-        UsageError: The folder is a file, or holds somebody else's Dockerfile.
+        UsageError: The folder is a file, or holds somebody else's files under the names of these.
         ActionFailedError: The disk is full or read-only, or permission is missing; nothing was changed.
     """
     _check_folder(folder, artifacts, force=force)
     changed = tuple(artifact for artifact in artifacts if not _is_current(folder, artifact))
     stale = _stale(folder, artifacts)
+    changes = Changes(written=tuple(artifact.path for artifact in changed), removed=tuple(path.name for path in stale))
     if dry_run or not (changed or stale):
-        return tuple(artifact.path for artifact in changed)
+        return changes
     made: list[Path] = []
     waiting: list[tuple[Path, Path]] = []
     replaced = 0
@@ -89,7 +103,7 @@ def write_artifacts(
     finally:
         # After success none of the temporary files is left; a folder that holds the files cannot be removed.
         _discard([temporary for temporary, _ in waiting[replaced:]], made if replaced == 0 else [])
-    return tuple(artifact.path for artifact in changed)
+    return changes
 
 
 def check_artifacts(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
@@ -129,39 +143,53 @@ def _check_folder(folder: Path, artifacts: tuple[Artifact, ...], *, force: bool)
                 )
             if target.is_dir():
                 raise UsageError(f"{target} is a folder", hints=("choose another folder with `-o DIR`",))
-        dockerfile = folder / "Dockerfile"
-        if force or not dockerfile.exists() or not any(artifact.path == "Dockerfile" for artifact in artifacts):
+        if force or not any(artifact.path == "Dockerfile" for artifact in artifacts) or _is_ours(folder):
             return
-        with dockerfile.open("rb") as stream:
-            head = stream.read(_HEAD_BYTES)
+        theirs = [artifact.path for artifact in artifacts if _differs(folder / artifact.path, artifact)]
     except OSError as error:
         raise ActionFailedError(
             f"cannot look into {folder}",
             because=(f"{error.strerror or error}",),
             hints=("choose another with `-o DIR`",),
         ) from error
-    if not _HEADER.search(head):
+    if theirs:
         raise UsageError(
-            f"{dockerfile} was not written by this program",
-            hints=("choose another folder with `-o DIR`", "write over it with `--force`"),
+            f"{folder} holds what was not written by this program: {', '.join(theirs)}",
+            because=("these names are those of files to write, and no Dockerfile there is this program's",),
+            hints=("choose another folder with `-o DIR`", "write over them with `--force`"),
         )
 
 
+def _is_ours(folder: Path) -> bool:
+    """Tell whether this program wrote the folder: its Dockerfile says so."""
+    try:
+        with (folder / "Dockerfile").open("rb") as stream:
+            return _HEADER.search(stream.read(_HEAD_BYTES)) is not None
+    except FileNotFoundError:
+        return False
+
+
+def _differs(path: Path, artifact: Artifact) -> bool:
+    return path.exists() and path.read_bytes() != artifact.text.encode()
+
+
 def _stale(folder: Path, artifacts: tuple[Artifact, ...]) -> list[Path]:
-    """Return the files of an earlier write that this one has no more; its ``.dockerignore`` names them."""
+    """Return the files of an earlier write that this one has no more; its ``.dockerignore`` names them.
+
+    A person may have edited that file, so a name counts only where it is one that this program gives.
+    """
     wanted = {artifact.path for artifact in artifacts}
     try:
-        head = (folder / "Dockerfile").read_bytes()[:_HEAD_BYTES]
         lines = (folder / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if ".dockerignore" not in wanted or not _is_ours(folder):
+            return []
     except (OSError, UnicodeDecodeError):
         return []
-    if ".dockerignore" not in wanted or not _HEADER.search(head):
-        return []
-    named = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    named = dict.fromkeys(line.removeprefix("!") for line in lines if line.startswith("!"))
     return [
         folder / name
         for name in named
-        if name not in wanted and PurePosixPath(name).name == name and (folder / name).is_file()
+        if name not in wanted and _REMOVABLE.fullmatch(name) and (folder / name).is_file()
     ]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from provision.matrix.canonical import encode_json, encode_toml
 from provision.matrix.decode import decode_row
 from provision.matrix.query import normalise_gpu
 from provision.records import fields_of
-from provision.versions import branch_of, parse
+from provision.versions import Spec, branch_of, parse
 
 __all__ = ["RULES", "Finding", "check"]
 
@@ -163,7 +164,12 @@ def check(data_dir: Path) -> tuple[Finding, ...]:
     facts = _Facts(data_dir)
     # The rules read what decodes; reading first fills the two lists that D001 and D002 report.
     _ = facts.all_rows
-    return tuple(sorted({finding for rule in RULES.values() for finding in rule(facts)}))
+    findings: set[Finding] = set()
+    for rule in RULES.values():
+        # A value that does not parse stops the rules that reckon with it; D015 reports it.
+        with suppress(ValueError):
+            findings.update(rule(facts))
+    return tuple(sorted(findings))
 
 
 def _rule(id_: str) -> Callable[[_Rule], _Rule]:
@@ -470,7 +476,7 @@ def _floors(facts: _Facts) -> Iterator[Finding]:
 
 @_rule("D013")
 def _wheels(facts: _Facts) -> Iterator[Finding]:
-    """A file's name, hash and requirements parse and fit its release; sources stand alone, only others need addresses."""
+    """A file's name, hash and needs parse and fit its release; sources stand alone, other indexes need addresses."""
     from packaging.markers import InvalidMarker, Marker
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.utils import (
@@ -493,9 +499,7 @@ def _wheels(facts: _Facts) -> Iterator[Finding]:
             where = f"{row.where}.wheels[{place}]"
             is_wheel = wheel.file.endswith(".whl")
             try:
-                named, version = (
-                    parse_wheel_filename(wheel.file)[:2] if is_wheel else parse_sdist_filename(wheel.file)
-                )
+                named, version = parse_wheel_filename(wheel.file)[:2] if is_wheel else parse_sdist_filename(wheel.file)
             except (InvalidWheelFilename, InvalidSdistFilename) as error:
                 yield Finding(row.file, where, "D013", str(error))
                 continue
@@ -520,6 +524,74 @@ def _wheels(facts: _Facts) -> Iterator[Finding]:
 _REGISTRY_LABELS = {"pypi", "pythonhosted", "npmjs"}
 _ARCHIVE_LABELS = {"debian", "ubuntu"}
 _ARCHIVE_PREFIXES = {"archive", "deb", "ftp", "ports", "security", "snapshot"}
+
+
+@_rule("D015")
+def _values(facts: _Facts) -> Iterator[Finding]:
+    """Versions, bounds and code names parse, and a torch release names exactly the builds it has rows for."""
+    for row in facts.all_rows:
+        for key, kind in _SHAPED.get(type(row.value), ()):
+            value = getattr(row.value, key)
+            texts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else [value]
+            for text in texts:
+                if text is not None and not _is_shaped(kind, text):
+                    yield Finding(row.file, f"{row.where}.{key}", "D015", f"`{text}` is no {kind}")
+    builds: dict[str, set[str]] = {}
+    for row in facts.rows("frameworks/torch.toml", "build"):
+        builds.setdefault(row.value.torch, set()).add(row.value.variant)
+    for row in facts.rows("frameworks/torch.toml", "release"):
+        named, have = set(row.value.variants), builds.get(row.value.version, set())
+        if have and named != have:
+            odd = ", ".join(sorted(named ^ have))
+            yield Finding(row.file, f"{row.where}.variants", "D015", f"differ from the builds there are: {odd}")
+
+
+_SHAPED: dict[type, tuple[tuple[str, str], ...]] = {
+    model.CudaRelease: (("version", "version"), ("minimum_driver", "version"), ("bundled_driver", "version")),
+    model.SecurityFloor: (("fixed", "version"),),
+    model.TorchRelease: (("version", "version"), ("requires_python", "specifier")),
+    model.TorchBuild: (
+        ("pythons", "Python"),
+        ("pythons_with_companions", "Python"),
+        ("triton", "specifier"),
+        ("cudnn", "version"),
+        ("nccl", "version"),
+        ("glibc", "version"),
+        ("sm", "target"),
+        ("sm_arm64", "target"),
+        ("ptx", "target"),
+        ("pins", "specifier"),
+        ("toolkit_pins", "specifier"),
+    ),
+    model.TensorflowRelease: (("pythons", "Python"), ("sm", "target"), ("ptx", "target"), ("pins", "specifier")),
+    model.JaxRelease: (("pythons", "Python"), ("minimum_driver", "version"), ("pins", "specifier")),
+    model.HiddenConstraint: (("versions", "specifier"), ("pythons", "specifier"), ("requires", "specifier")),
+    model.Exclusion: (("left", "requirement"), ("right", "requirement")),
+    model.Extra: (("requires", "requirement"), ("constraints", "requirement")),
+    model.OsRelease: (("glibc", "version"),),
+    model.ContainerToolkit: (("version", "version"),),
+}
+
+
+def _is_shaped(kind: str, text: str) -> bool:
+    if kind == "Python":
+        return re.fullmatch(r"3\.[0-9]{1,2}t?", text) is not None
+    if kind == "target":
+        return re.fullmatch(r"(sm|compute)_[0-9]{2,3}[af]?", text) is not None
+    try:
+        if kind == "version":
+            parse(text)
+        elif kind == "specifier":
+            Spec(text)
+        else:
+            found = re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]*(?:\[[a-z0-9,-]+\])?\s*(.*)", text)
+            if found is None:
+                return False
+            if not text.startswith("gpu-"):
+                Spec(found[1])
+    except ValueError:
+        return False
+    return True
 
 
 @_rule("D014")

@@ -30,6 +30,7 @@ class Matrix:
     def __init__(self, data_dir: Path | None = None) -> None:
         self.data_dir = data_dir if data_dir is not None else asset_dir("compat")
         self._files: dict[str, ParsedFile] = {}
+        self._cuda_below: dict[str, tuple[model.CudaRelease, ...]] = {}
         self._parts: dict[tuple[str, str], Any] = {}
         self._decoded: dict[tuple[str, str], dict[int, Any]] = {}
         self._packages: dict[str, Package | None] = {}
@@ -91,8 +92,11 @@ class Matrix:
 
     def cuda_below(self, prefix: str) -> tuple[model.CudaRelease, ...]:
         """Return the toolkits of a major (``12``) or minor (``12.1``)."""
-        wanted = f"{prefix}."
-        return self.rows_where("cuda.toml", "release", "version", lambda version: f"{version}.".startswith(wanted))
+        if prefix not in self._cuda_below:
+            self._cuda_below[prefix] = self.rows_where(
+                "cuda.toml", "release", "version", lambda version: f"{version}.".startswith(f"{prefix}.")
+            )
+        return self._cuda_below[prefix]
 
     @cached_property
     def driver_branches(self) -> tuple[model.DriverBranch, ...]:
@@ -143,6 +147,16 @@ class Matrix:
     def cuda_images(self) -> tuple[model.CudaImage, ...]:
         """nvidia/cuda tags."""
         return self.rows("images.toml", "cuda_image")
+
+    def python_images_of(self, python: str) -> tuple[model.PythonImage, ...]:
+        """Return the official images of one Python."""
+        return self.rows_where("images.toml", "python_image", "python", lambda value: value == python)
+
+    def cuda_images_below(self, minor: str) -> tuple[model.CudaImage, ...]:
+        """Return the nvidia/cuda tags of one CUDA minor (``12.1``)."""
+        return self.rows_where(
+            "images.toml", "cuda_image", "cuda", lambda version: f"{version}.".startswith(f"{minor}.")
+        )
 
     @cached_property
     def container_toolkits(self) -> tuple[model.ContainerToolkit, ...]:

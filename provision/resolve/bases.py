@@ -44,7 +44,7 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     systems = {row.id: row for row in matrix.os_releases}
     glibc = max((option.glibc for option in options if option.glibc), key=parse, default=None)
     gcc_max = min((row.gcc_max for row in cuda_releases(matrix, options[0].cuda or "0") if row.gcc_max), default=None)
-    for image in matrix.python_images:
+    for image in matrix.python_images_of(python):
         system_row = systems.get(image.os)
         if image.python != python or image.flavour != wanted or wish.platform not in image.platforms:
             continue
@@ -105,7 +105,7 @@ def choose_cuda_image(
         patch: Exact CUDA release, where one was asked for.
     """
     fitting = []
-    for image in matrix.cuda_images:
+    for image in matrix.cuda_images_below(".".join(cuda.split(".")[:2])):
         if image.flavour != flavour or parse(image.cuda).release[:2] != parse(cuda).release[:2]:
             continue
         if patch is not None and image.cuda != patch:

@@ -42,7 +42,7 @@ def close(
     demands: list[Demand] = []
     given: dict[str, Given] = {}
     for option in options:
-        more, more_given = demands_of(matrix, option, python)
+        more, more_given = demands_of(matrix, option, python, MACHINES[wish.platform])
         demands += more
         given.update(more_given)
         if not option.cuda:

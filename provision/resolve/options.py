@@ -7,7 +7,7 @@ from typing import Any
 from provision.matrix.load import Matrix
 from provision.matrix.model import JaxRelease, TensorflowRelease, TorchBuild, TorchRelease
 from provision.records import record
-from provision.resolve.environment import Demand, Given
+from provision.resolve.environment import Demand, Given, wheel_rank
 from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import parse
@@ -125,9 +125,11 @@ def _torch(matrix: Matrix, request: Request, platform: str) -> list[Option]:
             )
     have = {(option.version, option.variant) for option in options}
     for release in releases.values():
-        for variant in release.variants:
-            if (release.version, variant) not in have and variant_wish in ("", variant):
-                options.append(_lost_option(release, variant))
+        options += [
+            _lost_option(release, variant)
+            for variant in release.variants
+            if (release.version, variant) not in have and variant_wish in ("", variant)
+        ]
     options.sort(key=lambda option: (parse(option.version), option.is_default, parse(option.cuda)), reverse=True)
     return options
 
@@ -266,17 +268,20 @@ def _glibc_of(tag: str | None) -> str | None:
     return None
 
 
-def demands_of(matrix: Matrix, option: Option, python: str) -> tuple[tuple[Demand, ...], dict[str, Given]]:
+def demands_of(
+    matrix: Matrix, option: Option, python: str, machine: str
+) -> tuple[tuple[Demand, ...], dict[str, Given]]:
     """Return the roots of one option's environment and the wheels that have no row.
 
     Args:
         matrix: The facts.
         option: A known option.
         python: The chosen Python.
+        machine: ``x86_64`` or ``aarch64``.
     """
     row = option.row
     if isinstance(row, TorchBuild):
-        return _torch_demands(matrix, row, python)
+        return _torch_demands(matrix, row, python, machine)
     if isinstance(row, TensorflowRelease):
         # The extra's own pins, less TensorRT: what the libraries need and no more.
         pins = row.pins or {}
@@ -293,7 +298,9 @@ def _root(name: str, specifier: str, part: str, why: str = "the request") -> Dem
     return Demand(name=name, specifier=specifier, why=why, part=part)
 
 
-def _torch_demands(matrix: Matrix, row: TorchBuild, python: str) -> tuple[tuple[Demand, ...], dict[str, Given]]:
+def _torch_demands(
+    matrix: Matrix, row: TorchBuild, python: str, machine: str
+) -> tuple[tuple[Demand, ...], dict[str, Given]]:
     (release,) = matrix.torch_releases_where(lambda version: version == row.torch)
     local = "" if row.index == "pypi" else f"+{row.variant}"
     demands = [_root("torch", f"=={row.torch}{local}", "torch")]
@@ -301,7 +308,7 @@ def _torch_demands(matrix: Matrix, row: TorchBuild, python: str) -> tuple[tuple[
     if local:
         _give(matrix, given, "torch", row.torch, local, index_requires(matrix, row))
     for name, version in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
-        if version is None or not _has_wheel(matrix, name, version, python):
+        if version is None or not _has_wheel(matrix, name, version, python, machine):
             continue
         same_minor = parse(version).release[:2] == parse(row.torch).release[:2]
         is_built_with = name == "torchvision" or same_minor or parse(row.torch).major == 1
@@ -315,14 +322,12 @@ def _torch_demands(matrix: Matrix, row: TorchBuild, python: str) -> tuple[tuple[
     return tuple(demands), given
 
 
-def _has_wheel(matrix: Matrix, name: str, version: str, python: str) -> bool:
+def _has_wheel(matrix: Matrix, name: str, version: str, python: str, machine: str) -> bool:
     package = matrix.package(name)
     release = package.release(version) if package else None
     if release is None:
         return package is None
-    tag = "cp" + python.rstrip("t").replace(".", "")
-    abi = tag + "t" if python.endswith("t") else tag
-    return any(f"-{tag}-{abi}" in wheel.file or "-py3-none" in wheel.file for wheel in release.wheels)
+    return any(wheel_rank(wheel.file, python, machine, None) for wheel in release.wheels)
 
 
 def index_requires(matrix: Matrix, row: TorchBuild) -> tuple[tuple[str, str, str, str], ...] | None:

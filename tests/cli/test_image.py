@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import threading
@@ -114,6 +113,50 @@ def test_dockerfile_of_somebody_else_is_kept_unless_forced(provision, folder):
     assert provision("image", *STACK, "-o", "mine", "--force").code == 0
 
 
+def test_files_of_somebody_else_are_kept_unless_forced(provision, folder):
+    for name in ("verify.py", "constraints.txt", ".dockerignore"):
+        (folder / name).write_text("mine\n")
+    before = _tree(folder)
+    answer = provision("image", *STACK, "-o", ".")
+    assert answer.code == 2
+    assert all(name in answer.err for name in before)
+    assert _tree(folder) == before
+    assert provision("image", *STACK, "-o", ".", "--force").code == 0
+    assert b"mine\n" not in _tree(folder).values()
+
+
+def test_only_leftovers_of_an_earlier_write_are_removed_and_named(provision, folder):
+    (folder / "mine.txt").write_text("einops>=0.7\n")
+    assert provision("image", *STACK, "-r", "mine.txt", "-o", "out").code == 0
+    (folder / "out" / "train.py").write_text("mine\n")
+    with (folder / "out" / ".dockerignore").open("a") as file:
+        file.write("!train.py\n")
+    planned = provision("image", *STACK, "-o", "out", "--dry-run", "--json")
+    assert "would remove what an earlier write left: requirements.user.txt" in planned.err
+    assert planned.document["result"]["removed"] == ["requirements.user.txt"]
+    assert (folder / "out" / "requirements.user.txt").exists()
+    answer = provision("image", *STACK, "-o", "out", "--json")
+    assert answer.document["result"]["removed"] == ["requirements.user.txt"]
+    assert not (folder / "out" / "requirements.user.txt").exists()
+    assert (folder / "out" / "train.py").read_text() == "mine\n"
+
+
+def test_system_no_image_stands_on_is_unknown_and_the_way_out_works(provision, folder):
+    words = ("--torch", "2.1", "--cuda", "12.1", "--os", "ubuntu22.04", "--label", "a=b")
+    answer = provision("image", *words, "--json")
+    assert answer.code == 4, answer.out
+    error = answer.document["error"]
+    assert error["because"][0].startswith("no official Python ")
+    assert error["because"][0].endswith("stands on ubuntu22.04")
+    assert any("--base IMAGE" in hint for hint in error["hints"])
+    command = shlex.split(error["alternatives"][0]["command"])
+    assert "--os" not in command
+    assert "a=b" in command
+    assert provision(*command[1:], "--print").code == 0
+    assert provision("image", *words, "--base", "registry.example/ubuntu-python:3.11", "--print").code == 0
+    assert not list(folder.iterdir())
+
+
 def test_refusal_names_this_command_and_writes_nothing(provision, folder):
     answer = provision("image", "--torch", "2.1", "--cuda", "12.4", "--json", "--label", "a=b")
     assert answer.code == 3
@@ -185,6 +228,15 @@ def test_requirements_of_the_user_are_taken_over(provision, folder):
     assert "einops>=0.7" in (folder / NAME / "requirements.user.txt").read_text()
 
 
+def test_lines_that_only_the_build_resolves_are_said(provision, folder):
+    assert "of yours" not in provision("image", *STACK).err
+    (folder / "requirements.txt").write_text("einops>=0.7\ntimm\n")
+    answer = provision("image", *STACK, "-r", "requirements.txt", "--json")
+    assert "plus 2 lines of yours, resolved when the image is built" in answer.err
+    assert answer.document["result"]["unlocked"] == 2
+    assert 'LABEL dev.provision.unlocked="2"' in (folder / NAME / "Dockerfile").read_text()
+
+
 def test_every_frontend_is_written(provision, folder):
     for frontend in ("modern", "builtin", "classic"):
         assert provision("image", *STACK, "--frontend", frontend, "-o", frontend).code == 0
@@ -193,10 +245,12 @@ def test_every_frontend_is_written(provision, folder):
 
 
 @pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
-def test_installer_is_the_wheel_of_the_platform(provision, folder, platform):
+def test_installer_is_the_one_of_the_lock(provision, folder, platform):
     answer = provision("image", "--torch", "2.9", "--platform", platform, "-o", "out", "--json")
     assert answer.code == 0, answer.out
-    assert (folder / "out" / "tools.txt").read_text().count("--hash=sha256:") == 1
+    (tool,) = answer.document["result"]["stack"]["image"]["tools"]
+    lines = (folder / "out" / "tools.txt").read_text().splitlines()
+    assert lines[1:] == [f"{tool['name']}=={tool['version']} --hash=sha256:{tool['sha256']}"]
 
 
 def test_installers_differ_by_platform(provision, folder):
@@ -301,12 +355,13 @@ def test_older_engine_gets_a_dockerfile_it_knows_and_a_person_is_told(provision,
     assert "--mount" not in (folder / NAME / "Dockerfile").read_text()
 
 
-def test_certificates_are_a_secret_where_the_builder_keeps_secrets(provision, folder, engine):
+def test_certificates_reach_the_context(provision, folder, engine):
     (folder / "ca.pem").write_text(CERTIFICATE)
     assert provision("image", *STACK, "--build", "--ca-cert", "ca.pem").code == 0
-    assert engine.asked[-1][1].secrets == {"provision-ca": folder / "ca.pem"}
-    assert provision("image", *STACK, "--build", "--ca-cert", "ca.pem", "--frontend", "classic").code == 0
-    assert engine.asked[-1][1].secrets == {}
+    assert (engine.asked[-1][0] / "provision-ca.crt").read_text() == CERTIFICATE
+    answer = provision("image", *STACK)
+    assert "removed what an earlier write left: provision-ca.crt" in answer.err
+    assert not (folder / NAME / "provision-ca.crt").exists()
 
 
 def test_failed_build_keeps_the_context_and_writes_no_record(provision, folder, engine):
@@ -352,6 +407,38 @@ def test_hashes_are_completed_before_anything_is_written(provision, folder, monk
     assert answer.code == 0
     assert asked == [(NAME, "https://mirror.example/simple", None)]
     assert "warning: torch 1: nothing is known" in answer.err
+
+
+def test_index_that_lacks_everything_is_7_and_nothing_is_written(provision, folder, facts):
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<html>Welcome!</html>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Empty) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}/simple"
+        answer = provision("image", *CU118, "--fetch-hashes", "--index-url", address, "--data-dir", facts)
+        server.shutdown()
+        thread.join()
+    assert answer.code == 7, answer.out
+    assert "lists no file at all" in answer.document["error"]["because"][0]
+    assert not (folder / "out").exists()
+
+
+def test_fetching_hashes_is_no_advice_to_who_just_did(provision, facts, monkeypatch):
+    from provision.build import hashes
+
+    monkeypatch.setattr(hashes, "complete_hashes", lambda stack, **_: (stack, ()))
+    answer = provision("image", *CU118, "--fetch-hashes", "--data-dir", facts)
+    assert "packages have no known hash and are installed unverified" in answer.err
+    assert "`--fetch-hashes`" not in answer.err
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -429,16 +516,16 @@ def test_fetched_hashes_reach_the_lock_and_the_requirements(provision, folder, f
 
 
 def test_unwritable_folder_is_left_as_it_was(provision, folder, monkeypatch):
-    real = os.fsync
+    real = Path.chmod
     calls = []
 
-    def full(descriptor: int) -> None:
-        calls.append(descriptor)
+    def full(path: Path, mode: int) -> None:
+        calls.append(path)
         if len(calls) == 5:
             raise OSError(28, "No space left on device")
-        real(descriptor)
+        real(path, mode)
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(Path, "chmod", full)
     answer = provision("image", *STACK)
     assert answer.code == 5
     assert "No space left on device" in answer.err

@@ -132,6 +132,27 @@ def test_interrupt_is_130(provision, broken_command):
     assert document["error"] == {"code": "interrupted", "message": "interrupted"}
 
 
+@pytest.mark.parametrize(
+    "module",
+    ["argparse", "provision.cli.output", "provision.cli.parser", "provision.errors", "provision.resolve.solve"],
+)
+def test_interrupt_while_the_program_is_still_starting(environment, module):
+    code = f"""
+import runpy, sys
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder)
+sys.argv = ["provision", "resolve", "--torch", "2.1"]
+runpy.run_module("provision", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == "error: interrupted"
+    assert "Traceback" not in done.stderr
+
+
 def test_every_kind_of_error_ends_with_its_code(provision, broken_command):
     for kind in ProvisionError.__subclasses__():
         broken_command(kind("it broke", because=["of this", "of that"], hints=["do so"]))
@@ -200,8 +221,25 @@ def test_closed_standard_output(command, environment):
         text=True,
         check=False,
     )
-    assert done.returncode == 0
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-2:] == [
+        "error: the result cannot be written to the standard output",
+        "  because it is closed",
+    ]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["image", "--help"], ["resolve", "--trch"], ["resolve", "--batch", "-"]])
+def test_no_standard_streams_at_all(command, environment, words):
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&- <&-', "sh", *command, *words],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 2)
     assert "Traceback" not in done.stderr
+    assert "something that should not happen" not in done.stderr
 
 
 def test_terminal_that_knows_only_ascii(program):

@@ -142,6 +142,43 @@ def test_place_nobody_can_write_is_5(provision):
     answer = provision("resolve", *STACK, "-o", "/proc/provision/stack")
     assert answer.code == 5
     assert "cannot write" in answer.err
+    assert answer.err.splitlines()[-1] == "hint: name another file with `-o FILE`"
+
+
+def test_error_is_a_document_in_the_file_too(provision, tmp_path):
+    file = tmp_path / "stack.json"
+    answer = provision("resolve", *REFUSED, "--json", "-o", file)
+    assert answer.code == 3
+    assert json.loads(file.read_text()) == answer.document
+    file.write_text("before")
+    assert provision("resolve", *REFUSED, "--json", "-o", file, "--dry-run").code == 3
+    assert provision("resolve", *REFUSED, "-o", file).code == 3
+    assert file.read_text() == "before"
+    assert provision("resolve", *STACK, "--json", "-o", tmp_path).document["error"]["code"] == "usage"
+
+
+@pytest.mark.parametrize("words", [["--batch", "-"], ["--torch", "2.1", "-r", "-"]])
+def test_standard_input_that_is_closed(command, environment, words):
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *command, "resolve", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"error: {words[-2]}: the standard input is closed" in done.stderr
+
+
+def test_long_requirement_is_named_by_its_line(provision, tmp_path):
+    file = tmp_path / "requirements.txt"
+    address = "https://mirror.example/" + "a" * 1900
+    file.write_text(f"\neinops @ {address}/einops-0.8.0-py3-none-any.whl\n")
+    assert provision("resolve", *STACK, "-r", file).code == 0
+    file.write_text(f"\neinops @ {address * 2}\n")
+    answer = provision("resolve", *STACK, "-r", file)
+    assert answer.code == 2
+    assert f"{file}, line 2: the requirement is " in answer.err
 
 
 # --batch

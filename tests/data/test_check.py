@@ -85,6 +85,7 @@ def small_data() -> dict[str, Any]:
                     released=DAY,
                     requires_python=">=3.8",
                     is_variants_complete=True,
+                    variants=["cu129"],
                     is_pythons_complete=True,
                 )
             ],
@@ -229,6 +230,15 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
         lambda data: wheel_release(data)["wheels"][0].update(url="https://vendor.example/torch.whl"),
     ),
     "a package in another's file": ("D013", lambda data: data["wheels/torch.json"].update(package="Torch_2")),
+    "a floor that is no version": (
+        "D015",
+        lambda data: data["cuda.toml"]["release"][0].update(minimum_driver="banana"),
+    ),
+    "code of no GPU": ("D015", lambda data: data["frameworks/torch.toml"]["build"][0].update(sm=["sm_x"])),
+    "a build the release does not name": (
+        "D015",
+        lambda data: data["frameworks/torch.toml"]["release"][0].update(variants=["cu118"]),
+    ),
     "an address without TLS": (
         "D014",
         lambda data: data["sources.toml"]["source"][0].update(url="http://vendor.example/guide"),

@@ -37,3 +37,19 @@ def test_jax_release_resolves_to_itself_on_every_python(row):
         assert isinstance(found, Stack), (python, [reason.because for reason in found.because])
         assert found.packages["jax"] == row.version
         assert found.variant == row.variant
+        if row.delivery == "legacy":
+            built_for = found.packages["jaxlib"].partition(".cudnn")[2][:1]
+            assert _cudnn_major(found) == built_for
+        elif row.version in _CUDNN_8_PLUGINS:
+            assert _cudnn_major(found) == "8"
+
+
+_CUDNN_8_PLUGINS = ("0.4.23", "0.4.24", "0.4.25", "0.4.26", "0.4.27", "0.4.28")
+"""Releases whose jaxlib build for CUDA 12 is named cudnn89; 0.4.29 is the first named after cuDNN 9."""
+
+
+def _cudnn_major(found):
+    """Return the major of the cuDNN wheel, or of the base image where the system brings cuDNN."""
+    wheels = [version for name, version in found.packages.items() if name.startswith("nvidia-cudnn")]
+    (version,) = wheels or [found.cudnn]
+    return version.partition(".")[0]

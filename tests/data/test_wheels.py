@@ -28,7 +28,7 @@ WHEELS = {
     for wheel in release["wheels"]
 }
 SOURCE_ONLY = {("clang", "5.0"), ("termcolor", "1.1.0"), ("wrapt", "1.12.1")} | {
-    ("jax", f"0.4.{patch}") for patch in range(14)
+    ("jax", f"0.4.{patch}") for patch in range(15)
 }
 """Pinned by old TensorFlow, or JAX itself, and published as source distributions only."""
 
@@ -65,7 +65,8 @@ def test_every_row_decodes_and_its_parts_parse(path: Path) -> None:
                 assert any(_is_linux(tag) for tag in tags)
             else:
                 named, spelled = parse_sdist_filename(wheel.file)
-                assert wheel.installed is None and wheel.size
+                assert wheel.installed is None
+                assert wheel.size
             assert (named, spelled) == (path.stem, Version(version))
             assert re.fullmatch(r"[0-9a-f]{64}", wheel.sha256 or "")
             assert (wheel.url is not None) == (release.index == "pytorch")

@@ -19,14 +19,13 @@ from provision.cli.output import Output
 from provision.cli.parser import Once, one_of, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
 from provision.cli.screen import show_stack
-from provision.errors import MissingDependencyError, UsageError
-from provision.generate.image import FRONTENDS, ImageOptions, count_unverified, render_image
+from provision.errors import MissingDependencyError, UnknownError, UsageError
+from provision.generate.image import FRONTENDS, ImageOptions, count_unlocked, count_unverified, render_image
 from provision.generate.write import Artifact, check_artifacts, write_artifacts
 from provision.matrix.load import Matrix
 from provision.records import record, replace
-from provision.resolve.environment import wheel_rank
-from provision.resolve.request import matches, to_flags
-from provision.resolve.stack import LockedPackage, Stack
+from provision.resolve.request import Request, to_flags
+from provision.resolve.stack import Stack
 
 if TYPE_CHECKING:
     from provision.build.engine import Engine
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["configure", "run"]
 
 _BUILDERS = ("auto", "buildx", "sdk")
-_INSTALLER = "uv"
-_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 _CERTIFICATE_BYTES_MAX = 1024 * 1024
 _TAG = re.compile(
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?/)?[a-z0-9]+(?:(?:\.|_{1,2}|-+|/)[a-z0-9]+)*"
@@ -57,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder to write; ./NAME-OF-THE-STACK unless given",
     )
     where.add_argument("--print", action="store_true", help="print the Dockerfile and write nothing")
-    where.add_argument("--force", action="store_true", help="write over a Dockerfile of somebody else")
+    where.add_argument("--force", action="store_true", help="write over files of somebody else")
     where.add_argument(
         "--check",
         "--locked",
@@ -73,7 +70,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="which builder must understand it: today's BuildKit, Docker 20.10's, or the classic one",
     )
     how.add_argument("--syntax", action=Once, metavar="IMAGE", help="add a `# syntax` line, which the builder pulls")
-    how.add_argument("--index-url", action=Once, metavar="URL", help="package index to use instead of PyPI")
+    how.add_argument(
+        "--index-url",
+        action=Once,
+        metavar="URL",
+        help="package index to take every wheel from, instead of PyPI and the frameworks' own indexes",
+    )
     how.add_argument(
         "--ca-cert", action=Once, type=parse_path, metavar="FILE", help="certificates (PEM) to trust while building"
     )
@@ -113,20 +115,16 @@ def run(options: argparse.Namespace, output: Output) -> int:
     request = read_request(read_values(options), options.requirements or ())
     stack = solve_request(request, matrix, "image", other_words(options))
     if stack.image is None:
-        raise UsageError(
-            f"{stack.name} is a sound stack, but the facts list no image to build it on",
-            because=(f"no official Python {stack.python} image for {stack.os} is known",),
-            hints=("leave `--os` out, or name an image that has this Python with `--base`",),
-        )
+        raise _refuse_without_image(stack, request, matrix, other_words(options))
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output)
     job = _Job(
         stack=stack,
         options=image_options,
-        tools=_tools(matrix, stack),
         folder=options.folder or Path(stack.name),
         words=("image", *to_flags(request), *other_words(options)),
         can_be_built_next=not (options.build or options.push),
+        were_hashes_fetched=options.fetch_hashes,
     )
     if options.print:
         dockerfile = next(item.text for item in job.render() if item.path == "Dockerfile")
@@ -151,13 +149,13 @@ class _Job:
 
     stack: Stack
     options: ImageOptions
-    tools: tuple[LockedPackage, ...]
     folder: Path
     words: tuple[str, ...]
     can_be_built_next: bool
+    were_hashes_fetched: bool
 
     def render(self) -> tuple[Artifact, ...]:
-        return render_image(self.stack, self.options, tools=self.tools)
+        return render_image(self.stack, self.options)
 
     def document(self) -> dict[str, Any]:
         image = self.stack.image
@@ -166,6 +164,7 @@ class _Job:
             "folder": str(self.folder),
             "frontend": self.options.frontend,
             "unverified": count_unverified(image) if image else 0,
+            "unlocked": count_unlocked(image) if image else 0,
         }
 
 
@@ -208,32 +207,31 @@ def _labels(pairs: list[str] | tuple[()]) -> dict[str, str]:
     return labels
 
 
-def _tools(matrix: Matrix, stack: Stack) -> tuple[LockedPackage, ...]:
-    """Return the newest installer that runs on the stack's Python, as the wheel for its platform."""
-    package = matrix.package(_INSTALLER)
-    if stack.python is None or package is None:
-        return ()
-    machine = _MACHINES[stack.platform]
-    python = stack.python.rstrip("t")
-    for version in package.versions:
-        release = package.release(version)
-        if release is None or release.yanked or not matches(release.requires_python or None, python):
-            continue
-        ranked = [(wheel_rank(wheel.file, python, machine, None), wheel) for wheel in release.wheels if wheel.sha256]
-        fitting = [(rank, wheel.file, wheel) for rank, wheel in ranked if rank is not None]
-        if fitting:
-            wheel = max(fitting, key=lambda entry: entry[:2])[2]
-            return (
-                LockedPackage(
-                    name=_INSTALLER,
-                    version=version,
-                    index=release.index,
-                    file=wheel.file,
-                    sha256=wheel.sha256,
-                    why="installs the wheels",
-                ),
-            )
-    return ()
+def _refuse_without_image(stack: Stack, request: Request, matrix: Matrix, others: tuple[str, ...]) -> UnknownError:
+    """Return why a sound stack cannot be an image, with the same request on any system where that works."""
+    from provision.resolve.solve import solve
+
+    if stack.python is None:
+        lacking = f"no nvidia/cuda image of CUDA {stack.cuda} for {stack.os} is known"
+        way_out = "name an image of CUDA with `--base IMAGE`"
+    else:
+        lacking = f"no official Python {stack.python} image stands on {stack.os}"
+        way_out = f"name an image on {stack.os} that has Python {stack.python} with `--base IMAGE`"
+    hints, alternatives = [way_out], []
+    if request.os is not None:
+        anywhere = replace(request, os=None)
+        found = solve(anywhere, matrix)
+        if isinstance(found, Stack) and found.image is not None:
+            command = shlex.join(("provision", "image", *to_flags(anywhere), *others))
+            change = f"any system instead of {request.os}: {found.os}"
+            alternatives.append({"command": command, "change": change})
+            hints.insert(0, f"`{command}` works: {change}")
+    return UnknownError(
+        f"{stack.name} is a sound stack, but the facts list no image to build it on",
+        because=(lacking,),
+        hints=hints,
+        details={"alternatives": alternatives},
+    )
 
 
 def _fetch_hashes(stack: Stack, image_options: ImageOptions, output: Output) -> Stack:
@@ -247,24 +245,33 @@ def _fetch_hashes(stack: Stack, image_options: ImageOptions, output: Output) -> 
 
 def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
     artifacts = job.render()
-    written = write_artifacts(job.folder, artifacts, force=is_forced, dry_run=output.is_dry_run)
+    changes = write_artifacts(job.folder, artifacts, force=is_forced, dry_run=output.is_dry_run)
     output.note(f"facts of {job.stack.facts_date}")
     output.note(show_stack(job.stack, output, sys.stderr))
-    verb = "would write" if output.is_dry_run else "wrote"
-    if written:
-        output.note(f"{verb} {job.folder}: {' '.join(written)}")
-    else:
+    if changes.written:
+        verb = "would write" if output.is_dry_run else "wrote"
+        output.note(f"{verb} {job.folder}: {' '.join(changes.written)}")
+    if changes.removed:
+        verb = "would remove" if output.is_dry_run else "removed"
+        output.note(f"{verb} what an earlier write left: {' '.join(changes.removed)}")
+    if not (changes.written or changes.removed):
         output.note(f"{job.folder} is up to date: nothing to write")
-    unverified = job.document()["unverified"]
+    document = job.document()
+    unverified, unlocked = document["unverified"], document["unlocked"]
     if unverified:
         total = len(job.stack.image.packages) if job.stack.image else 0
-        output.note(
-            f"{unverified} of {total} packages have no known hash and are installed unverified; "
-            "`--fetch-hashes` asks their index"
-        )
+        way_out = "" if job.were_hashes_fetched else "; `--fetch-hashes` asks their index"
+        output.note(f"{unverified} of {total} packages have no known hash and are installed unverified{way_out}")
+    if unlocked:
+        lines = "1 line" if unlocked == 1 else f"{unlocked} lines"
+        output.note(f"plus {lines} of yours, resolved when the image is built: see requirements.user.txt")
     if job.can_be_built_next:
         output.note(f"next: {shlex.join(('provision', *job.words, '--build'))}")
-    return {"files": [artifact.path for artifact in artifacts], "written": list(written)}
+    return {
+        "files": [artifact.path for artifact in artifacts],
+        "written": list(changes.written),
+        "removed": list(changes.removed),
+    }
 
 
 def _give(output: Output, document: dict[str, Any]) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from provision.cli.files import open_stdin
 from provision.cli.output import Output
 from provision.cli.parser import Once, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
@@ -71,7 +71,7 @@ def _answer_batch(path: Path, matrix: Matrix, others: tuple[str, ...], output: O
 def _read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines as they come, so that a writer at the other end of a pipe gets its answers one by one."""
     if str(path) == "-":
-        yield from _cut(sys.stdin.buffer)
+        yield from _cut(open_stdin("--batch"))
         return
     try:
         file = path.open("rb")

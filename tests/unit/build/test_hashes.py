@@ -136,28 +136,46 @@ def test_known_file_name_is_the_only_one_taken(index, stack):
     assert _package(complete_hashes(_change(stack, file="exact.whl"))[0]).sha256 == GOOD
 
 
+@pytest.fixture
+def two(index, stack):
+    """A stack with a second package, whose hash the index has."""
+    other = replace(_package(stack), name="torchaudio", version="2.1.2+cu118")
+    wheel = LINK.replace("torchvision-0.16.2", "torchaudio-2.1.2")
+    index.serve(f'<a href="{wheel}#sha256={OTHER}">x</a>', name="torchaudio")
+    return replace(stack, image=replace(stack.image, packages=(*stack.image.packages, other)))
+
+
 @pytest.mark.parametrize(
     ("page", "why"),
     [
         (f'<a href="{LINK}">x</a>', "gives no hash"),
         (f'<a href="{LINK}#md5={"c" * 32}">x</a>', "gives no hash"),
         (f'<a href="{LINK}#sha256=zz">x</a>', "gives no hash"),
-        ("<html></html>", "lists no wheel"),
+        ('<a href="other-1.tar.gz">x</a>', "lists no wheel"),
+        ("<html>Welcome!</html>", "lists no file at all"),
+        (None, "lists no file at all"),
     ],
 )
-def test_missing_hash_leaves_the_package_unverified_and_says_so(index, stack, page, why):
-    index.serve(page)
-    found, left = complete_hashes(stack)
-    assert found == stack
+def test_missing_hash_leaves_the_package_unverified_and_says_so(index, stack, two, page, why):
+    if page is not None:
+        index.serve(page)
+    found, left = complete_hashes(two)
+    assert _package(found) == _package(two)
+    assert _package(found, "torchaudio").sha256 == OTHER
     assert len(left) == 1
     assert left[0].startswith("torchvision 0.16.2+cu118: ")
     assert why in left[0]
+    with pytest.raises(MissingDependencyError, match="gave no hashes") as caught:
+        complete_hashes(stack)
+    assert caught.value.because == left
 
 
-def test_project_the_index_lacks_stays_unverified(index, stack):
-    found, left = complete_hashes(stack)
-    assert found == stack
-    assert "lists no wheel" in left[0]
+def test_given_index_is_asked_for_every_package_and_its_address_stays_out_of_the_lock(index, stack):
+    index.serve(f'<a href="{LINK}#sha256={GOOD}">x</a>')
+    elsewhere = _change(stack, index_url="http://127.0.0.1:1/whl/cu118")
+    package = _package(complete_hashes(elsewhere, index_url=index.url)[0])
+    assert (package.sha256, package.file, package.url) == (GOOD, WHEEL, None)
+    assert index.asked == ["/whl/cu118/torchvision/"]
 
 
 def test_package_with_unknown_needs_is_not_asked_for(index, stack):

@@ -9,7 +9,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from golden_cases import TOOLS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +28,7 @@ def test_compiled_templates_give_jinja2s_bytes(golden_case, monkeypatch: pytest.
         return ""
 
     monkeypatch.setattr(image, "render", render)
-    image.render_image(golden_case.stack, golden_case.options, tools=TOOLS)
+    image.render_image(golden_case.stack, golden_case.options)
     for template, values in seen:
         expected = engine.make_environment().get_template(template).render(values)
         monkeypatch.setattr(engine, "make_environment", None)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provision.errors import DataError, ProvisionError, UsageError
-from provision.generate.image import ImageOptions, count_unverified, render_image
+from provision.generate.image import ImageOptions, count_unlocked, count_unverified, render_image
 from provision.records import replace
 from provision.resolve.stack import BaseImage
 
@@ -19,7 +19,7 @@ HOSTILE = ["x\nRUN y", "x;y", "$(x)", "`x`", "{{ x }}", "x y\t", "", "x\u2028y",
 
 
 def files(stack=STACK, **options):
-    return {item.path: item.text for item in render_image(stack, ImageOptions(**options), tools=TOOLS)}
+    return {item.path: item.text for item in render_image(stack, ImageOptions(**options))}
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -68,7 +68,7 @@ def test_no_text_puts_a_line_into_the_dockerfile(text: str) -> None:
             options = ImageOptions(**{option: value})
         except UsageError:
             continue
-        found = {item.path: item.text for item in render_image(STACK, options, tools=TOOLS)}["Dockerfile"]
+        found = {item.path: item.text for item in render_image(STACK, options)}["Dockerfile"]
         assert found.count("\n") == lines + (option in ("syntax", "labels"))
 
 
@@ -88,7 +88,7 @@ def test_hostile_locks_are_refused(value: str) -> None:
         replace(image, packages=(replace(package, sha256=None, index_url=value or "x"),)),
     ):
         with pytest.raises(UsageError):
-            render_image(replace(STACK, image=broken), tools=TOOLS)
+            render_image(replace(STACK, image=broken))
     for stack in (
         replace(STACK, driver=replace(STACK.driver, minimum=value)),
         replace(STACK, cuda=value),
@@ -96,7 +96,7 @@ def test_hostile_locks_are_refused(value: str) -> None:
         replace(STACK, facts_date=value),
     ):
         with pytest.raises(UsageError):
-            render_image(stack, tools=TOOLS)
+            render_image(stack)
 
 
 def test_credentials_in_an_address_are_named_as_such() -> None:
@@ -148,29 +148,65 @@ def test_changing_the_users_lines_keeps_every_earlier_step() -> None:
     assert "requirements.user.txt" in before[-1]
 
 
-def test_users_text_is_taken_over_and_checked() -> None:
-    text = files(user_requirements_text="# mine\neinops>=0.7  # layers\n")["requirements.user.txt"]
-    assert text.splitlines()[1:] == ["einops>=0.7"]
+def test_users_lines_are_checked_again() -> None:
+    stack = replace(
+        STACK, image=replace(STACK.image, user_requirements=("einops", "--index-url https://mirror.example"))
+    )
     with pytest.raises(UsageError, match="line 2"):
-        files(user_requirements_text="einops\n--index-url https://mirror.example\n")
+        files(stack)
 
 
-def test_tools_need_a_hash() -> None:
+@pytest.mark.parametrize("tools", [(), (replace(TOOLS[0], sha256=None),)], ids=["none", "no-hash"])
+def test_tools_need_a_hash(tools) -> None:
     with pytest.raises(DataError):
-        render_image(STACK)
-    with pytest.raises(DataError):
-        render_image(STACK, tools=(replace(TOOLS[0], sha256=None),))
+        files(replace(STACK, image=replace(STACK.image, tools=tools)))
 
 
 def test_a_stack_without_an_image_part() -> None:
     with pytest.raises(ProvisionError):
-        render_image(replace(STACK, image=None), tools=TOOLS)
+        render_image(replace(STACK, image=None))
 
 
 def test_unverified_packages_are_counted_and_labelled() -> None:
     stack = CASES["torch-cu118"].stack
     assert count_unverified(stack.image) == 2
     assert '\nLABEL dev.provision.unverified="2"\n' in files(stack)["Dockerfile"]
+
+
+def test_lines_that_only_the_build_resolves_are_counted_and_labelled() -> None:
+    lines = ("einops>=0.7", "numpy<2", "torch[opt-einsum]")
+    stack = replace(STACK, image=replace(STACK.image, user_requirements=lines))
+    assert count_unlocked(stack.image) == 2  # numpy itself is locked
+    assert '\nLABEL dev.provision.unlocked="2"\n' in files(stack)["Dockerfile"]
+    assert count_unlocked(CASES["torch-user-requirements"].stack.image) == 3  # one is an extra's
+    assert '\nLABEL dev.provision.unlocked="0"\n' in files()["Dockerfile"]
+
+
+def test_a_given_index_serves_every_package() -> None:
+    mirror = "https://mirror.example/simple"
+    for name in ("torch-cu118", "air-gapped", "torch-user-requirements"):
+        found = files(CASES[name].stack, index_url=mirror)
+        texts = {path: text for path, text in found.items() if path not in ("provision.lock", "verify.py")}
+        assert not [path for path, text in texts.items() if "download.pytorch.org" in text or " @ " in text]
+        installs = [line for line in found["Dockerfile"].splitlines() if " -r /build/requirements." in line]
+        assert installs
+        assert all(f" --default-index {mirror} " in line and "--index " not in line for line in installs)
+    torch = next(item for item in CASES["torch-cu118"].stack.image.packages if item.name == "torch")
+    wanted = f"torch==2.1.2+cu118 --hash=sha256:{torch.sha256}"
+    found = files(CASES["torch-cu118"].stack, index_url=mirror)
+    assert wanted in found["requirements.lock.txt"]
+    assert wanted in found["requirements.framework.txt"]
+
+
+def test_folders_of_a_cuda_image_are_named_after_the_image() -> None:
+    stack = CASES["torch-devel"].stack
+    base = replace(stack.image.cuda_base, cuda="12.2")
+    text = files(replace(stack, image=replace(stack.image, cuda_base=base)))["Dockerfile"]
+    assert "/usr/local/cuda-12.2 " in text
+    assert "cuda-12.1 " not in text
+    unknown = replace(base, cuda=None)
+    text = files(replace(stack, image=replace(stack.image, cuda_base=unknown)))["Dockerfile"]
+    assert "/usr/local/cuda-12.1 " in text
 
 
 def test_one_index_one_group() -> None:
@@ -215,7 +251,7 @@ def test_a_page_of_links_is_no_index(is_open: bool, words: str) -> None:
 
 
 def test_the_stacks_own_tools_are_used() -> None:
-    stack = replace(STACK, image=replace(STACK.image, tools=TOOLS))
+    stack = replace(STACK, image=replace(STACK.image))
     found = {item.path: item.text for item in render_image(stack)}
     assert found["tools.txt"].splitlines()[1:] == [f"uv==0.9.0 --hash=sha256:{TOOLS[0].sha256}"]
 

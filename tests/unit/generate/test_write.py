@@ -7,10 +7,12 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from golden_cases import CASES
 
 from provision.errors import ActionFailedError, DriftError, UsageError
 from provision.generate import write
-from provision.generate.write import Artifact, check_artifacts, write_artifacts
+from provision.generate.image import render_image
+from provision.generate.write import Artifact, Changes, check_artifacts, write_artifacts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +30,7 @@ def test_writes_with_modes_whatever_the_umask(tmp_path: Path) -> None:
         written = write_artifacts(tmp_path / "a" / "b", ARTIFACTS)
     finally:
         os.umask(before)
-    assert written == ("Dockerfile", "entrypoint.sh")
+    assert written.written == ("Dockerfile", "entrypoint.sh")
     assert (tmp_path / "a/b/Dockerfile").stat().st_mode & 0o777 == 0o644
     assert (tmp_path / "a/b/entrypoint.sh").stat().st_mode & 0o777 == 0o755
     assert sorted(path.name for path in (tmp_path / "a/b").iterdir()) == ["Dockerfile", "entrypoint.sh"]
@@ -38,13 +40,13 @@ def test_second_run_writes_only_what_changed(tmp_path: Path) -> None:
     write_artifacts(tmp_path, ARTIFACTS)
     stamp = (tmp_path / "Dockerfile").stat().st_mtime_ns
     changed = (ARTIFACTS[0], Artifact(path="entrypoint.sh", text="#!/bin/sh\nexit\n", mode=0o755))
-    assert write_artifacts(tmp_path, changed) == ("entrypoint.sh",)
+    assert write_artifacts(tmp_path, changed) == Changes(written=("entrypoint.sh",))
     assert (tmp_path / "Dockerfile").stat().st_mtime_ns == stamp
-    assert write_artifacts(tmp_path, changed) == ()
+    assert write_artifacts(tmp_path, changed) == Changes()
 
 
 def test_dry_run_changes_nothing(tmp_path: Path) -> None:
-    assert write_artifacts(tmp_path / "new", ARTIFACTS, dry_run=True) == ("Dockerfile", "entrypoint.sh")
+    assert write_artifacts(tmp_path / "new", ARTIFACTS, dry_run=True).written == ("Dockerfile", "entrypoint.sh")
     assert not (tmp_path / "new").exists()
 
 
@@ -62,7 +64,7 @@ def test_somebody_elses_dockerfile_is_kept(tmp_path: Path) -> None:
 
 def test_our_own_dockerfile_is_written_over_even_below_a_syntax_line(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(f"# syntax=x\n{HEADER}FROM old\n", encoding="utf-8")
-    assert "Dockerfile" in write_artifacts(tmp_path, ARTIFACTS)
+    assert "Dockerfile" in write_artifacts(tmp_path, ARTIFACTS).written
 
 
 def test_a_file_in_the_folders_place(tmp_path: Path) -> None:
@@ -155,5 +157,49 @@ def test_file_of_an_earlier_write_that_is_no_longer_wanted_is_removed(tmp_path):
     with pytest.raises(DriftError) as caught:
         check_artifacts(tmp_path, fewer)
     assert "requirements.unverified.txt would be removed" in caught.value.because
-    write_artifacts(tmp_path, fewer)
+    removed = Changes(written=(".dockerignore",), removed=("requirements.unverified.txt",))
+    assert write_artifacts(tmp_path, fewer, dry_run=True) == removed
+    assert (tmp_path / "requirements.unverified.txt").is_file()
+    assert write_artifacts(tmp_path, fewer) == removed
     assert sorted(path.name for path in tmp_path.iterdir()) == [".dockerignore", "Dockerfile", "notes.txt"]
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "requirements.txt", "requirements.mine.txt", "entrypoint.sh.bak", "main.py"]
+)
+def test_file_that_only_an_edited_dockerignore_names_is_kept(tmp_path: Path, name: str) -> None:
+    ignore = Artifact(path=".dockerignore", text="*\n!Dockerfile\n")
+    write_artifacts(tmp_path, (ARTIFACTS[0], ignore))
+    (tmp_path / name).write_text("mine\n")
+    (tmp_path / ".dockerignore").write_text(f"*\n!Dockerfile\n!{name}\n")
+    assert write_artifacts(tmp_path, (ARTIFACTS[0], ignore)) == Changes(written=(".dockerignore",))
+    assert (tmp_path / name).read_text() == "mine\n"
+
+
+def test_every_file_of_a_context_can_be_taken_away_again(tmp_path: Path) -> None:
+    for name, case in CASES.items():
+        artifacts = render_image(case.stack, case.options)
+        write_artifacts(tmp_path / name, artifacts)
+        bare = (ARTIFACTS[0], Artifact(path=".dockerignore", text="*\n"))
+        removed = write_artifacts(tmp_path / name, bare).removed
+        assert {*removed, "Dockerfile", ".dockerignore"} == {artifact.path for artifact in artifacts}
+
+
+@pytest.mark.parametrize("has_dockerfile", [False, True])
+def test_files_of_somebody_else_are_kept(tmp_path: Path, has_dockerfile: bool) -> None:
+    names = ["entrypoint.sh", *(["Dockerfile"] if has_dockerfile else [])]
+    for name in names:
+        (tmp_path / name).write_text("theirs\n")
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match="was not written by this program") as caught:
+            write_artifacts(tmp_path, ARTIFACTS, dry_run=dry_run)
+        assert all(name in caught.value.message for name in names)
+        assert any("--force" in hint for hint in caught.value.hints)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "theirs\n")
+    assert write_artifacts(tmp_path, ARTIFACTS, force=True).written == ("Dockerfile", "entrypoint.sh")
+
+
+def test_the_same_file_is_nobodys_loss(tmp_path: Path) -> None:
+    (tmp_path / "entrypoint.sh").write_text(ARTIFACTS[1].text)
+    (tmp_path / "entrypoint.sh").chmod(0o755)
+    assert write_artifacts(tmp_path, ARTIFACTS).written == ("Dockerfile",)

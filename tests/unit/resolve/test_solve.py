@@ -1,6 +1,7 @@
 """What the solver answers over the shipped facts: the cases people meet, and the refusals they must get."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -104,7 +105,7 @@ def test_gpu_decides_the_build(matrix, gpu, torch, variant):
 
 def test_driver_decides_the_build(matrix):
     stack = answer(matrix, torch="2.11", driver="550.54.15")
-    assert stack.variant in ("cu128", "cu126")
+    assert stack.variant in ("cu129", "cu128")
     assert answer(matrix, torch="2.11", driver="580.126.20").variant == "cu130"
 
 
@@ -327,3 +328,23 @@ def test_old_gpu_gets_the_last_long_term_branch(matrix):
 def test_architecture_is_no_gpu(matrix, name):
     with pytest.raises(UsageError, match="architecture"):
         solve(parse_request({"torch": "2.15", "gpu": name}), matrix)
+
+
+def test_lost_build_row_is_unknown_and_not_proved_absent(matrix, tmp_path):
+    data = copy_facts(tmp_path)
+    path = data / "frameworks" / "torch.toml"
+    blocks = path.read_text().split("\n\n")
+    kept = [block for block in blocks if not ('torch = "2.1.' in block and 'variant = "cu118"' in block)]
+    assert len(kept) == len(blocks) - 3
+    path.write_text("\n\n".join(kept))
+    assert not refusal(Matrix(data), torch="2.1", cuda="11.8").is_proved
+    assert refusal(Matrix(data), torch="2.1", cuda="12.4").is_proved
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in Matrix().jax if row.delivery == "legacy"], ids=lambda row: f"{row.version}-{row.variant}"
+)
+def test_legacy_jaxlib_gets_the_cudnn_it_was_built_against(matrix, row):
+    stack = answer(matrix, jax=row.version, cuda=row.variant.removeprefix("cuda"))
+    built = re.search(r"cudnn([0-9])", stack.packages["jaxlib"])
+    assert built is None or stack.cudnn.split(".")[0] == built[1]

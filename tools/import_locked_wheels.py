@@ -218,9 +218,11 @@ def releases_of(
 
 
 def _requires(package: str, version: str, findings: Findings, twin: dict[str, Any] | None) -> list[list[str]]:
-    if (package, version) in findings.requires:
-        return findings.requires[package, version]
     stated = (twin or {}).get("requires", [])
+    if (package, version) in findings.requires:
+        rows = findings.requires[package, version]
+        bounded = [row for row in rows if IS_CUDA.match(row[0])]
+        return [row for row in rows if row not in bounded] + conditioned(bounded, stated)
     plain = [row for row in stated if not IS_CUDA.match(row[0])]
     if package != "torch":
         return plain

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
-from provision.matrix.model import CudaRelease, DriverBranch, Gpu
+from provision.matrix.model import CudaRelease, DriverBranch, Gpu, PythonRelease
 from provision.versions import branch_of, parse
 
 __all__ = [
     "capability_of",
     "cuda_releases",
     "find_gpus",
+    "is_settled",
     "normalise_gpu",
     "recommended_branch",
     "runs_on",
@@ -163,6 +164,16 @@ def recommended_branch(matrix: Matrix, *, minimum: str, cuda: str, gpus: tuple[G
     if kept:
         return max(kept, key=lambda row: (row.kind == "LTSB", row.end_of_life or "", row.branch))
     return max(alive or able, key=lambda row: row.branch, default=None)
+
+
+def is_settled(python: PythonRelease, date: str) -> bool:
+    """Tell whether a Python had been out two years on a day, when other packages have wheels for it too.
+
+    Args:
+        python: The Python.
+        date: ISO.
+    """
+    return f"{int(python.released[:4]) + 2}{python.released[4:]}" <= date
 
 
 def drives(branch: DriverBranch, gpu: Gpu) -> bool:

@@ -6,7 +6,15 @@ import datetime
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
-from provision.matrix.query import capability_of, cuda_releases, recommended_branch, runs_on, secure_minimums, serves
+from provision.matrix.query import (
+    capability_of,
+    cuda_releases,
+    is_settled,
+    recommended_branch,
+    runs_on,
+    secure_minimums,
+    serves,
+)
 from provision.records import fields_of, record
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.options import Option, fact_of, index_requires
@@ -384,10 +392,11 @@ def _python_reason(solution: Solution, matrix: Matrix) -> Reason:
     if wanted == solution.python:
         because = f"as asked; {until}"
     else:
-        because = (
-            f"{until}; the newest with all wheels that had been out two years at the release, when other packages "
-            "have wheels too, or the nearest to it"
-        )
+        released = max(option.released for option in solution.options)
+        is_old_enough = row is not None and is_settled(row, released or matrix.dated)
+        because = f"{until}; the newest supported one with every wheel"
+        if is_old_enough:
+            because = f"{until}; the newest with every wheel that other packages had caught up with by the release"
     return Reason(subject="python", because=because, facts=facts)
 
 

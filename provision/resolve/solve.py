@@ -13,7 +13,7 @@ from itertools import product
 from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, Gpu, HiddenConstraint
-from provision.matrix.query import find_gpus
+from provision.matrix.query import find_gpus, is_settled
 from provision.records import replace
 from provision.resolve.assemble import Solution, assemble
 from provision.resolve.bases import choose_base, choose_cuda_image
@@ -34,9 +34,6 @@ from provision.resolve.stack import Refusal, Stack
 from provision.versions import parse
 
 __all__ = ["solve"]
-
-_YEARS_OUT = 2
-"""A Python two years out when the framework appeared has wheels of everything else people install."""
 
 
 def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
@@ -270,10 +267,10 @@ def _pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> list[st
     def rank(text: str) -> tuple[bool, bool, bool, bool, int]:
         row = born.get(text)
         is_alive = row is not None and (row.end_of_life is None or row.end_of_life > matrix.dated)
-        is_settled = row is not None and _years_later(row.released, _YEARS_OUT) <= (released or matrix.dated)
+        is_old_enough = row is not None and is_settled(row, released or matrix.dated)
         number = parse(text.rstrip("t"))
-        distance = number.minor if is_settled else -number.minor
-        return (not text.endswith("t"), text in preferred, is_alive, is_settled, distance)
+        distance = number.minor if is_old_enough else -number.minor
+        return (not text.endswith("t"), text in preferred, is_alive, is_old_enough, distance)
 
     return [*sorted(fitting, key=rank, reverse=True)]
 
@@ -287,10 +284,6 @@ def _python_fits(wanted: str | None, have: str) -> bool:
         # An image is built for a minor; a patch in the wish picks its minor.
         return parse(wanted).release[:2] == parse(have).release[: len(parse(wanted).release[:2])]
     return matches(wanted, have)
-
-
-def _years_later(date: str, years: int) -> str:
-    return f"{int(date[:4]) + years}{date[4:]}"
 
 
 def _no_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:

@@ -310,7 +310,7 @@ def test_code_common_to_two_frameworks_counts_ptx(matrix):
     assert "sm_90" in stack.sm
 
 
-def test_malformed_fact_is_the_datas_fault(tmp_path):
+def test_malformed_fact_is_a_fault_of_the_data(tmp_path):
     data = copy_facts(tmp_path)
     path = data / "cuda.toml"
     path.write_text(path.read_text().replace('minimum_driver = "525.60.13"', 'minimum_driver = "banana"'))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,8 +120,28 @@ def commands() -> str:
     return "\n".join([*lines, "## Flags of every command", "", table(("word", "does"), shared)])
 
 
+def example() -> str:
+    """Return what the program really says to one request that works and to one that cannot."""
+    return _session("resolve", "--cuda", "11.8", "--torch", "2.1") + _session(
+        "resolve", "--cuda", "12.4", "--torch", "2.1"
+    )
+
+
+def _session(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "provision", *words, "--color", "never"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    said = "\n".join(line.rstrip() for line in f"{done.stdout}{done.stderr}".strip().splitlines())
+    return f"```console\n$ provision {' '.join(words)}\n{said}\n$ echo $?\n{done.returncode}\n```\n"
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "commands": commands_summary,
+    "example": example,
     "exit-codes": exit_codes,
     "facts": facts_summary,
 }

@@ -197,7 +197,8 @@ def _image_of(row: CudaImage) -> BaseImage:
 
 
 def _epoch(stamp: str) -> int:
-    day = stamp if len(stamp) > len("2022-10") else f"{stamp}-01"
+    # Of old toolkits only the month or the year is known; their first day stands for it.
+    day = stamp + "-01-01"[len(stamp) - len("2020") :] if len(stamp) <= len("2020-10") else stamp
     moment = datetime.datetime.fromisoformat(day)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)

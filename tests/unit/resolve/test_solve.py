@@ -64,6 +64,12 @@ def test_newest_torch(matrix):
     assert stack.packages["torchvision"] == "0.29.2"
 
 
+@pytest.mark.parametrize("cuda", ["11.0", "11.4", "12.4", "13.5"])
+def test_toolkit_released_in_a_known_year_month_or_day_has_an_epoch(matrix, cuda):
+    found = solve(parse_request({"cuda": cuda}), matrix)
+    assert not isinstance(found, Stack) or found.image.source_date_epoch > 1_500_000_000
+
+
 def test_tensorflow_takes_its_cuda_from_wheels_or_from_an_image(matrix):
     new = answer(matrix, tensorflow="2.15")
     assert new.image.cuda_base is None

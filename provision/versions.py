@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from packaging.version import InvalidVersion, Version
 
-__all__ = ["Spec", "Version", "branch_of", "is_empty", "is_prefix_of", "parse", "sort_key"]
+__all__ = ["Spec", "Version", "branch_of", "is_empty", "is_prefix_of", "parse", "sort_key", "spec_of"]
 
 _OPERATORS = ("===", "~=", "==", "!=", "<=", ">=", "<", ">")
 
@@ -95,6 +95,16 @@ class Spec:
     def __repr__(self) -> str:
         """Return the constructor call."""
         return f"Spec({self.text!r})"
+
+
+@lru_cache(maxsize=None)
+def spec_of(text: str) -> Spec:
+    """Return the specifier of a text; the same texts are asked about over and over.
+
+    Raises:
+        ValueError: As :class:`Spec`.
+    """
+    return Spec(text)
 
 
 def is_empty(specifiers: Iterable[str]) -> bool:

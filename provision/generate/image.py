@@ -15,7 +15,7 @@ from provision.generate.write import Artifact
 from provision.records import NOTHING, record
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Stack
 
-__all__ = ["FRONTENDS", "LAYERS", "ImageOptions", "count_unlocked", "count_unverified", "render_image"]
+__all__ = ["FRONTENDS", "LAYERS", "ImageOptions", "count_unlocked", "render_image"]
 
 FRONTENDS = ("modern", "builtin", "classic")
 LAYERS = ("cuda", "framework", "rest")
@@ -133,11 +133,6 @@ class ImageOptions:
                 raise UsageError(f"--label {key}: this name is set from the lock")
         if self.ca_cert is not None:
             _check_certificates(self.ca_cert)
-
-
-def count_unverified(image: ImagePart) -> int:
-    """Return how many packages have no known sha256."""
-    return sum(package.sha256 is None for package in image.packages)
 
 
 def count_unlocked(image: ImagePart) -> int:
@@ -411,7 +406,7 @@ def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, 
         "dev.provision.cuda": stack.cuda,
         "dev.provision.driver.min": stack.driver.minimum,
         "dev.provision.archs": " ".join([*stack.sm, *stack.ptx]),
-        "dev.provision.unverified": str(count_unverified(image)),
+        "dev.provision.unverified": str(image.unverified),
         "dev.provision.unlocked": str(count_unlocked(image) if stack.python else 0),
     }
     if image.base.digest:

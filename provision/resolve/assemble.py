@@ -244,22 +244,14 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
             index_url = jax_urls.value
         is_source = pick.wheel is None and pick.name == "jax"
         is_open = is_source or (pick.name == "torch" and has_open_needs)
-        wheel = pick.wheel
         rows.append(
-            LockedPackage(
-                name=pick.name,
-                version=pick.version,
+            _package(
+                pick,
                 index=index,
-                file=wheel.file if wheel else None,
-                sha256=wheel.sha256 if wheel else None,
-                size=wheel.size if wheel else None,
-                installed=wheel.installed if wheel else None,
-                url=wheel.url if wheel else None,
-                index_url=index_url,
                 layer=_layer(pick.name),
-                why=pick.why,
+                index_url=index_url,
                 has_unknown_dependencies=is_open,
-                is_source=is_source or (wheel is not None and not wheel.file.endswith(".whl")),
+                is_source=is_source or (pick.wheel is not None and not pick.wheel.file.endswith(".whl")),
             )
         )
     return tuple(rows)
@@ -274,19 +266,33 @@ def _tools(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
     found = solve_environment(matrix, (demand,), python=solution.python, machine=machine, glibc=None, given={})
     if not isinstance(found, Environment):
         return ()
-    return tuple(
-        LockedPackage(
-            name=pick.name,
-            version=pick.version,
-            index="pypi",
-            file=pick.wheel.file if pick.wheel else None,
-            sha256=pick.wheel.sha256 if pick.wheel else None,
-            size=pick.wheel.size if pick.wheel else None,
-            installed=pick.wheel.installed if pick.wheel else None,
-            layer="tools",
-            why=pick.why,
-        )
-        for pick in found.picks
+    return tuple(_package(pick, index="pypi", layer="tools") for pick in found.picks)
+
+
+def _package(
+    pick: Pick,
+    *,
+    index: str,
+    layer: str,
+    index_url: str | None = None,
+    has_unknown_dependencies: bool = False,
+    is_source: bool = False,
+) -> LockedPackage:
+    wheel = pick.wheel
+    return LockedPackage(
+        name=pick.name,
+        version=pick.version,
+        index=index,
+        file=wheel.file if wheel else None,
+        sha256=wheel.sha256 if wheel else None,
+        size=wheel.size if wheel else None,
+        installed=wheel.installed if wheel else None,
+        url=wheel.url if wheel else None,
+        index_url=index_url,
+        layer=layer,
+        why=pick.why,
+        has_unknown_dependencies=has_unknown_dependencies,
+        is_source=is_source,
     )
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from provision.matrix.load import Matrix
 from provision.matrix.model import Wheel, WheelRelease
 from provision.records import record
-from provision.versions import Spec, is_empty, parse
+from provision.versions import Spec, is_empty, parse, spec_of
 
 __all__ = [
     "MACHINES",
@@ -284,19 +284,14 @@ def _split(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=None)
-def _specifier(text: str) -> Spec:
-    return Spec(text)
-
-
-@lru_cache(maxsize=None)
 def _admits(specifier: str, version: str) -> bool:
-    return not specifier or version in _specifier(specifier)
+    return not specifier or version in spec_of(specifier)
 
 
 @lru_cache(maxsize=None)
 def _runs_on(requires_python: str, python: str) -> bool:
     """Tell whether the newest patch of a Python minor, which is what images hold, is admitted."""
-    return f"{python.rstrip('t')}.99" in _specifier(requires_python)
+    return f"{python.rstrip('t')}.99" in spec_of(requires_python)
 
 
 _CLAUSE = r"\s*(python_version|python_full_version|platform_machine)\s*(<=|>=|==|!=|<|>|~=)\s*[\"']([^\"']+)[\"']\s*"

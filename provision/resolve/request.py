@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.errors import UsageError
 from provision.records import record
-from provision.versions import Spec, is_empty, is_prefix_of
+from provision.versions import Spec, is_empty, is_prefix_of, spec_of
 
 __all__ = ["FLAVORS", "FRAMEWORKS", "PLATFORMS", "Request", "matches", "parse_request", "to_flags"]
 
@@ -64,17 +64,8 @@ def matches(wish: str | None, version: str) -> bool:
     if wish is None:
         return True
     if wish[0] in "<>=!~":
-        return version in _spec(wish)
+        return version in spec_of(wish)
     return is_prefix_of(wish, version)
-
-
-_SPECS: dict[str, Spec] = {}
-
-
-def _spec(text: str) -> Spec:
-    if text not in _SPECS:
-        _SPECS[text] = Spec(text)
-    return _SPECS[text]
 
 
 def parse_request(values: dict[str, Any]) -> Request:

@@ -153,6 +153,11 @@ class ImagePart:
     library_path: tuple[str, ...] = ()
     user_requirements: tuple[str, ...] = ()
 
+    @property
+    def unverified(self) -> int:
+        """How many packages have no known sha256."""
+        return sum(package.sha256 is None for package in self.packages)
+
 
 @record
 class Stack:
@@ -209,7 +214,7 @@ class Stack:
     @property
     def unverified(self) -> int:
         """How many wheels the facts know no hash of."""
-        return sum(package.sha256 is None for package in self.image.packages) if self.image is not None else 0
+        return self.image.unverified if self.image is not None else 0
 
     @property
     def lock_digest(self) -> str:

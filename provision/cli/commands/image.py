@@ -20,7 +20,7 @@ from provision.cli.parser import Once, one_of, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
 from provision.cli.screen import show_stack
 from provision.errors import MissingDependencyError, UnknownError, UsageError
-from provision.generate.image import FRONTENDS, ImageOptions, count_unlocked, count_unverified, render_image
+from provision.generate.image import FRONTENDS, ImageOptions, count_unlocked, render_image
 from provision.generate.write import Artifact, check_artifacts, write_artifacts
 from provision.matrix.load import Matrix
 from provision.records import record, replace
@@ -163,7 +163,7 @@ class _Job:
             "stack": self.stack.to_json(),
             "folder": str(self.folder),
             "frontend": self.options.frontend,
-            "unverified": count_unverified(image) if image else 0,
+            "unverified": image.unverified if image else 0,
             "unlocked": count_unlocked(image) if image else 0,
         }
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provision.errors import DataError, ProvisionError, UsageError
-from provision.generate.image import ImageOptions, count_unlocked, count_unverified, render_image
+from provision.generate.image import ImageOptions, count_unlocked, render_image
 from provision.records import replace
 from provision.resolve.stack import BaseImage
 
@@ -169,7 +169,7 @@ def test_a_stack_without_an_image_part() -> None:
 
 def test_unverified_packages_are_counted_and_labelled() -> None:
     stack = CASES["torch-cu118"].stack
-    assert count_unverified(stack.image) == 2
+    assert stack.image.unverified == 2
     assert '\nLABEL dev.provision.unverified="2"\n' in files(stack)["Dockerfile"]
 
 

@@ -7,6 +7,7 @@ from provision.matrix.model import CudaImage, PythonImage
 from provision.matrix.query import cuda_releases
 from provision.records import record
 from provision.resolve.options import Option, fact_of
+from provision.resolve.request import FRAMEWORKS
 from provision.resolve.rules import Rejection, Wish
 from provision.versions import parse
 
@@ -118,7 +119,7 @@ def choose_cuda_image(
             continue
         if not image.os.startswith("ubuntu") and wish.os is None:
             continue
-        is_final = cudnn_major is None and wish.request.python is None and flavour == "runtime"
+        is_final = wish.request.python is None and not any(getattr(wish.request, name) for name in FRAMEWORKS)
         if wish.os is not None and is_final and image.os != wish.os.id:
             continue
         age = _LIFECYCLES.index(image.lifecycle) if image.lifecycle in _LIFECYCLES else len(_LIFECYCLES)

@@ -354,3 +354,9 @@ def test_legacy_jaxlib_gets_the_cudnn_it_was_built_against(matrix, row):
     stack = answer(matrix, jax=row.version, cuda=row.variant.removeprefix("cuda"))
     built = re.search(r"cudnn([0-9])", stack.packages["jaxlib"])
     assert built is None or stack.cudnn.split(".")[0] == built[1]
+
+
+@pytest.mark.parametrize("flavor", ["runtime", "devel"])
+def test_cuda_alone_is_not_put_on_another_system_than_asked(matrix, flavor):
+    refusal(matrix, cuda="12.4", os="debian12", flavor=flavor)
+    assert answer(matrix, cuda="12.4", os="ubuntu22.04", flavor=flavor).image.base.ref.endswith("ubuntu22.04")

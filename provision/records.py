@@ -17,7 +17,7 @@ _Class = TypeVar("_Class")
 _Record = TypeVar("_Record")
 _REQUIRED = object()
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 """The default of a mapping."""
 
 

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 
-def _load_cases():
-    """Import golden_cases.py by its path: tests are no package, and are run from any folder."""
-    spec = importlib.util.spec_from_file_location("golden_cases", Path(__file__).with_name("golden_cases.py"))
+def _load(name: str):
+    """Import a file of this folder by its path: tests are no package, and are run from any folder."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     module = importlib.util.module_from_spec(spec)
-    sys.modules["golden_cases"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-golden_cases = _load_cases()
+golden_cases = _load("golden_cases")
+_load("machines")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,3 +41,12 @@ def golden_case(golden_name: str):
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether the golden files are to be written again."""
     return request.config.getoption("--update-golden")
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """Captures of real tools that lie beside the checkout of some machines; the project carries its own fixtures."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "reference" / "verify" / "samples"
+    if not folder.is_dir():
+        pytest.skip("the captures of other projects are not beside this checkout")
+    return folder

@@ -104,6 +104,87 @@ def supported_stacks() -> str:
     )
 
 
+def runbooks() -> str:
+    """Return the page that says of each check and each diagnosis what it means and what to do."""
+    matrix = Matrix()
+    lines = [
+        "# Runbooks",
+        "",
+        f"Written by `make docs` from `compat/checks.toml` and `compat/diagnoses.toml`, facts of {matrix.dated}.",
+        "",
+        f"## Checks ({len(matrix.checks)})",
+        "",
+        '<a id="host-reachable"></a>',
+        "",
+        "### host.reachable",
+        "",
+        "The target answers. *Critical, every level.*",
+        "",
+        "Reach it by hand with the same user and the same settings; the message holds what the transport said.",
+        "",
+    ]
+    for check in matrix.checks.values():
+        compared = " Hosts are compared with each other." if check.scope == "fleet" else ""
+        lines += [
+            f'<a id="{check.runbook.partition("#")[2]}"></a>',
+            "",
+            f"### {check.id}",
+            "",
+            f"{_sentence(check.title)} *{check.severity.capitalize()}, level {check.level}.*{compared}",
+            "",
+            f"{_sentence(check.remedy)}",
+            "",
+            f"Reads: {', '.join(check.probes)}. Source: {_named(matrix, check.source)}.",
+            "",
+        ]
+    lines += [f"## Diagnoses ({len(matrix.diagnoses)})", ""]
+    for diagnosis in matrix.diagnoses.values():
+        lines += [
+            f'<a id="{diagnosis.runbook.partition("#")[2]}"></a>',
+            "",
+            f"### {diagnosis.id}",
+            "",
+            f"{_sentence(diagnosis.title)} *{diagnosis.severity.capitalize()}, {diagnosis.layer} layer.*",
+            "",
+            _sentence(diagnosis.cause),
+            "",
+            *(f"{number}. {step}" for number, step in enumerate(diagnosis.fix, 1)),
+            "",
+        ]
+        if diagnosis.explains:
+            lines += [f"Explains: {', '.join(diagnosis.explains)}.", ""]
+        lines += [f"Source: {_named(matrix, diagnosis.source)}.", ""]
+    return "\n".join(lines)
+
+
+def xids() -> str:
+    """Return the page of the Xid catalogue."""
+    matrix = Matrix()
+    rows = [
+        (row.code, row.meaning, row.severity, row.action or "", row.investigate or "") for row in matrix.xids.values()
+    ]
+    heading = [
+        "# Xids",
+        "",
+        f"Written by `make docs` from `compat/xid.toml`, facts of {matrix.dated}.",
+        "`provision doctor --xid 79` explains one of them.",
+        "",
+    ]
+    return "\n".join(heading) + "\n" + table(("Xid", "meaning", "severity", "action", "then"), rows)
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "`", "?")) else f"{text}."
+
+
+def _named(matrix: Matrix, ids: Iterable[str]) -> str:
+    sources = [matrix.sources.get(name) for name in ids]
+    return "; ".join(
+        f"[{source.title}]({source.url})" if source.url else source.title for source in sources if source is not None
+    )
+
+
 def commands_summary() -> str:
     """Return the table of commands, one line each."""
     return table(("command", "does"), ((f"`provision {name}`", line) for name, line in COMMANDS.items()))
@@ -145,7 +226,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "exit-codes": exit_codes,
     "facts": facts_summary,
 }
-PAGES: dict[str, Callable[[], str]] = {"docs/commands.md": commands, "docs/stacks.md": supported_stacks}
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/commands.md": commands,
+    "docs/runbooks.md": runbooks,
+    "docs/stacks.md": supported_stacks,
+    "docs/xids.md": xids,
+}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -5,7 +5,8 @@
 #
 # Exits 0 when an engine answers, 7 with the reason when none can be had: that takes root and apt. Nothing is
 # touched while an engine already answers. What it installs: the distribution's own docker.io, docker-cli and
-# docker-buildx, plus what the tests make images and registries with (mmdebstrap, docker-registry).
+# docker-buildx, plus what the tests make images, registries and ssh servers with (mmdebstrap, docker-registry,
+# openssh-server).
 #
 # Debian 12 ships Docker 20.10, whose BuildKit knows no `COPY --link`. There the engine comes from the next release,
 # pinned below everything else, so that only these packages and what they strictly need come from it.
@@ -26,8 +27,10 @@ describe() {
     builds || say "there is no buildx plug-in: images are built through the engine's classic builder"
 }
 makes_bases() { command -v mmdebstrap >/dev/null 2>&1 && command -v docker-registry >/dev/null 2>&1; }
+# Tests of what is reached over ssh start servers of their own.
+has_sshd() { [ -x /usr/sbin/sshd ] && command -v ssh >/dev/null 2>&1; }
 
-if answers && builds && makes_bases; then
+if answers && builds && makes_bases && has_sshd; then
     describe
     exit 0
 fi
@@ -36,7 +39,8 @@ can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
 if ! can_install; then
     if answers; then
         describe
-        say "mmdebstrap or docker-registry is absent: tests that make their own base images are skipped"
+        makes_bases || say "mmdebstrap or docker-registry is absent: tests that make their own base images are skipped"
+        has_sshd || say "openssh-server is absent: tests that start an ssh server are skipped"
         exit 0
     fi
     refuse "no container engine answers this user, and installing one takes root on Debian or Ubuntu" \
@@ -75,6 +79,7 @@ install_packages() {
     wanted=''
     command -v mmdebstrap >/dev/null 2>&1 || wanted="$wanted mmdebstrap"
     command -v docker-registry >/dev/null 2>&1 || wanted="$wanted docker-registry"
+    has_sshd || wanted="$wanted openssh-server openssh-client"
     # The base images are Debian's also where the machine is not.
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || wanted="$wanted debian-archive-keyring"
     # dockerd needs it for the containers' network; docker.io merely recommends it.

@@ -48,7 +48,7 @@ dockerfiles)
     "$linter" $dockerfiles
     ;;
 shell)
-    scripts=$(files .ci/run images tests tools -type f '(' -name '*.sh' -o -path .ci/run ')')
+    scripts=$(files .ci/run images provision tests tools -type f '(' -name '*.sh' -o -path .ci/run ')')
     echo "$linter on $(echo "$scripts" | wc -l) scripts"
     # shellcheck disable=SC2086
     "$linter" $scripts

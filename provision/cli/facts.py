@@ -44,6 +44,12 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "exclusion": lambda matrix: [(row.id, row) for row in matrix.exclusions],
     "extra": lambda matrix: [(row.id, row) for row in matrix.extras],
     "knowledge": lambda matrix: [(row.id, row) for row in matrix.rows("knowledge.toml", "item")],
+    "check": lambda matrix: list(matrix.checks.items()),
+    "limit": lambda matrix: [(row.id, row) for row in matrix.rows("checks.toml", "limit")],
+    "diagnosis": lambda matrix: list(matrix.diagnoses.items()),
+    "performance": lambda matrix: [(row.id, row) for row in matrix.performance_floors],
+    "nvlink": lambda matrix: [(row.gpu, row) for row in matrix.nvlinks],
+    "xid": lambda matrix: [(str(code), row) for code, row in matrix.xids.items()],
     "source": lambda matrix: list(matrix.sources.items()),
 }
 """Kind of a fact → its rows with what follows the slash in their ids (``torch/2.1.2+cu118``)."""

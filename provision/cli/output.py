@@ -79,6 +79,19 @@ class Output:
         else:
             _write_file(self.target, text + "\n")
 
+    def save(self, path: Path, text: str) -> None:
+        """Write a file beside the result, whole or not at all; a dry run only says so.
+
+        Raises:
+            ActionFailedError: The disk is full or read-only, or permission is missing.
+            UsageError: The path is a folder.
+        """
+        if self.is_dry_run:
+            self.note(f"would write {path}")
+            return
+        _write_file(path, text)
+        self.note(f"wrote {path}")
+
     def stream(self, outcome: object) -> None:
         """Print one document of several, each on a line of its own."""
         self._print(json.dumps(to_document(self.command, outcome)))

@@ -36,6 +36,9 @@ COMMANDS = {
     "resolve": "find the stack for a request, or say why there is none",
     "explain": "say why a stack is what it is, why a request has none, or what a fact rests on",
     "matrix": "browse the builds, toolkits, drivers, GPUs and images the facts know",
+    "probe": "look at machines, containers or images and tell what is there",
+    "verify": "prove that hosts, containers and images do what their lock promises",
+    "doctor": "say why a GPU does not work, and what to do",
     "data": "look after the facts",
     "completion": "print shell completion",
 }

@@ -263,6 +263,12 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("frameworks/jax.toml", "release"): _down("version"),
     ("companions.toml", "release"): lambda row: (row.package, _Descending(parse(row.version))),
     ("knowledge.toml", "item"): lambda row: (row.topic, row.id),
+    ("checks.toml", "check"): lambda row: row.id,
+    ("checks.toml", "limit"): lambda row: row.id,
+    ("diagnoses.toml", "diagnosis"): lambda row: row.id,
+    ("performance.toml", "floor"): lambda row: row.id,
+    ("performance.toml", "nvlink"): lambda row: row.gpu,
+    ("xid.toml", "xid"): lambda row: row.code,
 }
 
 
@@ -299,6 +305,7 @@ _KEYS: dict[type, Callable[[Any], Hashable]] = {
     model.DriverBranch: lambda row: row.branch,
     model.JaxRelease: lambda row: (row.version, row.variant),
     model.Nccl: lambda row: (row.cuda, row.nccl, row.os),
+    model.NvlinkLayout: lambda row: row.gpu,
     model.PythonImage: lambda row: row.tag,
     model.PythonRelease: lambda row: row.version,
     model.SecurityFloor: lambda row: row.bulletin,
@@ -307,6 +314,7 @@ _KEYS: dict[type, Callable[[Any], Hashable]] = {
     model.TorchRelease: lambda row: row.version,
     model.UnknownBuild: lambda row: (row.torch, row.variant),
     model.WheelRelease: lambda row: row.version,
+    model.Xid: lambda row: row.code,
 }
 
 

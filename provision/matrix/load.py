@@ -216,6 +216,43 @@ class Matrix:
         """What ``--with`` can add."""
         return self.rows("extras.toml", "extra")
 
+    @cached_property
+    def checks(self) -> dict[str, model.Check]:
+        """What ``verify`` asks, by id, in file order."""
+        return {row.id: row for row in self.rows("checks.toml", "check")}
+
+    def limit(self, key: str) -> float:
+        """Return one threshold of checks.
+
+        Raises:
+            DataError: The facts have no such threshold.
+        """
+        for row in self.rows("checks.toml", "limit"):
+            if row.id == key:
+                value: float = row.value
+                return value
+        raise DataError(f"checks.toml: the limit `{key}` is missing")
+
+    @cached_property
+    def diagnoses(self) -> dict[str, model.Diagnosis]:
+        """What ``doctor`` can name, by id, in file order."""
+        return {row.id: row for row in self.rows("diagnoses.toml", "diagnosis")}
+
+    @cached_property
+    def xids(self) -> dict[int, model.Xid]:
+        """The Xid catalogue by code."""
+        return {row.code: row for row in self.rows("xid.toml", "xid")}
+
+    @cached_property
+    def performance_floors(self) -> tuple[model.PerformanceFloor, ...]:
+        """What healthy GPUs reach."""
+        return self.rows("performance.toml", "floor")
+
+    @cached_property
+    def nvlinks(self) -> tuple[model.NvlinkLayout, ...]:
+        """The NVLinks of GPUs."""
+        return self.rows("performance.toml", "nvlink")
+
     def settings(self, name: str) -> dict[str, model.Setting]:
         """Return the single values of one file, by id."""
         return {row.id: row for row in self.rows(name, "setting")}

@@ -14,11 +14,13 @@ from provision.records import NOTHING, record
 
 __all__ = [
     "ARRAY_OF",
+    "Check",
     "CompanionPackage",
     "ContainerToolkit",
     "CudaImage",
     "CudaRelease",
     "Cudnn",
+    "Diagnosis",
     "DistroDriver",
     "DriverBranch",
     "Evidence",
@@ -29,8 +31,11 @@ __all__ = [
     "HiddenConstraint",
     "JaxRelease",
     "Knowledge",
+    "Limit",
     "Nccl",
+    "NvlinkLayout",
     "OsRelease",
+    "PerformanceFloor",
     "PythonImage",
     "PythonRelease",
     "SecurityFloor",
@@ -42,6 +47,7 @@ __all__ = [
     "UnknownBuild",
     "Wheel",
     "WheelRelease",
+    "Xid",
 ]
 
 
@@ -550,6 +556,103 @@ class Knowledge(Fact):
 
 
 @record
+class Check(Fact):
+    """One question ``provision verify`` asks (``checks.toml``, ``[[check]]``).
+
+    ``level`` is ``quick`` (reads only), ``standard`` (makes the GPUs work for seconds) or ``deep`` (minutes).
+    ``severity`` is ``critical``, ``high``, ``medium`` or ``low``. ``scope`` is ``host``, or ``fleet`` for what can only
+    be judged by comparing hosts. ``remedy`` says what to do about a failure; ``runbook`` is a page and anchor below the
+    repository's root. ``needs`` names what must be there for the question to make sense, a function each of
+    ``provision.verify.needs``. ``probes`` lists what the check reads.
+    """
+
+    id: str
+    level: str
+    severity: str
+    scope: str
+    title: str
+    remedy: str
+    runbook: str
+    needs: tuple[str, ...] = ()
+    probes: tuple[str, ...]
+
+
+@record
+class Limit(Fact):
+    """A threshold that checks judge by (``checks.toml``, ``[[limit]]``); ``unit`` as in ``GB/s``, ``C``, ``pages``."""
+
+    id: str
+    value: float
+    unit: str
+
+
+@record
+class PerformanceFloor(Fact):
+    """What a healthy GPU reaches (``performance.toml``, ``[[floor]]``).
+
+    ``measure`` is ``allreduce`` (bus bandwidth inside a node), ``h2d``, ``d2h``, ``p2p`` or ``gemm-bf16``. ``gpu`` is a
+    name that :func:`provision.matrix.query.find_gpus` knows, absent where the row holds for any; ``topology`` is
+    ``nvlink``, ``pcie``, or ``pcie-gen3`` to ``pcie-gen6`` for a link of sixteen lanes; absent, it does not matter.
+    ``gpus`` is how many GPUs took part in the measurement; absent, the row holds for any number.
+    """
+
+    id: str
+    measure: str
+    gpu: str | None = None
+    gpus: int | None = None
+    topology: str | None = None
+    floor: float
+    unit: str
+
+
+@record
+class NvlinkLayout(Fact):
+    """The NVLinks of a GPU (``performance.toml``, ``[[nvlink]]``): how many, GB/s each in one direction."""
+
+    gpu: str
+    links: int
+    gb_s_per_link: float
+
+
+@record
+class Xid(Fact):
+    """One Xid of the NVIDIA driver (``xid.toml``, ``[[xid]]``).
+
+    ``severity`` is ``fatal`` (the GPU is unusable until the action is done), ``warning``, ``application`` (most often
+    the program's own fault) or ``information``. ``action`` and ``investigate`` are the vendor's words for what to do at
+    once and afterwards (``RESET_GPU``, ``CONTACT_SUPPORT``); ``meaning`` and ``advice`` are for people.
+    """
+
+    code: int
+    mnemonic: str | None = None
+    meaning: str
+    severity: str
+    action: str | None = None
+    investigate: str | None = None
+    advice: str | None = None
+
+
+@record
+class Diagnosis(Fact):
+    """One cause that ``provision doctor`` can name (``diagnoses.toml``, ``[[diagnosis]]``).
+
+    ``layer`` is ``hardware``, ``driver``, ``library``, ``container``, ``framework`` or ``network``. ``fix`` lists the
+    steps in order, one sentence each, commands in backticks. ``undo`` maps the commands that may be run with consent,
+    because they can be taken back, to what takes them back. ``explains`` names diagnoses that are symptoms of this one.
+    """
+
+    id: str
+    layer: str
+    severity: str
+    title: str
+    cause: str
+    fix: tuple[str, ...]
+    undo: Mapping[str, str] = NOTHING
+    explains: tuple[str, ...] = ()
+    runbook: str
+
+
+@record
 class Setting(Fact):
     """A single value with a name: a repository address, a key, a package list (any file, ``[[setting]]``).
 
@@ -623,5 +726,9 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "exceptions.toml": {"exclusion": Exclusion},
     "extras.toml": {"extra": Extra},
     "knowledge.toml": {"item": Knowledge},
+    "checks.toml": {"check": Check, "limit": Limit},
+    "diagnoses.toml": {"diagnosis": Diagnosis},
+    "performance.toml": {"floor": PerformanceFloor, "nvlink": NvlinkLayout},
+    "xid.toml": {"xid": Xid, "setting": Setting},
 }
 """Every TOML file of ``compat/``: array of tables → class of its rows, in file order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
@@ -25,6 +26,7 @@ __all__ = [
 _FILLER = re.compile(r"\b(nvidia|geforce|tesla|quadro)\b")
 
 
+@lru_cache(maxsize=4096)
 def normalise_gpu(name: str) -> str:
     """Reduce a GPU name to what tells GPUs apart: ``NVIDIA GeForce RTX 4090`` → ``rtx4090``."""
     return re.sub(r"[^a-z0-9]", "", _FILLER.sub(" ", name.lower().replace("_", " ").replace("-", " ")))
@@ -59,7 +61,7 @@ def find_gpus(matrix: Matrix, text: str) -> tuple[Gpu, ...]:
             because=(f"its GPUs have compute capability {', '.join(several)}",),
             hints=("name the GPU, or a compute capability such as `sm_90`",),
         )
-    names = [(gpu, {normalise_gpu(name) for name in (gpu.name, gpu.id, *gpu.aliases)}) for gpu in matrix.gpus]
+    names = _spellings(matrix)
     found = [gpu for gpu, spellings in names if wanted in spellings]
     if not found and wanted:
         found = [gpu for gpu, spellings in names if any(spelling.startswith(wanted) for spelling in spellings)]
@@ -80,6 +82,12 @@ def find_gpus(matrix: Matrix, text: str) -> tuple[Gpu, ...]:
             hints=("name one of them in full",),
         )
     return tuple(found)
+
+
+@lru_cache(maxsize=4)
+def _spellings(matrix: Matrix) -> list[tuple[Gpu, set[str]]]:
+    """Return every GPU with all ways to write it; a fleet of hosts asks for the same ones again and again."""
+    return [(gpu, {normalise_gpu(name) for name in (gpu.name, gpu.id, *gpu.aliases)}) for gpu in matrix.gpus]
 
 
 def _nearest(wanted: str, names: dict[str, set[str]]) -> list[str]:

@@ -111,6 +111,39 @@ def small_data() -> dict[str, Any]:
         "exceptions.toml": {"exclusion": [fact(id="e", left="torch>=2", right="tensorflow<2", symptom="fails")]},
         "extras.toml": {"extra": [fact(id="x", title="X", requires=["x>=1"])]},
         "knowledge.toml": {"item": [fact(id="k", topic="driver", text="A rule.")]},
+        "checks.toml": {
+            "check": [
+                fact(
+                    id="gpu.temp",
+                    level="quick",
+                    severity="medium",
+                    scope="host",
+                    title="cool",
+                    remedy="Cool it.",
+                    runbook="docs/runbooks.md#gpu-temp",
+                    probes=["nvidia-smi-xml"],
+                )
+            ],
+            "limit": [fact(id="temperature", value=85.0, unit="C")],
+        },
+        "diagnoses.toml": {
+            "diagnosis": [
+                fact(
+                    id="gpu.lost",
+                    layer="hardware",
+                    severity="critical",
+                    title="lost",
+                    cause="Power.",
+                    fix=["Reseat it."],
+                    runbook="docs/runbooks.md#gpu-lost",
+                )
+            ]
+        },
+        "performance.toml": {
+            "floor": [fact(id="any-h2d", measure="h2d", floor=10.0, unit="GB/s")],
+            "nvlink": [fact(gpu="b200", links=18, gb_s_per_link=50.0)],
+        },
+        "xid.toml": {"xid": [fact(code=79, meaning="lost", severity="fatal")]},
     }
     documents: dict[str, Any] = {name: {"schema_version": 1, "dated": DAY, **rows} for name, rows in tables.items()}
     documents["wheels/torch.json"] = {

@@ -1,0 +1,180 @@
+"""Say why a GPU does not work: what was seen, what was expected, the cause and the fix.
+
+A target is asked like those of `provision verify`: this machine when none is named, `ssh://host`, `docker://container`,
+`image://ref`, `kubectl://pod`, or with --from a bundle that was collected elsewhere. With --text the error message or
+log of a program is explained, with --xid an error number of the driver; both also add to what a target shows.
+
+Causes come first, the deepest layer before the others, each with what it explains. Nothing is changed: --fix prints a
+plan, and together with --yes runs those of its steps that can be taken back.
+
+The exit code is 0 when nothing was found or a text was explained, 6 when a target has a cause of a failure, 4 when a
+text or a number means nothing to the facts, 7 when a target cannot be reached or has no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from provision.cli.diagnosis import report_document, show_report, show_xid, xid_document
+from provision.cli.files import read_text
+from provision.cli.output import Output
+from provision.cli.parser import Once, parse_path, shown
+from provision.cli.request import read_matrix
+from provision.cli.targets import add_target_flags, collect_from, has_targets
+from provision.doctor.case import Case
+from provision.doctor.engine import Report, diagnose
+from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError
+from provision.matrix.load import Matrix
+from provision.probe.output import Unreadable
+from provision.probe.snapshot import Snapshot
+
+__all__ = ["configure", "run"]
+
+_TEXT_BYTES_MAX = 64 * 1024 * 1024
+_CODE_MAX = 9999
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    add_target_flags(parser)
+    group = parser.add_argument_group("what else is known")
+    group.add_argument(
+        "--text", action=Once, type=parse_path, metavar="FILE", help="explain an error message or a log (- is stdin)"
+    )
+    group.add_argument(
+        "--xid", action=Once, type=_parse_code, metavar="N", help="explain an error number of the driver"
+    )
+    group = parser.add_argument_group("what to do with it")
+    group.add_argument(
+        "--fix", action="store_true", help="print the steps that would be run, and those left to a person"
+    )
+    group.add_argument("--yes", action="store_true", help="with --fix: run the steps that can be taken back")
+    group.add_argument(
+        "--bundle", action=Once, type=parse_path, metavar="FILE", help="write what was collected, without secrets"
+    )
+    group.add_argument("--mask", action="store_true", help="with --bundle: replace addresses, names and serials too")
+
+
+def _parse_code(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or int(text) > _CODE_MAX:
+        raise UsageError(f"--xid `{shown(text)}` is no number of an Xid", hints=("write it as in `--xid 79`",))
+    return int(text)
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Diagnose every target, or the text alone."""
+    _check_flags(options)
+    matrix = read_matrix(options)
+    texts = _read_texts(options)
+    is_target = has_targets(options) or not (texts or options.xid is not None)
+    if not is_target:
+        return _explain(options, matrix, texts, output)
+    collection = collect_from(options, output)
+    snapshots = collection.snapshots
+    documents: list[dict[str, Any]] = []
+    pages: list[str] = []
+    reports: dict[str, Report] = {}
+    for name, host in snapshots.items():
+        others = [other for key, other in snapshots.items() if key != name]
+        xids = () if options.xid is None else (options.xid,)
+        report = diagnose(Case(matrix, host, texts, xids, others=others))
+        reports[name] = report
+        documents.append({"target": name, **report_document(report)})
+        pages.append(show_report(name, report, output, matrix))
+    if options.bundle is not None:
+        _write_bundle(options, collection.snapshots, documents, output)
+    if options.fix:
+        from provision.cli.repair import repair
+
+        return repair(reports, options, output)
+    unreachable = [{"target": name, "reason": why} for name, why in collection.unreachable.items()]
+    pages += [f"{name}: {why}" for name, why in collection.unreachable.items()]
+    output.note(f"facts of {matrix.dated}")
+    document = {"targets": documents, "unreachable": unreachable}
+    if any(report.causes for report in reports.values()):
+        output.give({**document, "ok": False}, "\n\n".join(pages))
+        return VerificationFailedError.exit_code
+    bare = [name for name, host in snapshots.items() if _has_no_gpu(host)]
+    output.give({**document, "ok": not (unreachable or bare)}, "\n\n".join(pages))
+    if bare:
+        output.warn(f"no NVIDIA GPU is visible on {', '.join(bare)}, so little could be judged there")
+    return MissingDependencyError.exit_code if unreachable or bare else 0
+
+
+def _check_flags(options: argparse.Namespace) -> None:
+    if options.yes and not options.fix:
+        raise UsageError("--yes without --fix does nothing", hints=("write `--fix --yes`, or leave it out",))
+    if options.mask and options.bundle is None:
+        raise UsageError("--mask without --bundle does nothing", hints=("write `--bundle FILE --mask`",))
+    if options.fix and not has_targets(options) and (options.text is not None or options.xid is not None):
+        raise UsageError(
+            "--fix needs a target",
+            because=("a text or a number says what is wrong, not where",),
+            hints=("name it, as in `provision doctor ssh://gpu001 --text error.log --fix`",),
+        )
+    if options.fix and getattr(options, "bundles", None):
+        raise UsageError("--fix needs a live target, and a bundle is a record of one")
+
+
+def _read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
+    if options.text is None:
+        return []
+    return [(Path(options.text).name, read_text(options.text, "--text", bytes_max=_TEXT_BYTES_MAX))]
+
+
+def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str, str]], output: Output) -> int:
+    """Explain a text or a number that comes without a target."""
+    codes = () if options.xid is None else (options.xid,)
+    report = diagnose(Case(matrix, None, texts, codes))
+    row = matrix.xids.get(options.xid) if options.xid is not None else None
+    if options.xid is not None and row is None:
+        raise UnknownError(
+            f"Xid {options.xid} is not in the catalogue",
+            hints=("`provision doctor --text dmesg.log` reads the driver's whole message",),
+        )
+    if row is None and not (report.causes or report.notes):
+        raise UnknownError(
+            f"nothing in {texts[0][0]} is a known sign of a failure",
+            because=(f"none of {len(matrix.diagnoses)} diagnoses knows its wording",),
+            hints=("let `provision doctor ssh://host --text error.log` look at the machine as well",),
+        )
+    document = report_document(report)
+    pages = []
+    if row is not None:
+        document["xid"] = xid_document(row, matrix)
+        pages.append(show_xid(row, output))
+    if report.causes or report.notes:
+        pages.append(show_report(texts[0][0] if texts else f"Xid {options.xid}", report, output, matrix))
+    output.note(f"facts of {matrix.dated}")
+    output.give(document, "\n\n".join(pages))
+    return 0
+
+
+def _has_no_gpu(host: Snapshot) -> bool:
+    try:
+        if any(device.is_nvidia_gpu for device in host.pci):
+            return False
+    except Unreadable:
+        pass
+    try:
+        return not host.smi.gpus
+    except Unreadable:
+        return True
+
+
+def _write_bundle(
+    options: argparse.Namespace, snapshots: Mapping[str, Snapshot], documents: list[dict[str, Any]], output: Output
+) -> None:
+    import json
+
+    from provision.probe.bundle import write_bundle
+
+    extra = {"doctor.json": json.dumps(documents, indent=1) + "\n"}
+    if output.is_dry_run:
+        output.note(f"would write {options.bundle}")
+        return
+    write_bundle(options.bundle, snapshots, extra, is_masked=options.mask)
+    output.note(f"wrote {options.bundle}")

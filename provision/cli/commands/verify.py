@@ -1,0 +1,313 @@
+"""Prove that hosts, containers and images do what their lock promises.
+
+A target is this machine when none is named, `ssh://host`, `docker://container`, `image://ref`, `kubectl://pod`, a host
+of an Ansible inventory, or with --from a bundle. Each is asked once; all checks are judged here from what it answered.
+
+What is expected comes from the lock, from --expect and from an inventory's `provision_expect`. Unknown is never passed:
+a check of high severity whose answer is missing fails like one that is wrong. A missing GPU is skipped only where the
+plan says that there is none, as `--gpus 0` does.
+
+The exit code is 0 when all passed, 6 when something failed, 7 when no target could be reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from provision.cli.files import read_text
+from provision.cli.output import Output
+from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.request import read_matrix
+from provision.cli.targets import (
+    add_target_flags,
+    collect_each,
+    collect_options,
+    expectations_of,
+    has_targets,
+    targets_of,
+)
+from provision.cli.verdict import show_checks, show_verdict
+from provision.errors import MissingDependencyError, UsageError, VerificationFailedError
+from provision.matrix.load import Matrix
+from provision.matrix.model import Check
+from provision.probe.catalogue import LEVELS
+from provision.probe.snapshot import Snapshot
+from provision.records import replace
+from provision.verify.engine import (
+    SEVERITIES,
+    Result,
+    Verdict,
+    choose_checks,
+    compare_hosts,
+    conclude,
+    fleet_probes,
+    unreached,
+    verify_one,
+)
+from provision.verify.expectation import Expectation, expect_stack, merge_expectation
+from provision.verify.fleet import find_differences, read_traits
+
+if TYPE_CHECKING:
+    from provision.probe.compose import CollectOptions
+
+__all__ = ["configure", "run"]
+
+_LOCK_BYTES_MAX = 16 * 1024 * 1024
+_REPORT_BYTES_MAX = 1024 * 1024 * 1024
+_GPUS_MAX = 1024
+_PEERS_MAX = 16
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    add_target_flags(parser)
+    group = parser.add_argument_group("what is expected")
+    group.add_argument(
+        "--lock", action=Once, type=parse_path, metavar="FILE", help="the provision.lock to hold them to"
+    )
+    group.add_argument(
+        "--expect", action=Once, type=parse_path, metavar="FILE", help="TOML file with more (`gpus = 8`)"
+    )
+    group.add_argument(
+        "--gpus", action=Once, type=_parse_count, metavar="N", help="GPUs a target must have; 0 skips what needs one"
+    )
+    group = parser.add_argument_group("what is asked")
+    group.add_argument(
+        "--level",
+        action=Once,
+        default="quick",
+        type=one_of("--level", LEVELS),
+        choices=LEVELS,
+        help="read only, let the GPUs work for seconds, or for minutes",
+    )
+    group.add_argument("--deep", action="store_const", dest="level", const="deep", help="short for --level deep")
+    group.add_argument(
+        "--disruptive",
+        action="store_true",
+        dest="is_disruptive",
+        help="also ask what disturbs other programs (a reload of systemd)",
+    )
+    group.add_argument("--only", action="append", metavar="ID", help="only this check, or all whose id begins with it")
+    group.add_argument("--skip", action="append", metavar="ID", help="likewise, to leave out")
+    group.add_argument("--list", action="store_true", dest="is_list", help="list the checks and stop")
+    group = parser.add_argument_group("what comes out")
+    group.add_argument(
+        "--fail-on",
+        action=Once,
+        default="medium",
+        type=one_of("--fail-on", SEVERITIES),
+        choices=SEVERITIES,
+        help="lowest severity whose failures count",
+    )
+    group.add_argument("--diff-fleet", action="store_true", help="show where a target differs from most")
+    group.add_argument("--junit", action=Once, type=parse_path, metavar="FILE", help="write JUnit XML too")
+    group.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="write an HTML page too")
+    group.add_argument(
+        "--prometheus", action=Once, type=parse_path, metavar="FILE", help="write metrics for node_exporter too"
+    )
+    group.add_argument(
+        "--merge", action="append", type=parse_path, metavar="REPORT", help="add JSON reports of other controllers"
+    )
+    group.add_argument(
+        "--pytest", action="store_true", dest="is_pytest", help="run the checks as pytest tests over testinfra instead"
+    )
+
+
+def _parse_count(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or int(text) > _GPUS_MAX:
+        raise UsageError(f"--gpus `{shown(text)}` is no number of GPUs", hints=("write it as in `--gpus 8`",))
+    return int(text)
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Collect, judge, write down."""
+    matrix = read_matrix(options)
+    checks = choose_checks(matrix, options.level, only=options.only or (), without=options.skip or ())
+    _check_names(matrix, [*(options.only or ()), *(options.skip or ())])
+    if options.is_list:
+        output.give({"checks": [_check_document(check) for check in checks]}, show_checks(checks))
+        return 0
+    if not checks:
+        raise UsageError("no check is left to ask", hints=("`provision verify --list` shows what a level has",))
+    expected = _read_expectation(options)
+    if options.is_pytest:
+        from provision.cli.pytest_run import run_pytest
+
+        return run_pytest(options, output)
+    if options.merge and not has_targets(options):
+        return _finish(_Round(matrix, checks, expected, options), options, output)
+    this = _Round(matrix, checks, expected, options)
+    this.per_target = {
+        name: merge_expectation(expected, values, f"the inventory, host {name}")
+        for name, values in expectations_of(options).items()
+    }
+    probes = _choose_probes(options, expected)
+    this.unreachable = collect_each(options, output, this.take, probes)
+    this.measure_pairs(probes)
+    return _finish(this, options, output)
+
+
+def _choose_probes(options: argparse.Namespace, expected: Expectation) -> CollectOptions:
+    """Return what to collect, with what the plan says of the checks that start or reach something."""
+    if options.gpus == 0:
+        options.has_gpus = False
+    first, _, last = (expected.nccl_ports or "").partition("-")
+    hosts = [target.host for target in targets_of(options) if target.kind == "ssh"]
+    peers = tuple(hosts[:_PEERS_MAX]) if first and len(hosts) > 1 else ()
+    return replace(
+        collect_options(options),
+        container_image=expected.container_image,
+        engine=options.engine or "docker",
+        peers=peers,
+        ports=tuple(sorted({int(port) for port in (first, last) if port.isdecimal()})) if peers else (),
+        is_disruptive=options.is_disruptive,
+    )
+
+
+class _Round:
+    """What is kept of the targets as they answer, one after the other, so that a thousand fit into memory."""
+
+    def __init__(
+        self, matrix: Matrix, checks: Sequence[Check], expected: Expectation, options: argparse.Namespace
+    ) -> None:
+        self.matrix = matrix
+        self.checks = checks
+        self.expected = expected
+        self.options = options
+        self.per_target: dict[str, Expectation] = {}
+        self.unreachable: Mapping[str, str] = {}
+        self.results: list[Result] = []
+        self.collected: dict[str, str] = {}
+        self.traits: dict[str, dict[str, str]] = {}
+        self.metrics: dict[str, Any] = {}
+        self._kept: dict[str, Snapshot] = {}
+        self._probes = fleet_probes(checks)
+
+    def plan_of(self, target: str) -> Expectation:
+        """Return what was planned for one target."""
+        return self.per_target.get(target, self.expected)
+
+    def take(self, host: Snapshot) -> bool:
+        """Judge one target, keep what comparisons need, and tell whether it is fine so far."""
+        results = verify_one(host, self.plan_of(host.target), self.matrix, self.checks)
+        self.results += results
+        self.collected[host.target] = host.collected
+        if self.options.diff_fleet:
+            self.traits[host.target] = read_traits(host)
+        if self.options.prometheus is not None:
+            from provision.verify.report.prometheus import read_host_facts
+
+            self.metrics[host.target] = read_host_facts(host, self.matrix)
+        self._kept[host.target] = host.narrow(self._probes)
+        return not any(result.is_failure(self.options.fail_on) for result in results)
+
+    def measure_pairs(self, probes: CollectOptions) -> None:
+        """Let the hosts that answered reduce two by two, where that was asked for and a port is known."""
+        first = (self.expected.nccl_ports or "").partition("-")[0]
+        targets = [
+            target for target in targets_of(self.options) if target.kind == "ssh" and target.name in self._kept
+        ]
+        if "nccl-pair" not in self._probes or len(targets) < 2 or not first.isdecimal():
+            return
+        from provision.probe.pairs import collect_pairs
+
+        for name, answer in collect_pairs(targets, probes, port=int(first)).items():
+            host = self._kept[name]
+            outputs = {**host.outputs, answer.probe: answer}
+            self._kept[name] = Snapshot(name, outputs, collected=host.collected, version=host.version)
+
+    def conclude(self) -> Verdict:
+        """Compare the targets with each other and put all answers in order."""
+        plans = {name: self.plan_of(name) for name in self._kept}
+        results = [*self.results, *compare_hosts(self._kept, plans, self.matrix, self.checks)]
+        results += [unreached(name, why) for name, why in self.unreachable.items()]
+        order = (*self._kept, *self.unreachable)
+        return conclude(results, self.matrix, order, fail_on=self.options.fail_on)
+
+
+def _finish(this: _Round, options: argparse.Namespace, output: Output) -> int:
+    from provision.verify.report.document import read_document, write_document
+
+    verdict = this.conclude()
+    for path in options.merge or ():
+        more = read_document(read_text(path, "--merge", bytes_max=_REPORT_BYTES_MAX), str(path))
+        both = {result.target for result in verdict.results} & {result.target for result in more.results}
+        if both:
+            raise UsageError(
+                f"--merge: {path} has targets that another report has too",
+                because=(f"one of them is {shown(min(both))}",),
+                hints=("give each controller its own hosts, with `--shard 1/2` and `--shard 2/2`",),
+            )
+        verdict = Verdict(results=(*verdict.results, *more.results), fail_on=options.fail_on)
+    differences = find_differences(this.traits)
+    document = write_document(verdict, facts_date=this.matrix.dated, collected=this.collected, differences=differences)
+    _write_reports(this, verdict, document, options, output)
+    output.note(f"facts of {this.matrix.dated}")
+    output.give(document, show_verdict(verdict, differences, output))
+    if verdict.is_ok:
+        return 0
+    if this.unreachable and not this.results and not options.merge:
+        return MissingDependencyError.exit_code
+    return VerificationFailedError.exit_code
+
+
+def _write_reports(
+    this: _Round, verdict: Verdict, document: Mapping[str, Any], options: argparse.Namespace, output: Output
+) -> None:
+    texts: dict[Path, str] = {}
+    if options.junit is not None:
+        from provision.verify.report.junit import write_junit
+
+        texts[options.junit] = write_junit(verdict, collected=this.collected)
+    if options.html is not None:
+        from provision.verify.report.html import write_html
+
+        texts[options.html] = write_html(document)
+    if options.prometheus is not None:
+        from provision.verify.report.prometheus import write_prometheus
+
+        targets = dict.fromkeys(result.target for result in verdict.results)
+        plans = {name: this.plan_of(name) for name in targets}
+        texts[options.prometheus] = write_prometheus(verdict, expected=plans, hosts=this.metrics)
+    for path, text in texts.items():
+        output.save(path, text)
+
+
+def _check_names(matrix: Matrix, names: Sequence[str]) -> None:
+    for name in names:
+        if not any(check == name or check.startswith(f"{name}.") for check in matrix.checks):
+            raise UsageError(
+                f"no check is called `{shown(name)}`",
+                hints=(*did_you_mean(name, matrix.checks), "`provision verify --list --level deep` shows all of them"),
+            )
+
+
+def _check_document(check: Check) -> dict[str, Any]:
+    names = ("id", "level", "severity", "scope", "title", "remedy", "runbook")
+    return {
+        **{name: getattr(check, name) for name in names},
+        "probes": list(check.probes),
+        "source": list(check.source),
+    }
+
+
+def _read_expectation(options: argparse.Namespace) -> Expectation:
+    expected = Expectation()
+    if options.lock is not None:
+        from provision.resolve.stack import Stack
+
+        expected = expect_stack(Stack.from_lock(read_text(options.lock, "--lock", bytes_max=_LOCK_BYTES_MAX)))
+    if options.expect is not None:
+        import tomllib
+
+        try:
+            values = tomllib.loads(read_text(options.expect, "--expect", bytes_max=_LOCK_BYTES_MAX))
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"--expect: {options.expect} is no TOML", because=(str(error),)) from error
+        expected = merge_expectation(expected, values, str(options.expect))
+    if options.gpus is not None:
+        expected = merge_expectation(expected, {"gpus": options.gpus}, "--gpus")
+    return expected

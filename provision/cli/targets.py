@@ -1,0 +1,400 @@
+"""Flags that say which machines are looked at and how they are reached, shared by probe, verify and doctor."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from provision.cli.files import read_text
+from provision.cli.output import Output
+from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.errors import MissingDependencyError, UsageError
+from provision.probe.catalogue import LEVELS, PROBES
+from provision.probe.collect import PARALLEL, Collection, collect_targets
+from provision.probe.snapshot import Snapshot
+from provision.probe.targets import FORMS, LOCAL, Target, parse_jump, parse_target
+from provision.records import replace
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from provision.probe.compose import CollectOptions
+
+__all__ = [
+    "add_probe_flags",
+    "add_target_flags",
+    "collect_each",
+    "collect_from",
+    "collect_options",
+    "expectations_of",
+    "has_targets",
+    "run_on_target",
+    "targets_of",
+]
+
+_Advance = Callable[[str, "bool | None"], None]
+
+_HOSTS_BYTES_MAX = 16 * 1024 * 1024
+_PARALLEL_MAX = 1024
+_SECONDS_MAX = 86400
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,63}")
+_ENGINES = ("docker", "podman")
+
+
+def add_target_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of targets, of the way there, and of what is collected."""
+    where = parser.add_argument_group("where", f"A target is {', '.join(FORMS)}. Without any it is this machine.")
+    where.add_argument("targets", nargs="*", metavar="TARGET", help="machine, container, pod or image to look at")
+    where.add_argument(
+        "--hosts", action=Once, type=parse_path, metavar="FILE", help="read one target a line (- is stdin)"
+    )
+    where.add_argument(
+        "--inventory", action=Once, type=parse_path, metavar="FILE", help="Ansible inventory: file, folder or script"
+    )
+    where.add_argument("--limit", action=Once, metavar="PATTERN", help="hosts of the inventory, as Ansible takes it")
+    where.add_argument("--shard", action=Once, metavar="I/N", help="only the I-th of N parts of all targets")
+    where.add_argument(
+        "--from",
+        dest="bundles",
+        action="append",
+        type=parse_path,
+        metavar="BUNDLE",
+        help="look at what was collected before; may be repeated",
+    )
+    way = parser.add_argument_group("the way there")
+    way.add_argument("--user", action=Once, type=_user, metavar="NAME", help="user of ssh, where a target names none")
+    way.add_argument("--port", action=Once, type=_number("--port", 65535), metavar="N", help="port of ssh, likewise")
+    way.add_argument("--identity", action=Once, type=parse_path, metavar="FILE", help="private key of ssh, likewise")
+    way.add_argument(
+        "--jump", action=Once, type=parse_jump, metavar="HOST", help="go through these hosts, comma between"
+    )
+    way.add_argument("--ssh-config", action=Once, type=parse_path, metavar="FILE", help="configuration of ssh to use")
+    way.add_argument(
+        "--parallel",
+        action=Once,
+        type=_number("--parallel", _PARALLEL_MAX),
+        metavar="N",
+        help=f"targets asked at once; {PARALLEL} unless given",
+    )
+    way.add_argument(
+        "--timeout", action=Once, type=_number("--timeout", _SECONDS_MAX), metavar="SECONDS", help="limit of a target"
+    )
+    way.add_argument(
+        "--connect-timeout",
+        action=Once,
+        type=_number("--connect-timeout", _SECONDS_MAX),
+        metavar="SECONDS",
+        help="limit of a connection; 10 unless given",
+    )
+    way.add_argument(
+        "--engine", action=Once, type=one_of("--engine", _ENGINES), choices=_ENGINES, help="what starts an image"
+    )
+    way.add_argument("--with-gpus", dest="has_gpus", action="store_true", default=None, help="give an image the GPUs")
+    way.add_argument("--no-gpus", dest="has_gpus", action="store_false", default=None, help="give an image no GPU")
+    way.add_argument(
+        "--python", action=Once, type=_python, metavar="PATH", help="interpreter to ask about frameworks, on the target"
+    )
+
+
+def add_probe_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what is collected, for commands that have no other way to know."""
+    what = parser.add_argument_group("what is collected")
+    what.add_argument(
+        "--level", action=Once, type=one_of("--level", LEVELS), choices=LEVELS, help="how much; quick unless given"
+    )
+    what.add_argument("--probes", action=Once, type=_probes, metavar="NAMES", help="only these, comma between")
+
+
+def has_targets(options: argparse.Namespace) -> bool:
+    """Tell whether the flags name a target or a bundle; without either it would be this machine."""
+    return bool(options.targets or options.bundles or options.hosts or options.inventory)
+
+
+def targets_of(options: argparse.Namespace) -> tuple[Target, ...]:
+    """Return the targets that the flags name, each once; this machine where they name none and no bundle.
+
+    Raises:
+        UsageError: A target, a file or a part is not as it should be.
+        MissingDependencyError: An inventory was named and ansible-core is not installed.
+    """
+    # The standard input can be read once, and Ansible takes seconds.
+    if "known_targets" not in options:
+        options.known_notes = ()
+        options.known_targets = _find_targets(options)
+    found: tuple[Target, ...] = options.known_targets
+    return found
+
+
+def expectations_of(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Return target → what its inventory says it must have, where it says something."""
+    return {target.name: dict(target.expect) for target in targets_of(options) if target.expect}
+
+
+def collect_options(options: argparse.Namespace) -> CollectOptions:
+    """Return what is to be collected."""
+    from provision.probe.compose import CollectOptions, new_nonce
+
+    given = {name: getattr(options, name, None) for name in ("level", "probes", "python", "engine")}
+    return CollectOptions(nonce=new_nonce(), **{name: value for name, value in given.items() if value})
+
+
+def collect_from(options: argparse.Namespace, output: Output, what: CollectOptions | None = None) -> Collection:
+    """Collect from every target and read every bundle that the flags name.
+
+    Args:
+        options: The flags of :func:`add_target_flags`.
+        output: Where progress is shown.
+        what: What to collect, where it is not what the flags say.
+
+    Raises:
+        UsageError: A target or a bundle is not as it should be.
+        MissingDependencyError: A program of this machine is needed, and nothing was collected without it.
+    """
+    snapshots: dict[str, Snapshot] = {}
+
+    def take(snapshot: Snapshot) -> bool:
+        snapshots[snapshot.target] = snapshot
+        return True
+
+    unreachable = collect_each(options, output, take, what)
+    # Bundles come first; live targets came in the order in which they answered.
+    live = dict.fromkeys(target.name for target in targets_of(options))
+    order = [*(name for name in snapshots if name not in live), *(name for name in live if name in snapshots)]
+    return Collection(snapshots={name: snapshots[name] for name in order}, unreachable=unreachable)
+
+
+def collect_each(
+    options: argparse.Namespace,
+    output: Output,
+    take: Callable[[Snapshot], bool],
+    what: CollectOptions | None = None,
+) -> Mapping[str, str]:
+    """Hand over what came from each target and bundle as it comes, and keep none of it.
+
+    Args:
+        options: The flags of :func:`add_target_flags`.
+        output: Where progress is shown.
+        take: Called with each snapshot; tells whether all is well there, which the progress line counts.
+        what: What to collect, where it is not what the flags say.
+
+    Returns:
+        Target → why nothing came, in the order in which the targets were named.
+
+    Raises:
+        UsageError: A target or a bundle is not as it should be.
+        MissingDependencyError: A program of this machine is needed, and nothing was collected without it.
+    """
+    targets = targets_of(options)
+    for note in options.known_notes:
+        output.warn(note)
+    names = {target.name for target in targets}
+    count = 0
+    for path in options.bundles or ():
+        for snapshot in _read_bundle(path, names):
+            take(snapshot)
+            count += 1
+    if not targets:
+        return {}
+    with _progress(len(targets), output) as advance:
+
+        def on_done(name: str, snapshot: Snapshot | None, reason: str) -> None:
+            del reason
+            is_fine = take(snapshot) if snapshot is not None else None
+            if advance is not None:
+                advance(name, is_fine)
+
+        found = collect_targets(
+            targets,
+            what or collect_options(options),
+            parallel=options.parallel or PARALLEL,
+            seconds=options.timeout,
+            connect_seconds=options.connect_timeout or 10,
+            on_done=on_done,
+            keeps_snapshots=False,
+        )
+    if found.missing and not count and len(found.unreachable) == len(targets):
+        raise found.missing[0]
+    return found.unreachable
+
+
+def run_on_target(options: argparse.Namespace, name: str, command: str, seconds: float) -> tuple[int, str]:
+    """Run one command on a target and return its exit code and what it said.
+
+    Commands on one host share a connection, which is closed when the program ends.
+
+    Args:
+        options: The flags that named the target.
+        name: The target, as results are filed under it.
+        command: One line for ``sh``.
+        seconds: After this it is ended.
+
+    Raises:
+        MissingDependencyError: The target cannot be reached.
+        UsageError: Nothing can be run there.
+    """
+    import asyncio
+    import atexit
+
+    from provision.probe.collect import run_command
+    from provision.probe.transports import UnreachableError
+    from provision.probe.transports.ssh import Connections
+
+    target = next((target for target in targets_of(options) if target.name == name), None)
+    if target is None:
+        raise UsageError(f"`{shown(name)}` is a record of a machine, and nothing can be run on it")
+    if "connections" not in options:
+        connections = Connections(is_kept=True)
+        atexit.register(lambda: asyncio.run(connections.close()))
+        options.connections = connections
+    try:
+        code, out, said = asyncio.run(run_command(target, command, seconds, options.connections))
+    except UnreachableError as error:
+        hints = (error.hint,) if error.hint else ()
+        raise MissingDependencyError(
+            f"`{shown(name)}` cannot be reached", because=(error.reason,), hints=hints
+        ) from error
+    return code, said.strip() or out.strip()
+
+
+def _find_targets(options: argparse.Namespace) -> tuple[Target, ...]:
+    targets = [parse_target(text) for text in options.targets]
+    if options.hosts is not None:
+        from provision.probe.inventory import parse_hosts
+
+        name = "the standard input" if str(options.hosts) == "-" else str(options.hosts)
+        targets += parse_hosts(read_text(options.hosts, "--hosts", bytes_max=_HOSTS_BYTES_MAX), name)
+    if options.inventory is not None:
+        from provision.probe.inventory import read_inventory
+
+        inventory = read_inventory(options.inventory, options.limit)
+        options.known_notes = inventory.notes
+        targets += inventory.targets
+    elif options.limit is not None:
+        raise UsageError("--limit chooses from an inventory", hints=("add `--inventory FILE`",))
+    if not targets and not options.bundles:
+        targets = [LOCAL]
+    once: dict[str, Target] = {}
+    for target in targets:
+        once.setdefault(target.name, target)
+    found = tuple(_complete(target, options) for target in once.values())
+    if options.shard is not None:
+        from provision.probe.inventory import take_shard
+
+        return take_shard(found, options.shard)
+    return found
+
+
+def _complete(target: Target, options: argparse.Namespace) -> Target:
+    """Fill in what flags say and the target does not."""
+    if target.kind == "image":
+        return replace(target, engine=options.engine or "", has_gpus=options.has_gpus)
+    if target.kind != "ssh":
+        return target
+    given = {
+        "user": options.user,
+        "port": options.port,
+        "identity": str(options.identity.expanduser()) if options.identity else "",
+        "config": str(options.ssh_config.expanduser()) if options.ssh_config else "",
+        "jump": options.jump,
+    }
+    for flag in ("identity", "config"):
+        if given[flag] and not Path(given[flag]).is_file():
+            name = "--ssh-config" if flag == "config" else "--identity"
+            raise UsageError(f"{name}: {given[flag]} is no file")
+    return replace(target, **{name: value for name, value in given.items() if value and not getattr(target, name)})
+
+
+def _read_bundle(path: Path, taken: set[str]) -> Iterator[Snapshot]:
+    """Yield the snapshots of a bundle; a name that another one has already gets the bundle's behind it."""
+    from provision.probe.bundle import read_bundle
+
+    for snapshot in read_bundle(path):
+        name, number = snapshot.target, 1
+        while name in taken:
+            mark = path.name if number == 1 else f"{path.name}, {number}"
+            name, number = f"{snapshot.target} ({mark})", number + 1
+        taken.add(name)
+        yield Snapshot(name, snapshot.outputs, collected=snapshot.collected, version=snapshot.version)
+
+
+def _progress(count: int, output: Output) -> AbstractContextManager[_Advance | None]:
+    """Return a line that tells how many have answered, where a person watches and there is something to wait for."""
+    if output.verbosity < 0 or sys.stderr is None or not sys.stderr.isatty():
+        return nullcontext()
+    return _Line(count)
+
+
+class _Line:
+    """One line on the standard error that goes away when all is done."""
+
+    def __init__(self, count: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bar = Progress(
+            TextColumn("collecting"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[last]}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("collecting", total=count, last="")
+        self._silent = 0
+        self._failing = 0
+
+    def __enter__(self) -> _Advance:
+        self._bar.start()
+        return self._advance
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def _advance(self, name: str, is_fine: bool | None) -> None:
+        self._silent += is_fine is None
+        self._failing += is_fine is False
+        counts = ((self._failing, "with failures"), (self._silent, "without an answer"))
+        said = ", ".join(f"{count} {words}" for count, words in counts if count)
+        self._bar.update(self._task, advance=1, last=said or name)
+
+
+def _number(flag: str, highest: int) -> Any:
+    def check(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= highest:
+            raise UsageError(f"{flag} `{shown(text)}` is no number from 1 to {highest}")
+        return int(text)
+
+    return check
+
+
+def _user(text: str) -> str:
+    if not _USER.fullmatch(text):
+        raise UsageError(f"--user `{shown(text)}` is no user name")
+    return text
+
+
+def _python(text: str) -> str:
+    if not text or text.startswith("-") or not text.isprintable():
+        raise UsageError(
+            f"--python `{shown(text)}` is no interpreter", hints=("name it: `--python /opt/venv/bin/python`",)
+        )
+    return text
+
+
+def _probes(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in PROBES:
+            raise UsageError(
+                f"--probes: `{shown(name)}` is not known",
+                hints=(*did_you_mean(name, PROBES), "`provision probe --list` lists them"),
+            )
+    if not names:
+        raise UsageError("--probes names none", hints=("`provision probe --list` lists them",))
+    return names

@@ -1,0 +1,167 @@
+"""Everything doctor was given: a target's snapshot, pasted text, an Xid, and the facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+from provision.matrix.load import Matrix
+from provision.probe.output import NOT_RUN, Unreadable
+from provision.probe.parse.kernel_log import KernelEvent, parse_kernel_log
+from provision.probe.snapshot import Snapshot
+
+__all__ = ["Case", "Quote"]
+
+_Value = TypeVar("_Value")
+
+_QUOTE_CHARACTERS = 200
+
+_TALKATIVE = (
+    "torch",
+    "tensorflow",
+    "jax",
+    "cuda-work",
+    "torch-work",
+    "torch-nccl",
+    "nccl-pair",
+    "container-gpu",
+    "daemon-reload",
+    "kernel-log",
+    "fabric-manager",
+)
+"""Probes whose answer may hold an error's own words although they ended well."""
+
+
+class Quote(NamedTuple):
+    """A line that matched: where it stands, the line, and the match."""
+
+    where: str
+    line: str
+    match: re.Match[str]
+
+
+class Case:
+    """What is to be explained.
+
+    Rules ask through :meth:`look`, :meth:`find` and :meth:`events`, which never raise for what is missing and remember
+    what could not be seen.
+
+    Args:
+        matrix: The facts.
+        host: What a probe brought; absent when there is only text.
+        texts: (name, text) of logs and pasted errors.
+        xids: Codes given by number.
+        others: Snapshots of further hosts of the same job, for what only shows when hosts are compared.
+    """
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        host: Snapshot | None = None,
+        texts: Sequence[tuple[str, str]] = (),
+        xids: Sequence[int] = (),
+        others: Sequence[Snapshot] = (),
+    ) -> None:
+        self.matrix = matrix
+        self.host = host
+        self.texts = tuple(texts)
+        self.xids = tuple(xids)
+        self.others = tuple(others)
+        self.unseen: dict[str, str] = {}
+        self._events: tuple[KernelEvent, ...] | None = None
+
+    def look(self, read: Callable[[Snapshot], _Value]) -> _Value | None:
+        """Return what a function reads off the target, or ``None`` where that is not known.
+
+        Args:
+            read: Such as ``lambda host: host.smi``.
+        """
+        if self.host is None:
+            return None
+        try:
+            return read(self.host)
+        except Unreadable as error:
+            # What nobody asked for is no gap in what was found.
+            if error.status != NOT_RUN:
+                self.unseen.setdefault(error.probe, error.reason)
+            return None
+
+    def compare(self, read: Callable[[Snapshot], _Value]) -> dict[str, _Value]:
+        """Return target → what a function reads off each host, in order; those that cannot tell are left out.
+
+        Args:
+            read: Such as ``lambda host: host.interfaces``.
+        """
+        found: dict[str, _Value] = {}
+        for host in (*((self.host,) if self.host is not None else ()), *self.others):
+            try:
+                found.setdefault(host.target, read(host))
+            except Unreadable as error:
+                self.unseen.setdefault(f"{error.probe} of {host.target}", error.reason)
+        return found
+
+    def find(self, *patterns: str) -> Quote | None:
+        """Return the first line that matches any of some regular expressions, case ignored.
+
+        Pasted text comes first, then what the target's probes printed when they failed, then its kernel log.
+        """
+        return next(self.find_all(*patterns), None)
+
+    def find_all(self, *patterns: str) -> Iterator[Quote]:
+        """Yield every line that matches, in the order of :meth:`find`."""
+        compiled = [_compile(pattern) for pattern in patterns]
+        for where, text in self._texts():
+            for line in text.splitlines():
+                for pattern in compiled:
+                    match = pattern.search(line)
+                    if match is not None:
+                        yield Quote(where, _shorten(line, match), match)
+                        break
+
+    def events(self, *kinds: str) -> tuple[KernelEvent, ...]:
+        """Return the kernel's events of some kinds, from the target's log and from pasted text, oldest first."""
+        if self._events is None:
+            found = list(log.events) if (log := self.look(lambda host: host.kernel_log)) is not None else []
+            for _, text in self.texts:
+                try:
+                    found += parse_kernel_log(text).events
+                except Unreadable:
+                    continue
+            found += [KernelEvent(kind="xid", code=code, text=f"Xid {code}, given by number") for code in self.xids]
+            self._events = tuple(found)
+        return tuple(event for event in self._events if event.kind in kinds)
+
+    def xid(self, *codes: int) -> tuple[KernelEvent, ...]:
+        """Return the Xids of some codes, oldest first."""
+        return tuple(event for event in self.events("xid") if event.code in codes)
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        yield from self.texts
+        if self.host is None:
+            return
+        for output in self.host.outputs.values():
+            if output.error:
+                yield f"{output.probe} (errors)", output.error
+            if output.text and output.status != "ok":
+                yield output.probe, output.text
+        for probe in _TALKATIVE:
+            if self.host.has(probe):
+                yield probe, self.host.output(probe).text
+
+
+def _shorten(line: str, match: re.Match[str]) -> str:
+    """Return what is quoted of a line: all of it, or so much of a long one that what matched is in it."""
+    from provision.probe.clean import clean_line
+
+    if len(line) <= _QUOTE_CHARACTERS:
+        return clean_line(line)
+    room = max(0, _QUOTE_CHARACTERS - (match.end() - match.start()))
+    start = max(0, match.start() - room // 4)
+    return clean_line(line[start : start + _QUOTE_CHARACTERS])
+
+
+@lru_cache(maxsize=None)
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)

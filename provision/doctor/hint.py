@@ -1,0 +1,45 @@
+"""What a message alone is worth, for rules that have no state to judge by, and for those whose state is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.doctor.case import Quote
+from provision.doctor.sign import Sign
+
+__all__ = ["hint", "quoted"]
+
+
+def quoted(quote: Quote | None) -> tuple[str, ...]:
+    """Return a line between quotation marks as one thing seen, nothing where no line was found."""
+    return (f'"{quote.line}"',) if quote is not None else ()
+
+
+def hint(
+    quote: Quote | None,
+    *,
+    confidence: str = "medium",
+    seen: Iterable[str] = (),
+    expected: str = "",
+    fix: Iterable[str] = (),
+    unseen: Iterable[str] = (),
+) -> Sign | None:
+    """Return a sign for a message, ``None`` where there is no message.
+
+    Args:
+        quote: The line.
+        confidence: What the message proves on its own.
+        seen: Further things seen, after the line.
+        expected: What a healthy target shows instead.
+        fix: Steps for this very case.
+        unseen: What would settle it.
+    """
+    if quote is None:
+        return None
+    return Sign(
+        confidence=confidence,
+        seen=(*quoted(quote), *seen),
+        expected=expected,
+        fix=tuple(fix),
+        unseen=tuple(unseen),
+    )

@@ -1,0 +1,1 @@
+"""One diagnosis a module, named as in ``compat/diagnoses.toml`` with dashes and dots as underscores."""

@@ -1,0 +1,33 @@
+"""The host's own driver does not work, so no container can get it."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"initialization error: (?:nvml|driver) error: (?:driver not loaded|driver/library version mismatch)",
+    r"initialization error: (?:load library failed: )?libnvidia-ml\.so\.1",
+    r"nvidia-container-cli: (?:detection|initialization|device) error: nvml error",
+    r"could not (?:initialize|load) NVML.{0,60}ERROR_(?:DRIVER_NOT_LOADED|LIBRARY_NOT_FOUND)",
+)
+
+
+def examine(case: Case) -> Sign | None:
+    """Look whether the module is loaded on the host and nvidia-smi answers there."""
+    quote = case.find(*SYMPTOMS)
+    if quote is None:
+        return None
+    modules = case.look(lambda host: host.modules)
+    smi = case.look(lambda host: host.smi)
+    expected = "nvidia-smi works on the host itself"
+    if modules is not None and not any(module.name == "nvidia" for module in modules):
+        seen = ("the kernel module nvidia is not loaded on the host", *quoted(quote))
+        return Sign(confidence="high", seen=seen, expected=expected)
+    if smi is not None:
+        return hint(quote, confidence="low", seen=("nvidia-smi works on the host now",), expected=expected)
+    unseen = () if modules is not None else ("whether the driver works on the host: `nvidia-smi`",)
+    return hint(quote, expected=expected, unseen=unseen)

@@ -1,0 +1,44 @@
+"""The CDI specification is missing, or describes another driver than the one that is loaded."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+from provision.doctor.stack import driver_of
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"unresolvable CDI devices",
+    r"failed to inject CDI devices",
+    r"error setting up CDI devices|setting up CDI devices:",
+    r"CDI device injection failed|failed to inject devices: .{0,60}CDI",
+)
+
+
+def examine(case: Case) -> Sign | None:
+    """Compare the driver's version with those in the library paths of each specification."""
+    quote = case.find(*SYMPTOMS)
+    specifications = case.look(lambda host: host.cdi)
+    driver = driver_of(case)
+    expected = f"a specification of nvidia.com/gpu made for driver {driver or 'that is loaded'}"
+    for specification in specifications or ():
+        is_ours = (specification.kind or "").startswith("nvidia.com/") and bool(specification.driver_versions)
+        if is_ours and driver and driver not in specification.driver_versions:
+            return Sign(
+                confidence="high",
+                seen=(
+                    f"{specification.path} is for driver {', '.join(specification.driver_versions)},"
+                    f" and {driver} is loaded",
+                    *quoted(quote),
+                ),
+                expected=expected,
+            )
+    if quote is None:
+        return None
+    if specifications is not None and not any((row.kind or "").startswith("nvidia.com/") for row in specifications):
+        seen = ("no CDI specification of nvidia.com/gpu is on the host", *quoted(quote))
+        return Sign(confidence="high", seen=seen, expected=expected)
+    unseen = () if specifications is not None else ("which devices CDI knows: `nvidia-ctk cdi list`",)
+    return hint(quote, expected=expected, unseen=unseen)

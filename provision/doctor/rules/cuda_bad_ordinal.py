@@ -1,0 +1,42 @@
+"""The program asked for a GPU by a number that does not exist."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"invalid device ordinal",
+    r"CUDA_ERROR_INVALID_DEVICE|cudaErrorInvalidDevice",
+    r"\bdevice[ =]+'?cuda:[0-9]{1,3}'?.{0,40}(?:not available|invalid|out of range)",
+)
+
+
+def examine(case: Case) -> Sign | None:
+    """Compare the numbers in CUDA_VISIBLE_DEVICES with the GPUs there are."""
+    quote = case.find(*SYMPTOMS)
+    smi = case.look(lambda host: host.smi)
+    environment = case.look(lambda host: host.environment) or {}
+    named = [part.strip() for part in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    count = len(smi.gpus) if smi else None
+    expected = f"numbers from 0 to {count - 1}" if count else "numbers below the count of GPUs"
+    if count:
+        beyond = [part for part in named if part.isdecimal() and int(part) >= count]
+        sliced = [part for part in named if part.startswith("MIG-")]
+        said = None
+        if beyond:
+            said = f"CUDA_VISIBLE_DEVICES names GPU {beyond[0]} and the host has {count}"
+        elif sliced and smi and not any(gpu.mig_current for gpu in smi.gpus):
+            said = f"CUDA_VISIBLE_DEVICES names {sliced[0]} and no GPU is in MIG mode"
+        if said:
+            return Sign(confidence="high", seen=(said, *quoted(quote)), expected=expected)
+    shown = (f"CUDA_VISIBLE_DEVICES={','.join(named)} leaves {len(named)} GPUs, numbered from 0",) if named else ()
+    unseen = (
+        ()
+        if count
+        else ("how many GPUs the program sees: `python -c 'import torch; print(torch.cuda.device_count())'`",)
+    )
+    return hint(quote, seen=shown, expected=expected, unseen=unseen)

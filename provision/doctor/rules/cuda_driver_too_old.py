@@ -1,0 +1,74 @@
+"""The program was built for a CUDA that is newer than the loaded driver can run."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+from provision.doctor.stack import (
+    branch_with_cuda,
+    builds_for_driver,
+    cuda_of_number,
+    driver_of,
+    minimum_driver,
+    torch_of,
+)
+from provision.versions import parse
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"NVIDIA driver on your system is too old \(found version ([0-9]{4,6})\)",
+    r"CUDA driver version is insufficient for CUDA runtime version",
+    r"cudaErrorInsufficientDriver|CUDA_ERROR_UNSUPPORTED_PTX_VERSION|CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER",
+    r"provided PTX was compiled with an unsupported toolchain",
+)
+
+
+def examine(case: Case) -> Sign | None:
+    """Compare the driver with what the program's CUDA needs; the message's own number stands in for either."""
+    quote = case.find(*SYMPTOMS)
+    driver = driver_of(case)
+    torch = torch_of(case)
+    needed = minimum_driver(case.matrix, torch.cuda) if torch.cuda else None
+    is_able = case.look(lambda host: host.torch.is_available)
+    if quote is None and (needed is None or driver is None or parse(driver) >= parse(needed) or is_able):
+        return None
+    cuda = cuda_of_number(int(quote.match[1])) if quote and quote.match.re.groups and quote.match[1] else None
+    expected = f"driver {needed} or newer, which CUDA {torch.cuda} needs" if needed else "a driver as new as the CUDA"
+    seen = []
+    if driver:
+        seen.append(f"the driver is {driver}")
+    if cuda:
+        seen.append(f"the driver is CUDA {cuda}'s")
+    if torch.cuda:
+        seen.append(f"torch {torch.version or ''} was built for CUDA {torch.cuda}".replace("  ", " "))
+    fix = _ways_out(case, driver, cuda, torch.minor, needed)
+    if needed and driver and parse(driver) < parse(needed):
+        return Sign(confidence="high", seen=(*seen, *quoted(quote)), expected=expected, fix=fix)
+    unseen = (
+        *(() if driver else ("the version of the driver: `nvidia-smi` prints it",)),
+        *(() if torch.cuda else ("which CUDA the program was built for",)),
+    )
+    return hint(quote, seen=seen, expected=expected, fix=fix, unseen=unseen)
+
+
+def _ways_out(
+    case: Case, driver: str | None, cuda: str | None, minor: str | None, needed: str | None
+) -> tuple[str, ...]:
+    """Say which driver is needed, and which build would do with the driver that is there."""
+    if driver is None and cuda is not None:
+        branch = branch_with_cuda(case.matrix, cuda)
+        driver = branch.last_release if branch else None
+    steps = [f"Upgrade the driver to {needed} or newer." if needed else "Upgrade the driver."]
+    if driver is None:
+        return tuple(steps) if needed else ()
+    builds = builds_for_driver(case.matrix, driver, minor) or builds_for_driver(case.matrix, driver)
+    if builds:
+        best = builds[0]
+        short = ".".join(best.torch.split(".")[:2])
+        steps.append(
+            f"Or keep the driver and install torch {best.torch} built for CUDA {best.cuda} ({best.variant}), which it"
+            f" can run: `provision resolve --torch {short} --driver {driver}` names the whole stack."
+        )
+    return tuple(steps)

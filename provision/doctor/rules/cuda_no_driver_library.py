@@ -1,0 +1,42 @@
+"""Programs find no libcuda: the driver's user-space part is missing, or the container was not given it."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"libcuda\.so(?:\.1)?['\"]?: ?cannot open shared object",
+    r"Could not (?:find|load) (?:dynamic library '?)?libcuda",
+    r"libcuda\.so(?:\.1)? (?:cannot be|could not be|not) found",
+    r"cuInit: UNKNOWN ERROR \(303\)",
+    r"Found no NVIDIA driver on your system",
+)
+
+_NEEDED = ("compute", "all")
+
+
+def examine(case: Case) -> Sign | None:
+    """Look whether the loader finds libcuda, and what the container asked for."""
+    quote = case.find(*SYMPTOMS)
+    libraries = case.look(lambda host: host.libraries)
+    driver = case.look(lambda host: host.driver)
+    environment = case.look(lambda host: host.environment) or {}
+    capabilities = environment.get("NVIDIA_DRIVER_CAPABILITIES")
+    is_missing = libraries is not None and not any(library.soname == "libcuda.so.1" for library in libraries)
+    expected = "libcuda.so.1 where the loader looks"
+    if is_missing and capabilities is not None and not {*_NEEDED} & {*capabilities.replace(" ", "").split(",")}:
+        return Sign(
+            confidence="high",
+            seen=(f"NVIDIA_DRIVER_CAPABILITIES is `{capabilities}`, which leaves libcuda out", *quoted(quote)),
+            expected=expected,
+            fix=("Start the container with `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`.",),
+        )
+    if is_missing and driver is not None:
+        seen = (f"the kernel runs driver {driver.version} and the loader finds no libcuda.so.1", *quoted(quote))
+        return Sign(confidence="high", seen=seen, expected=expected)
+    unseen = () if libraries else ("whether the library is there: `ldconfig -p | grep libcuda`",)
+    return hint(quote, expected=expected, unseen=unseen)

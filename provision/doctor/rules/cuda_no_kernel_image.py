@@ -1,0 +1,102 @@
+"""The program holds no machine code for this GPU's architecture."""
+
+from __future__ import annotations
+
+import re
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+from provision.doctor.stack import builds_for_driver, builds_for_gpu, driver_of, minimum_driver
+from provision.errors import UnknownError, UsageError
+from provision.matrix.query import find_gpus, runs_on
+from provision.versions import parse
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"with CUDA capability sm_([0-9]{2,3})[a-z]? is not compatible with the current PyTorch installation",
+    r"which is of cuda capability ([0-9]{1,2}\.[0-9])",
+    r"no kernel image is available for execution on the device",
+    r"cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU",
+    r"current PyTorch install supports CUDA capabilities((?: sm_[0-9]{2,3}[a-z]?){1,40})",
+)
+
+_TARGETS = r"current PyTorch install supports CUDA capabilities((?: (?:sm|compute)_[0-9]{2,3}[a-z]?){1,40})"
+
+
+def examine(case: Case) -> Sign | None:
+    """Compare the GPU's compute capability with the targets the framework was compiled for."""
+    torch = case.look(lambda host: host.torch)
+    targets = tuple(torch.targets) if torch else ()
+    if torch and targets:
+        cubins = [target for target in targets if re.fullmatch(r"sm_[0-9]+[a-z]?", target)]
+        texts = [target for target in targets if re.fullmatch(r"compute_[0-9]+[a-z]?", target)]
+        for index, text in enumerate(torch.capabilities):
+            capability = _capability(text)
+            if capability and not runs_on(capability, cubins, texts):
+                name = torch.names[index] if index < len(torch.names) else f"GPU {index}"
+                return Sign(
+                    confidence="high",
+                    seen=(
+                        f"{name} has compute capability {text}",
+                        f"torch {torch.version} holds code for {', '.join(targets)}",
+                        *quoted(case.find(*SYMPTOMS)),
+                    ),
+                    expected=f"a build with code for {text}",
+                    subjects=(f"GPU {index} ({name})",),
+                    fix=_ways_out(case, capability),
+                )
+    quote = case.find(*SYMPTOMS)
+    if quote is None:
+        return None
+    number = case.find(*SYMPTOMS[:2])
+    capability = _capability(number.match[1]) if number else _capability_of_name(case)
+    listed = case.find(_TARGETS)
+    seen = (f"that build holds code for {', '.join(listed.match[1].split())}",) if listed else ()
+    return hint(
+        quote,
+        confidence="high" if number and listed else "medium",
+        seen=seen,
+        expected=f"a build with code for compute capability {capability[0]}.{capability[1]}"
+        if capability
+        else "a build with code for this GPU",
+        fix=_ways_out(case, capability) if capability else (),
+        unseen=() if capability else ("which GPU this is: `nvidia-smi --query-gpu=name,compute_cap --format=csv`",),
+    )
+
+
+def _capability(text: str) -> tuple[int, int] | None:
+    digits = re.sub(r"[^0-9]", "", text)
+    return (int(digits[:-1]), int(digits[-1])) if len(digits) >= 2 else None
+
+
+def _capability_of_name(case: Case) -> tuple[int, int] | None:
+    smi = case.look(lambda host: host.smi)
+    for gpu in smi.gpus if smi else ():
+        try:
+            return _capability(find_gpus(case.matrix, gpu.name or "")[0].compute_capability)
+        except (UnknownError, UsageError):
+            continue
+    return None
+
+
+def _ways_out(case: Case, capability: tuple[int, int]) -> tuple[str, ...]:
+    """Name the newest build that holds code for it, of the lowest CUDA, so that the driver need not change too."""
+    driver = driver_of(case)
+    builds = builds_for_gpu(case.matrix, capability)
+    name = f"compute capability {capability[0]}.{capability[1]}"
+    if not builds:
+        return (f"No build of torch in the facts holds code for {name}; compile it for this GPU, or use another GPU.",)
+    able = builds_for_driver(case.matrix, driver) if driver else ()
+    fitting = [build for build in builds if build in able]
+    newest = (fitting or builds)[0]
+    best = min((build for build in fitting or builds if build.torch == newest.torch), key=lambda row: parse(row.cuda))
+    needed = minimum_driver(case.matrix, best.cuda)
+    short = ".".join(best.torch.split(".")[:2])
+    flag = f" --driver {driver}" if fitting else ""
+    return (
+        *((f"Upgrade the driver to {needed} or newer first.",) if driver and needed and not fitting else ()),
+        f"Install torch {best.torch} built for CUDA {best.cuda} ({best.variant}): it holds code for {name}.",
+        f"`provision resolve --torch {short} --gpu sm_{capability[0]}{capability[1]}{flag}` names the whole stack.",
+    )

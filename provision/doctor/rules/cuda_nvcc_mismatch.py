@@ -1,0 +1,44 @@
+"""Extensions are built with another CUDA than PyTorch was."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"detected CUDA version \(([0-9.]{3,6})\) mismatches the version that was used to compile",
+    r"detected CUDA version \(([0-9.]{3,6})\) has a minor version mismatch",
+    r"nvcc fatal\s{0,4}: Unsupported gpu architecture '([a-z0-9_]{4,14})'",
+)
+
+_TORCH = r"PyTorch \(([0-9.]{3,6})\)"
+
+
+def examine(case: Case) -> Sign | None:
+    """Compare nvcc with the CUDA of the installed PyTorch; only another major breaks a build."""
+    quote = case.find(*SYMPTOMS)
+    nvcc = case.look(lambda host: host.nvcc)
+    torch = case.look(lambda host: host.torch)
+    built_for = torch.cuda if torch else None
+    said = case.find(_TORCH)
+    wanted = built_for or (said.match[1] if quote and said else None)
+    expected = f"nvcc of CUDA {wanted}" if wanted else "nvcc of the CUDA that PyTorch was built for"
+    fix = (
+        (
+            f"Install the CUDA {wanted} toolkit, which may stand beside the other.",
+            f"Build with it: `export CUDA_HOME=/usr/local/cuda-{wanted}`.",
+        )
+        if wanted
+        else ()
+    )
+    if nvcc and built_for and nvcc.release.split(".")[0] != built_for.split(".")[0]:
+        return Sign(
+            confidence="high" if quote else "low",
+            seen=(f"nvcc is of CUDA {nvcc.release}, PyTorch was built for {built_for}", *quoted(quote)),
+            expected=expected,
+            fix=fix,
+        )
+    return hint(quote, expected=expected, fix=fix)

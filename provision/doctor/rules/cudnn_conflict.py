@@ -1,0 +1,50 @@
+"""Another cuDNN than the framework was built with is loaded."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+from provision.doctor.stack import wheel_version
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"cuDNN version incompatibility: PyTorch was compiled"
+    r"\s{1,4}against \(?([0-9, .]{3,12})\)?.{0,60}found runtime version \(?([0-9, .]{3,12})",
+    r"Loaded runtime CuDNN library: ([0-9.]{3,12}) but source was compiled with: ([0-9.]{3,12})",
+    r"libcudnn[a-z_]{0,30}\.so[.0-9]{0,10}"
+    r".{0,20}(?:cannot open shared object|No such file|Invalid handle|undefined symbol)",
+    r"(?:Could not|Unable to) load (?:library|any of \{)\s?libcudnn",
+    r"CUDNN_STATUS_(?:NOT_INITIALIZED|VERSION_MISMATCH|SUBLIBRARY_VERSION_MISMATCH|SUBLIBRARY_LOADING_FAILED)",
+)
+
+
+def examine(case: Case) -> Sign | None:
+    """Look for a cuDNN in LD_LIBRARY_PATH that is not the one in the framework's wheels."""
+    quote = case.find(*SYMPTOMS)
+    libraries = [
+        library
+        for library in case.look(lambda host: host.libraries) or ()
+        if library.soname.startswith("libcudnn.so") and library.version
+    ]
+    front = [library for library in libraries if library.origin == "LD_LIBRARY_PATH"]
+    own = wheel_version(case, "nvidia-cudnn-cu") or case.look(lambda host: host.torch.cudnn)
+    clash = next((library for library in front if own and _number(library.version) != _number(own)), None)
+    expected = "one cuDNN, the one from the framework's wheels"
+    if clash:
+        return Sign(
+            confidence="high" if quote else "medium",
+            seen=(f"LD_LIBRARY_PATH puts {clash.path} ({clash.version}) before the framework's {own}", *quoted(quote)),
+            expected=expected,
+        )
+    full = case.find(r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY") if quote else None
+    if quote and "NOT_INITIALIZED" in quote.line and full:
+        return hint(quote, confidence="low", seen=(f'"{full.line}"',), expected=expected)
+    unseen = () if libraries else ("which cuDNN is loaded: `echo $LD_LIBRARY_PATH; ldconfig -p | grep cudnn`",)
+    return hint(quote, expected=expected, unseen=unseen)
+
+
+def _number(version: str | None) -> tuple[str, ...]:
+    """Return the first three numbers: the fourth, of a build, may differ between a package and a wheel."""
+    return tuple((version or "").split(".")[:3])

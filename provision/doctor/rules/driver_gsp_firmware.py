@@ -1,0 +1,56 @@
+"""The firmware of the GPU's system processor is missing, or belongs to another driver."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.gpus import own_seconds, quote_events
+from provision.doctor.hint import quoted
+from provision.doctor.sign import Sign
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"gsp[\w]{0,20}\.bin failed with error",
+    r"Cannot initialize GSP firmware",
+    r"RmInitAdapter failed",
+)
+
+_EXPECTED = "firmware of the loaded driver's version below `/lib/firmware/nvidia`"
+
+
+def examine(case: Case) -> Sign | None:
+    """Look for a failed firmware load, and compare the versions on disk with the driver where a GPU did not start."""
+    loads = case.events("gsp-firmware")
+    starts = case.events("rm-init-failed")
+    quote = case.find(*SYMPTOMS)
+    driver = case.look(lambda host: host.driver)
+    versions = case.look(lambda host: host.firmware)
+    is_absent = driver is not None and versions is not None and driver.version not in versions
+    missing = ""
+    if is_absent and driver is not None:
+        there = ", ".join(versions or ()) or "none"
+        missing = f"the driver is {driver.version}, firmware on disk is for {there}"
+    subjects = tuple(dict.fromkeys(event.pci for event in (*loads, *starts) if event.pci))
+    seconds = own_seconds(case, (*loads, *starts))
+    if missing and (loads or starts):
+        seen = (missing, *quote_events((*loads, *starts)))
+        return Sign(confidence="high", seen=seen, expected=_EXPECTED, subjects=subjects, seconds=seconds)
+    if loads:
+        return Sign(
+            confidence="medium",
+            seen=quote_events((*loads, *starts)),
+            expected=_EXPECTED,
+            subjects=subjects,
+            unseen=("which firmware is on disk: `ls /lib/firmware/nvidia`",) if versions is None else (),
+            seconds=seconds,
+        )
+    if quote is None:
+        return None
+    return Sign(
+        confidence="low",
+        seen=quoted(quote),
+        expected=_EXPECTED,
+        subjects=subjects,
+        unseen=("the kernel's lines before this one", "which firmware is on disk: `ls /lib/firmware/nvidia`"),
+        seconds=seconds,
+    )

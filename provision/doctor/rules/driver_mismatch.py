@@ -1,0 +1,78 @@
+"""The driver's libraries were upgraded and the old kernel module is still loaded."""
+
+from __future__ import annotations
+
+import re
+
+from provision.doctor.case import Case
+from provision.doctor.gpus import own_seconds, quote_events
+from provision.doctor.hint import quoted
+from provision.doctor.sign import Sign
+from provision.probe.parse.kernel_log import KernelEvent
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"Failed to initialize NVML: Driver/library version mismatch",
+    r"nvml(?:Init)? error: driver/library version mismatch",
+    r"NVRM: API mismatch",
+)
+
+_VERSIONS = re.compile(r"client has the version ([0-9.]{3,20}).{0,20}kernel module has the version ([0-9.]{3,20})")
+_EXPECTED = "one version in memory, on disk and in the libraries"
+
+
+def examine(case: Case) -> Sign | None:
+    """Compare the module in memory with the one on disk and with the libraries; a message alone is a good hint."""
+    quote = case.find(*SYMPTOMS)
+    events = case.events("api-mismatch")
+    module = case.look(lambda host: host.nvidia_module)
+    driver = case.look(lambda host: host.driver)
+    libraries = case.look(lambda host: host.libraries) or ()
+    loaded = (module.loaded_version if module else None) or (driver.version if driver else None)
+    # Libraries of a compatibility package or of a stub are other versions by design; rules of their own judge them.
+    installed = [
+        library
+        for library in libraries
+        if library.soname in ("libcuda.so.1", "libnvidia-ml.so.1")
+        and library.origin == "ldconfig"
+        and not library.is_stub
+        and "/compat/" not in library.path
+        and library.version is not None
+        and "." in library.version
+    ]
+    others = [f"{library.path} is {library.version}" for library in installed if library.version != loaded]
+    if module and loaded and module.disk_version not in (None, loaded):
+        others.insert(0, f"the module on disk is {module.disk_version}")
+    seconds = own_seconds(case, events)
+    if loaded and others:
+        seen = (f"the kernel runs {loaded}, {others[0]}", *others[1:], *_messages(events, quoted(quote)))
+        return Sign(confidence="high", seen=seen, expected=_EXPECTED, seconds=seconds)
+    if quote is None and not events:
+        return None
+    is_settled = loaded is not None and bool(installed) and module is not None and module.disk_version == loaded
+    if is_settled:
+        return Sign(
+            confidence="low",
+            seen=(f"now the module and the libraries are all {loaded}", *_messages(events, quoted(quote))),
+            expected=_EXPECTED,
+            unseen=("which program still brings other libraries, most often one inside a container",),
+            seconds=seconds,
+        )
+    return Sign(
+        confidence="medium",
+        seen=_messages(events, quoted(quote)),
+        expected=_EXPECTED,
+        unseen=("which versions these are: `cat /sys/module/nvidia/version`, `modinfo -F version nvidia`",)
+        if not any(_VERSIONS.search(event.text) for event in events)
+        else (),
+        seconds=seconds,
+    )
+
+
+def _messages(events: tuple[KernelEvent, ...], quotes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the kernel's message with the versions it names, else whatever line there was."""
+    for event in events:
+        if (match := _VERSIONS.search(event.text)) is not None:
+            return (f"the kernel refused a program with libraries of {match[1]} beside its module of {match[2]}",)
+    return quotes or quote_events(events)

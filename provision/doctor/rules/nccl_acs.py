@@ -1,0 +1,39 @@
+"""PCI bridges send what GPUs tell each other up to the processor, where it is slow or lost."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"# Out of bounds values : [1-9][0-9]{0,12} FAILED",
+    r"ACSCtl:\s{1,4}SrcValid\+",
+)
+
+
+def examine(case: Case) -> Sign | None:
+    """Look for bridges that redirect, on bare metal: a virtual machine's need to."""
+    quote = case.find(*SYMPTOMS)
+    where = case.look(lambda host: host.virtualization)
+    devices = case.look(lambda host: host.lspci) or case.look(lambda host: host.pci) or ()
+    run = case.look(lambda host: host.nccl_tests)
+    redirecting = [device for device in devices if device.is_acs_redirecting]
+    gpus = [device for device in devices if device.is_nvidia_gpu]
+    wrong = run.out_of_bounds if run else None
+    broken = (f"nccl-tests counts {wrong} wrong values",) if wrong else ()
+    expected = "SrcValid- on every bridge above the GPUs, and no wrong value in nccl-tests"
+    if redirecting and len(gpus) > 1 and not (where and (where.is_virtual_machine or where.is_container)):
+        return Sign(
+            confidence="high" if broken or quote else "medium",
+            seen=(f"{len(redirecting)} bridges redirect ({redirecting[0].address} first)", *broken, *quoted(quote)),
+            expected=expected,
+            subjects=tuple(device.address for device in redirecting[:8]),
+            unseen=() if where else ("whether this is a virtual machine, which needs it",),
+        )
+    if broken:
+        return Sign(confidence="medium", seen=(*broken, *quoted(quote)), expected=expected)
+    unseen = () if devices else ("the bridges' settings: `lspci -vvv | grep ACSCtl`",)
+    return hint(quote, expected=expected, unseen=unseen)

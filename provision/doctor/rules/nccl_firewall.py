@@ -1,0 +1,42 @@
+"""A firewall drops the connections with which ranks find each other."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"(?:connect|Connect) to \[?[0-9a-fA-F.:]{3,45}\]?<[0-9]{1,5}>.{0,30}(?:refused|timed out|No route to host)",
+    r"NCCL WARN.{0,60}Call to connect.{0,60}(?:refused|timed out|No route to host)",
+    r"socketPollConnect.{0,80}(?:refused|timed out|No route to host)",
+    r"The (?:client|server) socket has (?:failed|timed out).{0,60}(?:connect|waiting)",
+)
+
+
+def examine(case: Case) -> Sign | None:
+    """Look at what the other hosts answered, and whether this one drops what no rule names."""
+    quote = case.find(*SYMPTOMS)
+    answers = [line.split() for line in case.look(lambda host: host.ports) or ()]
+    closed = [words for words in answers if len(words) == 3 and words[2] in ("refused", "silent")]
+    firewall = case.look(lambda host: host.firewall)
+    expected = "every host of the job reaches every other on all ports of net.ipv4.ip_local_port_range"
+    is_closed_here = bool(firewall and firewall.drops_by_default)
+    seen = [f"{words[0]} is {words[2]} on port {words[1]}" for words in closed[:4]]
+    if is_closed_here and firewall:
+        seen.append(f"{firewall.tool} drops what no rule allows")
+    silent = [words for words in closed if words[2] == "silent"]
+    if silent or (quote and is_closed_here):
+        return Sign(
+            confidence="high" if is_closed_here or (silent and quote) else "medium",
+            seen=(*seen, *quoted(quote)),
+            expected=expected,
+            subjects=tuple(sorted({words[0] for words in silent})),
+        )
+    unseen = (
+        *(() if firewall else ("this host's rules: `nft list ruleset` or `iptables -S`",)),
+        *(() if answers else ("whether the port answers: `nc -vz HOST PORT`",)),
+    )
+    return hint(quote, seen=seen, expected=expected, unseen=unseen)

@@ -1,0 +1,54 @@
+"""NCCL sends over TCP although the hosts have RDMA."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"NET/IB : No device found",
+    r"Failed to open libibverbs\.so",
+    r"NCCL INFO Using network Socket",
+    r"Channel [0-9]{1,3}(?:/[0-9]{1,3})?.{0,60}via NET/Socket",
+    r"GPU Direct RDMA Disabled",
+    r"nvidia[-_]peermem.{0,60}(?:not loaded|invalid context|failed)",
+)
+
+
+def examine(case: Case) -> Sign | None:
+    """Compare what NCCL uses with the ports there are; without one, TCP is right."""
+    quote = case.find(*SYMPTOMS)
+    ports = case.look(lambda host: host.rdma_ports)
+    modules = case.look(lambda host: host.modules)
+    contexts = case.events("peermem-context")
+    active = [port for port in ports or () if port.state == "ACTIVE"]
+    environment = case.look(lambda host: host.environment) or {}
+    expected = "`via NET/IB` or another RDMA transport in NCCL's log, with GDRDMA"
+    if contexts:
+        return Sign(
+            confidence="medium",
+            seen=(f'"{contexts[0].text}"', *quoted(quote)),
+            expected=expected,
+            seconds=contexts[0].seconds,
+            unseen=() if modules else ("whether nvidia_peermem is loaded: `lsmod | grep peermem`",),
+        )
+    if environment.get("NCCL_IB_DISABLE") == "1" and active:
+        seen = ("NCCL_IB_DISABLE is 1", f"{len(active)} RDMA ports are active", *quoted(quote))
+        return Sign(confidence="high", seen=seen, expected=expected, fix=("Take it back: `unset NCCL_IB_DISABLE`.",))
+    if quote is None or (ports is not None and not active):
+        return None
+    seen_too = []
+    if active:
+        seen_too.append(f"{len(active)} RDMA ports are active ({active[0].device} first)")
+    if modules is not None and active and not any(module.name == "nvidia_peermem" for module in modules):
+        seen_too.append("nvidia_peermem is not loaded")
+    return hint(
+        quote,
+        confidence="high" if active else "low",
+        seen=seen_too,
+        expected=expected,
+        unseen=() if ports is not None else ("whether the hosts have RDMA ports: `ibstat` or `rdma link`",),
+    )

@@ -1,0 +1,67 @@
+"""The PCIe link of a GPU errs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from provision.doctor.case import Case
+from provision.doctor.gpus import is_own, name_address, nvidia_devices, own_seconds, quote_events
+from provision.doctor.sign import Sign
+from provision.probe.parse.kernel_log import KernelEvent
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (r"AER: .{0,40}(?:Fatal|Uncorrect\w{0,10}).{0,20} error", r"PCIe Bus Error: severity=Uncorrect")
+
+_MINUTE_SECONDS = 60
+
+
+def examine(case: Case) -> Sign | None:
+    """Look for errors that could not be corrected, and for more corrected ones a minute than a sound link has."""
+    relevant = _relevant(case)
+    severe = [event for event in case.events("aer-fatal", "aer-uncorrected") if _concerns(event, relevant)]
+    corrected = [event for event in case.events("aer-corrected") if _concerns(event, relevant)]
+    limit = case.matrix.limit("doctor.aer-corrected")
+    storms = {}
+    for pci in dict.fromkeys(event.pci for event in corrected):
+        worst = _most_in_a_minute([event for event in corrected if event.pci == pci])
+        if worst > limit:
+            storms[pci] = worst
+    if not severe and not storms:
+        return None
+    events = [*severe, *(event for event in corrected if event.pci in storms)]
+    is_proved = bool(relevant) and any(is_own(case, event) for event in events)
+    return Sign(
+        confidence="high" if is_proved else "medium",
+        seen=(
+            *(f"{count} corrected errors within a minute at {pci or 'a device'}" for pci, count in storms.items()),
+            *quote_events(severe or events[:1]),
+        ),
+        expected=f"no uncorrected error, and at most {limit:g} corrected ones a minute",
+        subjects=tuple(name_address(case, pci) for pci in dict.fromkeys(event.pci for event in events) if pci),
+        unseen=() if relevant else ("whether the device is a GPU or a bridge above one: `lspci -tv`",),
+        seconds=own_seconds(case, events),
+    )
+
+
+def _relevant(case: Case) -> frozenset[str]:
+    """Return the GPUs and the bridges: an error is often reported by the port above the device."""
+    gpus = {device.address for device in nvidia_devices(case)}
+    if not gpus:
+        return frozenset()
+    devices = case.look(lambda host: host.pci) or ()
+    return frozenset(gpus | {device.address for device in devices if device.class_code == "0604"})
+
+
+def _concerns(event: KernelEvent, relevant: frozenset[str]) -> bool:
+    return not relevant or event.pci is None or event.pci in relevant
+
+
+def _most_in_a_minute(events: Sequence[KernelEvent]) -> int:
+    times = sorted(event.seconds for event in events if event.seconds is not None)
+    worst = first = 0
+    for last, moment in enumerate(times):
+        while moment - times[first] > _MINUTE_SECONDS:
+            first += 1
+        worst = max(worst, last - first + 1)
+    return worst if times else len(events)

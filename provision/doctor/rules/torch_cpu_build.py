@@ -1,0 +1,58 @@
+"""The framework that is installed was built without CUDA."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.hint import hint, quoted
+from provision.doctor.sign import Sign
+from provision.doctor.stack import driver_of, has_gpu, torch_of
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (
+    r"Torch not compiled with CUDA enabled",
+    r"\btorch(?:==|[ -]|: ?|-?version: ?)v?[0-9.]{3,12}\+cpu\b",
+    r"CUDA used to build PyTorch: (?:None|Could not collect)",
+    r"This TensorFlow binary is not built with CUDA|TensorFlow was not built with CUDA",
+    r"An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed",
+)
+
+
+def examine(case: Case) -> Sign | None:
+    """Ask each framework whether it is a CUDA build; a CPU build is right on a host without a GPU."""
+    frameworks = [
+        case.look(lambda host: host.torch),
+        case.look(lambda host: host.tensorflow),
+        case.look(lambda host: host.jax),
+    ]
+    quote = case.find(*SYMPTOMS)
+    gpu = has_gpu(case)
+    if gpu is False and quote is None:
+        return None
+    driver = driver_of(case)
+    for framework in frameworks:
+        if framework is None or framework.is_cuda_build is not False:
+            continue
+        if quote is None and gpu is None:
+            continue
+        return Sign(
+            confidence="high",
+            seen=(f"{framework.name} {framework.version} is a CPU build", *quoted(quote)),
+            expected="a build for CUDA",
+            fix=_ways_out(framework.name, framework.version, driver),
+        )
+    if quote is None or any(framework and framework.is_cuda_build for framework in frameworks):
+        return None
+    return hint(
+        quote, expected="a build for CUDA", fix=_ways_out("torch", torch_of(case).version, driver) if driver else ()
+    )
+
+
+def _ways_out(name: str, version: str | None, driver: str | None) -> tuple[str, ...]:
+    wanted = ".".join((version or "").partition("+")[0].split(".")[:2]) or "VERSION"
+    flag = f" --driver {driver}" if driver else ""
+    return (
+        f"See which build suits the machine: `provision resolve --{name} {wanted}{flag}`.",
+        f"Remove the CPU build: `pip uninstall {name}`.",
+        "Install that build from the index that the answer names.",
+    )

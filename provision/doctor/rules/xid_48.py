@@ -1,0 +1,57 @@
+"""Memory of the GPU held an error that cannot be corrected."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.gpus import name_gpu, smi_where
+from provision.doctor.sign import Sign
+from provision.doctor.xid import explain_xids
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 48\b", r"double bit ECC error|uncorrectable double bit error")
+
+_EXPECTED = "no uncorrectable error since the driver was loaded"
+
+
+def examine(case: Case) -> Sign | None:
+    """Look for Xid 48, and for counted errors that neither it nor a confined error accounts for."""
+    counted = smi_where(case, lambda gpu: bool(gpu.ecc_volatile_uncorrectable))
+    counters = tuple(
+        f"{name_gpu(gpu)} counts {gpu.ecc_volatile_uncorrectable} uncorrectable errors since the driver was loaded"
+        for gpu in counted
+    )
+    kind = {171: "Xid 171 says it was DRAM", 172: "Xid 172 says it was SRAM"}
+    details = tuple(text for code, text in kind.items() if case.xid(code))
+    found = explain_xids(
+        case,
+        48,
+        171,
+        172,
+        expected=_EXPECTED,
+        seen=(*details, *counters),
+        fix=_steps(case),
+        unseen=("whether a row was remapped (Xid 63) or could not be (Xid 64)",),
+    )
+    if found is not None or not counted or case.xid(94, 95):
+        return found
+    return Sign(
+        confidence="high",
+        seen=counters,
+        expected=_EXPECTED,
+        subjects=tuple(name_gpu(gpu) for gpu in counted),
+        unseen=("the Xid that belongs to it",),
+    )
+
+
+def _steps(case: Case) -> tuple[str, ...]:
+    if case.xid(64):
+        return (
+            "Drain the machine and reset the GPU with `nvidia-smi --gpu-reset -i INDEX`.",
+            "Have the board replaced: the spare memory that should have taken over could not be put into use (Xid 64).",
+        )
+    if case.xid(63):
+        return (
+            "Drain the machine and reset the GPU with `nvidia-smi --gpu-reset -i INDEX`: the spare row takes over.",
+        )
+    return ()

@@ -1,0 +1,61 @@
+"""An NVLink of a GPU failed."""
+
+from __future__ import annotations
+
+from provision.doctor.case import Case
+from provision.doctor.gpus import name_address
+from provision.doctor.sign import Sign
+from provision.doctor.xid import NvlinkFault, decode_nvlink, explain_xids
+from provision.records import replace
+
+__all__ = ["SYMPTOMS", "examine"]
+
+SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: (?:74|137|14[4-9]|150)\b", r"NVLink.{0,40}(?:fatal error|is down|inactive)")
+
+_CODES = (74, 137, 144, 145, 146, 147, 148, 149, 150)
+_EXPECTED = "all links active, no error on them"
+
+
+def examine(case: Case) -> Sign | None:
+    """Look for Xids of links and read their fields; without any, for single links that are down."""
+    found = explain_xids(case, *_CODES, expected=_EXPECTED, unseen=("the state of the links: `nvidia-smi nvlink -s`",))
+    events = case.xid(*_CODES)
+    faults = [(event, decode_nvlink(event, case.matrix)) for event in events]
+    down = _down(case)
+    if found is not None:
+        said = dict.fromkeys(
+            f"{name_address(case, event.pci) if event.pci else 'a GPU'}, {_describe(fault)}"
+            for event, fault in faults
+            if fault is not None
+        )
+        actions = {fault.action for _, fault in faults if fault is not None}
+        is_harmless = actions == {"IGNORE"} and all(fault is not None for _, fault in faults) and not down
+        return replace(
+            found, confidence="low" if is_harmless else found.confidence, seen=(*found.seen, *list(said)[:4], *down)
+        )
+    if not down:
+        return None
+    return Sign(confidence="high", seen=down, expected=_EXPECTED, unseen=("what the kernel said when they went down",))
+
+
+def _describe(fault: NvlinkFault) -> str:
+    link = f"link {fault.link}" if fault.link is not None else "a link"
+    wish = {
+        "RESET_GPU": "the catalogue wants a reset",
+        "IGNORE": "the catalogue wants nothing done",
+        "XID_154": "Xid 154 beside it says what to do",
+        None: "not in the catalogue's list",
+    }[fault.action]
+    return f"{link}: {fault.unit}, {'fatal' if fault.is_fatal else 'not fatal'}, sub-code {fault.sub_code}: {wish}"
+
+
+def _down(case: Case) -> tuple[str, ...]:
+    """Name links that are down on a GPU of which others are up, where another GPU has them all."""
+    states = case.look(lambda host: host.nvlinks) or ()
+    most = max((sum(rate is not None for rate in state.links.values()) for state in states), default=0)
+    return tuple(
+        f"GPU {state.gpu}: inactive links {', '.join(str(link) for link, rate in state.links.items() if rate is None)}"
+        for state in states
+        if any(rate is None for rate in state.links.values())
+        and sum(rate is not None for rate in state.links.values()) < most
+    )

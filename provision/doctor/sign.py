@@ -1,0 +1,33 @@
+"""What a rule found."""
+
+from __future__ import annotations
+
+from provision.records import record
+
+__all__ = ["CONFIDENCES", "Sign"]
+
+CONFIDENCES = ("high", "medium", "low")
+
+
+@record
+class Sign:
+    """Why a diagnosis holds.
+
+    Attributes:
+        confidence: ``high``: the target's own state proves it. ``medium``: a message that has this cause most often, or
+            state that fits. ``low``: worth a look.
+        seen: What was found, one clause each, the most telling first; lines of logs in quotes.
+        expected: What a healthy target shows instead.
+        subjects: What is affected, where it is one of several (``GPU 3 (0000:5d:00.0)``).
+        fix: Steps for this very case, in place of the fact's; commands in backticks.
+        unseen: What would settle it and could not be seen.
+        seconds: When it first happened, by the kernel log's clock; orders causes before consequences.
+    """
+
+    confidence: str
+    seen: tuple[str, ...]
+    expected: str = ""
+    subjects: tuple[str, ...] = ()
+    fix: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    seconds: float | None = None

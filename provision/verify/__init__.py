@@ -1,0 +1,1 @@
+"""Judge what a probe saw against a lock and the facts."""

@@ -1,0 +1,17 @@
+"""DCGM's diagnostics of level 3 pass: all but the longest of its tests."""
+
+from __future__ import annotations
+
+from provision.matrix.load import Matrix
+from provision.probe.snapshot import Snapshot
+from provision.verify.diagnostics import judge_diagnosis
+from provision.verify.expectation import Expectation
+from provision.verify.outcome import Outcome
+
+__all__ = ["check"]
+
+
+def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
+    """Judge the document of ``dcgmi diag -r 3``; an unknown one is never a pass."""
+    del matrix
+    return judge_diagnosis(host, expected, level=3)

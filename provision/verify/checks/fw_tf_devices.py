@@ -1,0 +1,16 @@
+"""TensorFlow can use every GPU."""
+
+from __future__ import annotations
+
+from provision.matrix.load import Matrix
+from provision.probe.snapshot import Snapshot
+from provision.verify.expectation import Expectation
+from provision.verify.frameworks import judge_devices
+from provision.verify.outcome import Outcome
+
+__all__ = ["check"]
+
+
+def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
+    """Ask what it sees, and why where it sees nothing."""
+    return judge_devices(host, host.tensorflow, expected, matrix)

@@ -1,0 +1,53 @@
+"""No GPU is too hot for what it does."""
+
+from __future__ import annotations
+
+from provision.matrix.load import Matrix
+from provision.probe.parse.nvidia_smi import SmiGpu
+from provision.probe.snapshot import Snapshot
+from provision.records import replace
+from provision.verify.expectation import Expectation
+from provision.verify.gpus import FieldReading, judge_gpus, read_field
+from provision.verify.outcome import Outcome
+
+__all__ = ["check"]
+
+
+def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
+    """Compare with one limit at work and one at rest, and with what is left to the GPU's own slowdown."""
+    hot, warm = matrix.limit("gpu.temp.active"), matrix.limit("gpu.temp.idle")
+    least = matrix.limit("gpu.temp.margin")
+    readings: list[FieldReading] = []
+    for gpu in host.smi.gpus:
+        degrees, absence = read_field(gpu, "temperature_c")
+        limit = warm if not expected.is_in_use and _is_idle(gpu) else hot
+        doing = "at rest" if limit == warm else "at work"
+        is_fine = None if degrees is None else degrees <= limit
+        readings.append(FieldReading(gpu, is_fine, f"is at {degrees} °C {doing}, limit {limit:.0f} °C", absence))
+        margin, absence = _margin(gpu)
+        if margin is not None:
+            readings.append(FieldReading(gpu, margin > least, f"is {margin} °C below its slowdown, at {degrees} °C"))
+        elif absence == "broken":
+            readings.append(FieldReading(gpu, None, "", absence))
+    every = [gpu.temperature_c for gpu in host.smi.gpus if gpu.temperature_c is not None]
+    outcome = judge_gpus(
+        readings,
+        fine=f"at most {max(every)} °C" if every else "far from the slowdown",
+        expected=f"at most {hot:.0f} °C at work and {warm:.0f} °C at rest, more than {least:.0f} °C below the slowdown",
+    )
+    return replace(outcome, figures={"temperature_c": float(max(every))}) if every else outcome
+
+
+def _is_idle(gpu: SmiGpu) -> bool:
+    return gpu.utilization_percent == 0 and not gpu.processes
+
+
+def _margin(gpu: SmiGpu) -> tuple[int | None, str]:
+    """Return the degrees left to the slowdown: as the GPU tells them, else from its absolute threshold."""
+    told, absence = read_field(gpu, "temperature_margin_c")
+    if told is not None or absence == "broken":
+        return told, absence
+    slowdown, absence = read_field(gpu, "temperature_slowdown_c")
+    if slowdown is None or gpu.temperature_c is None:
+        return None, absence
+    return slowdown - gpu.temperature_c, ""

@@ -1,0 +1,38 @@
+"""The NVLinks have had no replay and no recovery since the driver was loaded."""
+
+from __future__ import annotations
+
+from provision.matrix.load import Matrix
+from provision.probe.snapshot import Snapshot
+from provision.verify.expectation import Expectation
+from provision.verify.outcome import Outcome, failed, passed, skipped
+from provision.verify.work import name_index
+
+__all__ = ["check"]
+
+_COUNTERS = ("replay", "recovery")
+
+
+def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
+    """Look at the counters that stay at zero on a sound link; single CRC errors are repaired by design."""
+    del expected
+    states = [state for state in host.nvlink_errors if state.links]
+    if not states:
+        return skipped("no GPU here has NVLink")
+    least = {counter: matrix.limit(f"nvlink.{counter}-errors") for counter in _COUNTERS}
+    faults = [
+        (name_index(host, state.gpu), f"link {link}: {count} {counter} errors")
+        for state in states
+        for link, counters in state.links.items()
+        for counter in _COUNTERS
+        if (count := counters.get(counter, 0)) >= least[counter]
+    ]
+    if faults:
+        return failed(
+            "; ".join(f"{name} {fault}" for name, fault in faults),
+            "no replay and no recovery",
+            subjects=dict.fromkeys(name for name, _ in faults),
+        )
+    if not any(counter in counters for state in states for counters in state.links.values() for counter in _COUNTERS):
+        return skipped("this driver counts neither replays nor recoveries")
+    return passed(f"no replay and no recovery on the links of {len(states)} GPUs")

@@ -1,0 +1,255 @@
+"""Ask every check of a level about every target, and lose no answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+
+from provision.matrix.load import Matrix
+from provision.matrix.model import Check
+from provision.probe.catalogue import LEVELS
+from provision.probe.output import Unreadable
+from provision.probe.snapshot import Snapshot
+from provision.records import NOTHING, record
+from provision.verify.expectation import Expectation
+from provision.verify.needs import NEEDS
+from provision.verify.outcome import FAIL, UNKNOWN, Outcome, failed, skipped, unknown
+
+__all__ = [
+    "REACH",
+    "SEVERITIES",
+    "Result",
+    "Verdict",
+    "choose_checks",
+    "compare_hosts",
+    "conclude",
+    "fleet_probes",
+    "load_check",
+    "unreached",
+    "verify_hosts",
+    "verify_one",
+]
+
+SEVERITIES = ("critical", "high", "medium", "low")
+REACH = "host.reachable"
+"""Id of the answer that stands for a target nothing could be collected from."""
+
+
+@record
+class Result:
+    """One check's answer about one target, with what the facts say of the check."""
+
+    check: str
+    target: str
+    level: str
+    severity: str
+    title: str
+    outcome: Outcome
+    remedy: str
+    runbook: str
+    source: tuple[str, ...] = ()
+
+    def is_failure(self, fail_on: str) -> bool:
+        """Tell whether it makes the whole fail.
+
+        Args:
+            fail_on: The lowest severity whose failures count. An unknown counts from ``high`` up, or from there where
+                that is lower: what must be known and is not has not been proved.
+        """
+        rank = SEVERITIES.index(self.severity)
+        if self.outcome.status == FAIL:
+            return rank <= SEVERITIES.index(fail_on)
+        if self.outcome.status == UNKNOWN:
+            return rank <= SEVERITIES.index("low" if fail_on == "low" else min("high", fail_on, key=SEVERITIES.index))
+        return False
+
+
+@record
+class Verdict:
+    """All answers, by target in the order asked, within a target in the order of the facts."""
+
+    results: tuple[Result, ...]
+    fail_on: str = "medium"
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        """The answers that make it fail."""
+        return tuple(result for result in self.results if result.is_failure(self.fail_on))
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether something was asked and nothing failed."""
+        return bool(self.results) and not self.failures
+
+
+def choose_checks(
+    matrix: Matrix, level: str, *, only: Collection[str] = (), without: Collection[str] = ()
+) -> tuple[Check, ...]:
+    """Return the checks of a level, those of lower ones included.
+
+    Args:
+        matrix: The facts.
+        level: One of ``LEVELS``.
+        only: Ids, or beginnings of ids up to a dot (``gpu`` for ``gpu.temp``); all when empty.
+        without: Likewise, to leave out.
+    """
+    highest = LEVELS.index(level)
+    return tuple(
+        check
+        for check in matrix.checks.values()
+        if LEVELS.index(check.level) <= highest
+        and (not only or _is_named(check.id, only))
+        and not _is_named(check.id, without)
+    )
+
+
+def _is_named(check: str, names: Collection[str]) -> bool:
+    return any(check == name or check.startswith(f"{name}.") for name in names)
+
+
+def load_check(check: str) -> ModuleType:
+    """Import the module of a check."""
+    return import_module(f"provision.verify.checks.{check.replace('.', '_').replace('-', '_')}")
+
+
+def verify_one(host: Snapshot, expected: Expectation, matrix: Matrix, checks: Collection[Check]) -> tuple[Result, ...]:
+    """Ask the checks of one host, those of a fleet left out."""
+    return tuple(
+        _result(check, host.target, _ask(check, host, expected, matrix)) for check in checks if check.scope == "host"
+    )
+
+
+def compare_hosts(
+    hosts: Mapping[str, Snapshot], expected: Mapping[str, Expectation], matrix: Matrix, checks: Collection[Check]
+) -> tuple[Result, ...]:
+    """Ask the checks that compare hosts; of each snapshot only what :func:`fleet_probes` names is read."""
+    return tuple(
+        _result(check, name, outcome)
+        for check in checks
+        if check.scope == "fleet"
+        for name, outcome in _compare(check, hosts, expected, matrix).items()
+    )
+
+
+def fleet_probes(checks: Collection[Check]) -> frozenset[str]:
+    """Return what must be kept of a snapshot until all hosts have answered."""
+    # The needs of a check ask these.
+    always = {"infiniband", "pci", "virtualization"}
+    probes = {probe for check in checks if check.scope == "fleet" for probe in check.probes}
+    return frozenset(probes | always) if probes else frozenset()
+
+
+def conclude(results: Iterable[Result], matrix: Matrix, targets: Sequence[str], *, fail_on: str = "medium") -> Verdict:
+    """Put answers in order: targets as asked, within a target as the facts list the checks."""
+    place = {name: number for number, name in enumerate(targets)}
+    order = {check: number for number, check in enumerate(matrix.checks)}
+    ordered = sorted(results, key=lambda row: (place.get(row.target, len(place)), order.get(row.check, -1)))
+    return Verdict(results=tuple(ordered), fail_on=fail_on)
+
+
+def verify_hosts(
+    hosts: Mapping[str, Snapshot],
+    expected: Mapping[str, Expectation],
+    matrix: Matrix,
+    checks: Collection[Check],
+    *,
+    unreachable: Mapping[str, str] = NOTHING,
+    fail_on: str = "medium",
+) -> Verdict:
+    """Ask all checks about all targets, when all of them are at hand.
+
+    Args:
+        hosts: Target → what was collected, in the order to answer in.
+        expected: Target → what was planned.
+        matrix: The facts.
+        checks: From :func:`choose_checks`.
+        unreachable: Target → why nothing was collected; each is one critical failure.
+        fail_on: See :meth:`Result.is_failure`.
+    """
+    results = [result for name, host in hosts.items() for result in verify_one(host, expected[name], matrix, checks)]
+    results += compare_hosts(hosts, expected, matrix, checks)
+    results += [unreached(name, why) for name, why in unreachable.items()]
+    return conclude(results, matrix, (*hosts, *unreachable), fail_on=fail_on)
+
+
+def unreached(target: str, why: str) -> Result:
+    """Return the one answer about a target that nothing could be collected from."""
+    return Result(
+        check=REACH,
+        target=target,
+        level="quick",
+        severity="critical",
+        title="the target answers",
+        outcome=failed(why, "an answer"),
+        remedy="Reach the target by hand with the same user and settings, then run this again.",
+        runbook="docs/runbooks.md#host-reachable",
+    )
+
+
+def _ask(check: Check, host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
+    try:
+        for need in check.needs:
+            why = NEEDS[need](host, expected)
+            if why is not None:
+                return skipped(why)
+        outcome: Outcome = load_check(check.id).check(host, expected, matrix)
+    except Unreadable as error:
+        return unknown(error.reason)
+    except Exception as error:  # one broken check must not take the answers of a thousand hosts with it
+        return _broken(error)
+    return outcome
+
+
+def _broken(error: Exception) -> Outcome:
+    if os.environ.get("PROVISION_DEBUG"):
+        raise error
+    return unknown(
+        f"the check itself broke: {type(error).__name__}: {error}",
+        remedy="This is a bug of provision: `PROVISION_DEBUG=1` shows where. Please report it with a support bundle.",
+    )
+
+
+def _compare(
+    check: Check, hosts: Mapping[str, Snapshot], expected: Mapping[str, Expectation], matrix: Matrix
+) -> Mapping[str, Outcome]:
+    if len(hosts) < 2:
+        return {name: skipped("it compares hosts, and there is one") for name in hosts}
+    asked: dict[str, Snapshot] = {}
+    answered: dict[str, Outcome] = {}
+    for name, host in hosts.items():
+        try:
+            why = next((why for need in check.needs if (why := NEEDS[need](host, expected[name])) is not None), None)
+        except Unreadable as error:
+            answered[name] = unknown(error.reason)
+            continue
+        if why is None:
+            asked[name] = host
+        else:
+            answered[name] = skipped(why)
+    outcomes: Mapping[str, Outcome] = {}
+    try:
+        if len(asked) >= 2:
+            outcomes = load_check(check.id).compare(asked, expected, matrix)
+        else:
+            answered |= dict.fromkeys(asked, skipped("it compares hosts, and one is left to compare"))
+    except Unreadable as error:
+        outcomes = dict.fromkeys(asked, unknown(error.reason))
+    except Exception as error:  # as above
+        outcomes = dict.fromkeys(asked, _broken(error))
+    return {name: answered.get(name) or outcomes.get(name) or unknown("the comparison left it out") for name in hosts}
+
+
+def _result(check: Check, target: str, outcome: Outcome) -> Result:
+    return Result(
+        check=check.id,
+        target=target,
+        level=check.level,
+        severity=check.severity,
+        title=check.title,
+        outcome=outcome,
+        remedy=outcome.remedy or check.remedy,
+        runbook=check.runbook,
+        source=check.source,
+    )

@@ -1,0 +1,1 @@
+"""A verdict written down: for programs, test dashboards, browsers and Prometheus."""

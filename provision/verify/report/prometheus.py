@@ -1,0 +1,121 @@
+"""Metrics for node_exporter's textfile collector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from provision.matrix.load import Matrix
+from provision.probe.clean import clean_line
+from provision.probe.output import Unreadable
+from provision.probe.snapshot import Snapshot
+from provision.records import NOTHING, record
+from provision.verify.engine import Verdict
+from provision.verify.expectation import Expectation
+from provision.verify.outcome import FAIL, PASS, SKIP
+
+__all__ = ["HostFacts", "read_host_facts", "write_prometheus"]
+
+_KERNEL_EVENTS = {"api-mismatch": "api_mismatch", "fallen-off": "fallen_off", "nccl-segfault": "nccl_segfault"}
+_VALUES = {PASS: 1, FAIL: 0, SKIP: -1}
+_UNKNOWN = -2
+
+_HELP = {
+    "provision_verify_status": "Answer of a check: 1 pass, 0 fail, -1 skip, -2 unknown.",
+    "provision_verify_failures": "How many checks make the target fail.",
+    "provision_verify_timestamp_seconds": "When the target was asked.",
+    "provision_verify_figure": "A value a check measured.",
+    "provision_gpu_expected": "How many GPUs were planned.",
+    "provision_gpu_expected_driver_info": "The driver that was planned.",
+    "provision_xid_events_total": "Xids in the kernel log since boot.",
+    "provision_kernel_events_total": "Other driver events in the kernel log since boot.",
+}
+_TYPES = {"provision_xid_events_total": "counter", "provision_kernel_events_total": "counter"}
+
+
+@record
+class HostFacts:
+    """What the metrics say of a target beyond its checks."""
+
+    collected: str = ""
+    xids: Mapping[tuple[str, int, str], int] = NOTHING
+    events: Mapping[str, int] = NOTHING
+    is_log_read: bool = False
+
+
+def read_host_facts(host: Snapshot, matrix: Matrix) -> HostFacts:
+    """Count the kernel's events of one target."""
+    try:
+        log = host.kernel_log
+    except Unreadable:
+        return HostFacts(collected=host.collected)
+    xids: dict[tuple[str, int, str], int] = {}
+    for event in log.of("xid"):
+        row = matrix.xids.get(event.code or 0)
+        key = (event.pci or "", event.code or 0, row.severity if row else "unknown")
+        xids[key] = xids.get(key, 0) + 1
+    events = {name: len(log.of(kind)) for kind, name in _KERNEL_EVENTS.items()}
+    return HostFacts(collected=host.collected, xids=xids, events=events, is_log_read=True)
+
+
+def write_prometheus(
+    verdict: Verdict, *, expected: Mapping[str, Expectation] = NOTHING, hosts: Mapping[str, HostFacts] = NOTHING
+) -> str:
+    """Return the text; samples of one metric stand together, in the order of the verdict.
+
+    Args:
+        verdict: The answers.
+        expected: Target → what was planned.
+        hosts: Target → what else is known of it.
+    """
+    samples: dict[str, list[str]] = {name: [] for name in _HELP}
+
+    def add(name: str, value: float, **labels: object) -> None:
+        samples[name].append(f"{name}{{{_labels(labels)}}} {value:.15g}")
+
+    targets = list(dict.fromkeys(result.target for result in verdict.results))
+    for result in verdict.results:
+        labels = {"target": result.target, "check": result.check, "severity": result.severity}
+        add("provision_verify_status", _VALUES.get(result.outcome.status, _UNKNOWN), **labels)
+        for figure, value in result.outcome.figures.items():
+            add("provision_verify_figure", value, target=result.target, check=result.check, figure=figure)
+    for target in targets:
+        failures = [row for row in verdict.failures if row.target == target]
+        add("provision_verify_failures", len(failures), target=target)
+        plan = expected.get(target)
+        if plan is not None and plan.gpus is not None:
+            add("provision_gpu_expected", plan.gpus, target=target)
+        if plan is not None and plan.driver is not None:
+            add("provision_gpu_expected_driver_info", 1, target=target, version=plan.driver)
+        known = hosts.get(target)
+        if known is None:
+            continue
+        stamp = _epoch(known.collected)
+        if stamp is not None:
+            add("provision_verify_timestamp_seconds", stamp, target=target)
+        for (pci, code, severity), count in sorted(known.xids.items()):
+            add("provision_xid_events_total", count, target=target, pci=pci, xid=code, severity=severity)
+        if known.is_log_read:
+            for event, count in known.events.items():
+                add("provision_kernel_events_total", count, target=target, event=event)
+    return "".join(_family(name, rows) for name, rows in samples.items() if rows)
+
+
+def _family(name: str, rows: Iterable[str]) -> str:
+    kind = _TYPES.get(name, "gauge")
+    return f"# HELP {name} {_HELP[name]}\n# TYPE {name} {kind}\n" + "".join(f"{row}\n" for row in rows)
+
+
+def _labels(labels: Mapping[str, object]) -> str:
+    return ",".join(f'{name}="{_escape(str(value))}"' for name, value in labels.items())
+
+
+def _escape(text: str) -> str:
+    return clean_line(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _epoch(stamp: str) -> float | None:
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return None

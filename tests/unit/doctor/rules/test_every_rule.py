@@ -1,0 +1,591 @@
+"""Every rule has a fact, is silent on healthy machines, and is the first answer to its own messages.
+
+The messages are the well-known ones, as people paste them: one line or a few, written here for the purpose.
+"""
+
+from __future__ import annotations
+
+import re
+import re._constants as opcodes
+import re._parser as parser
+from pathlib import Path
+
+import machines
+import pytest
+
+from provision.doctor import rules
+from provision.doctor.case import Case
+from provision.doctor.engine import diagnose, load_rule
+from provision.doctor.sign import CONFIDENCES, Sign
+from provision.matrix.load import Matrix
+
+MATRIX = Matrix()
+IDS = tuple(MATRIX.diagnoses)
+
+CORPUS: dict[str, tuple[str, ...]] = {
+    "driver.mismatch": (
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",
+        "[ 99.1] NVRM: API mismatch: the client has the version 550.54.15, but",
+    ),
+    "driver.stale-initramfs": (
+        "nvidia/535.104.05, 6.8.0-49-generic, x86_64: installed\nnvidia/550.54.15, 6.8.0-49-generic, x86_64: installed",
+        "the old module is still in the initramfs",
+    ),
+    "driver.not-built": (
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is installed.",
+        "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-49-generic",
+        "modprobe: ERROR: could not insert 'nvidia': No such device",
+    ),
+    "driver.secure-boot": (
+        "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
+        "[ 5.1] Lockdown: modprobe: nvidia.ko: Loading of unsigned module is rejected",
+    ),
+    "driver.nouveau": (
+        "[ 6.2] NVRM: GPU 0000:01:00.0 is already bound to nouveau.",
+        "ERROR: The Nouveau kernel driver is currently in use by your system.",
+        "\tKernel driver in use: nouveau",
+    ),
+    "driver.open-unsupported": (
+        "[ 6.3] NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:15f8) installed in this system is not supported "
+        "by open",
+    ),
+    "driver.open-required": (
+        "[ 6.3] NVRM: The NVIDIA GPU 0000:01:00.0 installed in this system requires use of the NVIDIA open kernel"
+        " modules.",
+    ),
+    "driver.gsp-firmware": (
+        "[ 7.1] nvidia 0000:18:00.0: Direct firmware load for nvidia/550.54.15/gsp_ga10x.bin failed with error -2",
+        "[ 7.2] NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x62:0x40:1860)",
+        "[ 7.2] NVRM: Cannot initialize GSP firmware RM",
+    ),
+    "pci.bar-space": (
+        "[ 3.3] NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:",
+        "[ 3.3] NVRM: BAR1 is 0M @ 0x0 (PCI:0000:18:00.0)",
+    ),
+    "gpu.lost": (
+        "Unable to determine the device handle for GPU0000:5D:00.0: Unknown Error",
+        "Unable to determine the device handle for GPU 0000:5D:00.0: GPU is lost.  Reboot the system to recover "
+        "this GPU",
+        "[ 8123.4] NVRM: GPU 0000:5d:00.0: GPU has fallen off the bus.",
+        "The GPU has fallen off the bus and is not responding to commands.",
+    ),
+    "pci.d3cold": ("[ 4.4] nvidia 0000:5d:00.0: Unable to change power state from D3cold to D0, device inaccessible",),
+    "xid.79": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+    ),
+    "xid.48": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 48, pid='<unknown>', name=<unknown>, An uncorrectable double bit "
+        "error has been detected",
+    ),
+    "xid.63": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 63, pid=4242, name=python3, Row Remapper: New row marked for "
+        "remapping, reset gpu to activate.",
+    ),
+    "xid.64": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 64, pid=4242, name=python3, Row Remapper: Failed to write",
+        "        Remapping Failure Occurred        : Yes",
+    ),
+    "xid.94": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 94, pid=4242, name=python3, Contained: SM (0x1). RST: No, D-RST: No",
+    ),
+    "xid.95": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 95, pid='<unknown>', name=<unknown>, Uncontained: LTC TAG (0x2). "
+        "RST: Yes, D-RST: No",
+    ),
+    "xid.92": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 92, pid='<unknown>', name=<unknown>, High single-bit ECC error rate",
+    ),
+    "xid.nvlink": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected "
+        "on link 6",
+    ),
+    "xid.gsp-hang": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 119, pid=4242, name=nvidia-smi, Timeout after 6s of waiting for "
+        "RPC response from GPU0 GSP!",
+    ),
+    "xid.109": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 109, pid=4242, name=python3, Ch 00000008, errorString CTX SWITCH "
+        "TIMEOUT",
+    ),
+    "xid.application": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 31, pid=4242, name=python3, Ch 00000008, MMU Fault: ENGINE GRAPHICS",
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 13, pid=4242, name=python3, Graphics Exception: ESR 0x504730=0x20",
+    ),
+    "xid.45": ("[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 45, pid=4242, name=python3, Ch 00000010",),
+    "xid.microcontroller": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 62, pid='<unknown>', name=<unknown>, 0a5c(2d50) 00000000 00000000",
+    ),
+    "xid.54": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 54, pid='<unknown>', name=<unknown>, Auxiliary power not connected",
+    ),
+    "xid.154": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset"
+        " Required)",
+    ),
+    "xid.unrecoverable": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 140, pid='<unknown>', name=<unknown>, Unrecovered ECC Error",
+    ),
+    "xid.other": (
+        "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 32, pid=4242, name=python3, Channel ID 00000008 intr0 00040000",
+    ),
+    "sxid.fatal": (
+        "[ 8123.4] nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)",
+        "detected NVSwitch fatal error 24007 on NVSwitch",
+    ),
+    "gpu.thermal-slowdown": (
+        "        HW Thermal Slowdown               : Active",
+        "<clocks_event_reason_hw_thermal_slowdown>Active</clocks_event_reason_hw_thermal_slowdown>",
+    ),
+    "gpu.power-brake": (
+        "        HW Power Brake Slowdown           : Active",
+        "<clocks_event_reason_hw_power_brake_slowdown>Active</clocks_event_reason_hw_power_brake_slowdown>",
+    ),
+    "gpu.power-cap": (
+        "        SW Power Cap                      : Active",
+        "<clocks_event_reason_sw_power_cap>Active</clocks_event_reason_sw_power_cap>",
+    ),
+    "pci.width": (
+        "[ 2.2] pci 0000:5d:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link at "
+        "0000:5c:01.0 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)",
+        "\t\tLnkSta:\tSpeed 16GT/s, Width x8 (downgraded)",
+    ),
+    "pci.generation": ("\t\tLnkSta:\tSpeed 8GT/s (downgraded), Width x16",),
+    "gpu.ecc-off": ("ECC mode is disabled on GPU 3", "<current_ecc>Disabled</current_ecc>"),
+    "pci.aer": (
+        "[ 99.9] pcieport 0000:5c:01.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer",
+        "[ 99.9] pcieport 0000:5c:01.0: AER: Uncorrectable (Fatal) error message received from 0000:5d:00.0",
+    ),
+    "gpu.remap-pending": (
+        "        Pending                           : Yes",
+        "<remapped_row_pending>Yes</remapped_row_pending>",
+        "a row remap is pending",
+    ),
+    "gpu.persistence-off": (
+        "Persistence mode is disabled on this device",
+        "    Persistence Mode                      : Disabled",
+    ),
+    "gpu.reset-refused": (
+        "GPU 00000000:18:00.0 is currently in use: In use by another client",
+        "GPU 00000000:18:00.0 could not be reset because it's being used by one or more processes",
+        "Unable to reset this GPU because it's being used by some other process",
+        "The following GPUs could not be reset: the device is currently being used by one or more other processes",
+    ),
+    "driver.hung": (
+        "nvidia-smi did not answer within 20 seconds",
+        "[ 9000.1] INFO: task nvidia-smi:4242 blocked for more than 120 seconds.",
+    ),
+    "gpu.missing": (
+        "No devices were found",
+        "[ 8.1] NVRM: The NVIDIA probe routine failed for 1 device(s).",
+        "[ 8.1] NVRM: None of the NVIDIA devices were initialized.",
+        "[ 8.1] nvidia: probe of 0000:5d:00.0 failed with error -1",
+    ),
+    "cuda.driver-too-old": (
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU "
+        "driver",
+        "CUDA error: CUDA driver version is insufficient for CUDA runtime version",
+        "cudaErrorInsufficientDriver: CUDA driver version is insufficient",
+        "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.",
+    ),
+    "cuda.no-kernel-image": (
+        "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
+        "installation.\n"
+        "The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90.",
+        "Found GPU0 Tesla K80 which is of cuda capability 3.7.",
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        "cudaErrorNoKernelImageForDevice",
+    ),
+    "torch.cpu-build": (
+        "AssertionError: Torch not compiled with CUDA enabled",
+        "torch==2.4.1+cpu",
+        "CUDA used to build PyTorch: None",
+        "This TensorFlow binary is not built with CUDA",
+        "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back "
+        "to cpu.",
+    ),
+    "cuda.fabric-not-ready": (
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+        "failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY",
+        "the fabric manager is not running on this host",
+    ),
+    "cuda.driver-library-conflict": (
+        "Error 803: system has unsupported display driver / cuda driver combination",
+        "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+        "kernel version 535.104.5 does not match DSO version 550.54.15 -- cannot find working devices in this "
+        "configuration",
+    ),
+    "cuda.forward-compatibility": (
+        "Error 804: forward compatibility was attempted on non supported HW",
+        "cudaErrorCompatNotSupportedOnDevice",
+    ),
+    "cuda.uvm": (
+        "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing "
+        "env variable"
+        " CUDA_VISIBLE_DEVICES after program start.",
+        "failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error",
+        "cuInit returned 999",
+        "CUDA error 999: cudaErrorUnknown",
+    ),
+    "cuda.hidden-devices": (
+        "RuntimeError: No CUDA GPUs are available",
+        "CUDA error: no CUDA-capable device is detected",
+        "failed call to cuInit: CUDA_ERROR_NO_DEVICE",
+        "CUDA_VISIBLE_DEVICES=-1",
+    ),
+    "cuda.bad-ordinal": (
+        "RuntimeError: CUDA error: invalid device ordinal",
+        "CUDA_ERROR_INVALID_DEVICE",
+        "ValueError: device 'cuda:3' is not available",
+    ),
+    "cuda.device-order": (
+        "WARNING Detected different devices in the system: NVIDIA GeForce RTX 3090, NVIDIA GeForce GTX 1080 Ti."
+        " Please make sure to set `CUDA_DEVICE_ORDER=PCI_BUS_ID` to avoid unexpected behavior.",
+        "CUDA_DEVICE_ORDER is FASTEST_FIRST",
+    ),
+    "cudnn.conflict": (
+        "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 9, 2) but found runtime "
+        "version"
+        " (8, 7, 0).",
+        "Loaded runtime CuDNN library: 8.0.5 but source was compiled with: 8.2.4.",
+        "OSError: libcudnn.so.8: cannot open shared object file: No such file or directory",
+        "Could not load library libcudnn_cnn_infer.so.8. Error: libnvrtc.so: cannot open shared object file",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+    ),
+    "cuda.nvjitlink": (
+        "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12",
+        "symbol __nvJitLinkComplete_12_4, version libnvJitLink.so.12 not defined in file libnvJitLink.so.12",
+        "OSError: libnvJitLink.so.12: cannot open shared object file: No such file or directory",
+    ),
+    "cuda.no-driver-library": (
+        "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
+        "Could not load dynamic library 'libcuda.so.1'; dlerror: file not found",
+        "libcuda.so could not be found",
+        "failed call to cuInit: UNKNOWN ERROR (303)",
+        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+    ),
+    "cuda.stub-library": (
+        "CUDA driver is a stub library",
+        "CUDA_ERROR_STUB_LIBRARY",
+        "loaded /usr/local/cuda/lib64/stubs/libcuda.so",
+        "LD_LIBRARY_PATH=/usr/local/cuda/lib64/stubs:/opt/lib",
+    ),
+    "cuda.out-of-memory": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+        "79.15 GiB of"
+        " which 1.20 GiB is free. Including non-PyTorch memory, this process has 3.10 GiB memory in use.",
+        "CUDA error: out of memory",
+        "failed to allocate 2.0G: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ),
+    "cuda.profiling-denied": (
+        "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
+        "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES",
+    ),
+    "cuda.nvcc-mismatch": (
+        "RuntimeError: The detected CUDA version (11.8) mismatches the version that was used to compile\nPyTorch "
+        "(12.4).",
+        "The detected CUDA version (12.2) has a minor version mismatch with the version that was used to compile "
+        "PyTorch",
+        "nvcc fatal   : Unsupported gpu architecture 'compute_120'",
+    ),
+    "mig.no-utilization": (
+        "DCGM_FI_DEV_GPU_UTIL is missing for every instance",
+        "utilization.gpu [%], [N/A]",
+        "MIG is on and the GPU utilization is N/A",
+    ),
+    "gpu.unified-memory": (
+        "| N/A   40C    P8              4W /  N/A  | Not Supported          |      0%      Default |",
+        "NVIDIA GB10, memory: [N/A]",
+        "memory.total [MiB], [Not Supported]",
+        "Orin (nvgpu): memory usage Memory N/A",
+        "nvmlDeviceGetMemoryInfo failed: NVML_ERROR_NOT_SUPPORTED",
+    ),
+    "container.cgroup-reload": ("Failed to initialize NVML: Unknown Error",),
+    "container.no-cgroups": ("no-cgroups = true",),
+    "container.device-policy": (
+        'openat(AT_FDCWD, "/dev/nvidiactl", O_RDWR) = -1 EACCES (Permission denied)',
+        "Operation not permitted: '/dev/nvidia0'",
+        "cuInit(0) returned 304",
+        "cudaErrorOperatingSystem - OS call failed or operation not supported on this OS",
+        "Failed to initialize NVML: GPU access blocked by the operating system",
+        "Failed to initialize NVML: Insufficient Permissions",
+    ),
+    "container.no-toolkit": (
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        'could not select device driver "nvidia"',
+        "docker: Error response from daemon: unknown or invalid runtime name: nvidia.",
+        'exec: "nvidia-container-runtime": executable file not found in $PATH: unknown',
+    ),
+    "container.cuda-requirement": (
+        "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to"
+        " a newer"
+        " version, or use an earlier cuda container: unknown.",
+        "requirement error: unsatisfied condition: brand=tesla",
+    ),
+    "container.host-driver": (
+        "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown.",
+        "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object",
+        "could not initialize NVML: ERROR_DRIVER_NOT_LOADED",
+    ),
+    "container.stale-cdi": (
+        "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
+        "error modifying OCI spec: failed to inject CDI devices",
+        "CDI device injection failed",
+    ),
+    "container.shm": (
+        "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Bus error.",
+        "It is possible that dataloader's workers are out of shared memory.",
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+        "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Xk3v9a (size 9637888)",
+        "OSError: /dev/shm/data-1: No space left on device",
+        "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'",
+        "RuntimeError: unable to write to file </torch_4242_12>",
+        "shm_open failed",
+    ),
+    "nccl.wrong-interface": (
+        "node-a:4242:4301 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>",
+        "NCCL WARN Bootstrap : no socket interface found",
+        "socketProgress: Connect to 172.17.0.1<43210>",
+    ),
+    "nccl.firewall": (
+        "NCCL WARN Net : Connect to 10.20.0.7<43211> failed : Connection timed out",
+        "NCCL WARN Call to connect returned Connection refused, retrying",
+        "misc/socket.cc NCCL WARN socketPollConnect: connect to 10.20.0.7 returned No route to host",
+        "The client socket has timed out after 900s while trying to connect to (gpu001, 29500).",
+    ),
+    "nccl.watchdog": (
+        "[rank3]:[E] [PG 0 Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812, "
+        "OpType=ALLREDUCE,"
+        " NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 milliseconds before timing out.",
+        "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels",
+        "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress",
+        "Received a dump signal due to a collective timeout from this local rank",
+    ),
+    "nccl.no-rdma": (
+        "NCCL INFO NET/IB : No device found.",
+        "NCCL WARN Failed to open libibverbs.so[.1]",
+        "NCCL INFO Using network Socket",
+        "NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0",
+        "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "nvidia-peermem is not loaded",
+    ),
+    "nccl.no-p2p": (
+        "NCCL WARN P2P is disabled between connected GPUs 1 and 0. You can repair this with "
+        "NCCL_IGNORE_DISABLED_P2P=1.",
+        "NCCL INFO Could not enable P2P between dev 0(=18000) and dev 1(=2a000)",
+        "NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct",
+        "cudaErrorPeerAccessUnsupported: peer access is not supported between these two devices",
+    ),
+    "nccl.acs": (
+        "# Out of bounds values : 42 FAILED",
+        "\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+",
+    ),
+    "nccl.memlock": (
+        "misc/ibvwrap.cc NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+        "libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.",
+        "NET/OFI Unable to register memory (type = 1) for device 0. RC: 12, Error: Cannot allocate memory",
+        "UCX  ERROR ibv_reg_mr(address) failed: Cannot allocate memory",
+    ),
+    "rdma.port": (
+        "\t\tState: Initializing\n\t\tPhysical state: LinkUp",
+        "mlx5_0 1 state 2: INIT",
+        "NCCL WARN NET/IB : mlx5_0:1 Got async event : port error",
+        "port_state: PORT_DOWN (1)",
+    ),
+    "rdma.flap": (
+        "\n".join(f"Nov 21 1{hour}:00:00 gpu001 systemd-networkd[900]: ib0: Lost carrier" for hour in range(6)),
+        "the switch reports a link flap on port 12",
+    ),
+    "rdma.roce": (
+        "NCCL WARN NET/IB : Got completion from peer 10.20.0.7<40123> with status=12 opcode=1 len=0 vendor err 129",
+        "NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129",
+        "IBV_WC_RETRY_EXC_ERR",
+        "send completion with error: transport retry counter exceeded",
+        "Call to ibv_modify_qp failed with error Connection timed out",
+    ),
+    "net.mtu": (
+        "ping: local error: message too long, mtu=1500",
+        "From 10.20.0.1 icmp_seq=1 Frag needed and DF set (mtu = 1500)",
+        "completion with status IBV_WC_LOC_LEN_ERR",
+        "local length error",
+    ),
+    "rdma.nic-power": (
+        "[   11.2] mlx5_core 0000:3b:00.0: mlx5_pcie_event: Detected insufficient power on the PCIe slot (27W).",
+        "[ 9000.1] mlx5_core 0000:3b:00.0: temp_warn: High Temperature",
+        "[ 9000.2] mlx5_core 0000:3b:00.0: over temperature",
+    ),
+    "nccl.segfault": (
+        "[ 8123.4] python3[4242]: segfault at 18 ip 00007f1c3c0a1b2c sp 00007ffd error 4 in "
+        "libnccl.so.2.18.1[7f1c38000000+9e0]",
+        "Fatal signal 11 in /opt/lib/libnccl.so.2",
+        "#3 0x00007f1c in ncclAllReduce () from /usr/lib/libnccl.so.2",
+    ),
+    "mpi.slots": (
+        "There are not enough slots available in the system to satisfy the 16\nslots that were requested by the "
+        "application:",
+        "satisfy the 16 slots that were requested",
+        "All nodes which are allocated for this job are already filled.",
+    ),
+    "nccl.version-skew": (
+        "NCCL WARN Mismatched NCCL version detected : rank 1 version 22705 rank 0 version 22703",
+        "NCCL version 2.18.1+cuda12.1\nNCCL version 2.20.5+cuda12.4",
+    ),
+}
+"""Rule → texts that it, and before all others it, explains."""
+
+TEXTS = [(name, text) for name, texts in CORPUS.items() for text in texts]
+
+
+def module_name(diagnosis: str) -> str:
+    return diagnosis.replace(".", "_").replace("-", "_")
+
+
+def case_of(text: str) -> Case:
+    return Case(MATRIX, texts=[("pasted", text)])
+
+
+def test_every_diagnosis_has_a_module_and_every_module_a_diagnosis():
+    files = {path.stem for path in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
+    assert files == {module_name(name) for name in IDS}
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_module_says_what_it_is(name: str):
+    rule = load_rule(name)
+    assert rule.__doc__
+    assert rule.__all__ == ["SYMPTOMS", "examine"]
+    assert isinstance(rule.SYMPTOMS, tuple)
+
+
+def test_what_is_explained_exists():
+    unknown = {(name, other) for name in IDS for other in MATRIX.diagnoses[name].explains if other not in IDS}
+    assert not unknown
+
+
+def test_no_diagnosis_explains_itself_by_a_detour():
+    def reach(name: str, seen: tuple[str, ...]) -> tuple[str, ...] | None:
+        if name in seen:
+            return (*seen, name)
+        for other in MATRIX.diagnoses[name].explains:
+            found = reach(other, (*seen, name))
+            if found:
+                return found
+        return None
+
+    assert [circle for name in IDS if (circle := reach(name, ()))] == []
+
+
+def test_runbook_is_named_after_the_diagnosis():
+    assert {row.id: row.runbook for row in MATRIX.diagnoses.values()} == {
+        name: f"docs/runbooks.md#{name.replace('.', '-')}" for name in IDS
+    }
+
+
+def test_what_can_be_undone_is_among_the_steps():
+    missing = {
+        (row.id, command)
+        for row in MATRIX.diagnoses.values()
+        for command in row.undo
+        if command.split()[0] not in " ".join(row.fix)
+    }
+    assert not missing
+
+
+@pytest.mark.parametrize("machine", sorted(machines.MACHINES))
+def test_every_rule_is_silent_on_a_healthy_machine(machine: str):
+    snapshot = machines.snapshot(machines.MACHINES[machine]())
+    found = {name: load_rule(name).examine(Case(MATRIX, snapshot)) for name in IDS}
+    assert {name: sign.seen for name, sign in found.items() if sign} == {}
+
+
+def test_every_rule_is_silent_when_there_is_nothing():
+    assert [name for name in IDS if load_rule(name).examine(Case(MATRIX))] == []
+
+
+def test_every_rule_is_silent_on_a_text_without_trouble():
+    text = "epoch 1 loss 0.42\nsaved the model\n\n"
+    assert [name for name in IDS if load_rule(name).examine(case_of(text))] == []
+
+
+@pytest.mark.parametrize("machine", sorted(machines.MACHINES))
+def test_every_rule_bears_a_machine_that_answers_nothing_well(machine: str):
+    broken = machines.MACHINES[machine]()
+    for probe in list(broken):
+        broken = machines.replace_output(broken, probe, text="\x1b[31m{<\x00 nonsense")
+    found = [load_rule(name).examine(Case(MATRIX, machines.snapshot(broken))) for name in IDS]
+    assert {type(sign) for sign in found} <= {Sign, type(None)}
+    assert all(sign is None or sign.confidence != "high" for sign in found)
+
+
+def symptoms() -> list[tuple[str, str]]:
+    return [(name, pattern) for name in IDS for pattern in load_rule(name).SYMPTOMS]
+
+
+SYMPTOMS = symptoms()
+
+
+def _is_endless(code: object, argument: object) -> bool:
+    return code in (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT) and argument[1] > 400
+
+
+def _has_nested_repeats(pattern: parser.SubPattern, inside: bool = False) -> bool:
+    for code, argument in pattern:
+        is_endless = _is_endless(code, argument)
+        if is_endless and inside:
+            return True
+        parts = argument if isinstance(argument, (tuple, list)) else (argument,)
+        for part in parts:
+            inner = part if isinstance(part, list) else [part]
+            for one in inner:
+                if isinstance(one, parser.SubPattern) and _has_nested_repeats(one, inside or is_endless):
+                    return True
+    return False
+
+
+def _count_endless(pattern: parser.SubPattern) -> int:
+    return sum(_is_endless(code, argument) for code, argument in pattern)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"), SYMPTOMS, ids=[f"{name}-{index}" for index, (name, _) in enumerate(SYMPTOMS)]
+)
+def test_symptom_is_linear_and_known(name: str, pattern: str):
+    parsed = parser.parse(pattern)
+    assert not _has_nested_repeats(parsed), "a repeat without an end inside another takes exponential time"
+    assert _count_endless(parsed) <= 1, "two repeats without an end take quadratic time"
+    compiled = re.compile(pattern, re.IGNORECASE)
+    assert not compiled.search(""), "it matches nothing at all"
+    lines = [line for _, text in TEXTS for line in text.splitlines()]
+    assert any(compiled.search(line) for line in lines), "no text of the corpus shows what it is for"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_nested"), [(r"(a+)+b", True), (r"(?:a|b*)*c", True), (r"a+b", False), (r"(?:a{1,3}){2}", False)]
+)
+def test_nested_repeats_are_seen(pattern: str, is_nested: bool):
+    assert _has_nested_repeats(parser.parse(pattern)) is is_nested
+
+
+def test_every_rule_has_a_text():
+    assert set(IDS) - set(CORPUS) == set()
+    assert set(CORPUS) - set(IDS) == set()
+
+
+@pytest.mark.parametrize(("name", "text"), TEXTS, ids=[f"{name}-{index}" for index, (name, _) in enumerate(TEXTS)])
+def test_text_is_explained_by_its_rule_first(name: str, text: str):
+    report = diagnose(case_of(text))
+    assert report.broken == {}
+    found = [finding.diagnosis.id for finding in (*report.causes, *report.notes)]
+    assert found[:1] == [name], f"found {found}"
+
+
+@pytest.mark.parametrize(("name", "text"), TEXTS, ids=[f"{name}-{index}" for index, (name, _) in enumerate(TEXTS)])
+def test_sign_of_a_text_is_whole(name: str, text: str):
+    sign = load_rule(name).examine(case_of(text))
+    assert sign is not None
+    assert sign.confidence in CONFIDENCES
+    assert sign.seen
+    assert sign.expected
+    assert all(one == one.strip() and one and "\n" not in one for one in (*sign.seen, *sign.fix, *sign.unseen))

@@ -1,0 +1,187 @@
+"""Causes come first, deepest layer first, each with what it explains, and no broken rule hides another."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from provision.doctor import engine
+from provision.doctor.case import Case
+from provision.doctor.engine import diagnose
+from provision.doctor.sign import Sign
+from provision.matrix.model import Diagnosis
+from provision.probe.output import HUNG, Output, Unreadable
+from provision.probe.snapshot import Snapshot
+
+
+def fact(name: str, *, layer="driver", severity="high", explains=()) -> Diagnosis:
+    return Diagnosis(
+        id=name,
+        layer=layer,
+        severity=severity,
+        title=f"{name} is so",
+        cause="Something.",
+        fix=("Do `this`.",),
+        explains=explains,
+        runbook="docs/runbooks.md#x",
+        source=("guide",),
+        where="table",
+        status="stated",
+        confidence="high",
+    )
+
+
+def sign(confidence="high", seconds=None) -> Sign:
+    return Sign(confidence=confidence, seen=("it was seen",), seconds=seconds)
+
+
+@pytest.fixture
+def find(monkeypatch):
+    """Run rules given as (fact, sign or exception) over an empty case."""
+    monkeypatch.delenv("PROVISION_DEBUG", raising=False)
+
+    def run(*rules):
+        known = {}
+        for row, answer in rules:
+
+            def examine(case, answer=answer):
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
+
+            known[row.id] = SimpleNamespace(examine=examine)
+        monkeypatch.setattr(engine, "load_rule", known.__getitem__)
+        return diagnose(Case(SimpleNamespace(diagnoses={row.id: row for row, _ in rules})))
+
+    return run
+
+
+def names(findings):
+    return [finding.diagnosis.id for finding in findings]
+
+
+def test_nothing_found_is_an_empty_report(find) -> None:
+    report = find((fact("a"), None))
+    assert (report.causes, report.notes) == ((), ())
+
+
+def test_deeper_layer_comes_first_then_severity_then_confidence(find) -> None:
+    report = find(
+        (fact("net", layer="network", severity="critical"), sign()),
+        (fact("lib", layer="library"), sign()),
+        (fact("hard-medium", layer="hardware", severity="medium"), sign()),
+        (fact("hard-unsure", layer="hardware"), sign("medium")),
+        (fact("hard", layer="hardware"), sign()),
+    )
+    assert names(report.causes) == ["hard", "hard-unsure", "hard-medium", "lib", "net"]
+
+
+def test_cause_takes_what_it_explains(find) -> None:
+    report = find(
+        (fact("error-804", layer="framework"), sign("medium")),
+        (fact("mismatch", explains=("error-804",)), sign()),
+    )
+    assert names(report.causes) == ["mismatch"]
+    assert names(report.causes[0].consequences) == ["error-804"]
+
+
+def test_chain_reads_from_its_beginning(find) -> None:
+    report = find(
+        (fact("error-804", layer="framework"), sign()),
+        (fact("mismatch", layer="library", explains=("error-804",)), sign()),
+        (fact("initramfs", layer="driver", explains=("mismatch",)), sign()),
+    )
+    (root,) = report.causes
+    assert root.diagnosis.id == "initramfs"
+    assert names(root.consequences) == ["mismatch"]
+    assert names(root.consequences[0].consequences) == ["error-804"]
+
+
+def test_consequence_of_two_causes_stands_once_below_the_deeper(find) -> None:
+    report = find(
+        (fact("timeout", layer="network"), sign()),
+        (fact("firewall", layer="network", explains=("timeout",)), sign()),
+        (fact("lost", layer="hardware", explains=("timeout",)), sign()),
+    )
+    assert names(report.causes) == ["lost", "firewall"]
+    assert names(report.causes[0].consequences) == ["timeout"]
+    assert report.causes[1].consequences == ()
+
+
+def test_what_came_later_explains_nothing_that_came_before(find) -> None:
+    report = find(
+        (fact("xid-45"), sign(seconds=100.0)),
+        (fact("xid-79", layer="hardware", explains=("xid-45",)), sign(seconds=5000.0)),
+    )
+    assert names(report.causes) == ["xid-79", "xid-45"]
+
+
+def test_messages_of_one_incident_may_come_in_any_order(find) -> None:
+    report = find(
+        (fact("xid-45"), sign(seconds=100.0)),
+        (fact("xid-79", layer="hardware", explains=("xid-45",)), sign(seconds=160.0)),
+    )
+    assert names(report.causes) == ["xid-79"]
+
+
+@pytest.mark.parametrize("confidence", ["high", "medium"])
+def test_guess_does_not_explain_what_is_surer(find, confidence) -> None:
+    report = find(
+        (fact("mismatch"), sign(confidence)),
+        (fact("guess", layer="hardware", explains=("mismatch",)), sign("low")),
+    )
+    assert names(report.causes) == ["mismatch"]
+    assert names(report.notes) == ["guess"]
+
+
+def test_weak_and_harmless_findings_are_notes(find) -> None:
+    report = find((fact("harmless", severity="low"), sign()), (fact("guess"), sign("low")), (fact("sure"), sign()))
+    assert names(report.causes) == ["sure"]
+    assert sorted(names(report.notes)) == ["guess", "harmless"]
+
+
+def test_broken_rule_is_told_and_hides_no_other(find) -> None:
+    report = find((fact("broken"), ZeroDivisionError("by zero")), (fact("sure"), sign()))
+    assert names(report.causes) == ["sure"]
+    assert report.broken == {"broken": "ZeroDivisionError: by zero"}
+
+
+def test_fix_of_the_case_comes_before_that_of_the_facts(find) -> None:
+    report = find((fact("a"), Sign(confidence="high", seen=("x",), fix=("Do `that`.",))), (fact("b"), sign()))
+    assert [finding.fix for finding in report.causes] == [("Do `that`.",), ("Do `this`.",)]
+
+
+FACTS = SimpleNamespace(diagnoses={})
+
+
+def test_case_remembers_what_could_not_be_seen() -> None:
+    case = Case(FACTS, Snapshot("gpu001", {"uname": Output(probe="uname", status=HUNG)}))
+    assert case.look(lambda host: host.uname) is None
+    assert case.unseen == {"uname": "uname -srm did not answer in time"}
+
+
+def test_case_without_a_target_blames_nobody() -> None:
+    case = Case(FACTS, None, [("error.log", "x")])
+    assert case.look(lambda host: host.uname) is None
+    assert case.unseen == {}
+
+
+def test_case_finds_in_pasted_text_first_then_in_what_probes_said() -> None:
+    outputs = {"nvidia-smi-xml": Output(probe="nvidia-smi-xml", status="failed", code=18, error="Driver MISMATCH here")}
+    host = Snapshot("gpu001", outputs)
+    assert Case(FACTS, host, [("error.log", "x\n a mismatch\n")]).find("mismatch").line == "a mismatch"
+    quote = Case(FACTS, host).find("absent", "mismatch")
+    assert (quote.where, quote.line) == ("nvidia-smi-xml (errors)", "Driver MISMATCH here")
+    assert Case(FACTS, host).find("absent") is None
+
+
+def test_case_reads_events_from_text_and_numbers() -> None:
+    text = "[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus."
+    case = Case(FACTS, None, [("dmesg", text)], xids=(48,))
+    assert [event.code for event in case.xid(79, 48)] == [79, 48]
+    assert case.xid(31) == ()
+
+
+def test_unreadable_reads_as_its_reason() -> None:
+    assert str(Unreadable("nvidia-smi hung", probe="x")) == "nvidia-smi hung"

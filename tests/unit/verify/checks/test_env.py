@@ -1,0 +1,83 @@
+"""The check of CUDA_VISIBLE_DEVICES."""
+
+from __future__ import annotations
+
+import machines
+import pytest
+
+from provision.matrix.load import Matrix
+from provision.probe.output import Output
+from provision.records import replace
+from provision.verify.engine import verify_one
+from provision.verify.expectation import Expectation
+from provision.verify.outcome import Outcome
+
+MATRIX = Matrix()
+
+
+@pytest.fixture(autouse=True)
+def _show_broken_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROVISION_DEBUG", "1")
+
+
+def ask(check: str, outputs: dict[str, Output], *, machine: str = "hgx_h100", **changes: object) -> Outcome:
+    """Return the answer of one check, asked as the engine asks it."""
+    expected: Expectation = replace(machines.EXPECTED[machine], **changes)
+    (result,) = verify_one(machines.snapshot(outputs), expected, MATRIX, [MATRIX.checks[check]])
+    return result.outcome
+
+
+def text(outputs: dict[str, Output], probe: str, content: str) -> dict[str, Output]:
+    """Return a machine on which a probe printed something else."""
+    return machines.replace_output(outputs, probe, text=content, status="ok", code=0)
+
+
+H100 = machines.hgx_h100()
+UUID = "GPU-75303031-0003"
+
+
+def visible(value: str) -> dict[str, Output]:
+    return machines.change(H100, "environment", "PATH=", f"CUDA_VISIBLE_DEVICES={value}\nPATH=")
+
+
+def test_nothing_said_passes() -> None:
+    assert ask("env.visible", H100).seen == "`CUDA_VISIBLE_DEVICES` is not set"
+
+
+@pytest.mark.parametrize("value", ["0,1,2,3,4,5,6,7", "7,6,5,4,3,2,1,0"])
+def test_all_gpus_in_any_order_pass(value: str) -> None:
+    assert ask("env.visible", visible(value)).status == "pass"
+
+
+@pytest.mark.parametrize("value", ["3", UUID, "MIG-75303031-0003"], ids=["number", "uuid", "mig"])
+def test_some_gpus_pass_where_no_number_is_planned(value: str) -> None:
+    assert ask("env.visible", visible(value), gpus=None).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("", "hides every GPU"),
+        ("-1", "hides every GPU"),
+        ("0,0", "names a GPU twice"),
+        ("0,8", "`8` is none of 8 GPUs, and hides all from place 1 on"),
+        ("GPU-ffff", "`GPU-ffff` is none of 8 GPUs, and hides every GPU"),
+        ("GPU-", "`GPU-` is none of 8 GPUs"),
+        ("0,1", "leaves 2 of 8 GPUs"),
+    ],
+    ids=["empty", "minus-one", "twice", "no-such-number", "no-such-uuid", "every-uuid", "too-few"],
+)
+def test_what_hides_gpus_fails_with_the_value(value: str, said: str) -> None:
+    outcome = ask("env.visible", visible(value))
+
+    assert outcome.status == "fail"
+    assert f"`CUDA_VISIBLE_DEVICES={value}`" in outcome.seen
+    assert said in outcome.seen
+
+
+def test_numbers_cannot_be_judged_without_nvidia_smi() -> None:
+    assert ask("env.visible", machines.fail(visible("0"), "nvidia-smi-xml", status="hung")).status == "unknown"
+
+
+def test_no_gpu_no_question() -> None:
+    assert ask("env.visible", machines.cpu_only(), machine="cpu_only").status == "skip"

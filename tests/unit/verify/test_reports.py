@@ -1,0 +1,186 @@
+"""A verdict written down can be read by the programs it is written for, whatever a target said."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import machines
+import pytest
+
+from provision.errors import UsageError
+from provision.matrix.load import Matrix
+from provision.probe.parse.measurements import parse_metrics
+from provision.verify.engine import Result, Verdict
+from provision.verify.expectation import Expectation
+from provision.verify.fleet import Difference
+from provision.verify.outcome import failed, passed, skipped, unknown
+from provision.verify.report.document import count_statuses, read_document, write_document
+from provision.verify.report.html import write_html
+from provision.verify.report.junit import write_junit
+from provision.verify.report.prometheus import read_host_facts, write_prometheus
+
+HOSTILE = 'a<script>alert(1)</script> & "b" \x1b]0;title\x07\x1b[31m{{ 7 * 7 }}\x00\u202e'
+
+
+def result(check: str, outcome, *, target="gpu001", severity="high") -> Result:
+    return Result(
+        check=check,
+        target=target,
+        level="quick",
+        severity=severity,
+        title="cool",
+        outcome=outcome,
+        remedy="Cool it.",
+        runbook="docs/runbooks.md#gpu-temp",
+        source=("gpud",),
+    )
+
+
+VERDICT = Verdict(
+    results=(
+        result("gpu.temp", failed("GPU 3 has 97 C", "at most 85 C", subjects=("GPU 3",), figures={"highest_c": 97.0})),
+        result("gpu.driver.lib_match", unknown("nothing answered")),
+        result("gpu.ecc.mode", skipped("GeForce")),
+        result("gpu.smi.ok", passed("it answers")),
+        result("gpu.vbios", failed("odd"), severity="low"),
+        result("gpu.temp", passed("cool"), target="gpu002"),
+    )
+)
+
+
+def hostile() -> Verdict:
+    return Verdict(results=(result("gpu.temp", failed(HOSTILE, HOSTILE, subjects=(HOSTILE,)), target=HOSTILE),))
+
+
+def test_document_counts_and_groups() -> None:
+    document = write_document(VERDICT, facts_date="2026-11-21", collected={"gpu001": "2026-11-21T10:00:00+00:00"})
+    assert document["ok"] is False
+    assert document["counts"] == {"targets": 2, "pass": 2, "fail": 2, "unknown": 1, "skip": 1, "failures": 2}
+    assert [(target["target"], target["ok"]) for target in document["targets"]] == [("gpu001", False), ("gpu002", True)]
+    assert [group["check"] for group in document["groups"]] == ["gpu.temp", "gpu.driver.lib_match"]
+    assert document["targets"][0]["checks"][0]["figures"] == {"highest_c": 97.0}
+
+
+def test_document_is_read_back() -> None:
+    document = write_document(VERDICT, facts_date="2026-11-21")
+    for text in (json.dumps(document), json.dumps({"schema_version": 1, "ok": True, "result": document})):
+        again = read_document(text, "report.json")
+        assert write_document(again, facts_date="2026-11-21") == document
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("[]", id="list"),
+        pytest.param("{}", id="other-document"),
+        pytest.param('{"ok": false, "error": {"message": "x"}}', id="error"),
+        pytest.param('{"fail_on": "never", "targets": []}', id="unknown-severity"),
+        pytest.param('{"fail_on": "low", "targets": [{"target": "a", "checks": [{"id": 1}]}]}', id="broken-check"),
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
+def test_other_documents_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no report"):
+        read_document(text, "report.json")
+
+
+def test_counts_name_every_status() -> None:
+    assert count_statuses([]) == {"pass": 0, "fail": 0, "unknown": 0, "skip": 0}
+
+
+def test_junit_has_a_suite_a_target_and_a_case_a_check() -> None:
+    root = ET.fromstring(write_junit(VERDICT, collected={"gpu001": "2026-11-21T10:00:00+00:00"}))
+    first, second = root
+    assert root.attrib == {"name": "provision verify", "tests": "6", "failures": "1", "errors": "1", "skipped": "1"}
+    assert (first.get("name"), first.get("tests"), first.get("timestamp")) == (
+        "gpu001",
+        "5",
+        "2026-11-21T10:00:00+00:00",
+    )
+    assert second.get("failures") == "0"
+    cases = {case.get("name"): case for case in first}
+    assert cases["test_gpu_temp"].find("failure").get("message") == "GPU 3 has 97 C"
+    assert "expected: at most 85 C" in cases["test_gpu_temp"].find("failure").text
+    assert cases["test_gpu_driver_lib_match"].find("error") is not None
+    assert cases["test_gpu_ecc_mode"].find("skipped").get("message") == "GeForce"
+    assert len(cases["test_gpu_smi_ok"]) == 0
+    assert cases["test_gpu_vbios"].find("system-out").text == "fail: odd"
+
+
+def test_junit_survives_what_a_target_says() -> None:
+    text = write_junit(hostile())
+    assert "\x1b" not in text
+    ET.fromstring(text)
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append(tag)
+        assert not {"src", "href", "onload"} & {name for name, _ in attrs}
+
+    def handle_data(self, data) -> None:
+        self.text += data
+
+
+def _read_page(text: str) -> _Tags:
+    page = _Tags()
+    page.feed(text)
+    return page
+
+
+def test_page_says_what_the_document_says_and_asks_nothing_of_anybody() -> None:
+    differences = [Difference(trait="driver", majority="580", majority_count=3, targets={"": ("gpu002",)})]
+    page = _read_page(write_html(write_document(VERDICT, facts_date="2026-11-21", differences=differences)))
+    assert "script" not in page.tags
+    assert "GPU 3 has 97 C" in page.text
+    assert "not known: gpu002" in page.text
+
+
+def test_page_escapes_what_a_target_says() -> None:
+    text = write_html(write_document(hostile(), facts_date="2026-11-21"))
+    page = _read_page(text)
+    assert "script" not in page.tags
+    assert "<script>alert(1)</script>" in page.text
+    assert "{{ 7 * 7 }}" in page.text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_metrics_are_read_by_a_parser_and_hold_the_verdict() -> None:
+    outputs = machines.kernel_line(
+        machines.hgx_h100(), "[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus."
+    )
+    host = machines.snapshot(outputs)
+    facts = read_host_facts(host, Matrix())
+    text = write_prometheus(
+        VERDICT, expected={"gpu001": Expectation(gpus=8, driver="580.105.08")}, hosts={"gpu001": facts}
+    )
+    found = {(metric.name, *sorted(metric.labels.items())): metric.value for metric in parse_metrics(text)}
+    labels = (("check", "gpu.temp"), ("severity", "high"), ("target", "gpu001"))
+    assert found["provision_verify_status", *labels] == 0
+    assert found["provision_gpu_expected", ("target", "gpu001")] == 8
+    assert found["provision_verify_failures", ("target", "gpu001")] == 2
+    xid = (("pci", "0000:18:00.0"), ("severity", "fatal"), ("target", "gpu001"), ("xid", "79"))
+    assert found["provision_xid_events_total", *xid] == 1
+    assert {name for name, *_ in found} >= {"provision_kernel_events_total", "provision_verify_figure"}
+
+
+def test_metrics_of_a_log_that_could_not_be_read_claim_no_zero() -> None:
+    facts = read_host_facts(machines.snapshot(machines.fail(machines.hgx_h100(), "kernel-log")), Matrix())
+    text = write_prometheus(VERDICT, hosts={"gpu001": facts})
+    assert "provision_kernel_events_total" not in text
+
+
+def test_labels_survive_what_a_target_says() -> None:
+    (metric,) = [
+        metric for metric in parse_metrics(write_prometheus(hostile())) if metric.name == "provision_verify_status"
+    ]
+    assert metric.labels["target"].startswith('a<script>alert(1)</script> & "b"')

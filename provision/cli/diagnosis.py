@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from provision.cli.facts import describe_sources
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of, wrap
 from provision.doctor.engine import Finding, Report
 from provision.matrix.load import Matrix
 from provision.matrix.model import Xid
@@ -15,8 +15,8 @@ from provision.probe.clean import clean_line
 
 __all__ = ["report_document", "show_report", "show_xid", "xid_document"]
 
-_WIDTH = 100
 _LABEL = 10
+_INDENT = "   "
 _ABSENT = "not on the target"
 
 
@@ -52,44 +52,57 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def show_report(target: str, report: Report, output: Output, matrix: Matrix) -> str:
-    """Return the lines of a report: each cause with its evidence and its fix, then what it explains."""
-    lines = [output.paint(_headline(target, report), "label")]
+def show_report(target: str, report: Report, output: Output, matrix: Matrix, *, is_bare: bool = False) -> str:
+    """Return the lines of a report: each cause with its evidence and its fix, then what it explains.
+
+    Args:
+        target: Name of what was looked at.
+        report: What was found.
+        output: Decides on colour, width and detail.
+        matrix: The facts, for sources.
+        is_bare: No GPU is visible there, so that finding nothing means little.
+    """
+    columns = columns_of(output)
+    lines = [output.paint(_headline(clean_line(target), report, is_bare=is_bare), "label")]
     for number, finding in enumerate(report.causes, 1):
         lines += ["", *_show_cause(number, finding, output, matrix)]
     if report.notes:
         lines += ["", "also noticed:"]
         for finding in report.notes:
-            lines += _wrap("", f"{finding.diagnosis.id}: {finding.diagnosis.title}; {_join(finding.sign.seen[:1])}")
-    lines += _show_unseen(report)
+            seen = f": {_join(finding.sign.seen[:1])}" if finding.sign.seen else ""
+            noticed = f"{finding.diagnosis.title} ({finding.diagnosis.id}){seen}"
+            lines += wrap(noticed, columns, lead=_INDENT, hanging=2 * len(_INDENT))
+    lines += _show_unseen(report, columns)
     for name, error in report.broken.items():
-        lines.append(f"  the rule {name} broke ({clean_line(error)}); this is a bug of provision")
+        lines.append(f"{_INDENT}the rule {name} broke ({clean_line(error)}); this is a bug of provision")
     return "\n".join(lines)
 
 
-def _show_unseen(report: Report) -> list[str]:
+def _show_unseen(report: Report, columns: int) -> list[str]:
     """Return what could not be seen, everything that is simply not there in one go."""
     if not report.unseen:
         return []
     absent = [probe for probe, reason in report.unseen.items() if reason.endswith((_ABSENT, "is not there"))]
+    texts = [f"{_ABSENT}: {', '.join(absent)}"] if absent else []
+    texts += [f"{probe}: {clean_line(reason)}" for probe, reason in report.unseen.items() if probe not in absent]
     lines = ["", "not seen:"]
-    lines += _wrap("", f"{_ABSENT}: {', '.join(absent)}") if absent else []
-    for probe, reason in report.unseen.items():
-        lines += _wrap("", f"{probe}: {clean_line(reason)}") if probe not in absent else []
+    for text in texts:
+        lines += wrap(text, columns, lead=_INDENT, hanging=2 * len(_INDENT))
     return lines
 
 
-def _headline(target: str, report: Report) -> str:
-    below = sum(_count(finding) for finding in report.causes)
+def _headline(target: str, report: Report, *, is_bare: bool) -> str:
+    below = sum(_count(finding) for finding in report.causes) - len(report.causes)
     if not report.causes:
-        return f"{target}: no known cause of a failure was found"
+        found = "no NVIDIA GPU is visible, and no cause of that" if is_bare else "no known cause of a failure was found"
+        return f"{target}: {found}"
     several = "" if len(report.causes) == 1 else "s"
     explained = f", which explain{'' if several else 's'} {below} more" if below else ""
     return f"{target}: {len(report.causes)} cause{several}{explained}"
 
 
 def _count(finding: Finding) -> int:
-    return sum(1 + _count(consequence) for consequence in finding.consequences)
+    return 1 + sum(_count(consequence) for consequence in finding.consequences)
 
 
 def _show_cause(number: int, finding: Finding, output: Output, matrix: Matrix) -> Iterator[str]:
@@ -97,27 +110,30 @@ def _show_cause(number: int, finding: Finding, output: Output, matrix: Matrix) -
     style = "error" if diagnosis.severity in ("critical", "high") else "warning"
     tags = f"{diagnosis.severity}, {diagnosis.layer} layer, {sign.confidence} confidence"
     yield f"{number}. {output.paint(diagnosis.title, style)}"
-    yield f"   {diagnosis.id}: {tags}"
-    for position, seen in enumerate(sign.seen):
-        yield from _wrap("seen" if position == 0 else "", clean_line(seen))
-    if sign.subjects:
-        yield from _wrap("at", _join(sign.subjects))
-    if sign.expected:
-        yield from _wrap("expected", sign.expected)
-    yield from _wrap("cause", diagnosis.cause)
-    for position, step in enumerate(finding.fix, 1):
-        yield from _wrap("fix" if position == 1 else "", f"{position}. {step}")
-    for position, consequence in enumerate(_flatten(finding.consequences)):
-        said = clean_line(consequence.sign.seen[0]) if consequence.sign.seen else consequence.diagnosis.title
-        yield from _wrap("explains" if position == 0 else "", f"{consequence.diagnosis.id}: {said}")
-    if sign.unseen:
-        yield from _wrap("not seen", _join(sign.unseen))
+    yield f"{_INDENT}{diagnosis.id}: {tags}"
+    yield from _fields("seen", sign.seen, output)
+    yield from _fields("at", [_join(sign.subjects)] if sign.subjects else (), output)
+    yield from _fields("expected", [sign.expected] if sign.expected else (), output)
+    yield from _fields("cause", [diagnosis.cause], output)
+    yield from _fields("fix", finding.fix, output, is_numbered=True)
+    explained = [
+        f"{below.diagnosis.id}: {below.sign.seen[0] if below.sign.seen else below.diagnosis.title}"
+        for below in _flatten(finding.consequences)
+    ]
+    yield from _fields("explains", explained, output)
+    yield from _fields("not seen", [_join(sign.unseen)] if sign.unseen else (), output)
     sources = describe_sources(matrix, diagnosis.source) if output.verbosity > 0 else []
-    for position, source in enumerate(sources):
-        yield from _wrap(
-            "source" if position == 0 else "", f"{source.get('title', source['id'])} {source.get('url', '')}"
-        )
-    yield from _wrap("more", f"{diagnosis.runbook}, `provision explain diagnosis/{diagnosis.id}`")
+    texts = [f"{source.get('title', source['id'])} {source.get('url', '')}" for source in sources]
+    yield from _fields("source", texts, output)
+    yield from _fields("more", [f"{diagnosis.runbook}, `provision explain diagnosis/{diagnosis.id}`"], output)
+
+
+def _fields(label: str, texts: Sequence[str], output: Output, *, is_numbered: bool = False) -> Iterator[str]:
+    """Yield texts below each other, the label before the first."""
+    for position, text in enumerate(texts, 1):
+        lead = f"{_INDENT}{label if position == 1 else '':<{_LABEL}}"
+        number = f"{position}. " if is_numbered else ""
+        yield from wrap(number + clean_line(text, 2000), columns_of(output), lead=lead, hanging=len(lead + number))
 
 
 def _flatten(findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -128,18 +144,6 @@ def _flatten(findings: Sequence[Finding]) -> Iterator[Finding]:
 
 def _join(texts: Sequence[str]) -> str:
     return "; ".join(clean_line(text) for text in texts)
-
-
-def _wrap(label: str, text: str) -> list[str]:
-    lead = f"   {label:<{_LABEL}}" if label else " " * (3 + _LABEL)
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=lead,
-        subsequent_indent=" " * (3 + _LABEL),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def xid_document(row: Xid, matrix: Matrix) -> dict[str, Any]:
@@ -167,6 +171,5 @@ def show_xid(row: Xid, output: Output) -> str:
         "advice": row.advice,
     }
     for label, value in fields.items():
-        if value:
-            lines += _wrap(label, value)
+        lines += _fields(label, [value] if value else (), output)
     return "\n".join(lines)

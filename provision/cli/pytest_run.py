@@ -40,7 +40,9 @@ def run_pytest(options: argparse.Namespace, output: Output) -> int:
             ("--html", options.html),
             ("--prometheus", options.prometheus),
             ("--merge", options.merge),
-            ("--gpus", options.gpus),
+            ("--from", options.bundles),
+            ("--disruptive", options.is_disruptive),
+            ("--timeout", options.timeout),
             ("--json", output.is_json),
         )
         if value not in (None, False, [])
@@ -50,6 +52,14 @@ def run_pytest(options: argparse.Namespace, output: Output) -> int:
             f"{refused[0]} has no meaning with --pytest",
             hints=("leave one of the two out; pytest chooses tests with `-k` in PYTEST_ADDOPTS",),
         )
+    targets = targets_of(options)
+    planned = next((target.name for target in targets if target.expect), None)
+    if planned is not None:
+        raise UsageError(
+            f"the inventory expects something of `{planned}` that the tests would not know",
+            hints=("run without --pytest, or name the hosts and give --expect FILE",),
+        )
+    hosts = [name_host(target, options.connect_timeout) for target in targets]
     words = [sys.executable, "-m", "pytest", "--pyargs", "provision.verify.testinfra"]
     words += [
         "-p",
@@ -60,11 +70,12 @@ def run_pytest(options: argparse.Namespace, output: Output) -> int:
         "-c",
         "/dev/null",
     ]
-    words += [f"--hosts={','.join(name_host(target) for target in targets_of(options))}"]
+    words += [f"--hosts={','.join(hosts)}"]
     words += [f"--provision-level={options.level}", f"--provision-fail-on={options.fail_on}"]
     for flag, value in (
         ("--provision-lock", options.lock),
         ("--provision-expect", options.expect),
+        ("--provision-gpus", options.gpus),
         ("--provision-python", options.python),
         ("--provision-data-dir", options.data_dir),
         ("--junit-xml", options.junit),
@@ -87,8 +98,12 @@ def _here() -> str:
     return str(Path.cwd())
 
 
-def name_host(target: Target) -> str:
+def name_host(target: Target, connect_seconds: int | None = None) -> str:
     """Return a target as testinfra writes it.
+
+    Args:
+        target: Where to look.
+        connect_seconds: Limit for a connection of ssh to come about, where it is not testinfra's own.
 
     Raises:
         UsageError: testinfra reaches no such target.
@@ -99,7 +114,11 @@ def name_host(target: Target) -> str:
         user = f"{target.user}@" if target.user else ""
         host = f"[{target.host}]" if ":" in target.host else target.host
         port = f":{target.port}" if target.port is not None else ""
-        settings = {"ssh_config": target.config, "ssh_identity_file": target.identity}
+        settings = {
+            "ssh_config": target.config,
+            "ssh_identity_file": target.identity,
+            "timeout": "" if connect_seconds is None else str(connect_seconds),
+        }
         if target.jump:
             raise UsageError(
                 f"`{target.name}` is behind a jump host, which testinfra takes from a configuration only",

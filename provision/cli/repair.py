@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of, wrap
 from provision.cli.targets import run_on_target
 from provision.doctor.engine import Finding, Report
-from provision.errors import ActionFailedError
+from provision.errors import ActionFailedError, MissingDependencyError, ProvisionError, VerificationFailedError
 from provision.probe.clean import clean_line
 
 __all__ = ["plan_steps", "repair"]
@@ -17,70 +18,124 @@ __all__ = ["plan_steps", "repair"]
 _STEP_SECONDS = 120
 
 
-def plan_steps(finding: Finding) -> list[dict[str, str]]:
-    """Return the steps of a cause's fix in order; ``run`` and ``undo`` only where a step is one that may be run."""
-    steps: list[dict[str, str]] = []
+def plan_steps(finding: Finding) -> list[dict[str, Any]]:
+    """Return the steps of a cause's fix in order.
+
+    Each has ``step`` and ``kind``: ``run`` can be run and taken back (``run`` and ``undo`` are its commands), ``look``
+    only looks, which the diagnosis has done, and ``person`` is left to one.
+    """
+    steps: list[dict[str, Any]] = []
     for text in finding.fix:
-        commands = [command for command in text.split("`")[1::2] if command in finding.diagnosis.undo]
-        step = {"step": text}
-        if len(commands) == 1:
-            step |= {"run": commands[0], "undo": finding.diagnosis.undo[commands[0]]}
-        steps.append(step)
+        commands = text.split("`")[1::2]
+        known = [command for command in commands if command in finding.diagnosis.undo]
+        if len(commands) == len(known) == 1:
+            steps.append({"step": text, "kind": "run", "run": known[0], "undo": finding.diagnosis.undo[known[0]]})
+        elif commands and all(command in finding.diagnosis.looks for command in commands):
+            steps.append({"step": text, "kind": "look"})
+        else:
+            steps.append({"step": text, "kind": "person"})
     return steps
 
 
-def repair(reports: Mapping[str, Report], options: argparse.Namespace, output: Output) -> int:
-    """Print the plan of every target, and with ``--yes`` run its reversible steps.
+def repair(
+    reports: Mapping[str, Report], unreachable: Mapping[str, str], options: argparse.Namespace, output: Output
+) -> int:
+    """Print the plan of every target, or with ``--yes`` run its reversible steps and print what was done.
 
-    A step that a person must do first stops the run of that cause: what follows it was written for after it.
+    A step that a person must do ends the run of that cause: what follows was written for after it.
+
+    Args:
+        reports: Target → what was found there.
+        unreachable: Target → why nothing could be looked at.
+        options: The flags; ``yes`` is consent.
+        output: Where to print.
+
+    Returns:
+        The exit code: 6 while something is left to do, 7 when a target could not be reached.
 
     Raises:
         ActionFailedError: A command failed; what was run before it is named, with what takes it back.
     """
-    documents: list[dict[str, Any]] = []
-    lines: list[str] = []
-    for target, report in reports.items():
-        causes: list[dict[str, Any]] = [
-            {"diagnosis": finding.diagnosis.id, "steps": plan_steps(finding)} for finding in report.causes
-        ]
-        documents.append({"target": target, "causes": causes})
-        lines.append(f"{target}: {'nothing to fix' if not causes else 'plan'}")
-        for cause in causes:
-            lines.append(f"  {cause['diagnosis']}")
-            for step in cause["steps"]:
-                how = f"can be run, taken back by `{step['undo']}`" if "run" in step else "for a person"
-                lines.append(f"    - {step['step']} ({how})")
+    documents: list[dict[str, Any]] = [
+        {
+            "target": target,
+            "causes": [
+                {"diagnosis": finding.diagnosis.id, "title": finding.diagnosis.title, "steps": plan_steps(finding)}
+                for finding in _fixable(report)
+            ],
+        }
+        for target, report in reports.items()
+    ]
     if options.yes and not output.is_dry_run:
         _run_all(documents, options, output)
-        lines = [
-            f"{document['target']}: ran `{step['run']}`; `{step['undo']}` takes it back"
-            for document in documents
-            for cause in document["causes"]
-            for step in cause["steps"]
-            if step.get("done")
-        ] or ["nothing was run: no step of the plan can be taken back, or a person has to do the first one"]
-        lines.append("run `provision doctor` again to see what is left")
-    output.give({"targets": documents}, "\n".join(lines))
-    return 0
+    columns = columns_of(output)
+    lines = list(_show(documents, columns))
+    for name, why in unreachable.items():
+        lines += wrap(clean_line(f"{name}: {why}", 2000), columns, hanging=3)
+    was_run = any("done" in step for _, step in _steps(documents))
+    if was_run:
+        lines += ["", "run `provision doctor` again to see what is left"]
+    elif any(step["kind"] == "run" for _, step in _steps(documents)) and not options.yes:
+        lines += ["", "`--fix --yes` runs what can be taken back, up to the first step for a person"]
+    left = any(step["kind"] != "look" and "done" not in step for _, step in _steps(documents))
+    is_ok = not (left or unreachable)
+    listed = [{"target": name, "reason": why} for name, why in unreachable.items()]
+    output.give({"targets": documents, "unreachable": listed, "ok": is_ok}, "\n".join(lines))
+    if left:
+        return VerificationFailedError.exit_code
+    return MissingDependencyError.exit_code if unreachable else 0
 
 
-def _run_all(documents: list[dict[str, Any]], options: argparse.Namespace, output: Output) -> None:
-    done: list[str] = []
+def _fixable(report: Report) -> Iterator[Finding]:
+    """Yield causes, then notes that are sure: they are notes because they are harmless."""
+    yield from report.causes
+    yield from (finding for finding in report.notes if finding.sign.confidence != "low")
+
+
+def _steps(documents: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     for document in documents:
         for cause in document["causes"]:
             for step in cause["steps"]:
-                if "run" not in step:
+                yield document["target"], step
+
+
+def _show(documents: list[dict[str, Any]], columns: int) -> Iterator[str]:
+    for position, document in enumerate(documents):
+        if position:
+            yield ""
+        yield f"{clean_line(document['target'])}:{'' if document['causes'] else ' nothing to fix'}"
+        for cause in document["causes"]:
+            yield from wrap(f"{cause['title']} ({cause['diagnosis']})", columns, lead="  ", hanging=4)
+            for number, step in enumerate(cause["steps"], 1):
+                lead = f"    {'done' if 'done' in step else step['kind']:<6}  {number}. "
+                yield from wrap(clean_line(step["step"], 2000), columns, lead=lead)
+                if "run" in step:
+                    yield from wrap(f"`{step['undo']}` takes it back", columns, lead=" " * len(lead))
+
+
+def _run_all(documents: list[dict[str, Any]], options: argparse.Namespace, output: Output) -> None:
+    done: dict[str, str] = {}
+    for document in documents:
+        target = document["target"]
+        for cause in document["causes"]:
+            for step in cause["steps"]:
+                if step["kind"] == "person":
                     break
-                output.note(f"{document['target']}: {step['run']}")
-                code, said = run_on_target(options, document["target"], step["run"], _STEP_SECONDS)
+                if step["kind"] == "look":
+                    continue
+                command = step["run"]
+                output.note(f"{clean_line(target)}: {command}")
+                before = tuple(f"`{run}` was run before, and `{undo}` takes it back" for run, undo in done.items())
+                try:
+                    code, said = run_on_target(options, target, command, _STEP_SECONDS)
+                except ProvisionError as error:
+                    raise type(error)(error.message, because=(*error.because, *before), hints=error.hints) from error
                 if code != 0:
+                    words = f": {clean_line(said)}" if said else ""
                     raise ActionFailedError(
-                        f"`{step['run']}` failed on {document['target']}",
-                        because=(
-                            f"it ended with {code}: {clean_line(said)}",
-                            *(f"before it ran {run}" for run in done),
-                        ),
-                        hints=("fix what it says by hand, then run `provision doctor` again",),
+                        f"`{command}` failed on {clean_line(target)}",
+                        because=(f"it ended with {code}{words}", *before),
+                        hints=("do what it asks for by hand, then run `provision doctor` again",),
                     )
-                step["done"] = "yes"
-                done.append(f"`{step['run']}` on {document['target']}; `{step['undo']}` takes it back")
+                step["done"] = True
+                done[f"{command}` on `{clean_line(target)}"] = step["undo"]

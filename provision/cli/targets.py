@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from provision.probe.compose import CollectOptions
 
 __all__ = [
+    "Advance",
     "add_probe_flags",
     "add_target_flags",
     "collect_each",
@@ -37,7 +38,8 @@ __all__ = [
     "targets_of",
 ]
 
-_Advance = Callable[[str, "bool | None"], None]
+Advance = Callable[[str, "bool | None"], None]
+"""Takes a target that is done, and whether all is well there; ``None`` where it gave no answer."""
 
 _HOSTS_BYTES_MAX = 16 * 1024 * 1024
 _PARALLEL_MAX = 1024
@@ -173,6 +175,7 @@ def collect_each(
     output: Output,
     take: Callable[[Snapshot], bool],
     what: CollectOptions | None = None,
+    show: Callable[[int], AbstractContextManager[Advance]] | None = None,
 ) -> Mapping[str, str]:
     """Hand over what came from each target and bundle as it comes, and keep none of it.
 
@@ -181,6 +184,7 @@ def collect_each(
         output: Where progress is shown.
         take: Called with each snapshot; tells whether all is well there, which the progress line counts.
         what: What to collect, where it is not what the flags say.
+        show: Makes what shows progress of so many targets to a person, in place of the progress line.
 
     Returns:
         Target → why nothing came, in the order in which the targets were named.
@@ -200,7 +204,7 @@ def collect_each(
             count += 1
     if not targets:
         return {}
-    with _progress(len(targets), output) as advance:
+    with _progress(len(targets), output, show or _Line) as advance:
 
         def on_done(name: str, snapshot: Snapshot | None, reason: str) -> None:
             del reason
@@ -322,11 +326,13 @@ def _read_bundle(path: Path, taken: set[str]) -> Iterator[Snapshot]:
         yield Snapshot(name, snapshot.outputs, collected=snapshot.collected, version=snapshot.version)
 
 
-def _progress(count: int, output: Output) -> AbstractContextManager[_Advance | None]:
-    """Return a line that tells how many have answered, where a person watches and there is something to wait for."""
+def _progress(
+    count: int, output: Output, show: Callable[[int], AbstractContextManager[Advance]]
+) -> AbstractContextManager[Advance | None]:
+    """Return what tells how many have answered, where a person watches and there is something to wait for."""
     if output.verbosity < 0 or sys.stderr is None or not sys.stderr.isatty():
         return nullcontext()
-    return _Line(count)
+    return show(count)
 
 
 class _Line:
@@ -349,7 +355,7 @@ class _Line:
         self._silent = 0
         self._failing = 0
 
-    def __enter__(self) -> _Advance:
+    def __enter__(self) -> Advance:
         self._bar.start()
         return self._advance
 

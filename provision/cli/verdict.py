@@ -46,6 +46,12 @@ class _Page:
         self.columns = columns_of(output)
         self.targets = tuple(dict.fromkeys(result.target for result in verdict.results))
         self.is_fleet = len(self.targets) > 1
+        # What the facts advise is for a wrong answer; for a missing one only what the check itself says.
+        self.advice = {
+            (row.check, row.outcome.seen): row.outcome.remedy
+            for row in verdict.results
+            if row.outcome.status == UNKNOWN and row.outcome.remedy
+        }
 
     def lines(self, differences: Sequence[Difference]) -> list[str]:
         groups = group_failures(self.verdict)
@@ -85,8 +91,9 @@ class _Page:
                 yield from self._field(severity, ", ".join(row.check for row in rows if row.severity == severity))
             if self.is_fleet:
                 yield from self._field("targets", _some(targets))
+            advice = dict.fromkeys(self.advice.get((row.check, row.seen), "") for row in rows)
+            yield from self._field("remedy", " ".join(filter(None, advice)))
             if len(rows) == 1:
-                yield from self._field("remedy", rows[0].remedy)
                 yield from self._field("more", rows[0].runbook)
 
     def _show_lesser(self) -> list[str]:

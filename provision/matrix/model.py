@@ -638,7 +638,8 @@ class Diagnosis(Fact):
 
     ``layer`` is ``hardware``, ``driver``, ``library``, ``container``, ``framework`` or ``network``. ``fix`` lists the
     steps in order, one sentence each, commands in backticks. ``undo`` maps the commands that may be run with consent,
-    because they can be taken back, to what takes them back. ``explains`` names diagnoses that are symptoms of this one.
+    because they can be taken back, to what takes them back. ``looks`` lists those that change nothing and need not be
+    run again once the diagnosis stands. ``explains`` names diagnoses that are symptoms of this one.
     """
 
     id: str
@@ -648,6 +649,7 @@ class Diagnosis(Fact):
     cause: str
     fix: tuple[str, ...]
     undo: Mapping[str, str] = NOTHING
+    looks: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
     runbook: str
 

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from provision.probe.transports import Finished, Limits
     from provision.probe.transports.ssh import Connections
 
-__all__ = ["PARALLEL", "Collection", "Done", "collect_targets", "collect_targets_async", "run_command"]
+__all__ = [
+    "PARALLEL",
+    "Collection",
+    "Done",
+    "collect_targets",
+    "collect_targets_async",
+    "read_answer",
+    "run_command",
+]
 
 PARALLEL = 64
 """How many targets are asked at once."""
@@ -126,7 +134,7 @@ async def collect_targets_async(
         snapshot, reason = None, ""
         try:
             stream = await _collect(target, script, limits, connections)
-            snapshot = _to_snapshot(target.name, stream, options)
+            snapshot = read_answer(target.name, stream, options)
         except UnreachableError as error:
             reason = str(error)
         except MissingDependencyError as error:
@@ -205,8 +213,13 @@ async def _run(target: Target, command: str, limits: Limits, connections: Connec
     return await containers.run_command(target, command, limits)
 
 
-def _to_snapshot(name: str, stream: bytes, options: CollectOptions) -> Snapshot:
+def read_answer(name: str, stream: bytes, options: CollectOptions) -> Snapshot:
     """Return what a target brought; what its answer lacks at the end is told as such, probe by probe.
+
+    Args:
+        name: The target.
+        stream: What the collector printed.
+        options: What it was asked to do.
 
     Raises:
         UnreachableError: There is no answer of the collector in it.

@@ -76,7 +76,7 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
         ("authorization",),
         re.compile(
             r"(?i)(authorization\\?[\"']?[ \t]{0,8}[:=][ \t]{0,8}\\?[\"']?"
-            r"(?:(?:basic|bearer|token|digest|negotiate|apikey)[ \t]{1,8})?)[^\s\"'\\]+"
+            r"(?:(?:basic|bearer|token|digest|negotiate|apikey)[ \t]{1,8})?)" + _KEPT + r"[^\s\"'\\,}\]]+"
         ),
         r"\1" + REDACTED,
     ),
@@ -92,7 +92,8 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
         re.compile(
             r"(?i)(" + _NAME + r"(?:\\{0,2}[\"'])?[ \t]{0,8}(?:=>|:=|[=:])[ \t]{0,8})"
             r"(?:\\\"[^\"\\\n]*\\\"|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'"
-            r"|" + _KEPT + r"(?:[^\s\"'`&;,\\]|,(?![A-Za-z0-9_.-]{1,64}=))+)"
+            # A bare value ends before what separates values of JSON, or the next setting of a list.
+            r"|" + _KEPT + r"(?:[^\s\"'`&;,\\}\]]|,(?![A-Za-z0-9_.-]{1,64}=|[\s\"'}\]]|$)|[}\]](?![\s,}\]]|$))+)"
         ),
         "",
     ),

@@ -7,6 +7,7 @@ default that could pass for an answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from provision.probe.catalogue import PROBES
@@ -162,11 +163,18 @@ class Snapshot:
         kept = {name: output for name, output in self.outputs.items() if name in probes}
         return Snapshot(self.target, kept, collected=self.collected, version=self.version)
 
-    def _read(self, probe: str, parse: Callable[[str], _Parsed]) -> _Parsed:
+    def _read(self, probe: str, parse: Callable[[str], _Parsed], *, also_failed: bool = False) -> _Parsed:
+        """Parse what a probe printed, once.
+
+        Args:
+            probe: Its id.
+            parse: What reads it.
+            also_failed: Take a document that is whole though the program ended with an error.
+        """
         key = (probe, parse.__name__)
         if key not in self._parsed:
             try:
-                self._parsed[key] = parse(self.text(probe))
+                self._parsed[key] = self._parse_failed(probe, parse) if also_failed else parse(self.text(probe))
             except Unreadable as error:
                 status = error.status or "unreadable"
                 self._parsed[key] = Unreadable(error.reason, probe=probe, status=status)
@@ -174,6 +182,13 @@ class Snapshot:
         if isinstance(found, Unreadable):
             raise Unreadable(found.reason, probe=found.probe, status=found.status)
         return found  # type: ignore[no-any-return]
+
+    def _parse_failed(self, probe: str, parse: Callable[[str], _Parsed]) -> _Parsed:
+        output = self.output(probe)
+        if output.status == FAILED:
+            with suppress(Unreadable):
+                return parse(output.text)
+        return parse(self.text(probe))
 
     @property
     def os_release(self) -> OsRelease:
@@ -332,8 +347,8 @@ class Snapshot:
 
     @property
     def smi(self) -> Smi:
-        """What nvidia-smi says."""
-        return self._read("nvidia-smi-xml", parse_nvidia_smi_xml)
+        """What nvidia-smi says, also where it complains about one of the GPUs and ends with an error."""
+        return self._read("nvidia-smi-xml", parse_nvidia_smi_xml, also_failed=True)
 
     @property
     def topology(self) -> Topology:

@@ -43,12 +43,12 @@ class Difference:
 def group_failures(verdict: Verdict) -> tuple[Group, ...]:
     """Return the failures, equal ones together: worst first, then the widest spread, then by id.
 
-    Two are equal when check, status and text agree apart from what names a device or counts something: indices,
-    addresses and numbers.
+    Two are equal when check, status and text agree apart from what names the target or a device or counts something:
+    indices, addresses and numbers.
     """
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in verdict.failures:
-        groups.setdefault((result.check, result.outcome.status, _shape(result.outcome.seen)), []).append(result)
+        groups.setdefault((result.check, result.outcome.status, _shape(result)), []).append(result)
     found = [
         Group(
             check=first.check,
@@ -83,8 +83,12 @@ _IDENTITY = re.compile(r"\bGPU-[0-9a-f-]{8,}|\b(?:GPU|link|port|NIC) ?\d+|\bmlx\
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 
 
-def _shape(seen: str) -> str:
+def _shape(result: Result) -> str:
     """Return a text without what differs between hosts that fail alike; versions stay, for they tell failures apart."""
+    host = result.target.rpartition("//")[2].rpartition("@")[2]
+    seen = result.outcome.seen
+    if host:
+        seen = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "#", seen)
     return _NUMBER.sub("#", _IDENTITY.sub("#", _PCI_ADDRESS.sub("#", seen)))
 
 

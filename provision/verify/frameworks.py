@@ -81,6 +81,8 @@ def judge_devices(host: Snapshot, framework: Framework, expected: Expectation, m
     should = f"{count} GPUs" if count else "a GPU"
     if framework.error:
         return failed(f"importing {framework.name} fails: {framework.error}", should)
+    if expected.gpus == 0 and not framework.device_count:
+        return _judge_build(framework, expected)
     if framework.is_available is None and framework.device_count is None:
         return unknown(f"{framework.name} does not say whether it can use a GPU")
     if not framework.is_available or framework.device_count == 0:
@@ -92,6 +94,16 @@ def judge_devices(host: Snapshot, framework: Framework, expected: Expectation, m
     if count is not None and found < count:
         return failed(f"{framework.name} sees {found} of {count} GPUs{_limited(host)}", should)
     return passed(f"{framework.name} sees {counted(found, 'GPU')}")
+
+
+def _judge_build(framework: Framework, expected: Expectation) -> Outcome:
+    """Judge what can be judged where no GPU is planned: an image may still be meant for machines that have one."""
+    label = f"{framework.name} {framework.version or ''}".strip()
+    if expected.cuda is not None and framework.is_cuda_build is False:
+        return failed(f"{label} is a build for processors only", f"a build for CUDA {expected.cuda}")
+    if expected.cuda is not None and framework.is_cuda_build is None:
+        return unknown(f"{label} does not say whether it is a build for CUDA")
+    return passed(f"{label} imports; no GPU is expected")
 
 
 def _limited(host: Snapshot) -> str:

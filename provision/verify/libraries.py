@@ -16,8 +16,9 @@ LOADER = ("ldconfig", "LD_LIBRARY_PATH")
 
 
 def major_of(library: Library) -> str | None:
-    """Return what stands behind ``.so.`` in a soname: ``12`` of ``libcudart.so.12``."""
-    return library.soname.partition(".so.")[2].split(".")[0] or None
+    """Return what stands behind ``.so.``: ``12`` of ``libcudart.so.12``; a link for compilers has its file's."""
+    numbers = library.soname.partition(".so.")[2] or library.file.partition(".so.")[2]
+    return numbers.split(".")[0] or None
 
 
 def agrees(planned: str, found: str) -> bool:

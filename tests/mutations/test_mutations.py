@@ -406,8 +406,11 @@ MUTATIONS = [
     Mutation("gsp-of-another-version", field(0, "gsp_firmware_version", "570.195.03"), ("gpu.gsp",)),
     Mutation(
         "gpu-is-lost",
-        both(*(field(5, name, "GPU is lost") for name in ("gpu_temp", "total", "gpu_util"))),
-        ("gpu.lost",),
+        both(
+            *(field(5, name, "GPU is lost") for name in ("gpu_temp", "total", "gpu_util")),
+            lambda o: replace_output(o, "nvidia-smi-xml", status="failed", code=15),
+        ),
+        ("gpu.lost", "gpu.smi.ok"),
         "gpu.lost",
     ),
     Mutation(
@@ -487,7 +490,7 @@ MUTATIONS = [
             targets=[],
             reason="Torch not compiled with CUDA enabled",
         ),
-        ("fw.torch.cuda",),
+        ("fw.torch.cuda", "fw.torch.import"),
         "torch.cpu-build",
         also=("fw.torch.arch",),
     ),

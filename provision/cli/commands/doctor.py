@@ -21,6 +21,7 @@ from typing import Any
 from provision.cli.diagnosis import report_document, show_report, show_xid, xid_document
 from provision.cli.files import read_text
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.cli.targets import add_target_flags, collect_from, has_targets
@@ -28,6 +29,7 @@ from provision.doctor.case import Case
 from provision.doctor.engine import Report, diagnose
 from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
+from provision.probe.clean import clean_line
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 
@@ -83,15 +85,16 @@ def run(options: argparse.Namespace, output: Output) -> int:
         report = diagnose(Case(matrix, host, texts, xids, others=others))
         reports[name] = report
         documents.append({"target": name, **report_document(report)})
-        pages.append(show_report(name, report, output, matrix))
+        pages.append(show_report(name, report, output, matrix, is_bare=_has_no_gpu(host)))
     if options.bundle is not None:
         _write_bundle(options, collection.snapshots, documents, output)
     if options.fix:
         from provision.cli.repair import repair
 
-        return repair(reports, options, output)
+        return repair(reports, collection.unreachable, options, output)
     unreachable = [{"target": name, "reason": why} for name, why in collection.unreachable.items()]
-    pages += [f"{name}: {why}" for name, why in collection.unreachable.items()]
+    for name, why in collection.unreachable.items():
+        pages.append("\n".join(wrap(clean_line(f"{name}: {why}", 2000), columns_of(output), hanging=3)))
     output.note(f"facts of {matrix.dated}")
     document = {"targets": documents, "unreachable": unreachable}
     if any(report.causes for report in reports.values()):
@@ -122,7 +125,8 @@ def _check_flags(options: argparse.Namespace) -> None:
 def _read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
     if options.text is None:
         return []
-    return [(Path(options.text).name, read_text(options.text, "--text", bytes_max=_TEXT_BYTES_MAX))]
+    name = "the standard input" if str(options.text) == "-" else Path(options.text).name
+    return [(shown(name), read_text(options.text, "--text", bytes_max=_TEXT_BYTES_MAX))]
 
 
 def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str, str]], output: Output) -> int:

@@ -13,6 +13,8 @@ The exit code is 0 when all passed, 6 when something failed, 7 when no target co
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +36,12 @@ from provision.errors import MissingDependencyError, UsageError, VerificationFai
 from provision.matrix.load import Matrix
 from provision.matrix.model import Check
 from provision.probe.catalogue import LEVELS
+from provision.probe.clean import clean_line
+from provision.probe.output import Output as Answer
 from provision.probe.snapshot import Snapshot
 from provision.records import replace
 from provision.verify.engine import (
+    REACH,
     SEVERITIES,
     Result,
     Verdict,
@@ -49,8 +54,11 @@ from provision.verify.engine import (
 )
 from provision.verify.expectation import Expectation, expect_stack, merge_expectation
 from provision.verify.fleet import find_differences, read_traits
+from provision.verify.outcome import SKIP
+from provision.verify.report.document import count_statuses, read_report, write_document
 
 if TYPE_CHECKING:
+    from provision.cli.live import Board
     from provision.probe.compose import CollectOptions
 
 __all__ = ["configure", "run"]
@@ -59,6 +67,7 @@ _LOCK_BYTES_MAX = 16 * 1024 * 1024
 _REPORT_BYTES_MAX = 1024 * 1024 * 1024
 _GPUS_MAX = 1024
 _PEERS_MAX = 16
+_GPUS_ON_BUS = "gpu.pci.count"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -124,6 +133,7 @@ def _parse_count(text: str) -> int:
 
 def run(options: argparse.Namespace, output: Output) -> int:
     """Collect, judge, write down."""
+    _check_reports(options)
     matrix = read_matrix(options)
     checks = choose_checks(matrix, options.level, only=options.only or (), without=options.skip or ())
     _check_names(matrix, [*(options.only or ()), *(options.skip or ())])
@@ -144,6 +154,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         name: merge_expectation(expected, values, f"the inventory, host {name}")
         for name, values in expectations_of(options).items()
     }
+    this.ask_prometheus()
     probes = _choose_probes(options, expected)
     this.unreachable = collect_each(options, output, this.take, probes)
     this.measure_pairs(probes)
@@ -183,17 +194,36 @@ class _Round:
         self.collected: dict[str, str] = {}
         self.traits: dict[str, dict[str, str]] = {}
         self.metrics: dict[str, Any] = {}
+        self.counts: dict[str, dict[str, int]] = {}
         self._kept: dict[str, Snapshot] = {}
+        self._scrapes: dict[str, Answer] = {}
         self._probes = fleet_probes(checks)
 
     def plan_of(self, target: str) -> Expectation:
         """Return what was planned for one target."""
         return self.per_target.get(target, self.expected)
 
+    def ask_prometheus(self) -> None:
+        """Ask the servers that plans name about their hosts, once for all hosts of a server."""
+        servers: dict[str, dict[str, str]] = {}
+        for target in targets_of(self.options):
+            address = self.plan_of(target.name).prometheus
+            if address is not None:
+                servers.setdefault(address, {})[target.name] = target.host or target.name
+        for address, hosts in servers.items():
+            from provision.probe.prometheus import ask_prometheus
+
+            answers = ask_prometheus(address, tuple(hosts.values()))
+            self._scrapes |= {name: answers[host] for name, host in hosts.items()}
+
     def take(self, host: Snapshot) -> bool:
         """Judge one target, keep what comparisons need, and tell whether it is fine so far."""
+        scrape = self._scrapes.get(host.target)
+        if scrape is not None:
+            host.outputs[scrape.probe] = scrape
         results = verify_one(host, self.plan_of(host.target), self.matrix, self.checks)
         self.results += results
+        self.counts[host.target] = count_statuses(results)
         self.collected[host.target] = host.collected
         if self.options.diff_fleet:
             self.traits[host.target] = read_traits(host)
@@ -207,9 +237,7 @@ class _Round:
     def measure_pairs(self, probes: CollectOptions) -> None:
         """Let the hosts that answered reduce two by two, where that was asked for and a port is known."""
         first = (self.expected.nccl_ports or "").partition("-")[0]
-        targets = [
-            target for target in targets_of(self.options) if target.kind == "ssh" and target.name in self._kept
-        ]
+        targets = [target for target in targets_of(self.options) if target.kind == "ssh" and target.name in self._kept]
         if "nccl-pair" not in self._probes or len(targets) < 2 or not first.isdecimal():
             return
         from provision.probe.pairs import collect_pairs
@@ -218,6 +246,12 @@ class _Round:
             host = self._kept[name]
             outputs = {**host.outputs, answer.probe: answer}
             self._kept[name] = Snapshot(name, outputs, collected=host.collected, version=host.version)
+
+    def show(self, total: int) -> Board:
+        """Return the table that a person watches while targets answer."""
+        from provision.cli.live import Board
+
+        return Board(total, self.counts)
 
     def conclude(self) -> Verdict:
         """Compare the targets with each other and put all answers in order."""
@@ -229,11 +263,9 @@ class _Round:
 
 
 def _finish(this: _Round, options: argparse.Namespace, output: Output) -> int:
-    from provision.verify.report.document import read_document, write_document
-
     verdict = this.conclude()
     for path in options.merge or ():
-        more = read_document(read_text(path, "--merge", bytes_max=_REPORT_BYTES_MAX), str(path))
+        more, collected, facts_date = read_report(read_text(path, "--merge", bytes_max=_REPORT_BYTES_MAX), str(path))
         both = {result.target for result in verdict.results} & {result.target for result in more.results}
         if both:
             raise UsageError(
@@ -241,17 +273,53 @@ def _finish(this: _Round, options: argparse.Namespace, output: Output) -> int:
                 because=(f"one of them is {shown(min(both))}",),
                 hints=("give each controller its own hosts, with `--shard 1/2` and `--shard 2/2`",),
             )
+        if facts_date != this.matrix.dated:
+            output.warn(f"{path} was judged by the facts of {shown(facts_date)}, not by those of {this.matrix.dated}")
+        this.collected |= collected
         verdict = Verdict(results=(*verdict.results, *more.results), fail_on=options.fail_on)
     differences = find_differences(this.traits)
     document = write_document(verdict, facts_date=this.matrix.dated, collected=this.collected, differences=differences)
     _write_reports(this, verdict, document, options, output)
     output.note(f"facts of {this.matrix.dated}")
     output.give(document, show_verdict(verdict, differences, output))
+    _advise(verdict, options, output)
     if verdict.is_ok:
         return 0
     if this.unreachable and not this.results and not options.merge:
         return MissingDependencyError.exit_code
     return VerificationFailedError.exit_code
+
+
+def _advise(verdict: Verdict, options: argparse.Namespace, output: Output) -> None:
+    """Say what to do next, where that is plain."""
+    if all(result.outcome.status == SKIP for result in verdict.results):
+        output.warn("every check was skipped, so nothing was proved; `-v` shows the reasons")
+    failures = [result for result in verdict.failures if result.check != REACH]
+    if not failures:
+        return
+    hint = output.paint("hint:", "hint", sys.stderr)
+    if options.bundles:
+        output.note(f"{hint} `provision doctor --from {shlex.quote(str(options.bundles[0]))}` looks for the cause")
+    elif has_targets(options):
+        output.note(f"{hint} `provision doctor {shlex.quote(clean_line(failures[0].target))}` looks for the cause")
+    elif not options.merge:
+        output.note(f"{hint} `provision doctor` looks for the cause")
+    if options.gpus is None and any(result.check == _GPUS_ON_BUS for result in failures):
+        output.note(f"{hint} where no GPU is meant to be, `--gpus 0` says so")
+
+
+def _check_reports(options: argparse.Namespace) -> None:
+    """Refuse what would only come out after all targets were asked."""
+    paths: dict[Path, str] = {}
+    for flag in ("--junit", "--html", "--prometheus"):
+        path = getattr(options, flag[2:])
+        if path is None:
+            continue
+        if path.is_dir():
+            raise UsageError(f"{flag}: {path} is a folder", hints=(f"name a file: `{flag} {path / 'report'}`",))
+        if path in paths:
+            raise UsageError(f"{flag} and {paths[path]} name the same file, {path}")
+        paths[path] = flag
 
 
 def _write_reports(
@@ -305,8 +373,9 @@ def _read_expectation(options: argparse.Namespace) -> Expectation:
 
         try:
             values = tomllib.loads(read_text(options.expect, "--expect", bytes_max=_LOCK_BYTES_MAX))
-        except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"--expect: {options.expect} is no TOML", because=(str(error),)) from error
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            because = "it is nested too deep" if isinstance(error, RecursionError) else shown(str(error))
+            raise UsageError(f"--expect: {options.expect} is no TOML", because=(because,)) from error
         expected = merge_expectation(expected, values, str(options.expect))
     if options.gpus is not None:
         expected = merge_expectation(expected, {"gpus": options.gpus}, "--gpus")

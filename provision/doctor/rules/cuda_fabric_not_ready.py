@@ -17,6 +17,10 @@ SYMPTOMS = (
 )
 
 _UNIT = "nvidia-fabricmanager"
+_START = (
+    f"Start it: `systemctl enable --now {_UNIT}`.",
+    "Wait until every GPU says Completed, then start the program again.",
+)
 _UNSETTLED = ("In Progress", "Not Started")
 
 
@@ -32,9 +36,11 @@ def examine(case: Case) -> Sign | None:
     unsettled = [gpu for gpu in smi.gpus if gpu.fabric_state in _UNSETTLED] if smi else []
     unit = units.get(_UNIT)
     seen = []
+    is_other = bool(manager and manager.version and driver and manager.version != driver)
+    is_stopped = unit is not None and unit.is_installed and not unit.is_active
     if has_switch and unit is not None and not unit.is_active:
         seen.append(f"{_UNIT} is {unit.active if unit.is_installed else 'not installed'} and the host has NVSwitches")
-    if has_switch and manager and manager.version and driver and manager.version != driver:
+    if has_switch and manager and is_other:
         seen.append(f"fabric manager is {manager.version}, the driver {driver}")
     if unsettled:
         seen.append(f"the fabric of {len(unsettled)} GPUs is {unsettled[0].fabric_state}")
@@ -46,4 +52,5 @@ def examine(case: Case) -> Sign | None:
         seen=(*seen, *quoted(quote)),
         expected=f"fabric manager {driver or 'of the driver'}'s version running, fabric state Completed on every GPU",
         subjects=tuple(f"GPU {gpu.minor} ({gpu.pci})" for gpu in unsettled),
+        fix=_START if is_stopped and not is_other else (),
     )

@@ -12,6 +12,9 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (r"[Pp]ersistence mode (?:is )?(?:not enabled|disabled)", r"Persistence Mode\s{0,40}:\s{0,4}Disabled")
 
 _EXPECTED = "persistence on"
+_UNIT = "nvidia-persistenced"
+_BY_SERVICE = (f"Start the service: `systemctl enable --now {_UNIT}`.",)
+_BY_SETTING = (f"Until the next boot: `nvidia-smi -pm 1`; for good, install {_UNIT}.",)
 
 
 def examine(case: Case) -> Sign | None:
@@ -26,11 +29,16 @@ def examine(case: Case) -> Sign | None:
         and model.segment == "datacenter"
     ]
     if off:
+        units = case.look(lambda host: host.units) or {}
+        unit = units.get(_UNIT)
+        # One way is enough: the service where it is installed, the setting until the next boot where it is not.
+        fix = () if unit is None else _BY_SERVICE if unit.is_installed else _BY_SETTING
         return Sign(
             confidence="high",
             seen=tuple(f"{name_gpu(gpu)} has persistence off" for gpu in off),
             expected=_EXPECTED,
             subjects=tuple(name_gpu(gpu) for gpu in off),
+            fix=fix,
         )
     if smi is not None:
         return None

@@ -8,14 +8,19 @@ from provision.doctor.sign import Sign
 
 __all__ = ["SYMPTOMS", "examine"]
 
-SYMPTOMS = (
+_SOCKETS = (
     r"NET/IB : No device found",
     r"Failed to open libibverbs\.so",
     r"NCCL INFO Using network Socket",
     r"Channel [0-9]{1,3}(?:/[0-9]{1,3})?.{0,60}via NET/Socket",
+)
+_DIRECT = (
     r"GPU Direct RDMA Disabled",
     r"nvidia[-_]peermem.{0,60}(?:not loaded|invalid context|failed)",
 )
+SYMPTOMS = (*_SOCKETS, *_DIRECT)
+
+_LOAD = ("Load GPUDirect's module: `modprobe nvidia_peermem`.",)
 
 
 def examine(case: Case) -> Sign | None:
@@ -43,12 +48,16 @@ def examine(case: Case) -> Sign | None:
     seen_too = []
     if active:
         seen_too.append(f"{len(active)} RDMA ports are active ({active[0].device} first)")
+    fix: tuple[str, ...] = ()
     if modules is not None and active and not any(module.name == "nvidia_peermem" for module in modules):
         seen_too.append("nvidia_peermem is not loaded")
+        # Where RDMA itself is used the module is all that is missing.
+        fix = _LOAD if case.find(*_DIRECT) is not None and case.find(*_SOCKETS) is None else ()
     return hint(
         quote,
         confidence="high" if active else "low",
         seen=seen_too,
         expected=expected,
+        fix=fix,
         unseen=() if ports is not None else ("whether the hosts have RDMA ports: `ibstat` or `rdma link`",),
     )

@@ -23,6 +23,8 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         return unknown("torch imports and does not tell its version")
     if not has_planned_version(planned, torch.version):
         return failed(f"torch is {torch.version}", f"torch {planned}")
+    if torch.is_cuda_build is False and expected.cuda is not None:
+        return failed(f"torch {torch.version} is a build for processors only", f"a build for CUDA {expected.cuda}")
     if torch.cuda is not None and expected.cuda is not None and not agrees(expected.cuda, torch.cuda):
         return failed(
             f"torch {torch.version} is built for CUDA {torch.cuda}", f"torch {planned} for CUDA {expected.cuda}"

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from provision.errors import UsageError
+from provision.probe.clean import clean, clean_line
 from provision.records import NOTHING, plain
 from provision.verify.engine import SEVERITIES, Result, Verdict
 from provision.verify.fleet import Difference, group_failures
 from provision.verify.outcome import FAIL, PASS, SKIP, UNKNOWN, Outcome
 
-__all__ = ["count_statuses", "read_document", "write_document"]
+__all__ = ["Written", "count_statuses", "read_document", "read_report", "write_document"]
 
 _STATUSES = (PASS, FAIL, UNKNOWN, SKIP)
+
+
+class Written(NamedTuple):
+    """A report that was read back: the answers, target → when it was asked, and the day of the facts."""
+
+    verdict: Verdict
+    collected: Mapping[str, str]
+    facts_date: str
 
 
 def count_statuses(results: Iterable[Result]) -> dict[str, int]:
@@ -85,6 +94,11 @@ def _check(result: Result) -> dict[str, Any]:
 
 
 def read_document(text: str, where: str) -> Verdict:
+    """Read the verdict in what ``provision verify --json`` wrote; see :func:`read_report`."""
+    return read_report(text, where).verdict
+
+
+def read_report(text: str, where: str) -> Written:
     """Read what ``provision verify --json`` wrote.
 
     Args:
@@ -102,36 +116,42 @@ def read_document(text: str, where: str) -> Verdict:
             _result(target["target"], check) for target in document["targets"] for check in target["checks"]
         )
         fail_on = SEVERITIES[SEVERITIES.index(document["fail_on"])]
+        collected = {clean_line(row["target"]): clean_line(row.get("collected", "")) for row in document["targets"]}
+        facts_date = clean_line(document["facts_date"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = f"it lacks {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise UsageError(
             f"{where} is no report of `provision verify --json`",
-            because=(said.splitlines()[0][:200],),
+            because=(clean_line(said, 200),),
             hints=("write one with `provision verify TARGET --json -o report.json`",),
         ) from error
-    return Verdict(results=results, fail_on=fail_on)
+    return Written(Verdict(results=results, fail_on=fail_on), collected, facts_date)
 
 
 def _result(target: str, check: Mapping[str, Any]) -> Result:
     if check["status"] not in _STATUSES or check["severity"] not in SEVERITIES:
         raise ValueError(f"`{check['id']}` has an unknown status or severity")
-    texts = [target, check["id"], check["seen"], check["title"]]
-    if not all(isinstance(value, str) for value in texts):
+    given = {name: check.get(name, "") for name in ("expected", "remedy", "runbook")}
+    texts = {"target": target, **{name: check[name] for name in ("id", "level", "title", "seen")}, **given}
+    lists = {name: list(check.get(name, ())) for name in ("subjects", "source")}
+    if not all(isinstance(value, str) for value in (*texts.values(), *lists["subjects"], *lists["source"])):
         raise ValueError("a name or a finding is no text")
+    # A report may come from anywhere, and its text reaches the terminal.
+    plain = {name: clean(text) for name, text in texts.items()}
     return Result(
-        check=check["id"],
-        target=target,
-        level=check["level"],
+        check=clean_line(plain["id"]),
+        target=clean_line(plain["target"]),
+        level=plain["level"],
         severity=check["severity"],
-        title=check["title"],
+        title=plain["title"],
         outcome=Outcome(
             status=check["status"],
-            seen=check["seen"],
-            expected=check.get("expected", ""),
-            subjects=tuple(check.get("subjects", ())),
-            figures={name: float(value) for name, value in check.get("figures", {}).items()},
+            seen=plain["seen"],
+            expected=plain["expected"],
+            subjects=tuple(map(clean, lists["subjects"])),
+            figures={clean(name): float(value) for name, value in check.get("figures", {}).items()},
         ),
-        remedy=check.get("remedy", ""),
-        runbook=check.get("runbook", ""),
-        source=tuple(check.get("source", ())),
+        remedy=plain["remedy"],
+        runbook=plain["runbook"],
+        source=tuple(map(clean, lists["source"])),
     )

@@ -1,7 +1,8 @@
 """The options alone, so that pytest can know them before it has seen a single test, and nothing else happens.
 
 Named as an entry point of pytest under its own module's name, it makes ``--provision-lock`` and the others known to
-``pytest --pyargs provision.verify.testinfra``; whoever loads the plugin with ``-p`` gets it along with that.
+``pytest --pyargs provision.verify.testinfra``; whoever loads the plugin with ``-p`` gets it along with that. The plugin
+imports it before pytest does, which is no matter (PYTEST_DONT_REWRITE), as nothing is asserted here.
 """
 
 from __future__ import annotations

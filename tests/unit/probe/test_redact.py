@@ -1,5 +1,6 @@
 """Secrets go, the rest stays byte for byte; identifiers become pseudonyms that keep their relations."""
 
+import json
 import time
 
 import pytest
@@ -202,3 +203,19 @@ class TestMask:
 
     def test_words_of_every_log_are_no_host(self):
         assert mask("gpu localhost", ["gpu", "localhost"]) == "gpu localhost"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"Authorization": None, "Log": 1},
+        {"Authorization": True, "x": [1]},
+        {"token": 123456, "list": [{"secret": 98765}], "password": None},
+        {"auths": {"registry.example": {"auth": "dXNlcjpwYXNzd29yZA=="}}, "Runtimes": {"nvidia": {}}},
+    ],
+    ids=["null", "true", "numbers", "docker"],
+)
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["tight", "loose"])
+def test_shape_of_json_stays(document, separators) -> None:
+    text = redact(json.dumps(document, separators=separators)).replace(REDACTED, "0")
+    assert json.loads(text).keys() == document.keys()

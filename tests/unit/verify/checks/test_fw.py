@@ -253,7 +253,26 @@ def test_gpus_of_a_framework_that_fails_or_keeps_silent() -> None:
     assert ask("fw.torch.cuda", silent).seen == "torch can use a GPU and does not say how many"
 
 
-def test_a_torch_without_a_version_is_unknown() -> None:
-    assert ask("fw.torch.import", payload(H100, "torch", version=None)).seen == (
-        "torch imports and does not tell its version"
+NO_GPU = {"gpus": 0, "gpu": None}
+
+
+@pytest.mark.parametrize(
+    ("check", "name"), [("fw.tf.devices", "tensorflow"), ("fw.jax.devices", "jax"), ("fw.torch.import", "torch")]
+)
+@pytest.mark.parametrize(
+    ("is_cuda_build", "status"), [(True, "pass"), (False, "fail")], ids=["cuda-build", "processors-only"]
+)
+def test_build_is_judged_where_no_gpu_is_planned(check, name, is_cuda_build, status) -> None:
+    outputs = framework(
+        machines.cpu_only(), name, is_available=False, device_count=0, is_cuda_build=is_cuda_build, version="2.20.0"
     )
+    planned = {"frameworks": {name: "2.20.0"}, "packages": {}, "cuda": "12.8"}
+    outcome = ask(check, outputs, machine="cpu_only", **NO_GPU, **planned)
+    assert outcome.status == status
+    assert status == "pass" or "processors only" in outcome.seen
+
+
+def test_build_that_is_not_told_is_unknown() -> None:
+    outputs = framework(machines.cpu_only(), "jax", is_available=False, device_count=0)
+    planned = {"frameworks": {"jax": "2.20.0"}, "packages": {}, "cuda": "12.8"}
+    assert ask("fw.jax.devices", outputs, machine="cpu_only", **NO_GPU, **planned).status == "unknown"

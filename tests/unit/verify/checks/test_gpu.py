@@ -173,6 +173,7 @@ class TestPciCount:
         outcome = ask("gpu.pci.count", outputs)
         assert outcome.status == "fail"
         assert outcome.subjects == ("GPU 0000:5d:00.0",)
+        assert outcome.seen.startswith("7 GPUs, and")
 
     def test_without_a_plan_none_fails_and_any_passes(self):
         assert ask("gpu.pci.count", machines.hgx_h100(), gpus=None).status == "pass"
@@ -689,7 +690,8 @@ class TestPersistence:
     def test_display_keeps_the_driver_loaded(self):
         outcome = ask("gpu.persistence", machines.workstation_rtx4090(), machine="workstation_rtx4090")
         assert outcome.status == "pass"
-        assert "display" in outcome.seen
+        assert outcome.seen.startswith("a display holds GPU 0")
+        assert ask("gpu.persistence", machines.hgx_h100()).seen == "persistence mode is on"
 
     def test_guests_that_cannot_set_it_are_skipped(self):
         off = machines.change(
@@ -730,6 +732,17 @@ class TestRetired:
     def test_notice_is_told_in_the_pass(self):
         assert "above 15" in ask("gpu.retired", self.pages(8), machine="old_p100").seen
         assert "above 15" not in ask("gpu.retired", self.pages(7), machine="old_p100").seen
+
+    @pytest.mark.parametrize(
+        ("double", "status", "is_noticed"), [(63, "fail", False), (62, "pass", True), (15, "pass", False)]
+    )
+    def test_edges_of_the_limits(self, double, status, is_noticed):
+        outputs = machines.old_p100()
+        before, after = outputs[XML].text.rsplit("<double_bit_retirement>", 1)
+        after = after.replace(element("retired_count", "0"), element("retired_count", str(double)), 1)
+        outcome = ask("gpu.retired", text(outputs, XML, f"{before}<double_bit_retirement>{after}"), machine="old_p100")
+        assert outcome.status == status
+        assert ("above 15" in outcome.seen) is is_noticed
 
     def test_pending_page_fails(self):
         outcome = ask("gpu.retired", self.pages(0, pending="Yes"), machine="old_p100")
@@ -819,6 +832,16 @@ class TestPcieGeneration:
         assert outcome.status == "fail"
         assert outcome.subjects == (GPU3,)
         assert "generation 3 of 5" in outcome.seen
+
+    def test_gpus_are_matched_by_uuid_and_else_by_place(self):
+        shuffled = text(
+            machines.hgx_h100(),
+            "torch-work",
+            self.slow()["torch-work"].text.replace('"gpu": 3', '"gpu": 33').replace('"gpu": 0', '"gpu": 3'),
+        )
+        assert ask("gpu.pcie.gen_load", shuffled).subjects == (GPU3,)
+        nameless = text(machines.hgx_h100(), "torch-work", self.slow()["torch-work"].text.replace('"uuid"', '"id"'))
+        assert ask("gpu.pcie.gen_load", nameless).subjects == (GPU3,)
 
     def test_slot_that_can_do_no_more_passes(self):
         assert ask("gpu.pcie.gen_load", of_gpu3("max_host_link_gen", "5", "3", self.slow())).status == "pass"
@@ -1028,6 +1051,13 @@ class TestSxid:
         outcome = ask("gpu.sxid", self.said("Non-fatal"))
         assert outcome.status == "pass"
         assert "12028" in outcome.seen
+
+    def test_one_that_does_not_say_whether_it_is_fatal_is_unknown(self):
+        line = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Link 32 egress non-posted PRIV error"
+        outputs = machines.kernel_line(machines.kernel_line(machines.hgx_h100(), line), line)
+        outcome = ask("gpu.sxid", outputs)
+        assert outcome.status == "unknown"
+        assert "NVSwitch 0000:c1:00.0 SXid 12028, 2 times" in outcome.seen
 
     def test_machine_without_nvswitch_is_skipped(self):
         assert ask("gpu.sxid", machines.l40s_pcie(), machine="l40s_pcie").status == "skip"

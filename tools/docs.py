@@ -208,6 +208,11 @@ def example() -> str:
     )
 
 
+def doctor_example() -> str:
+    """Return what doctor says of one of the driver's error numbers."""
+    return _session("doctor", "--xid", "79")
+
+
 def _session(*words: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "provision", *words, "--color", "never"],
@@ -222,6 +227,7 @@ def _session(*words: str) -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "commands": commands_summary,
+    "doctor": doctor_example,
     "example": example,
     "exit-codes": exit_codes,
     "facts": facts_summary,

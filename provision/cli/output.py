@@ -77,7 +77,7 @@ class Output:
         elif self.is_dry_run:
             self.note(f"would write {self.target}")
         else:
-            _write_file(self.target, text + "\n")
+            _write_file(self.target, text + "\n", flag="-o ")
 
     def save(self, path: Path, text: str) -> None:
         """Write a file beside the result, whole or not at all; a dry run only says so.
@@ -173,7 +173,7 @@ def _tell(text: str) -> None:
         silence(sys.stderr)
 
 
-def _write_file(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str, *, flag: str = "") -> None:
     from provision.generate.write import Artifact, write_artifacts
 
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -188,4 +188,5 @@ def _write_file(path: Path, text: str) -> None:
         write_artifacts(whole.parent, (Artifact(path=whole.name, text=text),), force=True)
     except (UsageError, ActionFailedError) as error:
         # The hints there are about folders.
-        raise type(error)(error.message, because=error.because, hints=("name another file with `-o FILE`",)) from error
+        hint = f"name another file with `{flag}FILE`" if flag else "name another file"
+        raise type(error)(error.message, because=error.because, hints=(hint,)) from error

@@ -22,13 +22,14 @@ def plan_steps(finding: Finding) -> list[dict[str, Any]]:
     """Return the steps of a cause's fix in order.
 
     Each has ``step`` and ``kind``: ``run`` can be run and taken back (``run`` and ``undo`` are its commands), ``look``
-    only looks, which the diagnosis has done, and ``person`` is left to one.
+    only looks, which the diagnosis has done, and ``person`` is left to one, as is everything about a mere suspicion.
     """
     steps: list[dict[str, Any]] = []
+    is_sure = finding.sign.confidence != "low"
     for text in finding.fix:
         commands = text.split("`")[1::2]
         known = [command for command in commands if command in finding.diagnosis.undo]
-        if len(commands) == len(known) == 1:
+        if is_sure and len(commands) == len(known) == 1:
             steps.append({"step": text, "kind": "run", "run": known[0], "undo": finding.diagnosis.undo[known[0]]})
         elif commands and all(command in finding.diagnosis.looks for command in commands):
             steps.append({"step": text, "kind": "look"})

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from provision.matrix.load import Matrix
 from provision.probe.output import NOT_RUN, Unreadable
+from provision.probe.parse.frameworks import spell_out
 from provision.probe.parse.kernel_log import KernelEvent, parse_kernel_log
 from provision.probe.snapshot import Snapshot
 
@@ -148,7 +149,7 @@ class Case:
                 yield output.probe, output.text
         for probe in _TALKATIVE:
             if self.host.has(probe):
-                yield probe, self.host.output(probe).text
+                yield probe, spell_out(self.host.output(probe).text)
 
 
 def _shorten(line: str, match: re.Match[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from provision.matrix.load import Matrix
@@ -99,6 +99,17 @@ def judge_field(
     return judge_gpus(readings, fine=fine, expected=expected)
 
 
+def _say_faults(faults: Iterable[tuple[str, str]]) -> str:
+    """Return faults as one sentence, the GPUs that have the same one together."""
+    named: dict[str, dict[str, None]] = {}
+    for name, fault in faults:
+        named.setdefault(fault, {})[name] = None
+    return "; ".join(
+        f"{next(iter(names))} {fault}" if len(names) == 1 else f"each of {', '.join(names)} {fault}"
+        for fault, names in named.items()
+    )
+
+
 def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str) -> Outcome:
     """Add answers up: a fault anywhere fails, a broken one is unknown, and only real answers make a pass.
 
@@ -111,7 +122,7 @@ def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str) ->
         return unknown("nvidia-smi lists no GPU")
     wrong = [reading for reading in readings if reading.is_fine is False]
     if wrong:
-        said = "; ".join(dict.fromkeys(f"{name_gpu(reading.gpu)} {reading.fault}" for reading in wrong))
+        said = _say_faults((name_gpu(reading.gpu), reading.fault) for reading in wrong)
         return failed(said, expected, subjects=dict.fromkeys(name_gpu(reading.gpu) for reading in wrong))
     broken = [reading for reading in readings if reading.absence == "broken"]
     if broken:

@@ -279,8 +279,12 @@ def run_peer(threads: int, plan: Mapping[str, Any]) -> None:
 
     def work(address: str) -> tuple[float, int, int]:
         started = time.perf_counter()
-        query = f"ssh_config={plan['config']}&controlpath={plan['sockets']}/%%C&controlpersist=5"
-        host = testinfra.get_host(f"ssh://{address}:{plan['port']}?{query}")
+        host = testinfra.get_host(
+            f"ssh://{address}:{plan['port']}",
+            ssh_config=plan["config"],
+            # testinfra fills its commands in with `%`.
+            controlpath=f"{plan['sockets']}/%%C",
+        )
         outputs = {}
         for probe in plan["probes"]:
             done = host.run(f"sh {collector} probe {shlex.quote(plan['folders'][address])} {probe}")

@@ -7,16 +7,15 @@ log of a program is explained, with --xid an error number of the driver; both al
 Causes come first, the deepest layer before the others, each with what it explains. Nothing is changed: --fix prints a
 plan, and together with --yes runs those of its steps that can be taken back.
 
-The exit code is 0 when nothing was found or a text was explained, 6 when a target has a cause of a failure, 4 when a
-text or a number means nothing to the facts, 7 when a target cannot be reached or has no GPU.
+The exit code is 0 when nothing was found or a text was explained, 6 when a target has a cause of a failure or a repair
+left steps to do, 4 when a text or a number means nothing to the facts, 7 when a target cannot be reached or has no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from provision.cli.diagnosis import report_document, show_report, show_xid, xid_document
 from provision.cli.files import read_text
@@ -32,6 +31,9 @@ from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from provision.probe.collect import Collection
 
 __all__ = ["configure", "run"]
 
@@ -87,7 +89,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         documents.append({"target": name, **report_document(report)})
         pages.append(show_report(name, report, output, matrix, is_bare=_has_no_gpu(host)))
     if options.bundle is not None:
-        _write_bundle(options, collection.snapshots, documents, output)
+        _write_bundle(options, collection, documents, matrix.dated, output)
     if options.fix:
         from provision.cli.repair import repair
 
@@ -170,7 +172,7 @@ def _has_no_gpu(host: Snapshot) -> bool:
 
 
 def _write_bundle(
-    options: argparse.Namespace, snapshots: Mapping[str, Snapshot], documents: list[dict[str, Any]], output: Output
+    options: argparse.Namespace, found: Collection, documents: list[dict[str, Any]], facts_date: str, output: Output
 ) -> None:
     import json
 
@@ -180,5 +182,12 @@ def _write_bundle(
     if output.is_dry_run:
         output.note(f"would write {options.bundle}")
         return
-    write_bundle(options.bundle, snapshots, extra, is_masked=options.mask)
+    write_bundle(
+        options.bundle,
+        found.snapshots,
+        extra,
+        facts_date=facts_date,
+        unreachable=found.unreachable,
+        is_masked=options.mask,
+    )
     output.note(f"wrote {options.bundle}")

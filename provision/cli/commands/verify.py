@@ -156,7 +156,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     }
     this.ask_prometheus()
     probes = _choose_probes(options, expected)
-    this.unreachable = collect_each(options, output, this.take, probes)
+    show = this.show if len(targets_of(options)) > 1 else None
+    this.unreachable = collect_each(options, output, this.take, probes, show)
     this.measure_pairs(probes)
     return _finish(this, options, output)
 

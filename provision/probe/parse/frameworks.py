@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from provision.probe.clean import clean_line
 from provision.probe.output import Unreadable
 from provision.probe.parse.recorded import ITEMS_MAX, bounded, frozen, kept, load_json, read_lines
 from provision.records import NOTHING, record
@@ -20,10 +22,12 @@ __all__ = [
     "parse_gpu_work",
     "parse_nvcc",
     "parse_python_environment",
+    "spell_out",
 ]
 
 
 _MARK = "@provision-payload "
+_SENTENCE_CHARACTERS = 4000
 _FIGURE_MAX = 1e18
 _SEPARATORS = re.compile(r"[-_.]+")
 _NVCC = re.compile(r"release ([0-9]{1,3}\.[0-9]{1,3})(?:, V([0-9]{1,3}(?:\.[0-9]{1,6}){1,3}))?")
@@ -181,6 +185,35 @@ def parse_gpu_work(text: str) -> GpuWork:
     return GpuWork(
         tool=_required(document, "tool"), error=error, gpus=gpus, together=together, figures=figures, pairs=pairs
     )
+
+
+def spell_out(text: str) -> str:
+    """Return a payload's answer as lines a person would read: noise around the document, then each text inside it.
+
+    An answer without a document is returned as it is.
+    """
+    lines = text.split("\n")
+    places = [place for place, line in enumerate(lines) if line.startswith(_MARK)]
+    if not places:
+        return text
+    try:
+        document = load_json(lines[places[-1]][len(_MARK) :], "the payload's document")
+    except Unreadable:
+        return text
+    noise = [line for place, line in enumerate(lines) if place not in places]
+    return "\n".join([*noise, *_texts_in(document)])
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    waiting = deque([value])
+    while waiting:
+        item = waiting.popleft()
+        if isinstance(item, str):
+            yield clean_line(item, _SENTENCE_CHARACTERS)
+        elif isinstance(item, Mapping):
+            waiting += item.values()
+        elif isinstance(item, (list, tuple)):
+            waiting += item
 
 
 def parse_nvcc(text: str) -> Nvcc:

@@ -21,6 +21,7 @@ from provision.probe.parse.frameworks import (
     parse_gpu_work,
     parse_nvcc,
     parse_python_environment,
+    spell_out,
 )
 
 if TYPE_CHECKING:
@@ -276,3 +277,19 @@ def test_stand_in_machines(name: str) -> None:
     assert host.jax.error == "ModuleNotFoundError: No module named 'jax'"
     if host.has("nvcc"):
         assert host.nvcc.release == expected.cuda
+
+
+def test_payload_is_spelled_out_line_by_line() -> None:
+    document = {
+        "reason": "Error 804: \x1b[2Jforward",
+        "gpus": [{"tests": {"alloc": "failed: out of memory"}}],
+        "count": 1,
+    }
+    text = f"a library's noise\n@provision-payload {json.dumps(document)}\nmore"
+    lines = spell_out(text).splitlines()
+    assert lines == ["a library's noise", "more", "Error 804: forward", "failed: out of memory"]
+
+
+@pytest.mark.parametrize("text", ["", "no document", "@provision-payload {broken", "@provision-payload "])
+def test_answer_without_a_document_is_spelled_out_as_it_is(text: str) -> None:
+    assert spell_out(text) == text

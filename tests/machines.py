@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as _with
 
 from provision.probe.catalogue import PROBES
-from provision.probe.output import ABSENT, FAILED, NOT_RUN, OK, Output
+from provision.probe.output import ABSENT, DENIED, FAILED, NOT_RUN, OK, Output
 from provision.probe.snapshot import Snapshot
 from provision.records import replace
 from provision.verify.expectation import Expectation
@@ -29,15 +29,21 @@ __all__ = [
     "cloud_a10g",
     "cpu_only",
     "fail",
+    "gb10",
     "gpu_container",
     "hgx_a100",
+    "hgx_b200",
     "hgx_h100",
+    "hgx_h100_without_root",
     "kernel_line",
     "l40s_pcie",
+    "mixed_gpus",
     "old_p100",
     "replace_output",
+    "rocky_h100",
     "snapshot",
     "workstation_rtx4090",
+    "wsl2",
     "xml_gpu",
 ]
 
@@ -127,6 +133,7 @@ class _Model:
     has_remapping: bool = False
     has_retirement: bool = False
     has_margin: bool = False
+    has_own_memory: bool = True
     slowdown_c: int = 0
     operating_c: int = 0
     bf16_tflops: float = 0.0
@@ -153,6 +160,47 @@ _H100 = _Model(
     has_margin=True,
     bf16_tflops=868.4,
     copy_gb_s=55.3,
+)
+_B200 = _Model(
+    name="NVIDIA B200",
+    architecture="Blackwell",
+    device="2901",
+    vbios="97.00.9A.00.0F",
+    memory_mib=183359,
+    bar1_mib=262144,
+    bars=("64M", "256G", "32M"),
+    power_w=1000,
+    sm_mhz=1965,
+    capability="10.0",
+    generation=5,
+    links=18,
+    link_gb_s="53.125",
+    has_mig=True,
+    has_remapping=True,
+    has_margin=True,
+    bf16_tflops=1586.2,
+    copy_gb_s=55.8,
+    idle_w="142.31",
+)
+_GB10 = _Model(
+    name="NVIDIA GB10",
+    architecture="Blackwell",
+    device="2e12",
+    vbios="9A.0B.1A.00.05",
+    memory_mib=0,
+    bar1_mib=0,
+    bars=("64M",),
+    power_w=0,
+    sm_mhz=3003,
+    capability="12.1",
+    generation=5,
+    has_ecc=False,
+    has_own_memory=False,
+    slowdown_c=96,
+    operating_c=90,
+    bf16_tflops=92.7,
+    copy_gb_s=58.4,
+    idle_w="4.53",
 )
 _A100 = _Model(
     name="NVIDIA A100-SXM4-80GB",
@@ -266,6 +314,9 @@ class _Host:
     kernel: str
     older_kernel: str = ""
     model: _Model | None = None
+    others: Mapping[int, _Model] = field(default_factory=dict)
+    """Models of GPUs that are not like the rest, by number."""
+    machine: str = "x86_64"
     gpus: tuple[str, ...] = ()
     """Addresses of the GPUs in sysfs' spelling."""
     numa: tuple[int, ...] = ()
@@ -276,6 +327,8 @@ class _Host:
     vendor: str = "Supermicro"
     product: str = "SYS-821GE-TNHR"
     switches: tuple[str, ...] = ()
+    bridges: tuple[str, ...] = ()
+    """Network adapters on the GPU board that manage its switches, which do not show themselves."""
     nics: tuple[str, ...] = ()
     width: int = 16
     width_max: int = 16
@@ -313,7 +366,15 @@ class _Host:
 
     def device(self, index: int) -> _Model:
         assert self.model is not None
-        return self.model
+        return self.others.get(index, self.model)
+
+    @property
+    def has_fabric(self) -> bool:
+        return bool(self.switches or self.bridges)
+
+    @property
+    def has_rpm(self) -> bool:
+        return self.os[0] == "rocky"
 
 
 _SPEEDS = {1: "2.5 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
@@ -344,8 +405,9 @@ def _system(host: _Host) -> dict[str, str]:
             f'VERSION_ID="{version}"',
             f"ID={release_id}",
             *(("ID_LIKE=debian",) if release_id == "ubuntu" else ()),
+            *(('ID_LIKE="rhel centos fedora"',) if host.has_rpm else ()),
         ),
-        "uname": f"Linux {host.kernel} x86_64\n",
+        "uname": f"Linux {host.kernel} {host.machine}\n",
         "command-line": f"BOOT_IMAGE=/boot/vmlinuz-{host.kernel} root=/dev/mapper/root ro quiet iommu=pt\n",
         "virtualization": _lines(
             f"kind={host.virtualization}",
@@ -436,7 +498,7 @@ def _modules(host: _Host) -> str:
 
 
 def _kernel_log(host: _Host) -> str:
-    build = "gcc (Ubuntu 12.3.0-1ubuntu1~22.04) 12.3.0"
+    build = "gcc (GCC) 11.5.0" if host.has_rpm else "gcc (Ubuntu 12.3.0-1ubuntu1~22.04) 12.3.0"
     rows = [
         f"[    0.000000] Linux version {host.kernel} (buildd@lcy02) ({build}) #1 SMP",
         f"[    0.000000] Command line: BOOT_IMAGE=/boot/vmlinuz-{host.kernel} root=/dev/mapper/root ro quiet iommu=pt",
@@ -444,7 +506,7 @@ def _kernel_log(host: _Host) -> str:
         "[    6.771023] EXT4-fs (dm-0): mounted filesystem with ordered data mode.",
     ]
     if host.driver:
-        flavour = "Open Kernel Module for x86_64" if host.is_open else "x86_64 Kernel Module"
+        flavour = f"Open Kernel Module for {host.machine}" if host.is_open else f"{host.machine} Kernel Module"
         rows += [
             "[   12.000411] nvidia: loading out-of-tree module taints kernel.",
             f"[   12.345678] NVRM: loading NVIDIA UNIX {flavour}  {host.driver}  Release Build  (builder@host)",
@@ -474,7 +536,7 @@ def _units(host: _Host) -> str:
     return "\n".join(
         (
             unit("nvidia-persistenced", is_there=bool(host.driver), is_active=host.has_persistence),
-            unit("nvidia-fabricmanager", is_there=bool(host.switches)),
+            unit("nvidia-fabricmanager", is_there=host.has_fabric),
             unit("nvidia-imex", is_there=False),
             unit("nvidia-dcgm", is_there=host.has_dcgm and bool(host.driver)),
             unit("dcgm-exporter", is_there=host.has_dcgm and bool(host.driver)),
@@ -482,50 +544,79 @@ def _units(host: _Host) -> str:
             unit("docker", is_there=host.has_docker),
             unit("containerd", is_there=host.has_docker),
             unit("node_exporter", is_there=host.has_dcgm),
-            unit("chrony"),
+            unit("chronyd" if host.has_rpm else "chrony"),
         )
     )
 
 
+def _rpm_packages(host: _Host) -> str:
+    kernels = [kernel.removesuffix(f".{host.machine}") for kernel in filter(None, (host.older_kernel, host.kernel))]
+    rows = [(name, kernel, host.machine) for kernel in kernels for name in ("kernel", "kernel-core", "kernel-devel")]
+    driver = f"{host.driver}-1.el9"
+    rows += [
+        ("cuda-drivers", driver, "noarch"),
+        ("kmod-nvidia-open-dkms", driver, "noarch"),
+        ("nvidia-driver", driver, host.machine),
+        ("nvidia-driver-cuda", driver, host.machine),
+        ("nvidia-driver-cuda-libs", driver, host.machine),
+        ("nvidia-fabric-manager", f"{host.driver}-1", host.machine),
+        (f"cuda-toolkit-{host.cuda.replace('.', '-')}", f"{host.cuda}.1-1", host.machine),
+        ("docker-ce", "28.5.1-1.el9", host.machine),
+        ("containerd.io", "1.7.28-1.el9", host.machine),
+        ("nvidia-container-toolkit", "1.18.1-1", host.machine),
+        ("nvidia-container-toolkit-base", "1.18.1-1", host.machine),
+        ("libnvidia-container1", "1.18.1-1", host.machine),
+        ("datacenter-gpu-manager-4-core", "4.4.2-1", host.machine),
+    ]
+    return _lines(*("\t".join((*row, "installed")) for row in rows))
+
+
 def _packages(host: _Host) -> str:
+    if host.has_rpm:
+        return _rpm_packages(host)
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}[host.machine]
     rows: list[tuple[str, str, str]] = [
-        (f"linux-image-{kernel}", f"{kernel.split('-')[0]}-87.88", "amd64")
+        (f"linux-image-{kernel}", f"{kernel.split('-')[0]}-87.88", machine)
         for kernel in filter(None, (host.older_kernel, host.kernel))
     ]
-    rows += [(f"linux-headers-{host.kernel}", f"{host.kernel.split('-')[0]}-87.88", "amd64")]
+    rows += [(f"linux-headers-{host.kernel}", f"{host.kernel.split('-')[0]}-87.88", machine)]
     branch = host.driver.split(".")[0]
     if host.driver:
         flavour = f"{branch}{'-server' if host.is_server else ''}{'-open' if host.is_open else ''}"
         plain = f"{branch}{'-server' if host.is_server else ''}"
         version = f"{host.driver}-0ubuntu1"
         rows += [
-            (f"nvidia-driver-{flavour}", version, "amd64"),
-            (f"nvidia-dkms-{flavour}", version, "amd64"),
-            (f"libnvidia-compute-{plain}", version, "amd64"),
-            (f"nvidia-utils-{plain}", version, "amd64"),
+            (f"nvidia-driver-{flavour}", version, machine),
+            (f"nvidia-dkms-{flavour}", version, machine),
+            (f"libnvidia-compute-{plain}", version, machine),
+            (f"nvidia-utils-{plain}", version, machine),
         ]
-    if host.switches:
-        rows += [(f"nvidia-fabricmanager-{branch}", f"{host.driver}-0ubuntu1", "amd64")]
+    if host.bridges:
+        rows += [("nvlsm", "2025.06.11-1", machine)]
+    if host.has_fabric:
+        rows += [(f"nvidia-fabricmanager-{branch}", f"{host.driver}-0ubuntu1", machine)]
     if host.has_toolkit and host.cuda:
-        rows += [(f"cuda-toolkit-{host.cuda.replace('.', '-')}", f"{host.cuda}.1-1", "amd64")]
+        rows += [(f"cuda-toolkit-{host.cuda.replace('.', '-')}", f"{host.cuda}.1-1", machine)]
     if host.has_docker:
         rows += [
-            ("docker-ce", "5:28.5.1-1~ubuntu.22.04~jammy", "amd64"),
-            ("containerd.io", "1.7.28-1~ubuntu.22.04~jammy", "amd64"),
+            ("docker-ce", "5:28.5.1-1~ubuntu.22.04~jammy", machine),
+            ("containerd.io", "1.7.28-1~ubuntu.22.04~jammy", machine),
         ]
         if host.driver:
             rows += [
-                ("nvidia-container-toolkit", "1.18.1-1", "amd64"),
-                ("nvidia-container-toolkit-base", "1.18.1-1", "amd64"),
-                ("libnvidia-container1", "1.18.1-1", "amd64"),
-                ("libnvidia-container-tools", "1.18.1-1", "amd64"),
+                ("nvidia-container-toolkit", "1.18.1-1", machine),
+                ("nvidia-container-toolkit-base", "1.18.1-1", machine),
+                ("libnvidia-container1", "1.18.1-1", machine),
+                ("libnvidia-container-tools", "1.18.1-1", machine),
             ]
     if host.has_dcgm and host.driver:
-        rows += [("datacenter-gpu-manager-4-core", "1:4.4.2-1", "amd64")]
+        rows += [("datacenter-gpu-manager-4-core", "1:4.4.2-1", machine)]
     return _lines(*("\t".join((*row, "installed")) for row in rows))
 
 
 def _holds(host: _Host) -> str:
+    if host.has_rpm:
+        return "unattended no\n"
     held = [
         row.split("\t")[0]
         for row in _packages(host).splitlines()
@@ -539,7 +630,7 @@ def _holds(host: _Host) -> str:
 def _libraries(host: _Host) -> str:
     if not host.driver:
         return ""
-    system = "/usr/lib/x86_64-linux-gnu"
+    system = "/usr/lib64" if host.has_rpm else f"/usr/lib/{host.machine}-linux-gnu"
     rows = [
         ("libcuda.so.1", f"{system}/libcuda.so.1", f"libcuda.so.{host.driver}", "ldconfig"),
         ("libnvidia-ml.so.1", f"{system}/libnvidia-ml.so.1", f"libnvidia-ml.so.{host.driver}", "ldconfig"),
@@ -551,7 +642,8 @@ def _libraries(host: _Host) -> str:
         ),
     ]
     if host.has_toolkit and host.cuda_full:
-        folder = f"/usr/local/cuda-{host.cuda}/targets/x86_64-linux/lib"
+        target = {"x86_64": "x86_64", "aarch64": "sbsa"}[host.machine]
+        folder = f"/usr/local/cuda-{host.cuda}/targets/{target}-linux/lib"
         major = host.cuda.split(".")[0]
         rows += [
             (f"libcudart.so.{major}", f"{folder}/libcudart.so.{major}", f"libcudart.so.{host.cuda}.90", "ldconfig"),
@@ -595,6 +687,7 @@ class _PciRow:
     numa: int = 0
     revision: str = "a1"
     bars: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
 
 
 def _pci_rows(host: _Host) -> list[_PciRow]:
@@ -603,17 +696,23 @@ def _pci_rows(host: _Host) -> list[_PciRow]:
         name = "Intel Corporation 440FX - 82441FX PMC [Natoma]"
         rows.append(_PciRow("0000:00:00.0", "0600", "8086", "1237", name, "", 0, 0, "", "", -1, "02"))
     if host.model:
-        model, fastest = host.model, _SPEEDS[host.model.generation]
         for index, address in enumerate(host.gpus):
+            model = host.device(index)
+            fastest = _SPEEDS[model.generation]
             numa = host.numa[index] if host.numa else -1
+            above: list[_PciRow] = []
             if host.virtualization == "none":
                 bridge = ("0604", "1000", "c030", "Broadcom / LSI PEX890xx PCIe Gen 5 Switch", "pcieport")
                 root = ("0604", "8086", "352a", "Intel Corporation Device 352a", "pcieport")
-                rows += [
-                    _PciRow(_shift(address, -3, "01.0"), *root, numa=numa, revision="04"),
-                    _PciRow(_shift(address, -2), *bridge, numa=numa, revision="b0"),
-                    _PciRow(_shift(address, -1), *bridge, numa=numa, revision="b0"),
-                ]
+                if _bus(address) == 1:
+                    above = [_PciRow(_shift(address, -1), *root, numa=numa, revision="01")]
+                else:
+                    above = [
+                        _PciRow(_shift(address, -3, "01.0"), *root, numa=numa, revision="04"),
+                        _PciRow(_shift(address, -2), *bridge, numa=numa, revision="b0"),
+                        _PciRow(_shift(address, -1), *bridge, numa=numa, revision="b0"),
+                    ]
+                rows += above
             rows.append(
                 _PciRow(
                     address,
@@ -628,6 +727,7 @@ def _pci_rows(host: _Host) -> list[_PciRow]:
                     speed_max=fastest,
                     numa=numa,
                     bars=model.bars,
+                    parents=tuple(row.address for row in above),
                 )
             )
     slow = "16.0 GT/s PCIe"
@@ -638,6 +738,7 @@ def _pci_rows(host: _Host) -> list[_PciRow]:
         _PciRow(address, *card, numa=host.numa[index], revision="00", bars=("32M",))
         for index, address in enumerate(host.nics)
     ]
+    rows += [_PciRow(address, *card, revision="00", width=2, width_max=2, bars=("32M",)) for address in host.bridges]
     return sorted(rows, key=lambda row: row.address)
 
 
@@ -666,6 +767,7 @@ def _pci(host: _Host) -> str:
                     "power_state=D0",
                     "d3cold=1",
                     "is_vf=no",
+                    *((f"parents={','.join(row.parents)}",) if row.parents else ()),
                 )
             )
             for row in _pci_rows(host)
@@ -729,6 +831,20 @@ def _infiniband(host: _Host) -> str:
                 ("link_layer", "InfiniBand"),
                 ("link_downed", "0"),
                 ("fw_ver", "28.42.1000"),
+                ("role", "network"),
+            )
+        ]
+    for place, _ in enumerate(host.bridges):
+        state = ("4: ACTIVE", "5: LinkUp") if place % 2 else ("1: DOWN", "3: Disabled")
+        rows += [
+            f"mlx5_{len(host.nics) + place} 1 {key} {value}"
+            for key, value in (
+                ("state", state[0]),
+                ("phys_state", state[1]),
+                ("rate", "10 Gb/sec (4X SDR)"),
+                ("link_layer", "InfiniBand"),
+                ("fw_ver", "28.44.2524"),
+                ("role", "switch-management"),
             )
         ]
     return _lines(*rows)
@@ -740,7 +856,7 @@ def _infiniband(host: _Host) -> str:
 def _driver(host: _Host) -> dict[str, str]:
     if not host.driver:
         return {}
-    flavour = "Open Kernel Module for x86_64" if host.is_open else "x86_64 Kernel Module"
+    flavour = f"Open Kernel Module for {host.machine}" if host.is_open else f"{host.machine} Kernel Module"
     cards = [(index, f"nvidia{index}") for index in range(host.count)]
     nodes = [
         f"crw-rw-rw- 1 0 0 195, {minor:3d} Nov 20 08:00 /dev/{name}"
@@ -797,7 +913,7 @@ def _driver(host: _Host) -> dict[str, str]:
         ),
         "dkms": _lines(
             *(
-                f"nvidia/{host.driver}, {kernel}, x86_64: installed"
+                f"nvidia/{host.driver}, {kernel}, {host.machine}: installed"
                 for kernel in filter(None, (host.older_kernel, host.kernel))
             )
         ),
@@ -816,7 +932,7 @@ def _driver(host: _Host) -> dict[str, str]:
             f"Cuda compilation tools, release {host.cuda}, V{host.cuda_full}",
             f"Build cuda_{host.cuda}.r{host.cuda}/compiler.35583870_0",
         )
-    if host.switches:
+    if host.has_fabric:
         texts["fabric-manager"] = _lines(
             f"Fabric Manager version is : {host.driver}",
             "[Nov 20 2026 08:00:41] [INFO] [tid 1584] Fabric Manager Service: starting",
@@ -951,6 +1067,8 @@ def _smi_gpu(host: _Host, index: int, address: str, branch: int) -> list[tuple[s
             ("memory_temp", none),
         ]
     limit, most = f"{model.power_w}.00 W", f"{model.power_max_w or model.power_w}.00 W"
+    if not model.power_w:
+        limit = most = none
     draws = [("average_power_draw", f"{model.idle_w} W"), ("instant_power_draw", f"{model.idle_w} W")]
     if not newest:
         draws = [("power_draw", f"{model.idle_w} W")]
@@ -962,7 +1080,7 @@ def _smi_gpu(host: _Host, index: int, address: str, branch: int) -> list[tuple[s
     power += [("default_power_limit", limit)]
     if branch < 530:
         power += [("enforced_power_limit", limit)]
-    power += [("min_power_limit", "100.00 W"), ("max_power_limit", most)]
+    power += [("min_power_limit", "100.00 W" if model.power_w else none), ("max_power_limit", most)]
     recovery: list[tuple[str, object]] = [("gpu_recovery_action", "None")] if newest else []
     if 530 <= branch < 570:
         recovery = [("gpu_reset_status", [("reset_required", "No"), ("drain_and_reset_recommended", "No")])]
@@ -974,7 +1092,7 @@ def _smi_gpu(host: _Host, index: int, address: str, branch: int) -> list[tuple[s
             ("max_host_link_gen", none if host.virtualization != "none" else str(model.generation)),
         ]
     health = "route_recovery_in_progress", "route_unhealthy", "access_timeout_recovery"
-    has_fabric = bool(host.switches) and model.architecture == "Hopper"
+    has_fabric = host.has_fabric and model.architecture in ("Hopper", "Blackwell")
     fabric: list[tuple[str, object]] = [
         ("state", "Completed" if has_fabric else none),
         ("status", "Success" if has_fabric else none),
@@ -1049,7 +1167,10 @@ def _smi_gpu(host: _Host, index: int, address: str, branch: int) -> list[tuple[s
                         ("pcie_gen", generation),
                         (
                             "link_widths",
-                            [("max_link_width", "16x"), ("current_link_width", f"{host.width or 8}x")],
+                            [
+                                ("max_link_width", f"{host.width_max or 16}x"),
+                                ("current_link_width", f"{host.width or 8}x"),
+                            ],
                         ),
                     ],
                 ),
@@ -1063,15 +1184,17 @@ def _smi_gpu(host: _Host, index: int, address: str, branch: int) -> list[tuple[s
         (
             "fb_memory_usage",
             [
-                ("total", f"{model.memory_mib} MiB"),
-                *((("reserved", "479 MiB"),) if branch >= 510 else ()),
-                ("used", f"{used} MiB"),
-                ("free", f"{model.memory_mib - 479 - used} MiB"),
+                ("total", f"{model.memory_mib} MiB" if model.has_own_memory else none),
+                *((("reserved", "479 MiB" if model.has_own_memory else none),) if branch >= 510 else ()),
+                ("used", f"{used} MiB" if model.has_own_memory else none),
+                ("free", f"{model.memory_mib - 479 - used} MiB" if model.has_own_memory else none),
             ],
         ),
         (
             "bar1_memory_usage",
-            [("total", f"{model.bar1_mib} MiB"), ("used", "1 MiB"), ("free", f"{model.bar1_mib - 1} MiB")],
+            [("total", f"{model.bar1_mib} MiB"), ("used", "1 MiB"), ("free", f"{model.bar1_mib - 1} MiB")]
+            if model.has_own_memory
+            else [("total", none), ("used", none), ("free", none)],
         ),
         ("compute_mode", "Default"),
         ("utilization", [("gpu_util", "0 %"), ("memory_util", "0 %")]),
@@ -1098,7 +1221,7 @@ def _topology(host: _Host) -> str:
     def cell(row: str, column: str) -> str:
         if row == column:
             return " X "
-        if row[:3] == column[:3] == "GPU" and host.device(0).links and host.switches:
+        if row[:3] == column[:3] == "GPU" and host.device(0).links and host.has_fabric:
             return f"NV{host.device(0).links}"
         if row[3:] == column[3:]:
             return "PIX"
@@ -1266,7 +1389,6 @@ def _software(host: _Host) -> dict[str, str]:
         }
     )
     if host.torch:
-        capability = host.device(0).capability
         texts["torch"] = _payload(
             {
                 "name": "torch",
@@ -1280,7 +1402,7 @@ def _software(host: _Host) -> dict[str, str]:
                 "nccl": host.nccl,
                 "device_count": host.count,
                 "names": [host.device(index).name for index in range(host.count)],
-                "capabilities": [capability] * host.count,
+                "capabilities": [host.device(index).capability for index in range(host.count)],
                 "targets": list(host.targets),
                 "warnings": [],
             }
@@ -1702,6 +1824,48 @@ _OLD_P100 = _Host(
 )
 
 
+_HGX_B200 = _with(
+    _HGX_H100,
+    name="gpu071",
+    os=("ubuntu", "24.04", "Ubuntu 24.04.3 LTS"),
+    product="SYS-A22GA-NBRT",
+    model=_B200,
+    switches=(),
+    bridges=tuple(f"0000:e{card}:00.{function}" for card in "01" for function in "01"),
+    busbw_gb_s=838.6,
+    p2p_gb_s=742.8,
+)
+_MIXED = _with(
+    _TWO_L40S,
+    name="lab07",
+    others={1: _RTX_4090},
+    has_dcgm=False,
+)
+_SPARK = _with(
+    _WORKSTATION,
+    name="spark-1c2d",
+    kernel="6.14.0-1013-nvidia",
+    older_kernel="",
+    machine="aarch64",
+    vendor="NVIDIA",
+    product="NVIDIA_DGX_Spark",
+    model=_GB10,
+    gpus=("000f:01:00.0",),
+    driver="580.95.05",
+    cuda_of_driver="13.0",
+    width=1,
+    width_max=1,
+    has_persistence=True,
+)
+_ROCKY = _with(
+    _HGX_H100,
+    name="rocky03",
+    os=("rocky", "9.6", "Rocky Linux 9.6 (Blue Onyx)"),
+    kernel="5.14.0-570.58.1.el9_6.x86_64",
+    older_kernel="5.14.0-570.49.1.el9_6.x86_64",
+)
+
+
 def hgx_h100() -> Outputs:
     """Eight H100 on an HGX board, InfiniBand, containers, PyTorch: everything there and well."""
     return _machine(_HGX_H100)
@@ -1749,6 +1913,78 @@ def old_p100() -> Outputs:
     return _machine(_OLD_P100)
 
 
+def hgx_b200() -> Outputs:
+    """Eight B200 whose NVSwitches do not show on the bus: four functions of network adapters manage them."""
+    return _machine(_HGX_B200)
+
+
+def mixed_gpus() -> Outputs:
+    """An L40S and a GeForce in one machine: what the one has the other need not have."""
+    return _machine(_MIXED)
+
+
+def gb10() -> Outputs:
+    """A small computer whose processor and GPU share one memory: no memory, bars or power limits of its own."""
+    return _machine(_SPARK)
+
+
+def rocky_h100() -> Outputs:
+    """Eight H100 under Rocky Linux with packages of rpm."""
+    outputs = _machine(_ROCKY)
+    return replace_output(outputs, "reboot-required", text="no\n")
+
+
+def hgx_h100_without_root() -> Outputs:
+    """The machine with eight H100, asked by a user who may not become root."""
+    outputs = hgx_h100()
+    outputs = fail(
+        outputs, "kernel-log", status=DENIED, error="dmesg: read kernel buffer failed: Operation not permitted"
+    )
+    for probe in ("firewall", "initramfs", "fabric-manager", "device-users"):
+        outputs = fail(outputs, probe, status=DENIED, error=f"{PROBES[probe].reads} may be read by root only")
+    listing = re.sub(r"(?m)^\t(?:Capabilities:.*|\t.*)\n", "", outputs["lspci"].text)
+    listing = re.sub(r"(?m)^(\tControl:.*\n)", r"\1\tCapabilities: <access denied>\n", listing)
+    outputs = replace_output(outputs, "lspci", text=listing)
+    ports = re.sub(r"(?m)^.* role .*\n", "", outputs["infiniband"].text)
+    return replace_output(outputs, "infiniband", text=ports)
+
+
+def wsl2() -> Outputs:
+    """Linux inside Windows: the driver is that of Windows, without a kernel module or a GPU on the bus."""
+    host = _with(
+        _WORKSTATION,
+        name="laptop",
+        kernel="6.6.87.2-microsoft-standard-WSL2",
+        older_kernel="",
+        virtualization="wsl",
+        vendor="",
+        product="",
+        driver="581.80",
+        cuda_of_driver="13.0",
+        has_persistence=True,
+    )
+    hidden = """driver-version driver-params driver-gpus driver-firmware module-nvidia dkms lspci secure-boot kernels
+        initramfs nvidia-smi-topology"""
+    outputs = _machine(host, without=hidden.split())
+    bare = _with(host, driver="", gpus=())
+    outputs |= {
+        probe: replace(outputs[probe], text=text)
+        for probe, text in (
+            ("kernel-log", _kernel_log(bare)),
+            ("modules", _modules(bare)),
+            ("pci", _pci(_with(bare, model=None))),
+            ("units", _units(bare)),
+            ("packages", _lines("docker-ce-cli\t5:28.5.1-1~ubuntu.24.04~noble\tamd64\tinstalled")),
+            ("holds", "unattended yes\n"),
+        )
+    }
+    folder = "/usr/lib/wsl/lib"
+    libraries = [f"{name}\t{folder}/{name}\t{name}\tldconfig" for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
+    others = [row for row in outputs["libraries"].text.splitlines() if host.driver not in row]
+    outputs = replace_output(outputs, "libraries", text=_lines(*libraries, *others))
+    return replace_output(outputs, "device-nodes", text="crw-rw-rw- 1 0 0 10, 125 Nov 20 08:00 /dev/dxg\n")
+
+
 MACHINES: dict[str, Callable[[], Outputs]] = {
     "hgx_h100": hgx_h100,
     "hgx_a100": hgx_a100,
@@ -1758,6 +1994,11 @@ MACHINES: dict[str, Callable[[], Outputs]] = {
     "gpu_container": gpu_container,
     "cpu_only": cpu_only,
     "old_p100": old_p100,
+    "hgx_b200": hgx_b200,
+    "mixed_gpus": mixed_gpus,
+    "gb10": gb10,
+    "rocky_h100": rocky_h100,
+    "wsl2": wsl2,
 }
 """Name → what makes it."""
 
@@ -1869,5 +2110,30 @@ EXPECTED: dict[str, Expectation] = {
         rdma_gbit=0,
         is_ecc=True,
     ),
+    "mixed_gpus": replace(_STACK, gpus=2, os="ubuntu22.04", has_toolkit=True, has_containers=True, rdma_gbit=0),
+    "gb10": replace(
+        _STACK,
+        gpus=1,
+        gpu="GB10",
+        os="ubuntu24.04",
+        has_toolkit=True,
+        has_containers=False,
+        rdma_gbit=0,
+        is_in_use=True,
+    ),
+    "wsl2": replace(
+        _STACK,
+        gpus=1,
+        gpu="RTX 4090",
+        os="ubuntu24.04",
+        has_toolkit=True,
+        has_containers=False,
+        rdma_gbit=0,
+        is_in_use=True,
+    ),
+}
+EXPECTED |= {
+    "hgx_b200": replace(EXPECTED["hgx_h100"], gpu="B200", os="ubuntu24.04"),
+    "rocky_h100": replace(EXPECTED["hgx_h100"], os="rocky9.6"),
 }
 """Name of a machine → what was planned for it, so that the healthy one fits."""

@@ -27,12 +27,12 @@ class Board:
     Args:
         total: How many targets are asked.
         counts: Target → status → how many checks; filled by whoever judges, before a target is reported as done.
-        console: Where to draw; the standard error unless given.
+        has_color: Whether colours may be used; NO_COLOR forbids them too.
     """
 
-    def __init__(self, total: int, counts: Mapping[str, Mapping[str, int]], console: Console | None = None) -> None:
+    def __init__(self, total: int, counts: Mapping[str, Mapping[str, int]], *, has_color: bool = True) -> None:
         self._counts = counts
-        self._console = console or Console(stderr=True)
+        self._console = Console(stderr=True, no_color=None if has_color else True)
         self._bar = Progress(TextColumn("answered"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._task = self._bar.add_task("answered", total=total)
         self._bad: list[str] = []

@@ -12,7 +12,9 @@ try:
     import argparse
     import gc
     import os
+    import signal
     from collections.abc import Sequence
+    from types import FrameType
     from typing import ClassVar
 
     from provision.cli.output import Output, silence
@@ -48,12 +50,23 @@ def entry() -> None:
             if hasattr(stream, "reconfigure"):
                 # A terminal that cannot show an arrow gets its escape, not an error.
                 stream.reconfigure(errors="backslashreplace")
+        signal.signal(signal.SIGTERM, _interrupt)
         # Nothing here makes cycles worth collecting before the process ends.
         gc.disable()
         code = main(sys.argv[1:])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     sys.exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Do what Ctrl-C does, so that a program that is told to end takes its children along."""
+    del number
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):
+        handler(signal.SIGINT, frame)
+    else:
+        raise KeyboardInterrupt
 
 
 def main(words: Sequence[str]) -> int:

@@ -24,17 +24,18 @@ COLOR_MODES = ("auto", "always", "never")
 _STYLES = {"error": "1;31", "warning": "1;33", "hint": "1;36", "label": "1"}
 
 
-def to_document(command: str | None, outcome: object) -> dict[str, Any]:
+def to_document(command: str | None, outcome: object, *, is_ok: bool = True) -> dict[str, Any]:
     """Return the envelope of a result or of an error.
 
     Args:
         command: The subcommand; absent where none was recognised.
         outcome: Plain data, or the error that came instead.
+        is_ok: False for a result that is bad news, such as a verification that failed.
     """
     head: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "command": command}
     if isinstance(outcome, ProvisionError):
         return {**head, "ok": False, "error": outcome.to_json()}
-    return {**head, "ok": True, "result": outcome}
+    return {**head, "ok": is_ok, "result": outcome}
 
 
 class Output:
@@ -59,19 +60,20 @@ class Output:
         self.verbosity = 0
         self.color = "auto"
 
-    def give(self, document: object, text: str) -> None:
+    def give(self, document: object, text: str, *, is_ok: bool = True) -> None:
         """Print the result of a command, once.
 
         Args:
             document: Plain data for ``--json``.
             text: The same for people, without a line end.
+            is_ok: Whether the command ends with 0; a result that is bad news does not.
 
         Raises:
             ActionFailedError: The standard output or the file of ``-o`` takes no more.
             UsageError: The file of ``-o`` is a folder.
         """
         if self.is_json:
-            text = json.dumps(to_document(self.command, document), indent=1)
+            text = json.dumps(to_document(self.command, document, is_ok=is_ok), indent=1)
         if self.target is None:
             self._print(text)
         elif self.is_dry_run:

@@ -23,6 +23,7 @@ from provision.records import replace
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from provision.probe.collect import Adapt
     from provision.probe.compose import CollectOptions
 
 __all__ = [
@@ -176,6 +177,7 @@ def collect_each(
     take: Callable[[Snapshot], bool],
     what: CollectOptions | None = None,
     show: Callable[[int], AbstractContextManager[Advance]] | None = None,
+    adapt: Adapt | None = None,
 ) -> Mapping[str, str]:
     """Hand over what came from each target and bundle as it comes, and keep none of it.
 
@@ -185,6 +187,7 @@ def collect_each(
         take: Called with each snapshot; tells whether all is well there, which the progress line counts.
         what: What to collect, where it is not what the flags say.
         show: Makes what shows progress of so many targets to a person, in place of the progress line.
+        adapt: Returns what to collect from one target, where that is not the same for all.
 
     Returns:
         Target → why nothing came, in the order in which the targets were named.
@@ -220,6 +223,7 @@ def collect_each(
             connect_seconds=options.connect_timeout or 10,
             on_done=on_done,
             keeps_snapshots=False,
+            adapt=adapt,
         )
     if found.missing and not count and len(found.unreachable) == len(targets):
         raise found.missing[0]
@@ -277,7 +281,9 @@ def _find_targets(options: argparse.Namespace) -> tuple[Target, ...]:
 
         inventory = read_inventory(options.inventory, options.limit)
         options.known_notes = inventory.notes
-        targets += inventory.targets
+        # A name that the inventory knows is its host, and not one that happens to be called so.
+        known = {target.name: target for target in inventory.targets}
+        targets = [*(known.get(target.name, target) for target in targets), *inventory.targets]
     elif options.limit is not None:
         raise UsageError("--limit chooses from an inventory", hints=("add `--inventory FILE`",))
     if not targets and not options.bundles:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from provision.doctor.needles import Page
 from provision.matrix.load import Matrix
 from provision.probe.output import NOT_RUN, Unreadable
 from provision.probe.parse.frameworks import spell_out
@@ -72,6 +73,7 @@ class Case:
         self.others = tuple(others)
         self.unseen: dict[str, str] = {}
         self._events: tuple[KernelEvent, ...] | None = None
+        self._pages: tuple[Page, ...] | None = None
 
     def look(self, read: Callable[[Snapshot], _Value]) -> _Value | None:
         """Return what a function reads off the target, or ``None`` where that is not known.
@@ -112,14 +114,15 @@ class Case:
 
     def find_all(self, *patterns: str) -> Iterator[Quote]:
         """Yield every line that matches, in the order of :meth:`find`."""
-        compiled = [_compile(pattern) for pattern in patterns]
-        for where, text in self._texts():
-            for line in text.splitlines():
-                for pattern in compiled:
-                    match = pattern.search(line)
-                    if match is not None:
-                        yield Quote(where, _shorten(line, match), match)
-                        break
+        for page in self._open_pages():
+            told = -1
+            for number, position in page.candidates(patterns):
+                if number == told:
+                    continue
+                match = _compile(patterns[position]).search(page.lines[number])
+                if match is not None:
+                    told = number
+                    yield Quote(page.name, _shorten(page.lines[number], match), match)
 
     def events(self, *kinds: str) -> tuple[KernelEvent, ...]:
         """Return the kernel's events of some kinds, from the target's log and from pasted text, oldest first."""
@@ -137,6 +140,12 @@ class Case:
     def xid(self, *codes: int) -> tuple[KernelEvent, ...]:
         """Return the Xids of some codes, oldest first."""
         return tuple(event for event in self.events("xid") if event.code in codes)
+
+    def _open_pages(self) -> tuple[Page, ...]:
+        """Return the texts that can be searched, each read once for all rules."""
+        if self._pages is None:
+            self._pages = tuple(Page(where, text) for where, text in self._texts())
+        return self._pages
 
     def _texts(self) -> Iterator[tuple[str, str]]:
         yield from self.texts

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from provision.doctor.case import Case
-from provision.errors import ProvisionError
 from provision.matrix.model import Gpu
-from provision.matrix.query import find_gpus
+from provision.probe import gpus
+from provision.probe.gpus import name_gpu
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.parse.pci import PciDevice
@@ -52,40 +52,20 @@ def nvidia_devices(case: Case) -> tuple[PciDevice, ...]:
 
 def gpu_addresses(case: Case) -> frozenset[str]:
     """Return the addresses of all GPUs that any probe knows."""
-    known = {device.address for device in case.look(lambda host: host.pci) or () if device.is_nvidia_gpu}
-    known |= {gpu.pci for gpu in smi_gpus(case)}
-    known |= {gpu.pci for gpu in case.look(lambda host: host.driver_gpus) or ()}
-    return frozenset(known)
-
-
-def name_gpu(gpu: SmiGpu) -> str:
-    """Return how a person finds a GPU: ``GPU 3 (0000:5d:00.0)``."""
-    return f"GPU {gpu.minor} ({gpu.pci})" if gpu.minor is not None else f"GPU {gpu.pci}"
+    return case.look(gpus.gpu_addresses) or frozenset()
 
 
 def name_address(case: Case, address: str) -> str:
-    """Return the same for an address from a log."""
-    for gpu in smi_gpus(case):
-        if gpu.pci == address:
-            return name_gpu(gpu)
-    for proc in case.look(lambda host: host.driver_gpus) or ():
-        if proc.pci == address and proc.minor is not None:
-            return f"GPU {proc.minor} ({address})"
-    return f"GPU {address}" if address in gpu_addresses(case) else address
+    """Return how a person finds the device at an address from a log."""
+    return gpus.name_address(case.host, address)
 
 
 def model_of(case: Case, name: str | None, device: str | None = None) -> Gpu | None:
     """Return the facts about a GPU, by its name or its PCI device id; ``None`` for one they do not know."""
-    if device:
-        for gpu in case.matrix.gpus:
-            if gpu.pci_device_id and gpu.pci_device_id.lower() == device:
-                return gpu
-    if not name:
-        return None
-    try:
-        return find_gpus(case.matrix, name)[0]
-    except ProvisionError:
-        return None
+    if device is None:
+        return next(iter(gpus.find_models(case.matrix, name=name)), None)
+    listed = PciDevice(address="", class_code="0302", vendor="10de", device=device, name=name)
+    return next(iter(gpus.find_models(case.matrix, device=listed)), None)
 
 
 def is_in_container(case: Case) -> bool:

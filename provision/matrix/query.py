@@ -8,13 +8,19 @@ from functools import lru_cache
 
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
-from provision.matrix.model import CudaRelease, DriverBranch, Gpu, PythonRelease
+from provision.matrix.model import CudaRelease, DriverBranch, Gpu, NvlinkLayout, PerformanceFloor, PythonRelease
 from provision.versions import branch_of, parse
 
 __all__ = [
+    "NVLINK",
+    "PCIE",
     "capability_of",
     "cuda_releases",
+    "find_floor",
     "find_gpus",
+    "find_layout",
+    "find_rdma_rate",
+    "gpu_ids",
     "is_settled",
     "normalise_gpu",
     "recommended_branch",
@@ -22,6 +28,11 @@ __all__ = [
     "secure_minimums",
     "serves",
 ]
+
+NVLINK = "nvlink"
+PCIE = "pcie"
+
+_RDMA_RATE = "net.rdma.rate-"
 
 _FILLER = re.compile(r"\b(nvidia|geforce|tesla|quadro)\b")
 
@@ -82,6 +93,68 @@ def find_gpus(matrix: Matrix, text: str) -> tuple[Gpu, ...]:
             hints=("name one of them in full",),
         )
     return tuple(found)
+
+
+def gpu_ids(matrix: Matrix, name: str | None) -> frozenset[str]:
+    """Return the ids of ``gpus.toml`` that a name may mean; none where the facts do not know it."""
+    if not name:
+        return frozenset()
+    try:
+        return frozenset(gpu.id for gpu in find_gpus(matrix, name))
+    except (UnknownError, UsageError):
+        return frozenset()
+
+
+def find_layout(matrix: Matrix, name: str | None) -> NvlinkLayout | None:
+    """Return the NVLinks a GPU of this name has on its board, or ``None`` where the facts tell none."""
+    ids = gpu_ids(matrix, name)
+    return next((row for row in matrix.nvlinks if ids & gpu_ids(matrix, row.gpu)), None)
+
+
+def find_floor(
+    matrix: Matrix, measure: str, *, gpu: str | None = None, topology: str | None = None, gpus: int | None = None
+) -> PerformanceFloor | None:
+    """Return the row that fits best: one of this GPU before one of any, then one of this number, then of this link.
+
+    Args:
+        matrix: The facts.
+        measure: As in ``performance.toml``.
+        gpu: Name of the GPU, as anybody writes it.
+        topology: ``nvlink``, ``pcie`` or ``pcie-gen4``; a row of ``pcie`` holds for every generation.
+        gpus: How many took part.
+    """
+    ids = gpu_ids(matrix, gpu)
+    fitting = [
+        row
+        for row in matrix.performance_floors
+        if row.measure == measure
+        and (row.gpu is None or ids & gpu_ids(matrix, row.gpu))
+        and (row.gpus is None or row.gpus == gpus)
+        and (row.topology is None or row.topology == topology or (row.topology == PCIE and _is_pcie(topology)))
+    ]
+
+    def closeness(row: PerformanceFloor) -> tuple[bool, bool, bool, bool, float]:
+        return row.gpu is not None, row.gpus is not None, row.topology == topology, row.topology is not None, -row.floor
+
+    return max(fitting, key=closeness, default=None)
+
+
+def find_rdma_rate(matrix: Matrix, names: Iterable[str | None]) -> float | None:
+    """Return the Gb/s of the RDMA ports that machines with such GPUs are sold with, ``None`` where no fact tells it.
+
+    Args:
+        matrix: The facts.
+        names: Names of the machine's GPUs.
+    """
+    ids = {id_ for name in names for id_ in gpu_ids(matrix, name)}
+    for row in matrix.rows("checks.toml", "limit"):
+        if row.id.startswith(_RDMA_RATE) and ids & gpu_ids(matrix, row.id.removeprefix(_RDMA_RATE)):
+            return float(row.value)
+    return None
+
+
+def _is_pcie(topology: str | None) -> bool:
+    return topology is not None and topology.startswith(PCIE)
 
 
 @lru_cache(maxsize=4)

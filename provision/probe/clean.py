@@ -12,7 +12,11 @@ _ESCAPES = re.compile(
     r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # strings sent to the device
     r"|\x1b[ -/]*[0-~]?"  # all other escapes
 )
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    r"\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f"  # seen by no reader
+    r"\ud800-\udfff\ufffe\uffff]"  # in no document: halves of characters, and what is none
+)
 
 
 def clean(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from provision.errors import MissingDependencyError, UsageError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PARALLEL",
+    "Adapt",
     "Collection",
     "Done",
     "collect_targets",
@@ -29,6 +31,7 @@ PARALLEL = 64
 """How many targets are asked at once."""
 
 _MARGIN_SECONDS = 20.0
+_SCRIPTS_MAX = 32
 
 
 @record
@@ -46,6 +49,9 @@ class Collection:
     missing: tuple[MissingDependencyError, ...] = ()
 
 
+Adapt = Callable[["Target", "CollectOptions"], "CollectOptions"]
+"""Returns what to collect from one target, given what is collected from all."""
+
 Done = Callable[[str, "Snapshot | None", str], None]
 """Called as each target ends: its name, what it brought, or why nothing came."""
 
@@ -59,6 +65,7 @@ def collect_targets(
     connect_seconds: int = 10,
     on_done: Done | None = None,
     keeps_snapshots: bool = True,
+    adapt: Adapt | None = None,
 ) -> Collection:
     """Collect from targets and return when all have answered or used up their time.
 
@@ -70,6 +77,7 @@ def collect_targets(
         connect_seconds: Limit for a connection to come about.
         on_done: Called as each ends; exceptions it raises stop everything.
         keeps_snapshots: Whether what came is in the answer too; without, ``on_done`` is the only one to see it.
+        adapt: Returns what to collect from one target, where that is not the same for all.
 
     Raises:
         KeyboardInterrupt: A person stopped it; every child has been ended by then.
@@ -89,6 +97,7 @@ def collect_targets(
             connect_seconds=connect_seconds,
             on_done=on_done,
             keeps_snapshots=keeps_snapshots,
+            adapt=adapt,
         )
     )
 
@@ -102,6 +111,7 @@ async def collect_targets_async(
     connect_seconds: int = 10,
     on_done: Done | None = None,
     keeps_snapshots: bool = True,
+    adapt: Adapt | None = None,
     connections: Connections | None = None,
 ) -> Collection:
     """Do what :func:`collect_targets` does inside a running loop.
@@ -114,6 +124,7 @@ async def collect_targets_async(
         connect_seconds: Limit for a connection to come about.
         on_done: Called as each ends.
         keeps_snapshots: Whether what came is in the answer too.
+        adapt: Returns what to collect from one target, where that is not the same for all.
         connections: Connections to share with other calls; the caller closes them.
     """
     from provision.probe.compose import compose
@@ -121,20 +132,21 @@ async def collect_targets_async(
     from provision.probe.transports import Limits, UnreachableError
 
     wanted = tuple(targets)
-    script = compose(options)
-    limits = Limits(
-        seconds=options.deadline_seconds() + connect_seconds + _MARGIN_SECONDS if seconds is None else seconds,
-        connect_seconds=connect_seconds,
-    )
+    write_script = lru_cache(maxsize=_SCRIPTS_MAX)(compose)
     snapshots: dict[str, Snapshot] = {}
     unreachable: dict[str, str] = {}
     missing: dict[str, MissingDependencyError] = {}
 
     async def work(target: Target) -> None:
         snapshot, reason = None, ""
+        own = options if adapt is None else adapt(target, options)
+        limits = Limits(
+            seconds=own.deadline_seconds() + connect_seconds + _MARGIN_SECONDS if seconds is None else seconds,
+            connect_seconds=connect_seconds,
+        )
         try:
-            stream = await _collect(target, script, limits, connections)
-            snapshot = read_answer(target.name, stream, options)
+            stream = await _collect(target, write_script(own), limits, connections)
+            snapshot = read_answer(target.name, stream, own)
         except UnreachableError as error:
             reason = str(error)
         except MissingDependencyError as error:
@@ -227,7 +239,7 @@ def read_answer(name: str, stream: bytes, options: CollectOptions) -> Snapshot:
     from datetime import UTC, datetime
 
     from provision.probe.clean import clean_line
-    from provision.probe.output import HUNG, OK, Output
+    from provision.probe.output import LOST, OK, Output
     from provision.probe.stream import StreamError, decode_stream
     from provision.probe.transports import UnreachableError
 
@@ -238,7 +250,7 @@ def read_answer(name: str, stream: bytes, options: CollectOptions) -> Snapshot:
         if not outputs:
             raise UnreachableError(clean_line(error.reason)) from error
         for probe in options.names():
-            outputs.setdefault(probe, Output(probe=probe, status=HUNG, error=error.reason))
+            outputs.setdefault(probe, Output(probe=probe, status=LOST, error=error.reason))
     own = outputs.get("collector")
     if own is not None and own.status != OK and len(outputs) == 1:
         raise UnreachableError(f"the collector could not work there: {clean_line(own.text or own.error)}")

@@ -42,8 +42,8 @@ umask 077
 : "${COLLECT_TEXTFILES:=}"          # node_exporter's folder; empty tries the usual ones
 : "${COLLECT_DISRUPTIVE:=no}"       # whether probes may run that disturb other containers
 : "${COLLECT_DCGMI:=dcgmi}"
-: "${COLLECT_NVBANDWIDTH:=nvbandwidth}"
-: "${COLLECT_ALL_REDUCE:=all_reduce_perf}"
+: "${COLLECT_NVBANDWIDTH:=}"         # program, or folder with it or its sources; empty looks for it
+: "${COLLECT_ALL_REDUCE:=}"          # likewise, of nccl-tests
 : "${COLLECT_RANK:=}"               # of this host in nccl-pair, which runs only where it is set
 : "${COLLECT_WORLD:=2}"
 : "${COLLECT_MASTER:=}"
@@ -406,22 +406,84 @@ probe_device_users() {
     [ "$(id -u)" -eq 0 ] || end denied "only root sees the open files of all processes"
 }
 
-# Last lines of the kernel log that concern GPUs and what they hang on.
+# Lines of the kernel log that concern GPUs and what they hang on, and the line it begins with: a buffer that was
+# overwritten since boot is told by it. The journal reaches further back where it is kept.
 probe_kernel_log() {
     has dmesg || has journalctl || absent "neither dmesg nor journalctl is on the target"
-    if ! has dmesg || ! dmesg >"$DIR/kernel.said" 2>"$DIR/kernel.error"; then
-        has journalctl || end denied "$(head -n 1 "$DIR/kernel.error")"
-        journalctl -k -b --no-pager -o short-iso 2>/dev/null | grep -v '^-- ' >"$DIR/kernel.said"
+    kept=
+    if has dmesg && dmesg >"$DIR/kernel.said" 2>"$DIR/kernel.error"; then
+        choose_lines <"$DIR/kernel.said" >"$DIR/kernel.lines"
+        kept=$DIR/kernel.lines
+    fi
+    if { [ -z "$kept" ] || ! reaches_boot "$kept"; } && has journalctl && read_journal; then
+        if [ -z "$kept" ] || reaches_boot "$DIR/journal.lines" ||
+            [ "$(wc -l <"$DIR/journal.lines")" -gt "$(wc -l <"$kept")" ]; then
+            kept=$DIR/journal.lines
+        fi
+    fi
+    if [ -z "$kept" ]; then
         # A kernel that booted has said something: silence is what a user sees who may not read it.
-        [ -s "$DIR/kernel.said" ] || end denied "the kernel log may not be read"
+        [ ! -s "$DIR/journal.lines" ] || end "cut" "journalctl did not end in time"
+        end denied "$(head -n 1 "$DIR/kernel.error" 2>/dev/null | grep . || echo "the kernel log may not be read")"
     fi
-    grep -E "$KERNEL_LINES" "$DIR/kernel.said" | tail -n 5000 >"$DIR/kernel.kept"
-    if [ "$(wc -c <"$DIR/kernel.kept")" -le "$COLLECT_LOG_BYTES" ]; then
-        cat "$DIR/kernel.kept"
-    else
-        tail -c "$COLLECT_LOG_BYTES" "$DIR/kernel.kept" | sed 1d
-    fi
+    print_lines "$kept"
 }
+
+# choose_lines: print `NUMBER:LINE` for the first line and all that matter.
+choose_lines() {
+    ! IFS= read -r first || printf '0:%s\n' "$first"
+    grep -n -E "$KERNEL_LINES|$KERNEL_FAULTS"
+    return 0
+}
+
+# reaches_boot FILE: tell whether its first lines are those of a kernel that starts.
+reaches_boot() { grep -q -E "^[0-9]{1,2}:.*($KERNEL_BOOT)" "$1"; }
+
+# read_journal: fill journal.lines, or tell that the journal is silent or has too much to say.
+read_journal() {
+    set -- journalctl -k -b --no-pager -o short-iso
+    # All that dmesg told is lost where the journal uses up the time of the probe.
+    ! timeout 5 true 2>/dev/null || set -- timeout 6 "$@"
+    {
+        "$@" 2>/dev/null
+        echo $? >"$DIR/journal.code"
+    } | grep -v '^-- ' | choose_lines >"$DIR/journal.lines"
+    { read -r code <"$DIR/journal.code"; } 2>/dev/null || code=1
+    [ "$code" -lt 124 ] && [ -s "$DIR/journal.lines" ]
+}
+
+# print_lines FILE: as much of it as is kept. What tells of a fault goes before all the rest, and what is corrected by
+# itself a thousand times a day comes last.
+print_lines() {
+    grep -E "^0:|^[0-9]{1,2}:.*($KERNEL_BOOT)|$KERNEL_FAULTS" "$1" >"$DIR/kernel.faults"
+    grep -v -E "^0:|^[0-9]{1,2}:.*($KERNEL_BOOT)|$KERNEL_FAULTS" "$1" >"$DIR/kernel.others"
+    if [ "$(wc -c <"$DIR/kernel.faults")" -gt $((COLLECT_LOG_BYTES * 3 / 4)) ]; then
+        echo "$KERNEL_LEFT_OUT"
+        head -c $((COLLECT_LOG_BYTES / 4)) "$DIR/kernel.faults" | sed '$d' >"$DIR/kernel.kept"
+        tail -c $((COLLECT_LOG_BYTES / 2)) "$DIR/kernel.faults" | sed 1d >>"$DIR/kernel.kept"
+    else
+        cat "$DIR/kernel.faults" >"$DIR/kernel.kept"
+    fi
+    grep -v -E "$KERNEL_NOISE" "$DIR/kernel.others" | tail -n 5000 >"$DIR/kernel.general"
+    grep -E "$KERNEL_NOISE" "$DIR/kernel.others" | tail -n 500 >"$DIR/kernel.noise"
+    for class in general noise; do
+        room=$((COLLECT_LOG_BYTES - $(wc -c <"$DIR/kernel.kept") - 100))
+        if [ "$(wc -c <"$DIR/kernel.$class")" -le "$room" ]; then
+            cat "$DIR/kernel.$class" >>"$DIR/kernel.kept"
+        elif [ "$room" -gt 0 ]; then
+            tail -c "$room" "$DIR/kernel.$class" | sed 1d >>"$DIR/kernel.kept"
+        fi
+    done
+    sort -s -t : -k 1,1n "$DIR/kernel.kept" | sed 's/^[0-9]*://'
+}
+KERNEL_BOOT='Linux version [0-9]|Booting Linux on|\[ *0\.000000\]'
+KERNEL_FAULTS='Xid|fallen off|lost from the bus|GPU_IS_LOST|[Uu]ncorrect|\((Non-)?Fatal\)|API mismatch|RmInitAdapter|rm_init_adapter|GSP'
+KERNEL_FAULTS="$KERNEL_FAULTS|NVIDIA open|open kernel modules|[Kk]ey was rejected|unsigned module|module verification|invalid context"
+KERNEL_FAULTS="$KERNEL_FAULTS|blocked for more than|[Dd]3cold|failed with error|NVIDIA probe routine|None of the NVIDIA"
+KERNEL_FAULTS="$KERNEL_FAULTS|Link is Down|[Ll]ink down|lost carrier|Cable unplugged"
+KERNEL_NOISE='[Cc]orrect(ed|able)|error status/mask|device \[[0-9a-f:]*\]|\[ ?[0-9]{1,2}\] (RxErr|BadTLP|BadDLLP|Rollover|Timeout|NonFatalErr)'
+# Read by provision.probe.parse.kernel_log.
+KERNEL_LEFT_OUT='-- lines that tell of faults are left out --'
 KERNEL_LINES='NVRM|[Nn][Vv][Ii][Dd][Ii][Aa]|nvswitch|Xid|nouveau|fallen off|GPU|gpu|AER|pcieport|PCIe|BAR [0-9]|IOMMU|DMAR'
 KERNEL_LINES="$KERNEL_LINES|mlx5|[Ii]nfini[Bb]and|peermem|peer_mem|segfault|libnccl|[Oo]ut of memory|oom[-_ ]|[Kk]illed process"
 KERNEL_LINES="$KERNEL_LINES|soft lockup|hung task|blocked for more than|PM: suspend|[Dd]3cold|firmware|[Kk]ey was rejected"
@@ -668,6 +730,15 @@ probe_pci() {
         pci_word power_state power_state
         pci_word d3cold d3cold_allowed
         if [ -e "$device/physfn" ]; then text="$text${tab}is_vf=yes"; else text="$text${tab}is_vf=no"; fi
+        # What it hangs on stands in the path of its folder, the nearest last.
+        path=$(readlink -f "$device" 2>/dev/null)
+        parents=
+        path=${path%/*}
+        while case ${path##*/} in *:??:??.?) ;; *) false ;; esac; do
+            parents=${path##*/}${parents:+,$parents}
+            path=${path%/*}
+        done
+        [ -z "$parents" ] || text="$text${tab}parents=$parents"
         printf '%s\n' "$text"
     done
 }
@@ -772,7 +843,8 @@ firewall() {
     fi
 }
 
-# `DEVICE PORT KEY VALUE`, keys state, phys_state, rate, link_layer, link_downed, fw_ver. Nothing without RDMA.
+# `DEVICE PORT KEY VALUE`, keys state, phys_state, rate, link_layer, link_downed, fw_ver, role. Nothing without RDMA.
+# Newer GPU boards manage their NVSwitches through network adapters, which only their product data tells from others.
 probe_infiniband() {
     for port in /sys/class/infiniband/*/ports/*; do
         [ -d "$port" ] || continue
@@ -783,6 +855,10 @@ probe_infiniband() {
         done
         ! line_of "$port/counters/link_downed" || echo "$words link_downed $LINE"
         ! line_of "$device/fw_ver" || echo "$words fw_ver $LINE"
+        line_of "$port/link_layer" && [ "$LINE" = InfiniBand ] && [ -r "$device/device/vpd" ] || continue
+        code=0
+        grep -q SW_MNG "$device/device/vpd" 2>/dev/null || code=$?
+        case $code in 0) echo "$words role switch-management" ;; 1) echo "$words role network" ;; esac
     done
 }
 
@@ -1028,26 +1104,263 @@ probe_dcgmi_diag_2() { diagnose 2; }
 
 probe_dcgmi_diag_3() { diagnose 3; }
 
-probe_nvbandwidth() {
-    need "$COLLECT_NVBANDWIDTH"
-    cd "$DIR" || exit 1
-    exec "$COLLECT_NVBANDWIDTH" -j
+# choose_program NAMED WORD PLACE...: set PROGRAM to what was named, or to WORD as the PATH or a usual place has it. Where
+# a folder with sources was named, set SOURCES instead.
+choose_program() {
+    PROGRAM=
+    SOURCES=
+    named=$1
+    word=$2
+    shift 2
+    case $named in
+    '')
+        PROGRAM=$(command -v "$word") && return
+        for candidate in "${CONDA_PREFIX:-}/bin/$word" "$@"; do
+            [ ! -f "$candidate" ] || [ ! -x "$candidate" ] || { PROGRAM=$candidate && return; }
+        done
+        absent "$word is neither on the PATH nor in a usual place"
+        ;;
+    */*) ;;
+    *)
+        PROGRAM=$(command -v "$named") || absent "$named is not on the target"
+        return
+        ;;
+    esac
+    case $named in /*) ;; *) named=$PWD/$named ;; esac
+    if [ -d "$named" ]; then
+        for candidate in "$named/$word" "$named/build/$word" "$named/bin/$word"; do
+            [ ! -f "$candidate" ] || [ ! -x "$candidate" ] || { PROGRAM=$candidate && return; }
+        done
+        SOURCES=$named
+    elif [ ! -e "$named" ]; then
+        absent "$named is not on the target"
+    elif [ ! -x "$named" ]; then
+        end denied "$named may not be run"
+    else
+        PROGRAM=$named
+    fi
 }
 
-# The program's code tells that values were wrong; so does its table, which is the better answer.
-probe_nccl_tests() {
-    program=$COLLECT_ALL_REDUCE
-    for candidate in "$program" /opt/nccl-tests/build/all_reduce_perf /opt/nccl_tests/build/all_reduce_perf; do
-        ! has "$candidate" || { program=$candidate && break; }
+# seconds_left BEGAN: set LEFT to what is left of this probe's time.
+seconds_left() {
+    LEFT=0
+    for entry in $COLLECT_PROBES; do
+        [ "${entry%%:*}" != "$NAME" ] || LEFT=${entry#*:}
     done
-    need "$program"
-    set -- /proc/driver/nvidia/gpus/*
-    [ -e "$1" ] || absent "no GPU is on the target"
-    [ $# -gt 1 ] || end not-run "one GPU has nobody to talk to"
+    now
+    LEFT=$((${LEFT%%:*} - (NOW - $1) / 100))
+}
+
+# require_compilers WHAT TOOL...: set CUDA_NVCC, CUDA_FOLDER and COMPILER, or tell what is missing to build WHAT.
+require_compilers() {
+    what=$1
+    shift
+    missing=
+    for tool in "$@"; do
+        has "$tool" || missing="$missing $tool,"
+    done
+    CUDA_NVCC=
+    for candidate in "${CUDA_HOME:-}/bin/nvcc" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
+        [ ! -x "$candidate" ] || [ -d "$candidate" ] || { CUDA_NVCC=$candidate && break; }
+    done
+    [ -n "$CUDA_NVCC" ] || missing="$missing nvcc,"
+    COMPILER=
+    for candidate in "${CXX:-}" g++ c++ clang++; do
+        [ -z "$candidate" ] || ! has "$candidate" || { COMPILER=$candidate && break; }
+    done
+    [ -n "$COMPILER" ] || missing="$missing a C++ compiler,"
+    [ -z "$missing" ] || absent "$what lies on the target as sources, and to build it these are missing:${missing%,}"
+    # A launcher or a link stands for the one in the toolkit, beside which its headers lie.
+    real=$(readlink -f "$CUDA_NVCC" 2>/dev/null) || real=$CUDA_NVCC
+    CUDA_FOLDER=${real%/bin/nvcc}
+    [ -d "$CUDA_FOLDER/include" ] || [ ! -d /usr/local/cuda/include ] || CUDA_FOLDER=/usr/local/cuda
+    printf '#!/bin/sh\nexit 0\n' >"$DIR/runs" && chmod 700 "$DIR/runs"
+    "$DIR/runs" 2>/dev/null || end denied "programs may not run below ${DIR%/*}: name another folder with TMPDIR"
+    TMPDIR=$DIR
+    export TMPDIR
+}
+
+# has_header NAME FOLDER...: whether the compiler finds it.
+has_header() {
+    header=$1
+    shift
+    for folder in "$@"; do
+        shift
+        set -- "$@" -I "$folder"
+    done
+    echo "#include <$header>" | "$COMPILER" -x c++ -E "$@" - >/dev/null 2>&1
+}
+
+# architectures: print what the compute capabilities of the GPUs are, as in 90, each once.
+architectures() {
+    nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed -n 's/^\([0-9]*\)\.\([0-9]\)$/\1\2/p' |
+        sort -u
+}
+
+# build WHAT COMMAND...: run it, its output aside, or tell what was wrong. A build that does not end leaves no time to
+# measure, so it is given up before the probe is.
+build() {
+    what=$1
+    shift
+    rm -f "$DIR/build.code"
+    (
+        "$@" >"$DIR/build.said" 2>&1
+        echo $? >"$DIR/build.code"
+    ) &
+    seconds_left "$BEGAN"
+    most=$((LEFT * 3 / 4))
+    now
+    since=$NOW
+    code=
+    until { read -r code <"$DIR/build.code"; } 2>/dev/null; do
+        sleep 0.1 2>/dev/null || sleep 1
+        now
+        [ $((NOW - since)) -lt $((most * 100)) ] || end hung "building $what from $SOURCES did not end within $most seconds"
+    done
+    [ "$code" -ne 0 ] || return 0
+    said=$(grep -i 'error\|could not\|cannot\|not found\|no such\|required\|no space' "$DIR/build.said" |
+        grep -v '^make\|^gmake\|rror [0-9]*$\|^collect2\|^CMake Error at .*:$\|errors\{0,1\} occurred\|^ *CMakeLists.txt:' | tail -n 1)
+    [ -n "$said" ] || said=$(grep -v '^ *$\|^make\|^gmake' "$DIR/build.said" | tail -n 1)
+    echo "$what could not be built from $SOURCES: ${said#"${said%%[! ]*}"}" >&2
+    exit 2
+}
+
+# build_nccl_tests: set PROGRAM. Only the one program and only for the GPUs that are there: all of it takes minutes.
+build_nccl_tests() {
+    [ -f "$SOURCES/src/Makefile" ] && [ -f "$SOURCES/src/all_reduce.cu" ] ||
+        absent "$SOURCES has neither all_reduce_perf nor the sources of nccl-tests"
+    require_compilers nccl-tests make
+    wheel=
+    ! interpreter=$(python_path) || wheel=$("$interpreter" -I -B -c 'import nvidia.nccl
+print(list(nvidia.nccl.__path__)[0])' 2>/dev/null)
+    home=
+    for candidate in "${NCCL_HOME:-}" /usr /usr/local "$CUDA_FOLDER" /usr/local/nccl "${CONDA_PREFIX:-}" "$wheel"; do
+        [ ! -f "$candidate/include/nccl.h" ] || { home=$candidate && break; }
+    done
+    [ -n "$home" ] || has_header nccl.h "$CUDA_FOLDER/include" ||
+        absent "nccl-tests lies on the target as sources, and to build it nccl.h is missing, a header of NCCL"
+    LD_LIBRARY_PATH=${home:+$home/lib:}${LD_LIBRARY_PATH:-}
+    export LD_LIBRARY_PATH
+    if [ -f "$home/lib/libnccl.so.2" ] && [ ! -e "$home/lib/libnccl.so" ]; then
+        # A wheel has the library without the name that a linker looks for.
+        mkdir -p "$DIR/nccl/lib"
+        ln -s "$home/include" "$DIR/nccl/include"
+        ln -s "$home/lib/libnccl.so.2" "$DIR/nccl/lib/libnccl.so"
+        home=$DIR/nccl
+    fi
+    gencode=
+    for number in $(architectures); do
+        gencode="$gencode -gencode=arch=compute_$number,code=sm_$number"
+    done
+    PROGRAM=$DIR/built/all_reduce_perf
+    build nccl-tests make -C "$SOURCES/src" -j "$(processors)" MPI=0 BUILDDIR="$DIR/built" CUDA_HOME="$CUDA_FOLDER" \
+        NVCC="$CUDA_NVCC" CXX="$COMPILER" ${home:+NCCL_HOME="$home"} ${gencode:+NVCC_GENCODE="$gencode"} "$PROGRAM"
+    [ -x "$PROGRAM" ] || absent "the sources in $SOURCES were built, and all_reduce_perf is not among the result"
+}
+
+processors() { nproc 2>/dev/null || echo 2; }
+
+# build_nvbandwidth: set PROGRAM.
+build_nvbandwidth() {
+    [ -f "$SOURCES/CMakeLists.txt" ] && [ -f "$SOURCES/nvbandwidth.cpp" ] ||
+        absent "$SOURCES has neither nvbandwidth nor its sources"
+    require_compilers nvbandwidth cmake make
+    has_header boost/program_options.hpp "${CONDA_PREFIX:-/usr}/include" ||
+        absent "nvbandwidth lies on the target as sources, and to build it Boost's program_options is missing, with headers"
+    numbers=$(architectures | tr '\n' ';')
+    # A container has the driver's libraries without the names that a linker looks for.
+    stubs="-L$CUDA_FOLDER/lib64/stubs -L$CUDA_FOLDER/lib/stubs"
+    build nvbandwidth cmake -S "$SOURCES" -B "$DIR/built" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$COMPILER" \
+        -DCMAKE_CUDA_HOST_COMPILER="$COMPILER" -DCMAKE_CUDA_COMPILER="$CUDA_NVCC" -DCMAKE_EXE_LINKER_FLAGS="$stubs" \
+        ${numbers:+-DCMAKE_CUDA_ARCHITECTURES="${numbers%;}"}
+    build nvbandwidth cmake --build "$DIR/built" --parallel "$(processors)" --target nvbandwidth
+    PROGRAM=$DIR/built/nvbandwidth
+    [ -x "$PROGRAM" ] || absent "the sources in $SOURCES were built, and nvbandwidth is not among the result"
+}
+
+# What it measures beside these four nobody judges, and all of it takes many times as long.
+probe_nvbandwidth() {
+    now
+    BEGAN=$NOW
+    choose_program "$COLLECT_NVBANDWIDTH" nvbandwidth /opt/nvidia/nvbandwidth/nvbandwidth /opt/nvbandwidth/nvbandwidth \
+        /opt/nvbandwidth/build/nvbandwidth /opt/nvbandwidth/bin/nvbandwidth /usr/local/nvbandwidth/nvbandwidth \
+        /usr/local/cuda/bin/nvbandwidth
+    [ -n "$PROGRAM" ] || build_nvbandwidth
+    # Its numbers are those of nvidia-smi only where the order is and nothing is hidden.
+    CUDA_DEVICE_ORDER=PCI_BUS_ID
+    export CUDA_DEVICE_ORDER
+    unset CUDA_VISIBLE_DEVICES
     cd "$DIR" || exit 1
-    "$program" -b 8 -e 8G -f 2 -g $# >"$DIR/$NAME.said"
+    set -- host_to_device_memcpy_ce device_to_host_memcpy_ce device_to_device_memcpy_read_ce device_to_device_memcpy_write_ce
+    "$PROGRAM" -j -t "$@" >"$DIR/$NAME.said" 2>"$DIR/$NAME.error"
     code=$?
+    if [ "$code" -ne 0 ] && grep -qsi 'invalid argument\|unrecogni[sz]ed option' "$DIR/$NAME.said" "$DIR/$NAME.error"; then
+        exec "$PROGRAM" -t "$@"
+    fi
     cat "$DIR/$NAME.said"
+    cat "$DIR/$NAME.error" >&2
+    exit "$code"
+}
+
+# count_gpus: set GPUS to how many a program sees, or end the probe where fewer than two are whole.
+count_gpus() {
+    nvidia-smi -L >"$DIR/gpus.list" 2>/dev/null
+    GPUS=$(grep -c '^GPU ' "$DIR/gpus.list")
+    if [ "$GPUS" -eq 0 ]; then
+        set -- /proc/driver/nvidia/gpus/*
+        [ -e "$1" ] || absent "no GPU is on the target"
+        GPUS=$#
+    fi
+    ! grep -q '^ *MIG ' "$DIR/gpus.list" || end not-run "MIG divides the GPUs, and their parts do not reduce together"
+    if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+        # A program sees those before the first that is none.
+        visible=$(echo "$CUDA_VISIBLE_DEVICES" | tr ',' '\n' | sed -n '/^ *[0-9G]/!q;p' | grep -c .)
+        [ "$visible" -ge "$GPUS" ] || GPUS=$visible
+    fi
+    [ "$GPUS" -gt 1 ] || end not-run "one GPU has nobody to talk to"
+}
+
+# choose_sizes: set FROM and TO, in MiB. Sent, received and expected values must fit into the memory that is free.
+choose_sizes() {
+    free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits 2>/dev/null | grep '^[0-9]*$' | sort -n |
+        head -n 1)
+    TO=8192
+    while [ -n "$free" ] && [ "$TO" -gt 8 ] && [ $((TO * 3 + 4096)) -gt "$free" ]; do
+        TO=$((TO / 2))
+    done
+    FROM=1024
+    [ "$FROM" -le "$TO" ] || FROM=$TO
+}
+
+# The program's code tells that values were wrong; so does its table, which is the better answer. What it printed before
+# its time was over is kept.
+probe_nccl_tests() {
+    now
+    BEGAN=$NOW
+    choose_program "$COLLECT_ALL_REDUCE" all_reduce_perf /opt/nccl-tests/build/all_reduce_perf \
+        /opt/nccl_tests/build/all_reduce_perf /opt/nccl-tests/bin/all_reduce_perf /opt/nccl-tests/all_reduce_perf \
+        /usr/local/nccl-tests/build/all_reduce_perf /usr/local/nccl-tests/bin/all_reduce_perf \
+        /usr/libexec/nccl-tests/all_reduce_perf /usr/lib/nccl-tests/all_reduce_perf \
+        /opt/oci-hpc/nccl-test*/build/all_reduce_perf /usr/local/cuda*/efa/test-cuda*/all_reduce_perf \
+        /third_party/nccl-tests/build/all_reduce_perf /workspace/nccl-tests/build/all_reduce_perf \
+        /root/nccl-tests/build/all_reduce_perf "${HOME:-/root}/nccl-tests/build/all_reduce_perf"
+    count_gpus
+    [ -n "$PROGRAM" ] || build_nccl_tests
+    choose_sizes
+    seconds_left "$BEGAN"
+    set -- -b "${FROM}M" -e "${TO}M" -f 2 -g "$GPUS"
+    # Given up by the program itself, a transfer that does not end is told with what was measured before.
+    [ "$LEFT" -le 20 ] || set -- "$@" -T $((LEFT * 2 / 3))
+    # Into a pipe it would print all at the end.
+    if stdbuf -oL true 2>/dev/null; then set -- stdbuf -oL "$PROGRAM" "$@"; else set -- "$PROGRAM" "$@"; fi
+    CUDA_DEVICE_ORDER=PCI_BUS_ID
+    export CUDA_DEVICE_ORDER
+    cd "$DIR" || exit 1
+    {
+        "$@"
+        echo $? >"$DIR/$NAME.ended"
+    } | tee "$DIR/$NAME.said"
+    { read -r code <"$DIR/$NAME.ended"; } 2>/dev/null || code=1
     ! grep -q '^# Out of bounds values' "$DIR/$NAME.said" || echo ok >"$DIR/$NAME.status"
     exit "$code"
 }
@@ -1082,6 +1395,7 @@ cap_of() {
 # launch PROBE SECONDS
 launch() {
     cap_of "$1"
+    now
     (
         exec </dev/null >/dev/null 2>&1 8>&- 9>&-
         {
@@ -1093,7 +1407,6 @@ launch() {
         }
         : >"$DIR/$1.done"
     ) &
-    now
     RUNNING="$RUNNING $1:$2:$NOW:$!"
 }
 
@@ -1262,10 +1575,16 @@ print_records() {
     printf '@end %s %s\n' "$COLLECT_NONCE" "$number"
 }
 
+# stop: end all probes, in less time than who asked for it waits before it ends this script too.
 stop() {
+    trap '' HUP INT TERM PIPE
     for job in $RUNNING; do
-        signal_probe "${job%%:*}" KILL
-        abandon "${job##*:}"
+        forget "${job%%:*}"
+    done
+    sleep "${TICK:-1}"
+    for job in $RUNNING; do
+        # Looking for children takes time on a machine with many processes; most jobs have ended with their probe.
+        [ -e "$DIR/${job%%:*}.done" ] || abandon "${job##*:}"
     done
     exit 1
 }

@@ -20,6 +20,8 @@ _NONCE = re.compile(r"[A-Za-z0-9]{6,64}")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
 _ENGINES = ("docker", "podman")
 _GRACE_SECONDS = 4
+_BUILD_SECONDS = 420
+"""Added for what may have to be built: the time of nccl-tests has room for it, that of nvbandwidth has not."""
 _SCRIPTS = {
     "python": "environment",
     "torch": "framework",
@@ -54,7 +56,10 @@ class CollectOptions:
         world_size: How many hosts take part in it.
         master: Address of the host with rank 0, and its port.
         backend: ``nccl``, or ``gloo`` where there is no GPU.
-        dcgmi: Program, likewise ``nvbandwidth`` and ``all_reduce_perf``.
+        dcgmi: Program.
+        nvbandwidth: Program on the target, or a folder there that holds it or the sources to build it from, for which
+            it is given more time; empty looks on the ``PATH`` and in the usual places. Nothing is ever downloaded.
+        all_reduce_perf: Likewise, of nccl-tests.
         bytes_max: Kept of each output; the kernel log may have twice as much.
         is_compressed: Whether the target compresses its answer where it can.
     """
@@ -78,8 +83,8 @@ class CollectOptions:
     master_port: int | None = None
     backend: str = "nccl"
     dcgmi: str = "dcgmi"
-    nvbandwidth: str = "nvbandwidth"
-    all_reduce_perf: str = "all_reduce_perf"
+    nvbandwidth: str = ""
+    all_reduce_perf: str = ""
     bytes_max: int = 262144
     is_compressed: bool = True
 
@@ -118,7 +123,8 @@ class CollectOptions:
 
     def seconds(self, probe: str) -> int:
         """Return a probe's time limit in whole seconds, at least one."""
-        return max(1, round(PROBES[probe].seconds * self.seconds_scale))
+        more = _BUILD_SECONDS if probe == "nvbandwidth" and "/" in self.nvbandwidth else 0
+        return max(1, round((PROBES[probe].seconds + more) * self.seconds_scale))
 
     def deadline_seconds(self) -> float:
         """Return how long the collector may take at most: what asks for it should wait a little longer."""
@@ -188,6 +194,8 @@ def _assignments(options: CollectOptions) -> str:
 _PLACE = r"""set -u
 umask 077
 provision_dir=
+trap '[ -z "$provision_dir" ] || rm -rf "$provision_dir" 2>/dev/null || { sleep 1 && rm -rf "$provision_dir"; }' EXIT
+trap 'exit 1' HUP INT TERM PIPE
 for provision_base in "${TMPDIR:-}" /dev/shm /tmp /var/tmp /run "${HOME:-}" .; do
     [ -n "$provision_base" ] && [ -d "$provision_base" ] && [ -w "$provision_base" ] || continue
     provision_base=$(cd "$provision_base" 2>/dev/null && pwd) || continue
@@ -207,6 +215,4 @@ if [ -z "$provision_dir" ]; then
         "${#provision_said}" "$provision_said"
     exit 0
 fi
-trap 'rm -rf "$provision_dir" 2>/dev/null || { sleep 1 && rm -rf "$provision_dir"; }' EXIT
-trap 'exit 1' HUP INT TERM PIPE
 """

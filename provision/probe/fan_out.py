@@ -33,5 +33,7 @@ async def fan_out(items: Iterable[_Item], work: Callable[[_Item], Awaitable[None
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
-            task.cancel()
+            # One that is on its way out already is not interrupted while it cleans up.
+            if not task.cancelling():
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

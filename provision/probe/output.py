@@ -6,7 +6,7 @@ from typing import Final
 
 from provision.records import record
 
-__all__ = ["ABSENT", "CUT", "DENIED", "FAILED", "HUNG", "NOT_RUN", "OK", "STATUSES", "Output", "Unreadable"]
+__all__ = ["ABSENT", "CUT", "DENIED", "FAILED", "HUNG", "LOST", "NOT_RUN", "OK", "STATUSES", "Output", "Unreadable"]
 
 OK: Final = "ok"
 FAILED: Final = "failed"
@@ -14,6 +14,7 @@ ABSENT: Final = "absent"
 DENIED: Final = "denied"
 HUNG: Final = "hung"
 CUT: Final = "cut"
+LOST: Final = "lost"
 NOT_RUN: Final = "not-run"
 
 STATUSES = {
@@ -23,6 +24,7 @@ STATUSES = {
     DENIED: "the target's user may not run or read it",
     HUNG: "it did not end within its time, or could not be ended at all",
     CUT: "it printed more than is kept, and the rest is missing",
+    LOST: "the answer of the target ended before it; whether it ran is not known",
     NOT_RUN: "it belongs to a level that was not asked for, or nothing on the target calls for it",
 }
 

@@ -22,6 +22,11 @@ _NAME = (
     r"(?:pass(?:word|wd|phrase|code)|(?<=[_-])pwd|(?<=[_-])pass|token|secret|credentials?"
     r"|api[_-]?key|(?:access|secret|account|private|encryption|license)[_-]?key(?:[_-]?id)?)"
 )
+# These are part of many a word that is no secret's name, so they count in front of an equals sign only.
+_SHORT_NAME = (
+    r"(?:(?<!by)(?<!com)pass|(?<![a-z])pw|(?<![a-z])psk|(?<!public)(?<=[a-z0-9])_key"
+    r"|(?<![a-z])pwd(?=[ \t]?=[ \t]{0,8}[^\s/~.]))"
+)
 _NAME_NEEDLES = ("pass", "pwd", "token", "secret", "credential", "key")
 _KEPT = r"(?!(?:null|none|true|false|yes|no|\d{1,3})(?![^\s\"',;}\]]))"
 _TOKENS = {
@@ -71,7 +76,14 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
         re.compile(r"(://[^\s/@:\"'`]{0,256}:)[^\s/\"'`]{1,1024}@"),
         r"\1" + REDACTED + "@",
     ),
-    (("http",), re.compile(r"(?i)(https?://)[^\s/@:\"'`<>]{20,1024}@"), r"\1" + REDACTED + "@"),
+    # Short and without figures it is the name of a user.
+    (
+        ("http",),
+        re.compile(
+            r"([Hh][Tt][Tt][Pp][Ss]?://)(?:[^\s/@:\"'`<>]{20,1024}|(?=[^\s/@:]{0,20}[0-9A-Z])[^\s/@:\"'`<>]{6,20})@"
+        ),
+        r"\1" + REDACTED + "@",
+    ),
     (
         ("authorization",),
         re.compile(
@@ -97,6 +109,25 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
         ),
         "",
     ),
+    (
+        ("pass=", "pwd=", "pwd =", "pw=", "psk=", "_key=", "pass =", "pw =", "psk =", "_key ="),
+        re.compile(
+            r"(?i)(" + _SHORT_NAME + r"[ \t]?=[ \t]{0,8})"
+            r"(?:\\\"[^\"\\\n]*\\\"|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|" + _KEPT + r"[^\s\"'`&;,\\}\]]+)"
+        ),
+        "",
+    ),
+    # What follows the word and a colon is a password to the end of the line, blanks and all.
+    (
+        ("pass",),
+        re.compile(r"(?i)(pass(?:word|wd|phrase|code)[ \t]{0,8}:[ \t]{1,8})" + _KEPT + r"[^\s\"'\\`,{\[][^\n\"'\\`]*"),
+        r"\1" + REDACTED,
+    ),
+    (
+        _NAME_NEEDLES,
+        re.compile(r"(?i)(<[a-z0-9_.:-]{0,40}?" + _NAME + r"(?:[ \t][^<>\n]{0,200})?>)[^<]{1,1024}(?=</)"),
+        r"\1" + REDACTED,
+    ),
     # Flags whose value is the next word.
     (
         ("--",),
@@ -107,6 +138,12 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
         r"\1" + REDACTED,
     ),
     (("sshpass",), re.compile(r"(\bsshpass[ \t]{1,8}-p[ \t]{0,8})[^\s\"'`]+"), r"\1" + REDACTED),
+    (("ipmitool",), re.compile(r"(\bipmitool\b[^\n]{0,200}?[ \t]-P[ \t]{0,8})[^\s\"'`]+"), r"\1" + REDACTED),
+    (
+        ("mysql", "mariadb"),
+        re.compile(r"(\b(?:mysql|mariadb)[a-z-]{0,12}\b[^\n]{0,200}?[ \t]-p)[^\s\"'`]+"),
+        r"\1" + REDACTED,
+    ),
     (("login",), re.compile(r"(\blogin[ \t][^\n]{0,200}?[ \t]-p[ \t]{1,8})[^\s\"'`]+"), r"\1" + REDACTED),
     (
         ("login",),

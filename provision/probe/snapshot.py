@@ -6,12 +6,14 @@ default that could pass for an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+import json
+import zlib
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from provision.probe.catalogue import PROBES
-from provision.probe.output import ABSENT, CUT, DENIED, FAILED, HUNG, NOT_RUN, Output, Unreadable
+from provision.probe.output import ABSENT, CUT, DENIED, FAILED, HUNG, LOST, NOT_RUN, Output, Unreadable
 from provision.probe.parse.containers import (
     CdiSpec,
     ContainerdConfig,
@@ -101,8 +103,9 @@ from provision.probe.parse.system import (
     parse_virtualization,
 )
 from provision.probe.parse.topology import Topology, parse_topology
+from provision.records import plain
 
-__all__ = ["Snapshot"]
+__all__ = ["Shelf", "Snapshot"]
 
 _Parsed = TypeVar("_Parsed")
 
@@ -111,6 +114,7 @@ _REASONS = {
     DENIED: "may not be read by this user",
     HUNG: "did not answer in time",
     CUT: "printed more than is kept",
+    LOST: "is not in the target's answer, which ended before it",
     NOT_RUN: "was not asked",
 }
 
@@ -162,6 +166,12 @@ class Snapshot:
         """Return the same target with some probes only, so that a thousand of them fit into memory."""
         kept = {name: output for name, output in self.outputs.items() if name in probes}
         return Snapshot(self.target, kept, collected=self.collected, version=self.version)
+
+    def pack(self) -> bytes:
+        """Return the snapshot in little room; :class:`Shelf` unpacks it."""
+        outputs = [plain(output) for output in self.outputs.values()]
+        document = [self.target, self.collected, self.version, outputs]
+        return zlib.compress(json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
     def _read(self, probe: str, parse: Callable[[str], _Parsed], *, also_failed: bool = False) -> _Parsed:
         """Parse what a probe printed, once.
@@ -499,3 +509,32 @@ class Snapshot:
     def nccl_tests(self) -> NcclRun:
         """All-reduce over the local GPUs."""
         return self._read("nccl-tests", parse_nccl_tests)
+
+
+class Shelf(Mapping[str, Snapshot]):
+    """Snapshots of many targets in little room, in the order in which they were put here.
+
+    Each look unpacks one and keeps nothing of what is parsed from it, so that comparing a thousand hosts takes no more
+    memory than looking at one.
+    """
+
+    def __init__(self) -> None:
+        self._packed: dict[str, bytes] = {}
+
+    def put(self, host: Snapshot) -> None:
+        """Add a target, or replace what was known of it."""
+        self._packed[host.target] = host.pack()
+
+    def __getitem__(self, target: str) -> Snapshot:
+        """Return one target's snapshot, made anew."""
+        name, collected, version, outputs = json.loads(zlib.decompress(self._packed[target]))
+        found = {row["probe"]: Output(**row) for row in outputs}
+        return Snapshot(name, found, collected=collected, version=version)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the targets' names."""
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._packed)

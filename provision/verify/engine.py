@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
@@ -191,7 +191,7 @@ def unreached(target: str, why: str) -> Result:
 def _ask(check: Check, host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     try:
         for need in check.needs:
-            why = NEEDS[need](host, expected)
+            why = NEEDS[need](host, expected, matrix)
             if why is not None:
                 return skipped(why)
         outcome: Outcome = load_check(check.id).check(host, expected, matrix)
@@ -211,23 +211,44 @@ def _broken(error: Exception) -> Outcome:
     )
 
 
+class _Chosen(Mapping[str, Snapshot]):
+    """Some of many snapshots, which are looked at where they are: they may be packed, and there may be thousands."""
+
+    def __init__(self, hosts: Mapping[str, Snapshot], names: Sequence[str]) -> None:
+        self._hosts = hosts
+        self._names = dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> Snapshot:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._hosts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 def _compare(
     check: Check, hosts: Mapping[str, Snapshot], expected: Mapping[str, Expectation], matrix: Matrix
 ) -> Mapping[str, Outcome]:
     if len(hosts) < 2:
         return {name: skipped("it compares hosts, and there is one") for name in hosts}
-    asked: dict[str, Snapshot] = {}
+    names: list[str] = []
     answered: dict[str, Outcome] = {}
     for name, host in hosts.items():
         try:
-            why = next((why for need in check.needs if (why := NEEDS[need](host, expected[name])) is not None), None)
+            needs = (NEEDS[need](host, expected[name], matrix) for need in check.needs)
+            why = next((why for why in needs if why is not None), None)
         except Unreadable as error:
             answered[name] = unknown(error.reason)
             continue
         if why is None:
-            asked[name] = host
+            names.append(name)
         else:
             answered[name] = skipped(why)
+    asked = _Chosen(hosts, names)
     outcomes: Mapping[str, Outcome] = {}
     try:
         if len(asked) >= 2:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from provision.matrix.load import Matrix
-from provision.matrix.model import Gpu
-from provision.matrix.query import normalise_gpu
+from provision.probe.gpus import find_device, find_models, has_nvswitch, name_address, name_gpu
 from provision.probe.output import Unreadable
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.probe.parse.nvidia_smi import SmiGpu
@@ -21,6 +18,7 @@ __all__ = [
     "count_words",
     "find_device",
     "find_models",
+    "has_nvswitch",
     "judge_field",
     "judge_gpus",
     "list_gpu_devices",
@@ -28,40 +26,22 @@ __all__ = [
     "name_gpu",
     "read_events",
     "read_field",
+    "require_whole_log",
 ]
-
-_BRACKETS = re.compile(r"\[([^\[\]]+)\]")
 
 
 class FieldReading(NamedTuple):
     """One answer about one GPU: ``is_fine`` is ``None`` where there is none, and ``absence`` says why.
 
-    ``absence`` is ``unsupported``, ``broken`` or ``absent``, as :func:`read_field` returns it.
+    ``absence`` is ``unsupported``, ``broken`` or ``absent``, as :func:`read_field` returns it. ``field`` tells answers
+    to several questions about one GPU apart.
     """
 
     gpu: SmiGpu
     is_fine: bool | None
     fault: str
     absence: str = ""
-
-
-def name_gpu(gpu: SmiGpu) -> str:
-    """Return how a person finds a GPU: ``GPU 3 (0000:5d:00.0)``."""
-    return f"GPU {gpu.minor} ({gpu.pci})" if gpu.minor is not None else f"GPU {gpu.pci}"
-
-
-def name_address(host: Snapshot, address: str | None) -> str:
-    """Return how a person finds the device at a PCI address, with the GPU's number where nvidia-smi tells it."""
-    if address is None:
-        return "a device without an address"
-    try:
-        found = next((gpu for gpu in host.smi.gpus if gpu.pci == address), None)
-    except Unreadable:
-        found = None
-    if found is not None:
-        return name_gpu(found)
-    device = find_device(host, address)
-    return f"GPU {address}" if device is not None and device.is_nvidia_gpu else address
+    field: str = ""
 
 
 def count_words(count: int, one: str, several: str = "") -> str:
@@ -95,7 +75,7 @@ def judge_field(
     for gpu in gpus:
         value, absence = read_field(gpu, field)
         fault = None if value is None else find_fault(value)
-        readings.append(FieldReading(gpu, None if value is None else fault is None, fault or "", absence))
+        readings.append(FieldReading(gpu, None if value is None else fault is None, fault or "", absence, field))
     return judge_gpus(readings, fine=fine, expected=expected)
 
 
@@ -113,6 +93,9 @@ def _say_faults(faults: Iterable[tuple[str, str]]) -> str:
 def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str) -> Outcome:
     """Add answers up: a fault anywhere fails, a broken one is unknown, and only real answers make a pass.
 
+    A GPU without an answer that another of its model gives is unknown too: what all of a model lack they do not have,
+    what one of them lacks it does not tell.
+
     Args:
         readings: One or more a GPU.
         fine: What to say when all is well.
@@ -127,6 +110,8 @@ def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str) ->
     broken = [reading for reading in readings if reading.absence == "broken"]
     if broken:
         return unknown(f"{name_gpu(broken[0].gpu)} answers with an error")
+    if (silent_gpu := _find_silent(readings)) is not None:
+        return unknown(f"{name_gpu(silent_gpu)} does not tell it, and others of its model do")
     asked = {reading.gpu.pci for reading in readings}
     answered = {reading.gpu.pci for reading in readings if reading.is_fine}
     if answered:
@@ -135,6 +120,24 @@ def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str) ->
     if all(reading.absence == "unsupported" for reading in readings):
         return skipped("these GPUs do not have it")
     return skipped("this driver does not tell it")
+
+
+def _find_silent(readings: Sequence[FieldReading]) -> SmiGpu | None:
+    """Return the first GPU that does not answer what another of its kind does."""
+    answers = [reading for reading in readings if reading.is_fine is not None]
+    answered = {(reading.gpu.pci, reading.field) for reading in answers}
+    told = {(reading.gpu.name, reading.field, reading.gpu.mig_current) for reading in answers}
+    told |= {(name, field, None) for name, field, _ in told}
+    return next(
+        (
+            reading.gpu
+            for reading in readings
+            if (reading.gpu.pci, reading.field) not in answered
+            # What MIG divides tells less by design, so it is compared with its like.
+            and (reading.gpu.name, reading.field, reading.gpu.mig_current) in told
+        ),
+        None,
+    )
 
 
 def list_gpu_devices(host: Snapshot) -> tuple[PciDevice, ...]:
@@ -146,53 +149,31 @@ def list_gpu_devices(host: Snapshot) -> tuple[PciDevice, ...]:
     return tuple(device for device in host.pci if device.is_nvidia_gpu and not device.is_virtual_function)
 
 
-def find_device(host: Snapshot, address: str) -> PciDevice | None:
-    """Return the PCI device at an address, or ``None`` where there is none or the bus was not read."""
-    try:
-        return next((device for device in host.pci if device.address == address), None)
-    except Unreadable:
-        return None
-
-
-def find_models(matrix: Matrix, *, name: str | None = None, device: PciDevice | None = None) -> tuple[Gpu, ...]:
-    """Return the models of the facts that a GPU can be; none when the facts do not know it.
-
-    Args:
-        matrix: The facts.
-        name: Product name as nvidia-smi prints it.
-        device: The same GPU on the PCI bus: its id tells variants of one name apart, and stands alone where the driver
-            does not see the GPU.
-    """
-    named = _models_called(matrix, name)
-    numbered: tuple[Gpu, ...] = ()
-    if device is not None:
-        wanted = device.device.upper()
-        numbered = tuple(gpu for gpu in matrix.gpus if (gpu.pci_device_id or "").upper() == wanted)
-    if named and numbered:
-        return tuple(gpu for gpu in named if gpu in numbered) or named
-    if named or numbered:
-        return named or numbered
-    listed = _BRACKETS.findall(device.name or "") if device is not None else []
-    return next((found for text in reversed(listed) if (found := _models_called(matrix, text))), ())
-
-
-def _models_called(matrix: Matrix, name: str | None) -> tuple[Gpu, ...]:
-    wanted = normalise_gpu(name or "")
-    return tuple(
-        gpu
-        for gpu in matrix.gpus
-        if wanted and wanted in {normalise_gpu(text) for text in (gpu.name, gpu.id, *gpu.aliases)}
-    )
-
-
 def read_events(host: Snapshot, *kinds: str) -> tuple[KernelEvent, ...]:
     """Return events of the kernel log since boot.
 
+    Whoever takes those that are there for harmless asks :func:`require_whole_log` before it lets them pass.
+
     Raises:
         Unreadable: The log was not read, or holds nothing: a kernel that loaded a driver has said so, and an emptied
-            log proves no silence.
+            log proves no silence. Or it holds none of these events and does not reach back to boot.
     """
     log = host.kernel_log
     if not log.lines:
         raise Unreadable("the kernel log holds no line", probe="kernel-log")
-    return log.of(*kinds)
+    found = log.of(*kinds)
+    if not found:
+        require_whole_log(host)
+    return found
+
+
+def require_whole_log(host: Snapshot) -> None:
+    """Let pass a kernel log that holds all since boot.
+
+    Raises:
+        Unreadable: It was not read, or its beginning was overwritten or left out.
+    """
+    if not host.kernel_log.is_whole:
+        raise Unreadable(
+            "the kernel log does not hold all since boot, and what is missing may tell of a fault", probe="kernel-log"
+        )

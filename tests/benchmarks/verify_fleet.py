@@ -6,7 +6,8 @@ One sshd on loopback stands for all hosts, each under an address of its own, beh
 half the round trip each way and a new connection by its handshake. A stand-in for nvidia-smi on the targets' PATH
 prints what a machine of ``tests/machines.py`` would say. testinfra gets a control path, the collector lies on the
 target for it, and it runs the same probes one ``host.run`` each, then the same parsers and checks. The machine that
-measures also is all the targets: what bounds a figure is printed beside it. Time never makes it fail; a target that
+measures also is all the targets, which bounds a fleet that really runs the collector; a second sshd replays an answer
+made before, at next to no cost, so that the controller's share can be seen. Time never makes it fail; a target that
 brings nothing does.
 """
 
@@ -104,10 +105,13 @@ class Fleet:
         self.folder = folder
         self.rtt_ms = rtt_ms
         self.addresses = [f"127.0.{1 + number // 250}.{1 + number % 250}" for number in range(count)]
-        self.sshd_port, self.near_port, self.far_port, self.dead_port = free_ports(4)
+        self.sshd_port, self.near_port, self.far_port, self.dead_port, self.light_port, self.light_sshd_port = (
+            free_ports(6)
+        )
         self.config = folder / "ssh_config"
         self.log = folder / "sshd.log"
         self.sshd: subprocess.Popen[bytes] | None = None
+        self.light_sshd: subprocess.Popen[bytes] | None = None
         self.proxy: subprocess.Popen[bytes] | None = None
 
     @contextlib.contextmanager
@@ -118,19 +122,23 @@ class Fleet:
             if os.geteuid() == 0:
                 Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
             self.sshd = start((SSHD, "-D", "-f", str(self.folder / "sshd_config"), "-E", str(self.log)))
+            self.light_sshd = start((SSHD, "-D", "-f", str(self.folder / "light_config"), "-E", str(self.log)))
             half = self.rtt_ms / 2000
             plan = {
-                "target": self.sshd_port,
-                "ways": [[self.near_port, 0.0], [self.far_port, half]],
+                "ways": [
+                    [self.near_port, self.sshd_port, 0.0],
+                    [self.far_port, self.sshd_port, half],
+                    [self.light_port, self.light_sshd_port, half],
+                ],
                 "dead": [DEAD_ADDRESS, self.dead_port],
             }
             self.proxy = start((sys.executable, __file__, "--proxy", json.dumps(plan)))
-            for port in (self.sshd_port, self.near_port, self.far_port):
+            for port in (self.sshd_port, self.light_sshd_port, self.near_port, self.far_port, self.light_port):
                 await_port("127.0.0.1", port)
             await_port(DEAD_ADDRESS, self.dead_port)
             yield self
         finally:
-            for process in (self.sshd, self.proxy):
+            for process in (self.sshd, self.light_sshd, self.proxy):
                 if process is not None:
                     end(process)
 
@@ -165,6 +173,9 @@ class Fleet:
             f"SetEnv PATH={tools}:{os.environ.get('PATH', os.defpath)}",
         )
         (self.folder / "sshd_config").write_text("\n".join(settings) + "\n")
+        replay = write_replay(self.folder)
+        light = (f"Port {self.light_sshd_port}", f"ForceCommand exec sh {shlex.quote(str(replay))}", *settings[1:])
+        (self.folder / "light_config").write_text("\n".join(light) + "\n")
         key = (self.folder / "host.pub").read_text().split()
         known = self.folder / "known_hosts"
         known.write_text(f"* {key[0]} {key[1]}\n")
@@ -185,6 +196,27 @@ def write_stand_in(folder: Path) -> None:
     tool = folder / "nvidia-smi"
     tool.write_text("\n".join(lines) + "\n")
     tool.chmod(0o755)
+
+
+def write_replay(folder: Path) -> Path:
+    """Write what answers for a target at next to no cost: the collector's answer of a stand-in machine, made before."""
+    outputs = load_machines().hgx_h100()
+    body = bytearray()
+    for output in outputs.values():
+        text, said = output.text.encode(), output.error.encode()
+        code = "-" if output.code is None else output.code
+        body += f"@record @NONCE@ {output.probe} {output.status} {code} 5 {len(text)} {len(said)}\n".encode()
+        body += text + said + b"\n"
+    body += f"@end @NONCE@ {len(outputs)}\n".encode()
+    answer, script = folder / "answer", folder / "replay"
+    answer.write_bytes(body)
+    script.write_text(
+        "# stand-in of a benchmark: it runs nothing of what it is sent\n"
+        "nonce=$(sed -n 's/^COLLECT_NONCE=//p')\n"
+        'echo "@provision-collector $nonce 1 gzip"\n'
+        f'sed "s/@NONCE@/$nonce/" {shlex.quote(str(answer))} | gzip -1 -c\n'
+    )
+    return script
 
 
 def load_machines() -> ModuleType:
@@ -232,14 +264,14 @@ async def run_proxy(plan: Mapping[str, Any]) -> None:
         finally:
             reading.cancel()
 
-    def serve(delay: float) -> Any:
+    def serve(target: int, delay: float) -> Any:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             # The other side hears of a connection when the last word of the handshake arrives.
             opened = loop.time() + 3 * delay
             if delay:
                 await asyncio.sleep(3 * delay)
             try:
-                upstream, onward = await asyncio.open_connection("127.0.0.1", plan["target"])
+                upstream, onward = await asyncio.open_connection("127.0.0.1", target)
             except OSError:
                 writer.close()
                 return
@@ -254,8 +286,8 @@ async def run_proxy(plan: Mapping[str, Any]) -> None:
 
     # Set back to what a command without it would do at the first Ctrl-C of the terminal, which reaches this one too.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    for port, delay in plan["ways"]:
-        await asyncio.start_server(serve(delay), "0.0.0.0", port, backlog=1024)  # noqa: S104 - every 127.x.y.z is a host
+    for port, target, delay in plan["ways"]:
+        await asyncio.start_server(serve(target, delay), "0.0.0.0", port, backlog=1024)  # noqa: S104 - every 127.x.y.z is a host
     await asyncio.start_server(swallow, *plan["dead"], backlog=1024)
     await asyncio.Event().wait()
 
@@ -381,15 +413,18 @@ def measure(fleet: Fleet, arguments: argparse.Namespace) -> dict[str, Any]:
     for name, port, threads in (("near", near, 1), ("far", far, 1), ("far, all at once", far, peers)):
         figures["peer"][name] = bench.peer(fleet.addresses[:peers], port, threads)
         say(f"testinfra, {name}")
+    figures["few_near"] = vars(bench.verify("few", fleet.addresses[:peers], near))
     figures["few"] = vars(bench.verify("few", fleet.addresses[:peers], far))
 
-    figures["near"] = vars(bench.verify("near", fleet.addresses, near))
-    say(f"{count} hosts without a delay")
+    light = fleet.light_port
+    figures["light_quarter"] = vars(bench.verify("light-quarter", fleet.addresses[: count // 4], light))
+    figures["light"] = vars(bench.verify("light", fleet.addresses, light))
+    say(f"{count} hosts that cost nothing")
     figures["quarter"] = vars(bench.verify("quarter", fleet.addresses[: count // 4], far))
     figures["whole"] = vars(bench.verify("whole", fleet.addresses, far))
     say(f"{count} hosts")
     figures["dead_alone"] = vars(bench.verify("dead-alone", (), far, dead=1))
-    figures["with_dead"] = vars(bench.verify("with-dead", fleet.addresses, far, dead=1))
+    figures["with_dead"] = vars(bench.verify("with-dead", fleet.addresses, light, dead=1))
     say(f"{count} hosts and a dead one")
     figures["load_after"] = os.getloadavg()[0]
     return figures
@@ -422,7 +457,7 @@ class Bench:
         report.unlink(missing_ok=True)
         words = (*PROVISION, "verify", "--hosts", str(hosts), "--parallel", str(self.parallel), "--json", "-q")
         words += ("-o", str(report), "--ssh-config", str(self.fleet.config), "--connect-timeout", str(CONNECT_SECONDS))
-        run, _ = self._time(words, accepted=(0, 6, 7))
+        run, _ = self._time(words, accepted=(0, 6, 7), report=report)
         document = json.loads(report.read_text())
         if not document.get("result"):
             sys.exit(f"verify said nothing about {name}: {document}")
@@ -439,23 +474,26 @@ class Bench:
         plan |= {"addresses": list(addresses), "port": port, "config": str(self.fleet.config), "sockets": str(folder)}
         (folder / "plan").write_text(json.dumps(plan))
         words = (sys.executable, __file__, "--peer", str(threads), str(folder / "plan"))
-        try:
-            run, out = self._time(words)
-        finally:
-            for path in folder.iterdir():
-                if path.is_socket():
-                    subprocess.run(
-                        ["ssh", "-o", f"ControlPath={path}", "-O", "exit", "all"], capture_output=True, check=False
-                    )
+        run, out = self._time(words, sockets=folder)
         answer = json.loads(out)
         if not answer["checks"] or answer["answers"] < 5:
             sys.exit(f"testinfra brought next to nothing: {answer}")
         return {**answer, "probes": len(plan["probes"]), "cost": vars(run)}
 
-    def _time(self, words: Sequence[str], accepted: Sequence[int] = (0,)) -> tuple[Run, str]:
+    def _time(
+        self,
+        words: Sequence[str],
+        *,
+        accepted: Sequence[int] = (0,),
+        sockets: Path | None = None,
+        report: Path | None = None,
+    ) -> tuple[Run, str]:
         assert self.fleet.sshd is not None
         assert self.fleet.proxy is not None
-        before = (cpu_of(self.fleet.sshd.pid), cpu_of(self.fleet.proxy.pid))
+        assert self.fleet.light_sshd is not None
+        servers = (self.fleet.sshd.pid, self.fleet.light_sshd.pid)
+        targets_before = sum(sum(cpu_of(pid)) for pid in servers)
+        proxy_before = cpu_of(self.fleet.proxy.pid)[0]
         stderr = self.fleet.folder / "stderr"
         started = time.perf_counter()
         with stderr.open("wb") as said, (self.fleet.folder / "stdout").open("w+b") as out:
@@ -467,23 +505,27 @@ class Bench:
                 end(child)
                 raise
             finally:
+                wall = time.perf_counter() - started
                 watch.stop()
-            wall = time.perf_counter() - started
+                if sockets is not None:
+                    close_connections(sockets)
             child.returncode = os.waitstatus_to_exitcode(status)
             out.seek(0)
             printed = out.read().decode()
         if child.returncode not in accepted:
-            sys.exit(f"{shlex.join(words[:8])} ended with {child.returncode}:\n{tail(stderr)}")
-        # The sessions of sshd end a moment after the client has gone.
-        time.sleep(0.3)
-        after = (cpu_of(self.fleet.sshd.pid), cpu_of(self.fleet.proxy.pid))
+            sys.exit(f"{shlex.join(words[:8])} ended with {child.returncode}:\n{tail(report or stderr)}")
+        # What a session cost is known when it has ended, a moment after its client.
+        for _ in range(100):
+            if not any(children_of(pid) for pid in servers):
+                break
+            time.sleep(0.05)
         total = usage.ru_utime + usage.ru_stime
         run = Run(
             wall=wall,
             own_cpu=watch.own_cpu,
             child_cpu=max(0.0, total - watch.own_cpu),
-            target_cpu=sum(after[0]) - sum(before[0]),
-            proxy_cpu=after[1][0] - before[1][0],
+            target_cpu=sum(sum(cpu_of(pid)) for pid in servers) - targets_before,
+            proxy_cpu=cpu_of(self.fleet.proxy.pid)[0] - proxy_before,
             rss_mib=watch.rss_mib,
         )
         return run, printed
@@ -523,6 +565,19 @@ def cpu_of(pid: int) -> tuple[float, float]:
     values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own, children = sum(map(int, values[11:13])), sum(map(int, values[13:15]))
     return own / TICKS, children / TICKS
+
+
+def children_of(pid: int) -> str:
+    """Return the children of a process, empty when there are none."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().strip()
+
+
+def close_connections(folder: Path) -> None:
+    """End the connections that testinfra leaves open for a while."""
+    for path in folder.iterdir():
+        if path.is_socket():
+            words = ["ssh", "-o", f"ControlPath={path}", "-O", "exit", "all"]
+            subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
 def rows_of(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -584,14 +639,16 @@ def show(figures: Mapping[str, Any]) -> None:
         f"load {figures['load_before']:.1f} to {figures['load_after']:.1f}; seconds unless named"
     )
     columns = ("wall", "a host", "own cpu", "ssh cpu", "targets", "proxy", "MiB", "bound")
-    print(f"\nprovision verify, {figures['parallel']} at once\n{'':34}" + "".join(f"{name:>9}" for name in columns))
+    print(f"\nprovision verify, {figures['parallel']} at once\n{'':40}" + "".join(f"{name:>9}" for name in columns))
     rows = {
-        f"{count} hosts, no delay": ("near", count),
-        f"{count // 4} hosts at {rtt}": ("quarter", count // 4),
-        f"{count} hosts at {rtt}": ("whole", count),
-        f"{count} hosts at {rtt}, one dead more": ("with_dead", count),
+        f"{peers} hosts, no delay": ("few_near", peers),
+        f"{peers} hosts, {rtt}": ("few", peers),
+        f"{count // 4} hosts, {rtt}": ("quarter", count // 4),
+        f"{count} hosts, {rtt}": ("whole", count),
+        f"{count // 4} hosts, {rtt}, replayed": ("light_quarter", count // 4),
+        f"{count} hosts, {rtt}, replayed": ("light", count),
+        f"{count} hosts and a dead one, replayed": ("with_dead", count),
         "the dead one alone": ("dead_alone", 1),
-        f"{peers} hosts at {rtt}": ("few", peers),
     }
     for label, (key, hosts) in rows.items():
         row = figures[key]
@@ -606,15 +663,17 @@ def show(figures: Mapping[str, Any]) -> None:
             row["proxy_cpu"],
         )
         text = "".join(f"{cell:9.2f}" if number != 1 else f"{cell:9.3f}" for number, cell in enumerate(cells))
-        print(f"{label:34}{text}{row['rss_mib']:9.1f}{share:8.0%} of all CPUs")
-    whole = figures["whole"]
+        print(f"{label:40}{text}{row['rss_mib']:9.1f}{share:8.0%} of all CPUs")
+    whole = figures["light"]
     own = 1000 * whole["own_cpu"] / count
     ssh = 1000 * whole["child_cpu"] / count
-    print(f"controller CPU a host at {count} hosts: {own:.1f} ms its own, {ssh:.1f} ms the ssh clients")
+    print(
+        f"controller CPU a host at {count} hosts, answers replayed: {own:.1f} ms its own, {ssh:.1f} ms the ssh clients"
+    )
 
     far, far_all, near = figures["peer"]["far"], figures["peer"]["far, all at once"], figures["peer"]["near"]
     print(f"\nplain testinfra with a control path, {far['probes']} probes one by one, {peers} hosts")
-    print(f"{'':34}{'wall':>9}{'a host':>9}{'own+ssh':>9}{'targets':>9}")
+    print(f"{'':40}{'wall':>9}{'a host':>9}{'own+ssh':>9}{'targets':>9}")
     for label, row in (
         ("no delay, one host after another", near),
         (f"{rtt}, one host after another", far),
@@ -622,7 +681,7 @@ def show(figures: Mapping[str, Any]) -> None:
     ):
         cost = row["cost"]
         cells = (row["wall"], row["wall"] / peers, cost["own_cpu"] + cost["child_cpu"], cost["target_cpu"])
-        print(f"{label:34}" + "".join(f"{cell:9.2f}" for cell in cells))
+        print(f"{label:40}" + "".join(f"{cell:9.2f}" for cell in cells))
 
     ratios = ratios_of(figures)
     print("\nratios")
@@ -637,17 +696,23 @@ def ratios_of(figures: Mapping[str, Any]) -> dict[str, float]:
     far, near = median(peer["far"]["per_host"]), median(peer["near"]["per_host"])
     return {
         f"testinfra / provision, a host, {rtt}, {count} hosts": far / (figures["whole"]["wall"] / count),
-        f"testinfra / provision, a host, no delay, {count} hosts": near / (figures["near"]["wall"] / count),
+        f"testinfra / provision, a host, no delay, {peers} hosts": near / (figures["few_near"]["wall"] / peers),
         f"testinfra / provision, one host cold with start-up, {rtt}": far / single["far"],
         "testinfra / provision, one host cold with start-up, no delay": near / single["near"],
         f"testinfra in threads / provision, {peers} hosts, {rtt}": peer["far, all at once"]["wall"]
         / figures["few"]["wall"],
         f"memory of {count} hosts / of {count // 4}": figures["whole"]["rss_mib"] / figures["quarter"]["rss_mib"],
-        f"wall of {count} hosts with one dead / without": figures["with_dead"]["wall"] / figures["whole"]["wall"],
+        f"memory of {count} hosts / of {count // 4}, answers replayed": figures["light"]["rss_mib"]
+        / figures["light_quarter"]["rss_mib"],
+        f"wall of {count} hosts and a dead one / without it, replayed": figures["with_dead"]["wall"]
+        / figures["light"]["wall"],
         "seconds of one dead host / its time limit": figures["dead_alone"]["wall"] / CONNECT_SECONDS,
     }
 
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

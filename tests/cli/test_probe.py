@@ -1,18 +1,24 @@
 """`provision probe` as people run it."""
 
+import argparse
 import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from provision.cli.commands.probe import VALUES
+from provision.cli.targets import add_target_flags, expectations_of, targets_of
+from provision.probe import inventory
 from provision.probe.catalogue import PROBES
 from provision.probe.snapshot import Snapshot
+from provision.probe.targets import Target
 
 PROBE = ("probe", "--probes", "uname,limits,nvidia-smi-xml")
 
@@ -193,3 +199,68 @@ def test_nothing_is_left_in_the_temporary_folder(command, environment, tmp_path)
     environment = environment | {"TMPDIR": str(tmp_path)}
     subprocess.run([*command, "probe", "--probes", "uname,limits"], env=environment, check=True, capture_output=True)
     assert list(Path(tmp_path).iterdir()) == []
+
+
+STUBBORN = """#!/bin/sh
+trap '' TERM HUP INT
+echo $$ >"$MARK"
+while :; do sleep 33.25; done
+"""
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _wait_until(condition, seconds: float = 20.0) -> bool:
+    last = time.monotonic() + seconds
+    while not condition() and time.monotonic() < last:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.parametrize(
+    ("number", "flags", "code"),
+    [
+        pytest.param(signal.SIGINT, (), 130, id="interrupted"),
+        pytest.param(signal.SIGTERM, (), 130, id="told-to-end"),
+        pytest.param(None, ("--timeout", "2"), 7, id="out-of-time"),
+    ],
+)
+def test_one_that_is_ended_takes_its_probes_and_its_folder_along(command, environment, tmp_path, number, flags, code):
+    mark, tools, temporary = tmp_path / "pid", tmp_path / "tools", tmp_path / "temporary"
+    tools.mkdir()
+    temporary.mkdir()
+    (tools / "nvidia-smi").write_text(STUBBORN)
+    (tools / "nvidia-smi").chmod(0o755)
+    environment = environment | {
+        "PATH": f"{tools}:{environment.get('PATH', os.environ['PATH'])}",
+        "TMPDIR": str(temporary),
+        "MARK": str(mark),
+    }
+    words = [*command, "probe", "--probes", "nvlink-status,uname", *flags]
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert _wait_until(lambda: mark.exists() and mark.read_text().strip() != "")
+    if number is not None:
+        process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    assert list(temporary.iterdir()) == []
+    assert _wait_until(lambda: not _is_alive(int(mark.read_text())), 2.0)
+
+
+@pytest.mark.parametrize("lists", [("gpu001",), ("gpu002", "gpu001", "gpu001")], ids=["alone", "among-others"])
+def test_a_name_that_the_inventory_knows_is_its_host(monkeypatch, lists):
+    own = Target(name="gpu001", kind="local", expect={"gpus": 8})
+    monkeypatch.setattr(inventory, "read_inventory", lambda *_: inventory.Inventory(targets=(own,)))
+    parser = argparse.ArgumentParser()
+    add_target_flags(parser)
+    options = parser.parse_args([*lists, "--inventory", "hosts.ini"])
+    found = {target.name: target.kind for target in targets_of(options)}
+    assert found == dict.fromkeys(lists, "ssh") | {"gpu001": "local"}
+    assert list(found) == list(dict.fromkeys(lists))
+    assert expectations_of(options) == {"gpu001": {"gpus": 8}}

@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import struct
 import subprocess
 import termios
@@ -19,10 +18,15 @@ from xml.etree import ElementTree as ET
 import machines
 import pytest
 
+from provision.cli.output import Output as CommandOutput
+from provision.cli.verdict import show_verdict
 from provision.matrix.load import Matrix
 from provision.probe.bundle import write_bundle
 from provision.probe.output import Output
 from provision.records import replace
+from provision.verify.engine import Result, Verdict
+from provision.verify.fleet import Difference
+from provision.verify.outcome import failed, unknown
 
 Machine = Mapping[str, Output]
 
@@ -356,14 +360,15 @@ class TestFleet:
 class TestMerge:
     @pytest.fixture
     def parts(self, provision, bundle, tmp_path) -> tuple[Path, Path, dict]:
-        hosts = {"gpu001": machines.hgx_h100(), "gpu002": hot(machines.hgx_h100(), 3, 97), "gpu003": machines.hgx_h100()}
-        whole = provision("verify", "--from", bundle("w.tar.gz", **hosts), "--only", "gpu", "--skip", "gpu.vbios", "--json")
+        well = machines.hgx_h100()
+        hosts = {"gpu001": well, "gpu002": hot(well, 3, 97), "gpu003": well}
+        chosen = ("--only", "gpu", "--skip", "gpu.vbios", "--json")
+        whole = provision("verify", "--from", bundle("w.tar.gz", **hosts), *chosen)
         paths = []
         for name, names in (("a", ("gpu001", "gpu002")), ("b", ("gpu003",))):
             path = bundle(f"{name}.tar.gz", **{host: hosts[host] for host in names})
             paths.append(tmp_path / f"{name}.json")
-            words = ("--only", "gpu", "--skip", "gpu.vbios", "--json", "-o", paths[-1])
-            assert provision("verify", "--from", path, *words).code == (6 if name == "a" else 0)
+            assert provision("verify", "--from", path, *chosen, "-o", paths[-1]).code == (6 if name == "a" else 0)
         return (*paths, whole.document)
 
     def test_two_parts_are_the_whole(self, provision, parts):
@@ -422,6 +427,8 @@ class TestMerge:
         answer = provision("verify", "--merge", second, "-v", "--diff-fleet")
         assert "\x1b" not in answer.out + answer.err
         assert "\x07" not in answer.out + answer.err
+        merged = provision("verify", "--merge", second, "--json").document["result"]
+        assert [row["target"] for row in merged["targets"]] == ["gpu003"]
 
 
 class TestReports:
@@ -503,7 +510,9 @@ class TestHostileText:
             name: replace(row, text=self.ESCAPE + row.text + self.ESCAPE, error=self.ESCAPE + row.error)
             for name, row in outputs.items()
         }
-        return machines.fail(changed, "nvidia-smi-xml", 1, error=f"{self.ESCAPE}NVRM: \x9b31m oh\u202e no", text="x\x1b[1m")
+        return machines.fail(
+            changed, "nvidia-smi-xml", 1, error=f"{self.ESCAPE}NVRM: \x9b31m oh\u202e no", text="x\x1b[1m"
+        )
 
     @pytest.mark.parametrize("flags", [(), ("-v",), ("--diff-fleet",), ("--json",)], ids=str)
     def test_no_escape_reaches_the_terminal(self, provision, bundle, hostile, flags):
@@ -512,6 +521,27 @@ class TestHostileText:
         assert answer.code == 6
         for character in ("\x1b", "\x07", "\x9b", "\u202e"):
             assert character not in answer.out + answer.err
+
+    @pytest.mark.parametrize("make", [failed, unknown], ids=["fail", "unknown"])
+    @pytest.mark.parametrize("severity", ["high", "low"])
+    def test_no_escape_of_an_answer_is_shown(self, make, severity):
+        row = Result(
+            check="gpu.temp",
+            target=f"gpu{self.ESCAPE}001",
+            level="quick",
+            severity=severity,
+            title="cool",
+            outcome=make(f"{self.ESCAPE}97 C"),
+            remedy="Cool it.",
+            runbook="docs/runbooks.md#gpu-temp",
+        )
+        other = Difference(trait="driver", majority=self.ESCAPE, majority_count=2, targets={self.ESCAPE: (row.target,)})
+        output = CommandOutput()
+        output.verbosity = 1
+        shown = show_verdict(Verdict(results=(row, replace(row, target="b"))), [other], output)
+        assert "97 C" in shown
+        assert "\x1b" not in shown
+        assert "\x07" not in shown
 
     def test_no_escape_reaches_a_report(self, provision, bundle, hostile, tmp_path):
         path = bundle(gpu001=hostile)
@@ -522,12 +552,10 @@ class TestHostileText:
 
     def test_the_name_of_a_target_is_plain_too(self, provision, tmp_path):
         name = f"gpu{self.ESCAPE}001<script>"
-        try:
-            write_bundle(tmp_path / "b.tar.gz", {name: machines.snapshot(machines.hgx_h100(), name)})
-        except Exception as error:  # a refusal is as good
-            assert "\x1b" not in str(error)
-            return
-        answer = provision("verify", "--from", tmp_path / "b.tar.gz", "--gpus", "9", "--html", tmp_path / "r.html", "-v")
+        write_bundle(tmp_path / "b.tar.gz", {name: machines.snapshot(machines.hgx_h100(), name)})
+        answer = provision(
+            "verify", "--from", tmp_path / "b.tar.gz", "--gpus", "9", "--html", tmp_path / "r.html", "-v"
+        )
         assert "\x1b" not in answer.out + answer.err
         assert "<script>" not in (tmp_path / "r.html").read_text()
 
@@ -559,7 +587,29 @@ class TestScreen:
         assert all(line.count("`") % 2 == 0 for line in out.splitlines())
 
 
-@pytest.mark.skipif(shutil.which("sh") is None, reason="no shell")
+def test_a_board_keeps_failures_and_fits_the_screen(monkeypatch):
+    from rich.console import Console
+
+    from provision.cli.live import Board
+
+    monkeypatch.setenv("LINES", "12")
+    monkeypatch.setenv("COLUMNS", "80")
+    counts = {f"gpu{number:03}": {"pass": 50, "fail": int(number % 10 == 0), "unknown": 0} for number in range(100)}
+    board = Board(101, counts, has_color=False)
+    for name, row in counts.items():
+        board.advance(name, not row["fail"])
+    board.advance("ssh://\x1b[31mdown", None)
+    console = Console(width=80, height=12, force_terminal=False)
+    with console.capture() as captured:
+        console.print(board.draw())
+    lines = captured.get().splitlines()
+    assert len(lines) <= 12
+    assert any(line.split() == ["gpu090", "50", "1", "0"] for line in lines)
+    assert any("down" in line and "no answer" in line for line in lines)
+    assert "\x1b" not in captured.get()
+    assert "101/101" in lines[-1]
+
+
 def test_a_person_sees_a_table_while_several_targets_answer(command, environment):
     words = [*command, "verify", "local", "localhost", "ssh://no-such-host.invalid", "--gpus", "0", "--color", "never"]
     out = _on_terminal(words, environment, 100)
@@ -595,4 +645,3 @@ def _on_terminal(words: list[object], environment: Mapping[str, str], columns: i
     os.close(leader)
     process.wait(timeout=60)
     return held.decode(errors="replace").replace("\r\n", "\n")
-

@@ -1,6 +1,7 @@
 """One thing is broken on a healthy machine: the right check fails, the right cause is named, nothing else is blamed.
 
 A row says which machine, what is changed on it, which checks must fail, and which diagnosis must be the first cause.
+``note`` is a diagnosis that is told and is no cause, ``explained`` are consequences below the first cause.
 ``also`` lists other critical checks that the same fault really breaks; any further critical failure is a false alarm.
 """
 
@@ -35,6 +36,8 @@ class Mutation:
     mutate: Callable
     checks: tuple[str, ...] = ()
     cause: str = ""
+    note: str = ""
+    explained: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     machine: str = "hgx_h100"
     expected: Callable[[Expectation], Expectation] = lambda expected: expected
@@ -46,6 +49,22 @@ def payload(outputs, probe, **fields):
     line, end, tail = rest.partition("\n")
     document = {**json.loads(line), **fields}
     return replace_output(outputs, probe, text=f"{head}{MARKER}{json.dumps(document)}{end}{tail}")
+
+
+def silent(index):
+    """Make nvidia-smi name a GPU and say `N/A` of all else."""
+    kept = ("product_name", "minor_number", "uuid", "pci_bus_id")
+
+    def mutate(outputs):
+        block = outputs["nvidia-smi-xml"].text.split("<gpu id=")[index + 1]
+        new = re.sub(
+            r"<(\w+)>[^<>]*[^<>\s][^<>]*</\1>",
+            lambda found: found[0] if found[1] in kept else f"<{found[1]}>N/A</{found[1]}>",
+            block,
+        )
+        return change(outputs, "nvidia-smi-xml", block, new)
+
+    return mutate
 
 
 def work(outputs, probe, gpu, **tests):
@@ -259,6 +278,22 @@ def slow_copies(outputs):
     return absent(payload(outputs, "torch-work", gpus=document["gpus"]), "nvbandwidth")
 
 
+def slow_pair(outputs):
+    """Let one pair of GPUs copy at a tenth of the others."""
+    document = json.loads(outputs["nvbandwidth"].text)
+    for case in document["nvbandwidth"]["testcases"]:
+        if case["name"].startswith("device_to_device"):
+            case["bandwidth_matrix"][1][2] = "36.50"
+    return replace_output(outputs, "nvbandwidth", text=json.dumps(document))
+
+
+def fail_diagnosis(outputs, probe, name):
+    """Let one test of DCGM fail on its first GPU."""
+    head, found, tail = outputs[probe].text.partition(f'"name": "{name}"')
+    assert found, f"{probe} has no test {name}"
+    return replace_output(outputs, probe, text=head + found + tail.replace('"Pass"', '"Fail"', 1))
+
+
 MUTATIONS = [
     Mutation("version-skew", mismatch, ("gpu.driver.lib_match",), "driver.mismatch", also=_UNLOADED),
     Mutation(
@@ -363,10 +398,10 @@ MUTATIONS = [
         "sxid.fatal",
     ),
     Mutation("remap-pending", field(3, "remapped_row_pending", "Yes"), ("gpu.remap.pending",), "gpu.remap-pending"),
-    Mutation("remap-failure", field(3, "remapped_row_failure", "Yes"), ("gpu.remap.failure",)),
-    Mutation("remaps-used-up", field(2, "remapped_row_unc", "600"), ("gpu.remap.count",)),
-    Mutation("uncorrectable-ecc", field(1, "dram_uncorrectable", "2"), ("gpu.ecc.uncorrected",)),
-    Mutation("sram-threshold", field(1, "sram_threshold_exceeded", "Yes"), ("gpu.ecc.sram_threshold",)),
+    Mutation("remap-failure", field(3, "remapped_row_failure", "Yes"), ("gpu.remap.failure",), "xid.64"),
+    Mutation("remaps-used-up", field(2, "remapped_row_unc", "600"), ("gpu.remap.count",), "xid.64"),
+    Mutation("uncorrectable-ecc", field(1, "dram_uncorrectable", "2"), ("gpu.ecc.uncorrected",), "xid.48"),
+    Mutation("sram-threshold", field(1, "sram_threshold_exceeded", "Yes"), ("gpu.ecc.sram_threshold",), "xid.48"),
     Mutation(
         "ecc-off",
         both(field(0, "current_ecc", "Disabled"), field(0, "pending_ecc", "Disabled")),
@@ -374,9 +409,11 @@ MUTATIONS = [
         "gpu.ecc-off",
         expected=lambda e: replace(e, is_ecc=True),
     ),
-    Mutation("recovery-action", field(6, "gpu_recovery_action", "Reset"), ("gpu.recovery_action",)),
-    Mutation("persistence-off", field(0, "persistence_mode", "Disabled"), ("gpu.persistence",)),
-    Mutation("too-hot", field(4, "gpu_temp", "93 C"), ("gpu.temp",)),
+    Mutation("recovery-action", field(6, "gpu_recovery_action", "Reset"), ("gpu.recovery_action",), "xid.154"),
+    Mutation(
+        "persistence-off", field(0, "persistence_mode", "Disabled"), ("gpu.persistence",), note="gpu.persistence-off"
+    ),
+    Mutation("too-hot", field(4, "gpu_temp", "93 C"), ("gpu.temp",), note="gpu.thermal-slowdown"),
     Mutation(
         "thermal-slowdown",
         lambda o: xml_gpu(
@@ -403,7 +440,9 @@ MUTATIONS = [
     Mutation(
         "mig-left-on", field(0, "current_mig", "Enabled"), ("gpu.mig",), expected=lambda e: replace(e, is_mig=False)
     ),
-    Mutation("gsp-of-another-version", field(0, "gsp_firmware_version", "570.195.03"), ("gpu.gsp",)),
+    Mutation(
+        "gsp-of-another-version", field(0, "gsp_firmware_version", "570.195.03"), ("gpu.gsp",), "driver.gsp-firmware"
+    ),
     Mutation(
         "gpu-is-lost",
         both(
@@ -420,7 +459,10 @@ MUTATIONS = [
         "pci.width",
     ),
     Mutation(
-        "pcie-slow-under-load", lambda o: figure(o, "torch-work", 1, pcie_gen_under_load=3), ("gpu.pcie.gen_load",)
+        "pcie-slow-under-load",
+        lambda o: figure(o, "torch-work", 1, pcie_gen_under_load=3),
+        ("gpu.pcie.gen_load",),
+        "pci.generation",
     ),
     Mutation(
         "aer-fatal",
@@ -437,7 +479,28 @@ MUTATIONS = [
         ("gpu.iommu_acs",),
         "nccl.acs",
     ),
-    Mutation("device-node-missing", lambda o: without_line(o, "device-nodes", "/dev/nvidia4"), ("gpu.devnodes",)),
+    Mutation(
+        "device-node-missing",
+        lambda o: without_line(o, "device-nodes", " /dev/nvidia4"),
+        ("gpu.devnodes",),
+        "driver.device-nodes",
+    ),
+    Mutation(
+        "control-node-missing",
+        both(
+            lambda o: without_line(o, "device-nodes", " /dev/nvidiactl"),
+            lambda o: no_cuda(o, "No CUDA GPUs are available", "CUDA_ERROR_NO_DEVICE (100)"),
+        ),
+        ("gpu.devnodes", "fw.torch.cuda"),
+        "driver.device-nodes",
+        also=("fw.torch.arch", "cuda.smoke", "fw.torch.matmul"),
+    ),
+    Mutation(
+        "device-node-closed",
+        lambda o: change(o, "device-nodes", "crw-rw-rw- 1 0 0 195,   4", "crw-rw---- 1 0 0 195,   4"),
+        ("gpu.devnodes",),
+        "driver.device-nodes",
+    ),
     Mutation(
         "uvm-missing",
         both(
@@ -462,6 +525,12 @@ MUTATIONS = [
         also=_UNLOADED,
     ),
     Mutation("wrong-driver", lambda o: o, ("gpu.driver.version",), expected=lambda e: replace(e, driver="575.57.08")),
+    Mutation(
+        "driver-below-what-the-stack-needs",
+        lambda o: o,
+        ("gpu.driver.min_for_cuda",),
+        expected=lambda e: replace(e, driver_minimum="590.44.01"),
+    ),
     Mutation(
         "driver-too-old-for-cuda",
         lambda o: no_cuda(
@@ -574,16 +643,19 @@ MUTATIONS = [
         "matmul-wrong",
         lambda o: work(o, "torch-work", 6, matmul_bf16="failed: the largest error is 14.2"),
         ("fw.torch.matmul",),
+        "gpu.failed-test",
     ),
     Mutation(
         "vector-add-wrong",
         lambda o: work(o, "cuda-work", 2, vector_add="failed: 17 of 1024 values are wrong"),
         ("cuda.smoke",),
+        "gpu.failed-test",
     ),
     Mutation(
         "allreduce-wrong",
-        lambda o: payload(o, "torch-nccl", together={"allreduce": "failed: the sum is 27, not 28"}),
+        lambda o: payload(o, "torch-nccl", together={"allreduce": "failed: 17 of 1048576 sums are wrong"}),
         ("fw.torch.nccl1",),
+        "gpu.failed-test",
     ),
     Mutation(
         "fabric-manager-down",
@@ -602,14 +674,40 @@ MUTATIONS = [
         also=("fw.torch.cuda", "fw.torch.arch", "cuda.smoke", "fw.torch.matmul"),
     ),
     Mutation(
+        "fabric-manager-down-where-no-switch-shows",
+        both(
+            lambda o: unit(o, "nvidia-fabricmanager"),
+            lambda o: change(o, "nvidia-smi-xml", "<state>Completed</state>", "<state>In Progress</state>"),
+        ),
+        ("fabric.manager", "fabric.state"),
+        "cuda.fabric-not-ready",
+        machine="hgx_b200",
+    ),
+    Mutation(
+        "gpu-that-answers-nothing",
+        silent(3),
+        ("gpu.lost",),
+        "gpu.lost",
+        also=(
+            "fabric.state",
+            "gpu.ecc.uncorrected",
+            "gpu.recovery_action",
+            "gpu.remap.count",
+            "gpu.remap.failure",
+            "gpu.remap.pending",
+        ),
+    ),
+    Mutation(
         "fabric-manager-of-another-version",
         lambda o: change(o, "fabric-manager", "580.105.08", "580.95.05"),
         ("fabric.manager",),
+        "cuda.fabric-not-ready",
     ),
     Mutation(
         "nvlink-inactive",
         lambda o: change(o, "nvlink-status", "Link 4: 26.562 GB/s", "Link 4: <inactive>", 1),
         ("nvlink.active",),
+        "xid.nvlink",
     ),
     Mutation(
         "full-shm",
@@ -631,6 +729,7 @@ MUTATIONS = [
             lambda o: change(o, "docker-info", "nvidia", "other"),
         ),
         ("ctr.runtime",),
+        note="container.no-toolkit",
     ),
     Mutation(
         "stale-cdi",
@@ -678,17 +777,50 @@ MUTATIONS = [
         "peermem-missing",
         lambda o: without_line(o, "modules", "nvidia_peermem 16384"),
         ("net.peermem",),
+        "nccl.no-rdma",
         machine="hgx_a100",
     ),
     Mutation(
         "firewall",
         lambda o: without_line(o, "firewall", "10.20.0.0/24"),
         ("net.firewall",),
+        "nccl.firewall",
         expected=lambda e: replace(e, cluster_subnet="10.20.0.0/24"),
     ),
-    Mutation("ports-silent", lambda o: change(o, "ports", "gpu002 50500 open", "gpu002 50500 silent"), ("net.ports",)),
+    Mutation(
+        "ports-silent",
+        lambda o: change(o, "ports", "gpu002 50500 open", "gpu002 50500 silent"),
+        ("net.ports",),
+        "nccl.firewall",
+    ),
     Mutation("clock-off", unkept_clock, ("net.clock",)),
-    Mutation("allreduce-slow", slow_nccl, ("perf.nccl.node",)),
+    Mutation("allreduce-slow", slow_nccl, ("perf.nccl.node",), "nccl.slow"),
+    Mutation(
+        "allreduce-slow-over-a-dead-link",
+        both(slow_nccl, lambda o: change(o, "nvlink-status", "Link 4: 26.562 GB/s", "Link 4: <inactive>", 1)),
+        ("perf.nccl.node", "nvlink.active"),
+        "xid.nvlink",
+        explained=("nccl.slow",),
+    ),
+    Mutation(
+        "allreduce-slow-through-the-processor",
+        both(slow_nccl, lambda o: change(o, "lspci", "SrcValid-", "SrcValid+")),
+        ("perf.nccl.node", "gpu.iommu_acs"),
+        "nccl.acs",
+        explained=("nccl.slow",),
+    ),
+    Mutation(
+        "address-translation-on",
+        lambda o: change(o, "command-line", "iommu=pt", "intel_iommu=on"),
+        ("gpu.iommu_acs",),
+        "nccl.iommu",
+    ),
+    Mutation(
+        "all-rdma-ports-slow",
+        lambda o: change(o, "infiniband", "rate 400 Gb/sec (4X NDR)", "rate 200 Gb/sec (4X HDR)"),
+        ("net.rdma.links",),
+        "rdma.port",
+    ),
     Mutation("gemm-slow", lambda o: figure(o, "torch-work", 3, **{"gemm-bf16_tflops": 210.0}), ("perf.gemm",)),
     Mutation("copy-slow", slow_copies, ("perf.h2d",)),
     Mutation("dcgm-fails", lambda o: change(o, "dcgmi-diag", '"Pass"', '"Fail"', 1), ("dcgm.diag1",)),
@@ -713,17 +845,17 @@ MUTATIONS = [
     Mutation("wrong-system", lambda o: change(o, "os-release", "22.04", "20.04"), ("host.os",)),
     Mutation(
         "proprietary-on-blackwell",
-        lambda o: change(
-            change(o, "driver-version", "Open Kernel Module for x86_64", "x86_64 Kernel Module"),
-            "nvidia-smi-xml",
-            "NVIDIA H100 80GB HBM3",
-            "NVIDIA B200",
+        both(
+            lambda o: change(o, "driver-version", "Open Kernel Module for x86_64", "x86_64 Kernel Module"),
+            lambda o: change(o, "nvidia-smi-xml", "NVIDIA H100 80GB HBM3", "NVIDIA B200"),
+            lambda o: change(o, "pci", "2330", "2901"),
         ),
         ("gpu.driver.flavour",),
+        "driver.open-required",
         also=("nvlink.active",),
         expected=lambda e: replace(e, gpu=None),
     ),
-    Mutation("retired-pages", field(0, "retired_count", "64"), ("gpu.retired",), machine="old_p100"),
+    Mutation("retired-pages", field(0, "retired_count", "64"), ("gpu.retired",), "xid.64", machine="old_p100"),
     Mutation("a10g-narrower-than-planned", lambda o: o, (), machine="cloud_a10g"),
     Mutation(
         "geforce-forward-compatibility",
@@ -756,6 +888,281 @@ MUTATIONS = [
         machine="gpu_container",
         also=_UNLOADED,
     ),
+    # Checks and rules that the faults above do not reach
+    Mutation(
+        "links-to-nodes-missing",
+        lambda o: without_line(o, "device-nodes", "/dev/char/"),
+        ("gpu.devchar", "ctr.cgroup"),
+    ),
+    Mutation(
+        "container-loses-its-gpus-by-a-reload",
+        both(
+            lambda o: without_line(o, "device-nodes", "/dev/char/"),
+            lambda o: fail(o, "daemon-reload", code=255, text="Failed to initialize NVML: Unknown Error"),
+        ),
+        ("ctr.daemon_reload", "ctr.cgroup"),
+        "container.cgroup-reload",
+    ),
+    Mutation(
+        "shm-of-docker-is-full",
+        both(
+            lambda o: change(o, "limits", "shm_kib 1056558960", "shm_kib 65536"),
+            lambda o: change(
+                o,
+                "file-systems",
+                "1056558960         0 1056558960       0% /dev/shm",
+                "     65536     65536          0     100% /dev/shm",
+            ),
+        ),
+        ("ctr.shm",),
+        "container.shm",
+        machine="gpu_container",
+    ),
+    Mutation(
+        "no-cgroups",
+        both(
+            lambda o: change(o, "toolkit-config", "#no-cgroups = false", "no-cgroups = true"),
+            lambda o: fail(o, "container-gpu", code=255, text="Failed to initialize NVML: Unknown Error"),
+        ),
+        ("ctr.gpu",),
+        "container.no-cgroups",
+    ),
+    Mutation(
+        "image-of-a-newer-cuda",
+        lambda o: fail(
+            o,
+            "container-gpu",
+            code=125,
+            error="nvidia-container-cli: requirement error: unsatisfied condition: cuda>=13.2, please update",
+        ),
+        ("ctr.gpu",),
+        "container.cuda-requirement",
+    ),
+    Mutation(
+        "sandbox-forbids-the-nodes",
+        lambda o: no_cuda(o, "OS call failed or operation not supported on this OS", "cuInit returned 304"),
+        ("fw.torch.cuda",),
+        "container.device-policy",
+        machine="gpu_container",
+        also=("fw.torch.arch", "cuda.smoke", "fw.torch.matmul"),
+    ),
+    Mutation(
+        "another-nccl",
+        lambda o: payload(o, "torch", nccl="2.20.5"),
+        ("cuda.nccl",),
+    ),
+    Mutation(
+        "another-compiler",
+        lambda o: change(
+            change(o, "nvcc", "release 12.8, V12.8.93", "release 11.8, V11.8.89"),
+            "nvcc",
+            "cuda_12.8.r12.8",
+            "cuda_11.8.r11.8",
+        ),
+        ("cuda.nvcc",),
+        note="cuda.nvcc-mismatch",
+    ),
+    Mutation(
+        "memory-test-fails",
+        lambda o: fail_diagnosis(o, "dcgmi-diag-2", "memory"),
+        ("dcgm.diag2",),
+        "gpu.failed-test",
+    ),
+    Mutation(
+        "stress-test-fails",
+        lambda o: fail_diagnosis(o, "dcgmi-diag-3", "targeted_stress"),
+        ("dcgm.diag3",),
+        "gpu.failed-test",
+    ),
+    Mutation(
+        "no-service-for-shared-memory-of-nodes",
+        both(
+            lambda o: change(o, "nvidia-smi-xml", "NVIDIA B200", "NVIDIA GB200"),
+        ),
+        ("fabric.imex",),
+        machine="hgx_b200",
+        also=("nvlink.active",),
+        expected=lambda e: replace(e, gpu=None),
+    ),
+    Mutation(
+        "tensorflow-sees-no-gpu",
+        lambda o: payload(
+            o, "tensorflow", error=None, version="2.19.0", is_cuda_build=True, is_available=False, device_count=0
+        ),
+        ("fw.tf.devices",),
+        expected=lambda e: replace(e, frameworks={**e.frameworks, "tensorflow": "2.19.0"}),
+    ),
+    Mutation(
+        "jax-sees-no-gpu",
+        lambda o: payload(
+            o,
+            "jax",
+            error=None,
+            version="0.6.0",
+            is_cuda_build=False,
+            is_available=False,
+            device_count=0,
+            reason="An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed.",
+        ),
+        ("fw.jax.devices",),
+        "torch.cpu-build",
+        expected=lambda e: replace(e, frameworks={**e.frameworks, "jax": "0.6.0"}),
+    ),
+    Mutation("compute-mode", field(2, "compute_mode", "Prohibited"), ("gpu.compute_mode",)),
+    Mutation("many-corrected-errors", field(3, "dram_correctable", "90000000", "0"), ("gpu.ecc.corrected",), "xid.92"),
+    Mutation(
+        "power-limit-lowered",
+        both(
+            field(3, "current_power_limit", "350.00 W"),
+            lambda o: xml_gpu(
+                o,
+                3,
+                "<clocks_event_reason_sw_power_cap>Not Active",
+                "<clocks_event_reason_sw_power_cap>Active",
+            ),
+        ),
+        ("gpu.power.limit",),
+        "gpu.power-cap",
+    ),
+    Mutation(
+        "log-full-of-mismatches",
+        both(
+            *(
+                lambda o: kernel_line(o, "NVRM: API mismatch: the client has the version 570.10.01, but")
+                for _ in range(40)
+            )
+        ),
+        ("host.hugelog",),
+        note="driver.mismatch",
+    ),
+    Mutation(
+        "link-that-flaps",
+        both(*(lambda o: kernel_line(o, "mlx5_core 0000:1a:00.0 ib0: Lost carrier") for _ in range(6))),
+        ("net.rdma.flap",),
+        "rdma.flap",
+    ),
+    Mutation(
+        "nvlink-replays",
+        lambda o: change(o, "nvlink-errors", "Link 2: Replay Errors: 0", "Link 2: Replay Errors: 5", 1),
+        (),
+        note="xid.nvlink",
+    ),
+    Mutation("one-pair-copies-slowly", slow_pair, ("perf.p2p",), "nccl.slow"),
+    Mutation(
+        "no-peer-access",
+        lambda o: change(o, "nvidia-smi-p2p", "OK\t", "NS\t", 3),
+        ("topo.p2p",),
+        "nccl.no-p2p",
+    ),
+    Mutation(
+        "number-of-no-gpu",
+        lambda o: variables(o, CUDA_VISIBLE_DEVICES="0,9"),
+        ("env.visible",),
+        "cuda.bad-ordinal",
+    ),
+    Mutation(
+        "older-driver-library-first",
+        both(
+            lambda o: add_line(
+                variables(o, LD_LIBRARY_PATH="/opt/old"),
+                "libraries",
+                "libcuda.so.1\t/opt/old/libcuda.so.1\tlibcuda.so.535.104.05\tLD_LIBRARY_PATH",
+            ),
+            lambda o: no_cuda(
+                o,
+                "Error 803: system has unsupported display driver / cuda driver combination",
+                "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)",
+            ),
+        ),
+        ("fw.torch.cuda",),
+        "cuda.driver-library-conflict",
+        also=("fw.torch.arch", "cuda.smoke", "fw.torch.matmul", "gpu.driver.lib_match"),
+    ),
+    Mutation(
+        "no-driver-library",
+        both(
+            lambda o: replace_output(
+                o,
+                "libraries",
+                text="".join(line for line in o["libraries"].text.splitlines(True) if "libcuda.so" not in line),
+            ),
+            lambda o: no_cuda(
+                o,
+                "Found no NVIDIA driver on your system.",
+                "libcuda.so.1: cannot open shared object file: No such file or directory",
+            ),
+        ),
+        ("fw.torch.cuda",),
+        "cuda.no-driver-library",
+        also=("fw.torch.arch", "cuda.smoke", "fw.torch.matmul", "gpu.driver.lib_match", "cuda.libs"),
+    ),
+    Mutation(
+        "memory-is-taken",
+        lambda o: work(o, "torch-work", 4, alloc="failed: CUDA out of memory. Tried to allocate 2.00 GiB"),
+        (),
+        "cuda.out-of-memory",
+        also=("fw.torch.matmul",),
+    ),
+    Mutation(
+        "open-modules-on-pascal",
+        lambda o: change(
+            o, "driver-version", "NVIDIA UNIX x86_64 Kernel Module", "NVIDIA UNIX Open Kernel Module for x86_64"
+        ),
+        ("gpu.driver.flavour",),
+        "driver.open-unsupported",
+        machine="old_p100",
+    ),
+    Mutation(
+        "nccl-crashes",
+        lambda o: kernel_line(
+            o, "python3[4242]: segfault at 18 ip 00007f1c sp 00007ffd error 4 in libnccl.so.2.18.1[7f1c38000000+9e0]"
+        ),
+        (),
+        "nccl.segfault",
+    ),
+    Mutation(
+        "interface-that-is-not-there",
+        lambda o: variables(o, NCCL_SOCKET_IFNAME="ens9"),
+        (),
+        "nccl.wrong-interface",
+    ),
+    Mutation("peer-access-switched-off", lambda o: variables(o, NCCL_P2P_DISABLE="1"), (), "nccl.no-p2p"),
+    Mutation(
+        "no-room-for-the-memory-regions",
+        both(
+            lambda o: replace_output(o, "nvidia-smi-xml", text=drop_gpu(o["nvidia-smi-xml"].text, 5)),
+            lambda o: kernel_line(o, "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:"),
+            lambda o: kernel_line(o, "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:ab:00.0)"),
+        ),
+        ("gpu.count",),
+        "pci.bar-space",
+        also=("gpu.lost", "nvlink.active", "fw.torch.cuda"),
+    ),
+    Mutation(
+        "gpu-does-not-wake",
+        both(
+            lambda o: replace_output(o, "nvidia-smi-xml", text=drop_gpu(o["nvidia-smi-xml"].text, 5)),
+            lambda o: kernel_line(
+                o, "nvidia 0000:ab:00.0: Unable to change power state from D3cold to D0, device inaccessible"
+            ),
+        ),
+        ("gpu.count",),
+        "pci.d3cold",
+        also=("gpu.lost", "nvlink.active", "fw.torch.cuda"),
+    ),
+    Mutation(
+        "card-lacks-power",
+        lambda o: kernel_line(
+            o, "mlx5_core 0000:1a:00.0: mlx5_pcie_event:301: Detected insufficient power on the PCIe slot (27W)."
+        ),
+        (),
+        "rdma.nic-power",
+    ),
+    Mutation("row-remapped", xid(63, "Row Remapper: New row marked for remapping"), (), note="xid.63"),
+    Mutation("many-single-bit-errors", xid(92, "High single-bit ECC error rate"), (), "xid.92"),
+    Mutation("unrecoverable", xid(140, "Unrecovered ECC Error"), ("gpu.xid",), "xid.unrecoverable"),
+    Mutation("unknown-xid", xid(32, "pid=1, Channel ID 00000008 intr0 00040000"), (), "xid.other", also=("gpu.xid",)),
+    Mutation("clean-up-only", xid(45, "pid=4711, name=python, Ch 00000008"), (), note="xid.45", also=("gpu.xid",)),
 ]
 
 
@@ -787,10 +1194,74 @@ def test_fault_is_found_and_nothing_else_is_blamed(mutation: Mutation) -> None:
     causes = [finding.diagnosis.id for finding in report.causes]
     if mutation.cause:
         assert causes[:1] == [mutation.cause]
+    if mutation.note:
+        assert mutation.note in [finding.diagnosis.id for finding in report.notes]
+        assert causes == []
+    if mutation.explained:
+        assert set(mutation.explained) <= {below.diagnosis.id for below in report.causes[0].consequences}
     others = [finding.diagnosis.id for finding in report.causes[1:] if finding.diagnosis.severity == "critical"]
     assert others == []
 
 
+COMPARED = [
+    Mutation(
+        "mtu-of-another-size",
+        lambda o: change(o, "interfaces", "eth0 mtu 9000", "eth0 mtu 1500"),
+        ("net.mtu",),
+        "net.mtu",
+    ),
+    Mutation("another-firmware-of-the-board", field(2, "vbios_version", "96.00.11.00.01"), ("gpu.vbios",)),
+    Mutation(
+        "slow-pair-of-hosts", lambda o: payload(o, "nccl-pair", figures={"busbw_gb_s": 37.5}), ("perf.nccl.pair",)
+    ),
+    Mutation(
+        "pair-of-hosts-cannot-sum",
+        lambda o: payload(o, "nccl-pair", together={"allreduce": "failed: 3 of 9 sums are wrong"}),
+        ("perf.nccl.pair",),
+        "gpu.failed-test",
+    ),
+    Mutation(
+        "another-nccl-than-the-others",
+        lambda o: payload(o, "torch", nccl="2.20.5"),
+        ("cuda.nccl",),
+        "nccl.version-skew",
+    ),
+]
+"""Faults of one of three hosts, which only show when they are compared."""
+
+
+@pytest.mark.parametrize("mutation", COMPARED, ids=lambda mutation: mutation.name)
+def test_fault_of_one_host_shows_beside_the_others(mutation: Mutation) -> None:
+    sound = machines.MACHINES[mutation.machine]()
+    hosts = {name: machines.snapshot(sound, name) for name in ("gpu001", "gpu002")}
+    hosts["gpu003"] = machines.snapshot(mutation.mutate(sound), "gpu003")
+    expected = dict.fromkeys(hosts, machines.EXPECTED[mutation.machine])
+    verdict = verify_hosts(hosts, expected, MATRIX, choose_checks(MATRIX, "deep"))
+    failed = {(row.target, row.check) for row in verdict.results if row.outcome.status == "fail"}
+    assert failed == {("gpu003", check) for check in mutation.checks}
+    report = diagnose(Case(MATRIX, hosts["gpu003"], others=[hosts["gpu001"], hosts["gpu002"]]))
+    causes = [finding.diagnosis.id for finding in report.causes]
+    assert causes == ([mutation.cause] if mutation.cause else [])
+
+
+def test_every_critical_check_has_a_fault() -> None:
+    broken = {check for mutation in (*MUTATIONS, *COMPARED) for check in mutation.checks}
+    # What no snapshot holds: the target that does not answer has none.
+    assert {row.id for row in MATRIX.checks.values() if row.severity == "critical"} - broken <= {"host.reachable"}
+
+
+def test_every_rule_of_weight_has_a_fault() -> None:
+    named = {
+        name for mutation in (*MUTATIONS, *COMPARED) for name in (mutation.cause, mutation.note, *mutation.explained)
+    }
+    weighty = {row.id for row in MATRIX.diagnoses.values() if row.severity in ("critical", "high")}
+    assert weighty - named <= set(ONLY_TEXT)
+
+
+ONLY_TEXT = ("nccl.watchdog", "rdma.roce", "container.host-driver")
+"""Rules that know their fault by what a job or an engine said, and by no state of the machine."""
+
+
 def test_there_are_enough_faults() -> None:
-    assert len(MUTATIONS) >= 60
+    assert len(MUTATIONS) >= 120
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)

@@ -120,7 +120,7 @@ class _Spy(Snapshot):
         super().__init__("spy", outputs)
         self.asked: list[tuple[str, Parser]] = []
 
-    def _read(self, probe: str, parse: Callable[[str], Any]) -> Any:
+    def _read(self, probe: str, parse: Callable[[str], Any], **_: Any) -> Any:
         self.asked.append((probe, parse))
 
 

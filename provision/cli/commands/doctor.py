@@ -14,6 +14,7 @@ left steps to do, 4 when a text or a number means nothing to the facts, 7 when a
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from provision.cli.output import Output
 from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, parse_path, shown
 from provision.cli.request import read_matrix
-from provision.cli.targets import add_target_flags, collect_from, has_targets
+from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_targets
 from provision.doctor.case import Case
 from provision.doctor.engine import Report, diagnose
 from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError
@@ -44,6 +45,7 @@ _CODE_MAX = 9999
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_target_flags(parser)
+    add_probe_flags(parser)
     group = parser.add_argument_group("what else is known")
     group.add_argument(
         "--text", action=Once, type=parse_path, metavar="FILE", help="explain an error message or a log (- is stdin)"
@@ -81,11 +83,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
     documents: list[dict[str, Any]] = []
     pages: list[str] = []
     reports: dict[str, Report] = {}
-    for name, host in snapshots.items():
-        others = [other for key, other in snapshots.items() if key != name]
-        xids = () if options.xid is None else (options.xid,)
-        report = diagnose(Case(matrix, host, texts, xids, others=others))
+    for name, report in _diagnose_each(matrix, snapshots, texts, options.xid):
         reports[name] = report
+        host = snapshots[name]
         documents.append({"target": name, **report_document(report)})
         pages.append(show_report(name, report, output, matrix, is_bare=_has_no_gpu(host)))
     if options.bundle is not None:
@@ -93,20 +93,34 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if options.fix:
         from provision.cli.repair import repair
 
-        return repair(reports, collection.unreachable, options, output)
+        def look_again() -> Mapping[str, Report]:
+            return dict(_diagnose_each(matrix, collect_from(options, output).snapshots, texts, options.xid))
+
+        return repair(reports, collection.unreachable, options, output, look_again)
     unreachable = [{"target": name, "reason": why} for name, why in collection.unreachable.items()]
     for name, why in collection.unreachable.items():
         pages.append("\n".join(wrap(clean_line(f"{name}: {why}", 2000), columns_of(output), hanging=3)))
     output.note(f"facts of {matrix.dated}")
     document = {"targets": documents, "unreachable": unreachable}
     if any(report.causes for report in reports.values()):
-        output.give({**document, "ok": False}, "\n\n".join(pages))
+        output.give({**document, "ok": False}, "\n\n".join(pages), is_ok=False)
         return VerificationFailedError.exit_code
     bare = [name for name, host in snapshots.items() if _has_no_gpu(host)]
-    output.give({**document, "ok": not (unreachable or bare)}, "\n\n".join(pages))
+    is_ok = not (unreachable or bare)
+    output.give({**document, "ok": is_ok}, "\n\n".join(pages), is_ok=is_ok)
     if bare:
         output.warn(f"no NVIDIA GPU is visible on {', '.join(bare)}, so little could be judged there")
     return MissingDependencyError.exit_code if unreachable or bare else 0
+
+
+def _diagnose_each(
+    matrix: Matrix, snapshots: Mapping[str, Snapshot], texts: list[tuple[str, str]], xid: int | None
+) -> Iterator[tuple[str, Report]]:
+    """Yield what is found on each target, which is compared with the others, in order."""
+    xids = () if xid is None else (xid,)
+    for name, host in snapshots.items():
+        others = [other for key, other in snapshots.items() if key != name]
+        yield name, diagnose(Case(matrix, host, texts, xids, others=others))
 
 
 def _check_flags(options: argparse.Namespace) -> None:

@@ -127,7 +127,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     collection = collect_from(options, output)
     if options.bundle is not None:
         _write_bundle(options.bundle, collection, options, output)
-    output.give(_to_document(collection), _to_text(collection, output))
+    output.give(_to_document(collection), _to_text(collection, output), is_ok=not collection.unreachable)
     return MissingDependencyError.exit_code if collection.unreachable else 0
 
 

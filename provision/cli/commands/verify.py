@@ -35,10 +35,10 @@ from provision.cli.verdict import show_checks, show_verdict
 from provision.errors import MissingDependencyError, UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Check
-from provision.probe.catalogue import LEVELS
+from provision.probe.catalogue import LEVELS, PROBES, probes_of
 from provision.probe.clean import clean_line
 from provision.probe.output import Output as Answer
-from provision.probe.snapshot import Snapshot
+from provision.probe.snapshot import Shelf, Snapshot
 from provision.records import replace
 from provision.verify.engine import (
     REACH,
@@ -60,6 +60,7 @@ from provision.verify.report.document import count_statuses, read_report, write_
 if TYPE_CHECKING:
     from provision.cli.live import Board
     from provision.probe.compose import CollectOptions
+    from provision.probe.targets import Target
 
 __all__ = ["configure", "run"]
 
@@ -67,7 +68,10 @@ _LOCK_BYTES_MAX = 16 * 1024 * 1024
 _REPORT_BYTES_MAX = 1024 * 1024 * 1024
 _GPUS_MAX = 1024
 _PEERS_MAX = 16
-_GPUS_ON_BUS = "gpu.pci.count"
+_NO_GPU = ("gpu.pci.count", "gpu.smi.ok")
+"""What fails, or has no answer, where there is no GPU at all."""
+_MEASURING = {"--nccl-tests": "all_reduce_perf", "--nvbandwidth": "nvbandwidth"}
+"""Flag → the program that it names, by the name of its option in ``CollectOptions``."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -99,6 +103,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="is_disruptive",
         help="also ask what disturbs other programs (a reload of systemd)",
     )
+    for flag, program in _MEASURING.items():
+        group.add_argument(
+            flag,
+            action=Once,
+            metavar="PATH",
+            help=f"`{program}` on the target, or the folder of its sources there, to be built for this run only",
+        )
     group.add_argument("--only", action="append", metavar="ID", help="only this check, or all whose id begins with it")
     group.add_argument("--skip", action="append", metavar="ID", help="likewise, to leave out")
     group.add_argument("--list", action="store_true", dest="is_list", help="list the checks and stop")
@@ -143,6 +154,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if not checks:
         raise UsageError("no check is left to ask", hints=("`provision verify --list` shows what a level has",))
     expected = _read_expectation(options)
+    if expected.gpus == 0 and options.has_gpus is None:
+        options.has_gpus = False
     if options.is_pytest:
         from provision.cli.pytest_run import run_pytest
 
@@ -155,28 +168,59 @@ def run(options: argparse.Namespace, output: Output) -> int:
         for name, values in expectations_of(options).items()
     }
     this.ask_prometheus()
-    probes = _choose_probes(options, expected)
+    probes = _choose_probes(options)
+    this.has_color = output.color != "never"
     show = this.show if len(targets_of(options)) > 1 else None
-    this.unreachable = collect_each(options, output, this.take, probes, show)
+    peers = [target.host for target in targets_of(options) if target.kind == "ssh"]
+
+    def adapt(target: Target, what: CollectOptions) -> CollectOptions:
+        return _add_plan(what, this.plan_of(target.name), [host for host in peers if host != target.host])
+
+    this.unreachable = collect_each(options, output, this.take, probes, show, adapt)
     this.measure_pairs(probes)
     return _finish(this, options, output)
 
 
-def _choose_probes(options: argparse.Namespace, expected: Expectation) -> CollectOptions:
-    """Return what to collect, with what the plan says of the checks that start or reach something."""
-    if options.gpus == 0:
-        options.has_gpus = False
-    first, _, last = (expected.nccl_ports or "").partition("-")
-    hosts = [target.host for target in targets_of(options) if target.kind == "ssh"]
-    peers = tuple(hosts[:_PEERS_MAX]) if first and len(hosts) > 1 else ()
+def _choose_probes(options: argparse.Namespace) -> CollectOptions:
+    """Return what to collect from every target."""
     return replace(
         collect_options(options),
-        container_image=expected.container_image,
         engine=options.engine or "docker",
-        peers=peers,
-        ports=tuple(sorted({int(port) for port in (first, last) if port.isdecimal()})) if peers else (),
         is_disruptive=options.is_disruptive,
+        **_choose_programs(options),
     )
+
+
+def _add_plan(what: CollectOptions, plan: Expectation, others: Sequence[str]) -> CollectOptions:
+    """Return what to collect from one target, with what its plan says of checks that start or reach something."""
+    ports = tuple(sorted({int(port) for port in (plan.nccl_ports or "").split("-") if port.isdecimal()}))
+    peers = tuple(others[:_PEERS_MAX]) if ports else ()
+    return replace(what, container_image=plan.container_image, peers=peers, ports=ports if peers else ())
+
+
+def _choose_programs(options: argparse.Namespace) -> dict[str, str]:
+    """Return what to measure with, and refuse a program that nothing would run."""
+    found: dict[str, str] = {}
+    for flag, program in _MEASURING.items():
+        probe = flag[2:]
+        path = getattr(options, probe.replace("-", "_"))
+        if path is None:
+            continue
+        if not path or path.startswith("-") or not path.isprintable():
+            raise UsageError(f"{flag} `{shown(path)}` is no path", hints=(f"name it: `{flag} /opt/{probe}`",))
+        if probe not in probes_of(options.level):
+            level = PROBES[probe].level
+            raise UsageError(
+                f"{flag} has no use at level {options.level}",
+                because=(f"{program} runs at level {level} and above",),
+                hints=(f"add `--level {level}`",),
+            )
+        if not targets_of(options):
+            raise UsageError(
+                f"{flag} needs a target that can be reached", because=("a bundle holds what was measured before",)
+            )
+        found[program] = path
+    return found
 
 
 class _Round:
@@ -196,7 +240,8 @@ class _Round:
         self.traits: dict[str, dict[str, str]] = {}
         self.metrics: dict[str, Any] = {}
         self.counts: dict[str, dict[str, int]] = {}
-        self._kept: dict[str, Snapshot] = {}
+        self.has_color = True
+        self._kept = Shelf()
         self._scrapes: dict[str, Answer] = {}
         self._probes = fleet_probes(checks)
 
@@ -232,7 +277,7 @@ class _Round:
             from provision.verify.report.prometheus import read_host_facts
 
             self.metrics[host.target] = read_host_facts(host, self.matrix)
-        self._kept[host.target] = host.narrow(self._probes)
+        self._kept.put(host.narrow(self._probes))
         return not any(result.is_failure(self.options.fail_on) for result in results)
 
     def measure_pairs(self, probes: CollectOptions) -> None:
@@ -246,13 +291,13 @@ class _Round:
         for name, answer in collect_pairs(targets, probes, port=int(first)).items():
             host = self._kept[name]
             outputs = {**host.outputs, answer.probe: answer}
-            self._kept[name] = Snapshot(name, outputs, collected=host.collected, version=host.version)
+            self._kept.put(Snapshot(name, outputs, collected=host.collected, version=host.version))
 
     def show(self, total: int) -> Board:
         """Return the table that a person watches while targets answer."""
         from provision.cli.live import Board
 
-        return Board(total, self.counts)
+        return Board(total, self.counts, has_color=self.has_color)
 
     def conclude(self) -> Verdict:
         """Compare the targets with each other and put all answers in order."""
@@ -282,7 +327,7 @@ def _finish(this: _Round, options: argparse.Namespace, output: Output) -> int:
     document = write_document(verdict, facts_date=this.matrix.dated, collected=this.collected, differences=differences)
     _write_reports(this, verdict, document, options, output)
     output.note(f"facts of {this.matrix.dated}")
-    output.give(document, show_verdict(verdict, differences, output))
+    output.give(document, show_verdict(verdict, differences, output), is_ok=verdict.is_ok)
     _advise(verdict, options, output)
     if verdict.is_ok:
         return 0
@@ -299,13 +344,15 @@ def _advise(verdict: Verdict, options: argparse.Namespace, output: Output) -> No
     if not failures:
         return
     hint = output.paint("hint:", "hint", sys.stderr)
+    level = "" if options.level == "quick" else f" --level {options.level}"
     if options.bundles:
         output.note(f"{hint} `provision doctor --from {shlex.quote(str(options.bundles[0]))}` looks for the cause")
     elif has_targets(options):
-        output.note(f"{hint} `provision doctor {shlex.quote(clean_line(failures[0].target))}` looks for the cause")
+        target = shlex.quote(clean_line(failures[0].target))
+        output.note(f"{hint} `provision doctor {target}{level}` looks for the cause")
     elif not options.merge:
-        output.note(f"{hint} `provision doctor` looks for the cause")
-    if options.gpus is None and any(result.check == _GPUS_ON_BUS for result in failures):
+        output.note(f"{hint} `provision doctor{level}` looks for the cause")
+    if options.gpus is None and any(result.check in _NO_GPU for result in failures):
         output.note(f"{hint} where no GPU is meant to be, `--gpus 0` says so")
 
 

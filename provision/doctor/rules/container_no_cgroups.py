@@ -27,7 +27,7 @@ def examine(case: Case) -> Sign | None:
             confidence="high" if failure else "medium",
             seen=("no-cgroups is true", *quoted(failure)),
             expected=expected,
-            unseen=() if failure else ("whether docker runs rootless: then it is right",),
+            unseen=("whether docker runs rootless: then it is right",),
         )
     setting = case.find(SYMPTOMS[0])
     if setting is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
+from provision.doctor.gpus import nvidia_devices
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.probe.output import ABSENT
@@ -16,12 +17,16 @@ SYMPTOMS = (
     r"exec: \\?\"nvidia-container-runtime(?:-hook)?\\?\": executable file not found",
 )
 
+_EXPECTED = "the NVIDIA container toolkit installed, and its runtime known to the engine"
+_KIND = "nvidia.com/gpu"
+
 
 def examine(case: Case) -> Sign | None:
-    """Look for the toolkit, and for its runtime in docker's configuration."""
+    """Look for the toolkit, and for its runtime in docker's configuration.
+
+    Without a complaint it is a note where docker runs beside GPUs: whether containers are to have them is not known.
+    """
     quote = case.find(*SYMPTOMS)
-    if quote is None:
-        return None
     toolkit = case.look(lambda host: host.toolkit)
     docker = case.look(lambda host: host.docker_info) or case.look(lambda host: host.docker)
     is_absent = case.host is not None and case.host.output("toolkit").status == ABSENT
@@ -37,6 +42,10 @@ def examine(case: Case) -> Sign | None:
     elif docker is not None and "nvidia" not in docker.runtimes:
         seen.append("docker has no runtime called nvidia")
         fix = () if is_absent else (configure, restart)
+    if quote is None:
+        if not seen or docker is None or not nvidia_devices(case) or _has_specification(case):
+            return None
+        return Sign(confidence="low", seen=tuple(seen), expected=_EXPECTED, fix=fix)
     unseen = (
         *(() if toolkit or is_absent else ("whether the toolkit is installed: `nvidia-ctk --version`",)),
         *(() if docker else ("which runtimes docker knows: `docker info`",)),
@@ -45,7 +54,16 @@ def examine(case: Case) -> Sign | None:
         quote,
         confidence="high" if seen else "medium",
         seen=seen,
-        expected="the NVIDIA container toolkit installed, and its runtime known to the engine",
+        expected=_EXPECTED,
         fix=fix,
         unseen=unseen,
+    )
+
+
+def _has_specification(case: Case) -> bool:
+    """Tell whether containers can be given GPUs another way: by CDI, or by containerd's own runtime."""
+    specifications = case.look(lambda host: host.cdi) or ()
+    containerd = case.look(lambda host: host.containerd)
+    return any(one.kind == _KIND for one in specifications) or (
+        containerd is not None and any(name.startswith("nvidia") for name in containerd.runtimes)
     )

@@ -11,6 +11,8 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"invalid device ordinal",
     r"CUDA_ERROR_INVALID_DEVICE|cudaErrorInvalidDevice",
+    r"\bcu(?:Init|da\w{2,30}|DeviceGet\w{0,10})\b.{0,24}\b(?:returned|failed|error|code)\W{1,4}101\b",
+    r"\b(?:CUDA )?error(?: code)?:? \(?101\b(?!.{0,40}(?:network|connect|http|unreachable))",
     r"\bdevice[ =]+'?cuda:[0-9]{1,3}'?.{0,40}(?:not available|invalid|out of range)",
 )
 

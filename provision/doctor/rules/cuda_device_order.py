@@ -11,6 +11,8 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"Detected different devices in the system",
     r"\bCUDA_DEVICE_ORDER\b.{0,20}\bFASTEST_FIRST",
+    r"(?:order|number|index).{0,60}(?:differs?|is not the same|other than|does not match).{0,60}nvidia-smi",
+    r"nvidia-smi.{0,60}(?:order|number|index).{0,60}(?:differs?|is not the same|other than|does not match|!=)",
 )
 
 

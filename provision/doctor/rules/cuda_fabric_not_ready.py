@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
+from provision.doctor.gpus import name_gpu, smi_gpus
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.doctor.stack import driver_of
+from provision.probe.gpus import find_device, find_models, has_nvswitch, has_visible_nvswitch
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -17,9 +19,21 @@ SYMPTOMS = (
 )
 
 _UNIT = "nvidia-fabricmanager"
-_START = (
-    f"Start it: `systemctl enable --now {_UNIT}`.",
-    "Wait until every GPU says Completed, then start the program again.",
+_START = f"Start it: `systemctl enable --now {_UNIT}`."
+_WAIT = "Wait until every GPU says Completed, then start the program again."
+_RESET = (
+    "Take the machine out of the scheduler and end the programs on the GPUs.",
+    "Reset all GPUs in one command: `nvidia-smi --gpu-reset`. Fabric manager set them up before it stopped, and "
+    "started again without a reset it can leave them without multicast.",
+)
+_SUBNET_MANAGER = (
+    "See that `nvlsm`, which sets up the switches of this generation, is installed.",
+    "Load the module it talks through, and name it in /etc/modules-load.d for the next boot: `modprobe ib_umad`.",
+)
+_TRAYS = (
+    "Fabric manager of such a rack runs on its NVLink switch trays: look there, not on this host.",
+    "Look at the domain that shares memory between hosts: `systemctl status nvidia-imex`.",
+    _WAIT,
 )
 _UNSETTLED = ("In Progress", "Not Started")
 
@@ -27,18 +41,18 @@ _UNSETTLED = ("In Progress", "Not Started")
 def examine(case: Case) -> Sign | None:
     """Look for NVSwitches without a running fabric manager of the driver's own version."""
     quote = case.find(*SYMPTOMS)
-    smi = case.look(lambda host: host.smi)
-    pci = case.look(lambda host: host.pci) or ()
     units = case.look(lambda host: host.units) or {}
     manager = case.look(lambda host: host.fabric_manager)
     driver = driver_of(case)
-    has_switch = any(device.is_nvswitch for device in pci)
-    unsettled = [gpu for gpu in smi.gpus if gpu.fabric_state in _UNSETTLED] if smi else []
+    has_switch = case.look(lambda host: has_nvswitch(host, case.matrix))
+    unsettled = [gpu for gpu in smi_gpus(case) if gpu.fabric_state in _UNSETTLED]
     unit = units.get(_UNIT)
     seen = []
     is_other = bool(manager and manager.version and driver and manager.version != driver)
     is_stopped = unit is not None and unit.is_installed and not unit.is_active
-    if has_switch and unit is not None and not unit.is_active:
+    # In a virtual machine without the switches the host's fabric manager does the work, and none is installed here.
+    is_needed = is_stopped or bool(unsettled) or bool(case.look(has_visible_nvswitch))
+    if has_switch and is_needed and unit is not None and not unit.is_active:
         seen.append(f"{_UNIT} is {unit.active if unit.is_installed else 'not installed'} and the host has NVSwitches")
     if has_switch and manager and is_other:
         seen.append(f"fabric manager is {manager.version}, the driver {driver}")
@@ -51,6 +65,31 @@ def examine(case: Case) -> Sign | None:
         confidence="high",
         seen=(*seen, *quoted(quote)),
         expected=f"fabric manager {driver or 'of the driver'}'s version running, fabric state Completed on every GPU",
-        subjects=tuple(f"GPU {gpu.minor} ({gpu.pci})" for gpu in unsettled),
-        fix=_START if is_stopped and not is_other else (),
+        subjects=tuple(name_gpu(gpu) for gpu in unsettled),
+        fix=_steps(case, is_startable=is_stopped and not is_other),
     )
+
+
+def _steps(case: Case, *, is_startable: bool) -> tuple[str, ...]:
+    """Return what to do on this very machine, nothing where the fact's own steps say it."""
+    kinds = _facts_of(case, "fabric_manager")
+    if kinds and kinds <= {"imex"}:
+        return _TRAYS
+    if not is_startable:
+        return ()
+    was_set_up = any(gpu.fabric_state == "Completed" for gpu in smi_gpus(case))
+    has_subnet_manager = any("nvlsm" in detail for detail in _facts_of(case, "fabric_manager_detail"))
+    return (*(_RESET if was_set_up else ()), *(_SUBNET_MANAGER if has_subnet_manager else ()), _START, _WAIT)
+
+
+def _facts_of(case: Case, field: str) -> set[str]:
+    """Return what the facts say of the models this target's GPUs can be."""
+    host = case.host
+    if host is None:
+        return set()
+    models = [
+        model
+        for gpu in smi_gpus(case)
+        for model in find_models(case.matrix, name=gpu.name, device=find_device(host, gpu.pci))
+    ]
+    return {getattr(model, field) for model in models if getattr(model, field)}

@@ -15,6 +15,8 @@ SYMPTOMS = (
     r"no CUDA-capable device is detected",
     r"No CUDA GPUs are available",
     r"CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice",
+    r"\bcu(?:Init|da\w{2,30}|DeviceGet\w{0,10})\b.{0,24}\b(?:returned|failed|error|code)\W{1,4}100\b",
+    r"\b(?:CUDA )?error(?: code)?:? \(?100\b(?!.{0,40}(?:network|connect|http|unreachable))",
     r"\bCUDA_VISIBLE_DEVICES=(?:\"\"|''|-1|\"-1\"|NoDevFiles)?\s*$",
 )
 

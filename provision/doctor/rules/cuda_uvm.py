@@ -20,26 +20,29 @@ SYMPTOMS = (
 def examine(case: Case) -> Sign | None:
     """Look whether nvidia_uvm is loaded and its node is there.
 
-    Both come with the first CUDA program on many hosts, so that they are missing counts only beside a complaint.
+    Both come with the first CUDA program on many hosts, so that a missing one is only a note without a complaint; in a
+    container nothing makes the node later.
     """
     quote = case.find(*SYMPTOMS)
-    if quote is None:
-        return None
     modules = case.look(lambda host: host.modules)
     nodes = case.look(lambda host: host.device_nodes)
     names = {module.name for module in modules} if modules is not None else set()
     seen = []
     if "nvidia" in names and "nvidia_uvm" not in names:
         seen.append("the module nvidia_uvm is not loaded")
-    if nodes and not any(node.path == "/dev/nvidia-uvm" for node in nodes):
+    is_without_node = bool(nodes) and not any(node.path == "/dev/nvidia-uvm" for node in nodes or ())
+    if is_without_node:
         seen.append("/dev/nvidia-uvm is missing")
+    expected = "nvidia_uvm loaded, and /dev/nvidia-uvm"
+    if quote is None:
+        where = case.look(lambda host: host.virtualization)
+        confidence = "medium" if where is not None and where.is_container else "low"
+        is_noted = is_without_node and "nvidia" in names
+        return Sign(confidence=confidence, seen=tuple(seen), expected=expected) if is_noted else None
     asleep = case.events("suspend")
     if asleep:
         seen.append("the host was suspended since it booted")
-    expected = "nvidia_uvm loaded, and /dev/nvidia-uvm"
-    reload = (
-        "Load it afresh, after every program on the GPU has ended: `modprobe -r nvidia_uvm && modprobe nvidia_uvm`.",
-    )
+    reload = ("Load it afresh, after every program on the GPU has ended: `rmmod nvidia_uvm && modprobe nvidia_uvm`.",)
     if seen:
         return Sign(
             confidence="high" if len(seen) > len(asleep[:1]) else "medium",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import own_seconds, quote_events
+from provision.doctor.gpus import name_gpu, own_seconds, quote_events, smi_where
 from provision.doctor.hint import quoted
 from provision.doctor.sign import Sign
 
@@ -19,7 +19,7 @@ _EXPECTED = "firmware of the loaded driver's version below `/lib/firmware/nvidia
 
 
 def examine(case: Case) -> Sign | None:
-    """Look for a failed firmware load, and compare the versions on disk with the driver where a GPU did not start."""
+    """Compare the firmware that runs with the driver, and, where a GPU did not start, the firmware on disk."""
     loads = case.events("gsp-firmware")
     starts = case.events("rm-init-failed")
     quote = case.find(*SYMPTOMS)
@@ -30,6 +30,23 @@ def examine(case: Case) -> Sign | None:
     if is_absent and driver is not None:
         there = ", ".join(versions or ()) or "none"
         missing = f"the driver is {driver.version}, firmware on disk is for {there}"
+    smi = case.look(lambda host: host.smi)
+    others = smi_where(case, lambda gpu: smi is not None and gpu.gsp_firmware not in (None, smi.driver_version))
+    if others and smi is not None:
+        return Sign(
+            confidence="high",
+            seen=(
+                *(
+                    f"{name_gpu(gpu)} runs firmware {gpu.gsp_firmware}, the driver is {smi.driver_version}"
+                    for gpu in others
+                ),
+                *((missing,) if missing else ()),
+                *quote_events((*loads, *starts)),
+            ),
+            expected=f"firmware {smi.driver_version} on every GPU",
+            subjects=tuple(name_gpu(gpu) for gpu in others),
+            seconds=own_seconds(case, (*loads, *starts)),
+        )
     subjects = tuple(dict.fromkeys(event.pci for event in (*loads, *starts) if event.pci))
     seconds = own_seconds(case, (*loads, *starts))
     if missing and (loads or starts):

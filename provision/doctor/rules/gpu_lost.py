@@ -6,6 +6,7 @@ from provision.doctor.case import Case
 from provision.doctor.gpus import name_address, name_gpu, own_seconds, quote_events, smi_gpus
 from provision.doctor.hint import quoted
 from provision.doctor.sign import Sign
+from provision.probe.parse.nvidia_smi import SmiGpu
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -26,7 +27,8 @@ def examine(case: Case) -> Sign | None:
         for device in (*(case.look(lambda host: host.pci) or ()), *(case.look(lambda host: host.lspci) or ()))
         if device.revision == "ff" and (device.vendor in ("10de", "ffff"))
     ]
-    lost = [gpu for gpu in smi_gpus(case) if gpu.broken and gpu.temperature_c is None and gpu.memory_total_mib is None]
+    gpus = smi_gpus(case)
+    lost = [gpu for gpu in gpus if _is_silent(gpu) and (gpu.broken or any(_is_sound(other, gpu) for other in gpus))]
     events = case.events("fallen-off")
     quote = case.find(*SYMPTOMS)
     seconds = own_seconds(case, events)
@@ -55,3 +57,13 @@ def examine(case: Case) -> Sign | None:
         unseen=() if case.host is not None else ("what the kernel said before: `dmesg -T | grep -iE 'nvrm|aer|pcie'`",),
         seconds=seconds,
     )
+
+
+def _is_silent(gpu: SmiGpu) -> bool:
+    """Tell whether a GPU is listed and answers nothing that every kind of it can tell."""
+    return gpu.temperature_c is None and gpu.memory_total_mib is None
+
+
+def _is_sound(other: SmiGpu, gpu: SmiGpu) -> bool:
+    """Tell whether another GPU of the same model answers what this one does not."""
+    return other.temperature_c is not None and other.memory_total_mib is not None and gpu.name in (None, other.name)

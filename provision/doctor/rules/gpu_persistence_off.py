@@ -9,12 +9,17 @@ from provision.doctor.sign import Sign
 
 __all__ = ["SYMPTOMS", "examine"]
 
-SYMPTOMS = (r"[Pp]ersistence mode (?:is )?(?:not enabled|disabled)", r"Persistence Mode\s{0,40}:\s{0,4}Disabled")
+SYMPTOMS = (
+    r"[Pp]ersistence mode (?:is )?(?:not enabled|disabled)",
+    r"Persistence Mode\s{0,40}:\s{0,4}Disabled",
+    r"first (?:CUDA |GPU )?(?:call|use|context|initiali[sz]ation)\b.{0,40}(?:slow|takes|took|[0-9] ?s(?:ec|$|\b))",
+    r"\bnvidia-smi\b.{0,30}(?:takes|took|needs) (?:about )?[0-9]{1,3} ?s(?:ec|$|\b)",
+)
 
 _EXPECTED = "persistence on"
 _UNIT = "nvidia-persistenced"
-_BY_SERVICE = (f"Start the service: `systemctl enable --now {_UNIT}`.",)
-_BY_SETTING = (f"Until the next boot: `nvidia-smi -pm 1`; for good, install {_UNIT}.",)
+_NOW = "Switch it on, until the driver is loaded anew: `nvidia-smi -pm 1`."
+_INSTALL = f"For good, install {_UNIT}."
 
 
 def examine(case: Case) -> Sign | None:
@@ -31,14 +36,12 @@ def examine(case: Case) -> Sign | None:
     if off:
         units = case.look(lambda host: host.units) or {}
         unit = units.get(_UNIT)
-        # One way is enough: the service where it is installed, the setting until the next boot where it is not.
-        fix = () if unit is None else _BY_SERVICE if unit.is_installed else _BY_SETTING
         return Sign(
             confidence="high",
             seen=tuple(f"{name_gpu(gpu)} has persistence off" for gpu in off),
             expected=_EXPECTED,
             subjects=tuple(name_gpu(gpu) for gpu in off),
-            fix=fix,
+            fix=(_NOW, _INSTALL) if unit is not None and not unit.is_installed else (),
         )
     if smi is not None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
+from provision.probe.parse.pci import list_gpu_bridges
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -20,7 +21,10 @@ def examine(case: Case) -> Sign | None:
     where = case.look(lambda host: host.virtualization)
     devices = case.look(lambda host: host.lspci) or case.look(lambda host: host.pci) or ()
     run = case.look(lambda host: host.nccl_tests)
-    redirecting = [device for device in devices if device.is_acs_redirecting]
+    above = list_gpu_bridges(case.look(lambda host: host.pci) or ())
+    redirecting = [
+        device for device in devices if device.is_acs_redirecting and (above is None or device.address in above)
+    ]
     gpus = [device for device in devices if device.is_nvidia_gpu]
     wrong = run.out_of_bounds if run else None
     broken = (f"nccl-tests counts {wrong} wrong values",) if wrong else ()
@@ -33,7 +37,16 @@ def examine(case: Case) -> Sign | None:
             subjects=tuple(device.address for device in redirecting[:8]),
             unseen=() if where else ("whether this is a virtual machine, which needs it",),
         )
+    is_cleared = any(device.is_acs_redirecting is False for device in devices)
     if broken:
-        return Sign(confidence="medium", seen=(*broken, *quoted(quote)), expected=expected)
+        # Bridges that do not redirect leave a GPU or a link to blame, which is another rule's.
+        if is_cleared:
+            return None
+        return Sign(
+            confidence="low",
+            seen=(*broken, *quoted(quote)),
+            expected=expected,
+            unseen=("the bridges' settings: run it as root",),
+        )
     unseen = () if devices else ("the bridges' settings: `lspci -vvv | grep ACSCtl`",)
     return hint(quote, expected=expected, unseen=unseen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
+from provision.probe.parse.fabric_network import Firewall
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -35,8 +36,29 @@ def examine(case: Case) -> Sign | None:
             expected=expected,
             subjects=tuple(sorted({words[0] for words in silent})),
         )
+    if quote is None and not closed and firewall is not None and _shuts_out_ranks(case, firewall):
+        return Sign(
+            confidence="medium",
+            seen=(
+                *seen,
+                f"{firewall.tool} accepts {_accepted(firewall)}, and the host has RDMA ports for jobs over hosts",
+            ),
+            expected=expected,
+            unseen=("whether jobs run over several hosts, and whether the port answers: `nc -vz HOST PORT`",),
+        )
     unseen = (
         *(() if firewall else ("this host's rules: `nft list ruleset` or `iptables -S`",)),
         *(() if answers else ("whether the port answers: `nc -vz HOST PORT`",)),
     )
     return hint(quote, seen=seen, expected=expected, unseen=unseen)
+
+
+def _shuts_out_ranks(case: Case, firewall: Firewall) -> bool:
+    """Tell whether no rule lets in a network or many ports, on a host that is cabled for jobs over several hosts."""
+    has_rdma = any(port.state == "ACTIVE" for port in case.look(lambda host: host.rdma_ports) or ())
+    has_range = any("-" in port for port in firewall.allowed_ports)
+    return bool(firewall.drops_by_default) and has_rdma and not firewall.allowed_sources and not has_range
+
+
+def _accepted(firewall: Firewall) -> str:
+    return f"only port {', '.join(firewall.allowed_ports[:4])}" if firewall.allowed_ports else "nothing"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
+from provision.doctor.gpus import smi_gpus
 from provision.doctor.hint import hint, quoted
+from provision.doctor.measured import find_slow_run
 from provision.doctor.sign import Sign
 
 __all__ = ["SYMPTOMS", "examine"]
@@ -14,6 +16,8 @@ SYMPTOMS = (
     r"Channel [0-9]{1,3}(?:/[0-9]{1,3})?.{0,60}via SHM/direct",
     r"peer access is not supported between these two devices|cudaErrorPeerAccessUnsupported",
 )
+
+_SWITCH = "NCCL_P2P_DISABLE"
 
 
 def examine(case: Case) -> Sign | None:
@@ -33,7 +37,35 @@ def examine(case: Case) -> Sign | None:
                 expected=expected,
                 subjects=tuple(sorted({gpu for pair in barred for gpu in pair})),
             )
+        between = {pair: word for pair, word in access.links.items() if _are_gpus(pair) and word not in ("OK", "X")}
+        slow = find_slow_run(case) if between and not joined else None
+        if slow is not None:
+            (one, other), word = next(iter(between.items()))
+            return Sign(
+                confidence="medium",
+                seen=(
+                    f"reading between {one} and {other} is {word}",
+                    f"{one} and {other} reach each other by {topology.links.get((one, other), 'an unknown way')}",
+                    f"an all-reduce reaches {slow.bus_gb_s:.1f} of {slow.floor.floor:g} GB/s",
+                    *quoted(quote),
+                ),
+                expected="OK in `nvidia-smi topo -p2p r`, where this kind of GPU offers it",
+                subjects=tuple(sorted({gpu for pair in between for gpu in pair})),
+            )
         if not joined and quote is not None:
             return hint(quote, confidence="low", seen=("no NVLink joins the GPUs",), expected=expected)
+    environment = case.look(lambda host: host.environment) or {}
+    if environment.get(_SWITCH) == "1" and len(smi_gpus(case)) > 1:
+        return Sign(
+            confidence="high",
+            seen=(f"{_SWITCH} is 1, and the host has {len(smi_gpus(case))} GPUs", *quoted(quote)),
+            expected=expected,
+            fix=(f"Take it back: `unset {_SWITCH}`.",),
+        )
     unseen = () if access else ("what the driver allows: `nvidia-smi topo -p2p r; nvidia-smi topo -m`",)
     return hint(quote, expected=expected, unseen=unseen)
+
+
+def _are_gpus(pair: tuple[str, str]) -> bool:
+    one, other = pair
+    return one.startswith("GPU") and other.startswith("GPU") and one < other

@@ -33,8 +33,25 @@ def examine(case: Case) -> Sign | None:
         fix=_steps(case),
         unseen=("whether a row was remapped (Xid 63) or could not be (Xid 64)",),
     )
-    if found is not None or not counted or case.xid(94, 95):
+    if found is not None:
         return found
+    worn = smi_where(case, lambda gpu: gpu.sram_threshold_exceeded is True)
+    if worn:
+        return Sign(
+            confidence="high",
+            seen=(
+                *(f"{name_gpu(gpu)} had more uncorrectable SRAM errors than it should ever have" for gpu in worn),
+                *counters,
+            ),
+            expected=_EXPECTED,
+            subjects=tuple(name_gpu(gpu) for gpu in worn),
+            fix=(
+                "Drain the machine: errors of SRAM cannot be mapped out.",
+                "Test the board with `dcgmi diag -r 3` and have it replaced: the threshold is passed for good.",
+            ),
+        )
+    if not counted or case.xid(94, 95):
+        return None
     return Sign(
         confidence="high",
         seen=counters,

@@ -27,7 +27,8 @@ def examine(case: Case) -> Sign | None:
         seen = (f"the driver is {driver.version} with the {flavour} kernel modules",)
         if driver.is_open:
             fix = (
-                "Collect `nvidia-bug-report.sh`, then reset the GPU with `nvidia-smi --gpu-reset -i INDEX`, or reboot.",
+                "Take the machine out of the scheduler and collect `nvidia-bug-report.sh`.",
+                "Reset the GPU with `nvidia-smi --gpu-reset -i INDEX`; if that is refused or hangs, reboot.",
                 "Update the driver to the newest of its branch.",
                 "If it returns, reseat or replace the GPU; the open kernel modules cannot run without the GSP.",
             )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from provision.doctor.case import Case
 from provision.doctor.gpus import name_address
 from provision.doctor.sign import Sign
-from provision.doctor.xid import NvlinkFault, decode_nvlink, explain_xids
+from provision.doctor.xid import NvlinkFault, decode_nvlink, explain_xids, incidents_of
+from provision.matrix.load import Matrix
+from provision.probe.parse.kernel_log import KernelEvent
 from provision.records import replace
 
 __all__ = ["SYMPTOMS", "examine"]
@@ -13,6 +17,11 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: (?:74|137|14[4-9]|150)\b", r"NVLink.{0,40}(?:fatal error|is down|inactive)")
 
 _CODES = (74, 137, 144, 145, 146, 147, 148, 149, 150)
+_ID = "xid.nvlink"
+_LINK = re.compile(r"\blink ([0-9]{1,2})\b", re.IGNORECASE)
+_COUNTERS = ("replay", "recovery")
+_SHOWN = 4
+_SERVICE = "The same link failed more than once: have the board, or the cable of that link, serviced."
 _EXPECTED = "all links active, no error on them"
 
 
@@ -22,6 +31,7 @@ def examine(case: Case) -> Sign | None:
     events = case.xid(*_CODES)
     faults = [(event, decode_nvlink(event, case.matrix)) for event in events]
     down = _down(case)
+    again = _repeated(case)
     if found is not None:
         said = dict.fromkeys(
             f"{name_address(case, event.pci) if event.pci else 'a GPU'}, {_describe(fault)}"
@@ -31,11 +41,61 @@ def examine(case: Case) -> Sign | None:
         actions = {fault.action for _, fault in faults if fault is not None}
         is_harmless = actions == {"IGNORE"} and all(fault is not None for _, fault in faults) and not down
         return replace(
-            found, confidence="low" if is_harmless else found.confidence, seen=(*found.seen, *list(said)[:4], *down)
+            found,
+            confidence="low" if is_harmless else found.confidence,
+            seen=(*found.seen, *list(said)[:4], *again, *down),
+            fix=(*case.matrix.diagnoses[_ID].fix, _SERVICE) if again else found.fix,
         )
     if not down:
-        return None
+        errors = _counted(case)
+        if not errors:
+            return None
+        return Sign(
+            confidence="low",
+            seen=errors,
+            expected=_EXPECTED,
+            unseen=("whether they still rise: `nvidia-smi nvlink -e` twice, under load",),
+        )
     return Sign(confidence="high", seen=down, expected=_EXPECTED, unseen=("what the kernel said when they went down",))
+
+
+def _repeated(case: Case) -> tuple[str, ...]:
+    """Name the links that failed in more than one incident: a reset did not help them."""
+    times: dict[tuple[str, int], int] = {}
+    for incident in incidents_of(case):
+        links = {
+            link
+            for event in incident.events
+            if event.code in _CODES
+            if (link := _link_of(event, case.matrix)) is not None
+        }
+        for link in links:
+            key = (incident.pci or "", link)
+            times[key] = times.get(key, 0) + 1
+    return tuple(
+        f"link {link} of {name_address(case, pci) if pci else 'a GPU'} failed {count} times"
+        for (pci, link), count in times.items()
+        if count > 1
+    )
+
+
+def _link_of(event: KernelEvent, matrix: Matrix) -> int | None:
+    fault = decode_nvlink(event, matrix)
+    if fault is not None:
+        return None if fault.action == "IGNORE" else fault.link
+    match = _LINK.search(event.text)
+    return int(match[1]) if match else None
+
+
+def _counted(case: Case) -> tuple[str, ...]:
+    """Say which links count errors that a sound link does not have; when they came is not told."""
+    return tuple(
+        f"GPU {state.gpu}, link {link}: {count} {counter} errors since the driver was loaded"
+        for state in case.look(lambda host: host.nvlink_errors) or ()
+        for link, counters in state.links.items()
+        for counter in _COUNTERS
+        if (count := counters.get(counter, 0)) >= case.matrix.limit(f"nvlink.{counter}-errors")
+    )[:_SHOWN]
 
 
 def _describe(fault: NvlinkFault) -> str:

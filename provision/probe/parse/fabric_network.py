@@ -56,6 +56,8 @@ class RdmaPort:
 
     ``state`` is ``ACTIVE``, ``INIT``, ``ARMED`` or ``DOWN``; ``physical`` ``LinkUp``, ``Polling``, ``Disabled``;
     ``layer`` ``InfiniBand`` or ``Ethernet``. ``downed`` counts link losses since the counters began.
+    ``is_switch_management`` tells a port that manages the NVSwitches of a board and leads to no network; ``None`` where
+    the adapter's product data could not be read.
     """
 
     device: str
@@ -66,6 +68,7 @@ class RdmaPort:
     layer: str | None = None
     downed: int | None = None
     firmware: str | None = None
+    is_switch_management: bool | None = None
 
 
 @record
@@ -219,6 +222,7 @@ def _rdma_port(device: str, number: int, values: Mapping[str, str]) -> RdmaPort:
         # A device without a performance management agent says `N/A (no PMA)`.
         downed=read_integer(downed, f"the link losses of {device}") if downed[:3] not in ("", "N/A") else None,
         firmware=values.get("fw_ver") or None,
+        is_switch_management={"switch-management": True, "network": False}.get(values.get("role", "")),
     )
 
 

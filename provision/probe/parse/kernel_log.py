@@ -23,6 +23,10 @@ _LINE_CHARACTERS = 2_000
 _TEXT_CHARACTERS = 400
 _CONTINUATIONS_MAX = 12
 _EPOCH_DAY = 719_163
+_BEGINNING_LINES = 100
+_BEGINS = re.compile(r"Linux version \d|Booting Linux on ")
+_LEFT_OUT = "-- lines that tell of faults are left out --"
+"""What the collector prints in place of lines that it has no room for."""
 
 _PREFIX = re.compile(r"(?:<\d{1,3}>|[a-z0-9]{2,10} {0,6}: ?[a-z]{3,8} {0,6}: ?)")
 _BOOT = re.compile(r"\[ {0,12}(\d{1,12}\.\d{1,9})\] ?(?:\[ {0,8}[TC]\d{1,9}\] ?)?")
@@ -141,11 +145,14 @@ class KernelLog:
         lines: All lines, their stamps taken off, continuation lines joined to the line they continue.
         events: At most :data:`EVENTS_MAX`.
         left_out: How many events a log has beyond those kept.
+        is_whole: Whether it begins where the kernel started and holds all lines since that tell of a fault: only then
+            what it does not say did not happen.
     """
 
     lines: tuple[tuple[float | None, str], ...] = ()
     events: tuple[KernelEvent, ...] = ()
     left_out: int = 0
+    is_whole: bool = False
 
     def of(self, *kinds: str) -> tuple[KernelEvent, ...]:
         """Return the events of some kinds."""
@@ -169,7 +176,10 @@ def parse_kernel_log(text: str) -> KernelLog:
     if not found and not is_kernels:
         raise Unreadable("no line of the kernel log looks like a kernel's")
     events = _thin(found)
-    return KernelLog(lines=lines, events=events, left_out=len(found) - len(events))
+    is_whole = _LEFT_OUT not in text and any(
+        seconds == 0 or _BEGINS.match(message) for seconds, message in lines[:_BEGINNING_LINES]
+    )
+    return KernelLog(lines=lines, events=events, left_out=len(found) - len(events), is_whole=is_whole)
 
 
 def find_events(lines: tuple[tuple[float | None, str], ...]) -> tuple[KernelEvent, ...]:

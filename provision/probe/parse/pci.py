@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from provision.probe.clean import clean, clean_line
 from provision.probe.output import Unreadable
 from provision.records import record, replace
 
-__all__ = ["PciDevice", "parse_lspci", "parse_pci_sysfs"]
+__all__ = ["PciDevice", "list_gpu_bridges", "parse_lspci", "parse_pci_sysfs"]
 
 _ADDRESS: Final = re.compile(r"(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])", re.ASCII)
 _HEXADECIMAL: Final = re.compile(r"(?:0x)?([0-9a-f]{2,6})", re.ASCII)
@@ -25,6 +25,8 @@ _POWER: Final = re.compile(r"Status: (D[0-3](?:hot|cold)?)\b", re.ASCII)
 
 _HIDDEN_WIDTHS: Final = (0, 63, 255)
 """Widths that only say that there is no answer; the large ones are all bits of a register that did not reply."""
+
+_PARENTS_MAX: Final = 32
 
 _CLASS_CODES: Final = {
     "3D controller": "0302",
@@ -61,6 +63,8 @@ class PciDevice:
         bar_sizes: Sizes of its memory regions as printed (``64K``, ``32G``), unassigned ones as ``0``.
         is_virtual_function: It is an SR-IOV function (a vGPU or a slice of a network card).
         d3cold_allowed: As sysfs says.
+        parents: Addresses of the bridges it hangs on, the nearest last; empty where none is or the listing does not
+            tell.
     """
 
     address: str
@@ -80,6 +84,7 @@ class PciDevice:
     is_virtual_function: bool | None = None
     power_state: str | None = None
     d3cold_allowed: bool | None = None
+    parents: tuple[str, ...] = ()
 
     @property
     def is_nvidia_gpu(self) -> bool:
@@ -90,6 +95,18 @@ class PciDevice:
     def is_nvswitch(self) -> bool:
         """Whether it is an NVSwitch."""
         return self.vendor == "10de" and self.class_code == "0680"
+
+
+def list_gpu_bridges(devices: Iterable[PciDevice]) -> frozenset[str] | None:
+    """Return the addresses of all bridges above GPUs, or ``None`` where it is not told on which a GPU hangs.
+
+    Args:
+        devices: What sysfs lists; lspci does not tell it.
+    """
+    above = [device.parents for device in devices if device.is_nvidia_gpu]
+    if not above or not all(above):
+        return None
+    return frozenset(address for parents in above for address in parents)
 
 
 def parse_pci_sysfs(text: str) -> tuple[PciDevice, ...]:
@@ -137,6 +154,11 @@ def _sysfs_device(values: Mapping[str, str]) -> PciDevice:
         is_virtual_function=_flag(values.get("is_vf", "")),
         power_state=clean_line(values.get("power_state", ""), 20) or None,
         d3cold_allowed=_flag(values.get("d3cold", "")),
+        parents=tuple(
+            _sysfs_address(found)
+            for word in values.get("parents", "").split(",")[:_PARENTS_MAX]
+            if (found := _ADDRESS.fullmatch(word))
+        ),
     )
 
 

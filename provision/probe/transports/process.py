@@ -17,6 +17,7 @@ __all__ = ["last_line", "run_process", "stream_of"]
 
 _STDERR_BYTES = 8 * 1024
 _GRACE_SECONDS = 1.0
+_CLEAN_UP_SECONDS = 3.0
 
 
 async def run_process(
@@ -27,7 +28,7 @@ async def run_process(
     Args:
         argv: The program and its arguments.
         stdin: What it reads; absent for nothing at all.
-        limits: Time and bytes; the group is killed when either is used up.
+        limits: Time and bytes; the group is told to end when either is used up, and killed where it does not.
         hints: What to tell a person who does not have the program.
 
     Raises:
@@ -57,15 +58,13 @@ async def run_process(
             pipe.close()
         is_late = not await _happens(limits.seconds, watch.exited, watch.overflow)
         if not watch.exited.is_set():
-            _kill(transport)
-            await _happens(_GRACE_SECONDS, watch.exited)
+            await _end(transport, watch)
         # A child that lives on in another group may hold the pipes; what it would say is not waited for.
         await _happens(_GRACE_SECONDS, watch.silent)
     finally:
         if not watch.exited.is_set():
             # Cancelled: the loop must not end before it has seen the child end.
-            _kill(transport)
-            await _happens(_GRACE_SECONDS, watch.exited)
+            await _end(transport, watch)
         transport.close()
     code = transport.get_returncode()
     said = redact(clean(watch.err.decode("utf-8", "replace")))
@@ -151,7 +150,19 @@ async def _happens(seconds: float, *events: asyncio.Event) -> bool:
     return bool(done)
 
 
-def _kill(transport: asyncio.SubprocessTransport) -> None:
-    """End the whole group; the program itself is its leader."""
+async def _end(transport: asyncio.SubprocessTransport, watch: _Watch) -> None:
+    """End the whole group; the program itself is its leader.
+
+    It is asked first, so that it can take away what it has made, and what it started in groups of their own.
+    """
+    try:
+        _signal(transport, signal.SIGTERM)
+        await _happens(_CLEAN_UP_SECONDS, watch.exited)
+    finally:
+        _signal(transport, signal.SIGKILL)
+    await _happens(_GRACE_SECONDS, watch.exited)
+
+
+def _signal(transport: asyncio.SubprocessTransport, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(transport.get_pid(), signal.SIGKILL)
+        os.killpg(transport.get_pid(), number)

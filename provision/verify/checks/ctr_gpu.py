@@ -17,6 +17,10 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     del matrix
     output = host.output("container-gpu")
     if output.status in (ABSENT, NOT_RUN):
+        if expected.container_image is not None:
+            lines = [line.strip() for line in f"{output.error}\n{output.text}".splitlines() if line.strip()]
+            said = lines[0][:300] if lines else "no engine, or the image is not on the target"
+            return unknown(f"no container could be started from the planned `{expected.container_image}`: {said}")
         return skipped("no container could be started: no engine, or no image on the target")
     count = count_gpus(host, expected)
     should = counted(count, "GPU") if count else "a GPU"

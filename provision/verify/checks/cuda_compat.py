@@ -6,7 +6,7 @@ from provision.matrix.load import Matrix
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
-from provision.verify.outcome import Outcome, failed, passed
+from provision.verify.outcome import Outcome, failed, passed, unknown
 from provision.verify.performance import gpu_ids
 from provision.versions import parse
 
@@ -22,6 +22,8 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     names = {gpu.name or "GPU" for gpu in host.smi.gpus}
     unserved = sorted(name for name in names if not _is_served(matrix, name))
     driver = host.smi.driver_version
+    if not host.libraries:
+        return unknown("the loader finds no library of the driver, though the machine has GPUs")
     loaded = [
         library
         for library in host.libraries

@@ -6,7 +6,7 @@ from provision.matrix.load import Matrix
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.libraries import LOADER, major_of
-from provision.verify.outcome import Outcome, failed, passed
+from provision.verify.outcome import Outcome, failed, passed, unknown
 
 __all__ = ["check"]
 
@@ -16,7 +16,7 @@ _JIT = "libnvJitLink.so"
 
 def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Look for stubs on the loader's path, two majors of the runtime, and a linker that shadows a wheel's own."""
-    del expected, matrix
+    del matrix
     libraries = [library for library in host.libraries if library.origin in LOADER]
     faults: list[tuple[str, str]] = [
         (library.path, "a stub for linking is where programs load from") for library in libraries if library.is_stub
@@ -39,4 +39,6 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
             "one CUDA runtime, no stubs, nothing before a wheel's own libraries",
             subjects=[path for path, _ in faults],
         )
+    if not libraries and (expected.gpus or host.has("driver-version")):
+        return unknown("the loader finds no library of the driver or of CUDA, though the machine has GPUs")
     return passed(f"{len(libraries)} libraries, none in another's way")

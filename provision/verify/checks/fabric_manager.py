@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
+from provision.probe.gpus import has_visible_nvswitch
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
-from provision.verify.outcome import Outcome, failed, passed, unknown
+from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
 
 __all__ = ["check"]
 
@@ -16,6 +17,8 @@ _UNIT = "nvidia-fabricmanager"
 def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Look at the unit first, then at the version: another one refuses to bring the NVSwitches up."""
     del expected, matrix
+    if host.virtualization.is_virtual_machine and not has_visible_nvswitch(host):
+        return skipped("the switches are not handed to this virtual machine, and its host manages them")
     unit = host.units.get(_UNIT)
     driver = host.driver.version
     if unit is None or not unit.is_installed:

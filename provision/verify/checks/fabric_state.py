@@ -15,7 +15,9 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Ask each GPU for its registration with fabric manager, and for what it says of it."""
     del expected, matrix
     readings = [
-        FieldReading(gpu, None if value is None else value.lower() == fine, f"has the fabric {what} `{value}`", absence)
+        FieldReading(
+            gpu, None if value is None else value.lower() == fine, f"has the fabric {what} `{value}`", absence, field
+        )
         for gpu in host.smi.gpus
         for field, what, fine in (("fabric_state", "state", "completed"), ("fabric_status", "status", "success"))
         for value, absence in [read_field(gpu, field)]

@@ -19,7 +19,7 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         "ecc_aggregate_sram_correctable": ("corrected SRAM errors", matrix.limit("gpu.ecc.corrected.sram.maximum")),
     }
     readings = [
-        FieldReading(gpu, None if count is None else count < maximum, f"has {count} {what}", absence)
+        FieldReading(gpu, None if count is None else count < maximum, f"has {count} {what}", absence, field)
         for gpu in host.smi.gpus
         for field, (what, maximum) in limits.items()
         for count, absence in [read_field(gpu, field)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from provision.matrix.load import Matrix
 from provision.probe.output import Unreadable
+from provision.probe.parse.pci import list_gpu_bridges
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, unknown
@@ -28,8 +29,13 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     ]
     if words.get("iommu") == "force":
         translating.append("iommu=force")
+    above = _find_bridges(host)
     try:
-        bridges = [device for device in host.lspci if device.class_code == "0604"]
+        bridges = [
+            device
+            for device in host.lspci
+            if device.class_code == "0604" and (above is None or device.address in above)
+        ]
     except Unreadable as error:
         bridges, why = [], error.reason
     else:
@@ -45,4 +51,12 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         return failed("; ".join(faults), "ACS off on bridges, the IOMMU off or with iommu=pt", subjects=redirecting)
     if all(device.is_acs_redirecting is None for device in bridges):
         return unknown(why)
-    return passed(f"ACS redirects at none of {len(bridges)} bridges")
+    return passed(f"ACS redirects at none of {len(bridges)} bridges{'' if above is None else ' above GPUs'}")
+
+
+def _find_bridges(host: Snapshot) -> frozenset[str] | None:
+    """Return the bridges that GPUs hang on, or ``None`` where that is not told and each may be one."""
+    try:
+        return list_gpu_bridges(host.pci)
+    except Unreadable:
+        return None

@@ -16,6 +16,15 @@ __all__ = ["check"]
 _WORDS = ("gpu is lost", "unable to determine the device handle", "fallen off the bus", "device is lost")
 _ADDRESS = re.compile(r"\b(?:[0-9A-Fa-f]{4})?([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\b")
 _KEPT = 20_000
+_VITAL = (
+    "temperature_c",
+    "memory_total_mib",
+    "performance_state",
+    "power_draw_w",
+    "sm_clock_mhz",
+    "utilization_percent",
+)
+"""Of these even a GPU that a guest, MIG or unified memory tells little about has some."""
 
 
 def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
@@ -38,6 +47,8 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
             faults[name_gpu(gpu)] = "no longer answers on the PCI bus"
         elif gpu.broken:
             faults[name_gpu(gpu)] = f"gives errors for {', '.join(sorted(gpu.broken)[:4])}"
+        elif all(getattr(gpu, field) is None for field in _VITAL):
+            faults[name_gpu(gpu)] = "tells neither temperature nor memory, power, clocks or load"
     if faults:
         return failed(
             "; ".join(f"{name} {fault}" for name, fault in faults.items()), "a value for each field", subjects=faults

@@ -16,7 +16,8 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Compare current, pending and planned; without a plan, current and pending."""
     del matrix
     wanted = expected.is_mig
-    readings = [_read(gpu, wanted) for gpu in host.smi.gpus]
+    having = {gpu.name for gpu in host.smi.gpus if gpu.mig_current is not None}
+    readings = [_read(gpu, wanted, has_twin=gpu.name in having) for gpu in host.smi.gpus]
     words = sorted({_word(gpu.mig_current) for gpu in host.smi.gpus if gpu.mig_current is not None})
     return judge_gpus(
         readings,
@@ -25,10 +26,10 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     )
 
 
-def _read(gpu: SmiGpu, wanted: bool | None) -> FieldReading:
+def _read(gpu: SmiGpu, wanted: bool | None, *, has_twin: bool) -> FieldReading:
     current, absence = read_field(gpu, "mig_current")
     if current is None:
-        if absence == "unsupported" and wanted is not None:
+        if absence == "unsupported" and wanted is not None and (wanted or not has_twin):
             return FieldReading(gpu, not wanted, "has no MIG")
         return FieldReading(gpu, None, "", absence)
     pending, _ = read_field(gpu, "mig_pending")

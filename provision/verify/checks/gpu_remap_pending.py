@@ -21,7 +21,7 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Ask each GPU for each of the three repairs that a reset completes."""
     del expected, matrix
     readings = [
-        FieldReading(gpu, None if waits is None else not waits, f"waits for {what}", absence)
+        FieldReading(gpu, None if waits is None else not waits, f"waits for {what}", absence, field)
         for gpu in host.smi.gpus
         for field, what in _FIELDS.items()
         for waits, absence in [read_field(gpu, field)]

@@ -21,10 +21,14 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     for gpu in host.smi.gpus:
         pages, absence = _pages(gpu)
         readings.append(
-            FieldReading(gpu, None if pages is None else pages < maximum, f"has {pages} retired pages", absence)
+            FieldReading(
+                gpu, None if pages is None else pages < maximum, f"has {pages} retired pages", absence, "pages"
+            )
         )
         waits, absence = read_field(gpu, "retired_pending")
-        readings.append(FieldReading(gpu, None if waits is None else not waits, "waits to retire a page", absence))
+        readings.append(
+            FieldReading(gpu, None if waits is None else not waits, "waits to retire a page", absence, "pending")
+        )
         if pages is not None and pages > notice:
             noticed.append(f"{name_gpu(gpu)} has {pages} retired pages")
     return judge_gpus(

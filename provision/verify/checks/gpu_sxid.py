@@ -7,7 +7,7 @@ from collections import Counter
 from provision.matrix.load import Matrix
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
-from provision.verify.gpus import read_events
+from provision.verify.gpus import read_events, require_whole_log
 from provision.verify.outcome import Outcome, failed, passed, unknown
 
 __all__ = ["check"]
@@ -29,4 +29,5 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         )
     if unclear:
         return unknown(f"whether they are fatal is not said: {said}")
+    require_whole_log(host)
     return passed(f"none fatal: {said}" if events else "no SXid since boot")

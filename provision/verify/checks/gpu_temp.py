@@ -25,10 +25,9 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         is_fine = None if degrees is None else degrees <= limit
         readings.append(FieldReading(gpu, is_fine, f"is at {degrees} °C {doing}, limit {limit:.0f} °C", absence))
         margin, absence = _margin(gpu)
-        if margin is not None:
-            readings.append(FieldReading(gpu, margin > least, f"is {margin} °C below its slowdown, at {degrees} °C"))
-        elif absence == "broken":
-            readings.append(FieldReading(gpu, None, "", absence))
+        is_far = None if margin is None else margin > least
+        fault = f"is {margin} °C below its slowdown, at {degrees} °C"
+        readings.append(FieldReading(gpu, is_far, fault, absence, "margin"))
     every = [gpu.temperature_c for gpu in host.smi.gpus if gpu.temperature_c is not None]
     outcome = judge_gpus(
         readings,

@@ -6,7 +6,7 @@ from provision.matrix.load import Matrix
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
-from provision.verify.outcome import Outcome, failed, passed, unknown
+from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
 
 __all__ = ["check"]
 
@@ -14,6 +14,8 @@ __all__ = ["check"]
 def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Compare ``uname -r`` with the kernels that can be booted, by flavour (``generic``, ``aws``, ``amzn2023``)."""
     del expected, matrix
+    if host.virtualization.kind == "wsl":
+        return skipped("WSL takes its kernel from Windows")
     running, kernels = host.uname.release, host.kernels
     if not kernels:
         return unknown("no kernel that can be booted is found on the disk")
@@ -35,7 +37,10 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
 
 
 def _flavour(kernel: str) -> str:
-    """Return what a release ends with after its numbers: ``5.15.0-91-generic`` → ``generic``."""
+    """Return what a release ends with after its numbers: ``5.15.0-91-generic`` → ``generic``.
+
+    Enterprise Linux writes its minor version behind the name (``el9_6``), which is no flavour.
+    """
     last = kernel.replace(".", "-").split("-")
     words = [word for word in last if word and not word[0].isdigit()]
-    return "-".join(words)
+    return "-".join(word.partition("_")[0] if word.startswith("el") else word for word in words)

@@ -9,6 +9,7 @@ from provision.probe.output import Unreadable
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
+from provision.verify.gpus import read_events
 from provision.verify.outcome import Outcome, failed, passed
 
 __all__ = ["check"]
@@ -19,10 +20,9 @@ _DAY_SECONDS = 24 * 3600
 def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Count lost links in the kernel log over the last day that it covers."""
     del expected
-    log = host.kernel_log
-    stamps = [seconds for seconds, _ in log.lines if seconds is not None]
-    newest = max(stamps, default=None)
-    lost = [event for event in log.events if event.kind == "link-lost" and _is_recent(event, newest)]
+    events = read_events(host, "link-lost")
+    newest = max((seconds for seconds, _ in host.kernel_log.lines if seconds is not None), default=None)
+    lost = [event for event in events if _is_recent(event, newest)]
     counts = Counter(_device(event) for event in lost)
     least = int(matrix.limit("net.rdma.flaps"))
     bad = {device: count for device, count in counts.items() if count >= least}

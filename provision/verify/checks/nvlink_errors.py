@@ -5,7 +5,8 @@ from __future__ import annotations
 from provision.matrix.load import Matrix
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
-from provision.verify.outcome import Outcome, failed, passed, skipped
+from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
+from provision.verify.performance import find_layout
 from provision.verify.work import name_index
 
 __all__ = ["check"]
@@ -17,7 +18,11 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Look at the counters that stay at zero on a sound link; single CRC errors are repaired by design."""
     del expected
     states = [state for state in host.nvlink_errors if state.links]
-    if not states:
+    gpus = host.smi.gpus
+    if not gpus:
+        return unknown("nvidia-smi lists no GPU")
+    built = {index for index, gpu in enumerate(gpus) if find_layout(matrix, gpu.name) and not gpu.mig_current}
+    if not states and not built:
         return skipped("no GPU here has NVLink")
     least = {counter: matrix.limit(f"nvlink.{counter}-errors") for counter in _COUNTERS}
     faults = [
@@ -33,6 +38,9 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
             "no replay and no recovery",
             subjects=dict.fromkeys(name for name, _ in faults),
         )
+    if silent := sorted(built - {state.gpu for state in states}):
+        names = ", ".join(name_index(host, index) for index in silent)
+        return unknown(f"nvidia-smi counts no errors of the NVLinks of {names}")
     if not any(counter in counters for state in states for counters in state.links.values() for counter in _COUNTERS):
         return skipped("this driver counts neither replays nor recoveries")
     return passed(f"no replay and no recovery on the links of {len(states)} GPUs")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from provision.matrix.load import Matrix
+from provision.probe.links import find_inactive_links, find_narrow_slots
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, skipped
 from provision.verify.performance import (
     NVLINK,
-    describe_slow_links,
     find_floor,
     pair_bandwidths,
     slowest_pairs,
     topology_of,
 )
+from provision.verify.work import has_mig, name_index
 
 __all__ = ["check"]
 
@@ -23,6 +26,8 @@ _SHOWN = 4
 
 def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Judge the slowest pair by the floor of its GPU, and every pair by the median of all."""
+    if has_mig(host):
+        return skipped("MIG divides the GPUs, and their parts do not copy to each other")
     try:
         pairs = pair_bandwidths(host)
     except Unreadable:
@@ -40,21 +45,28 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     if row is not None:
         slow |= {pair: value for pair, value in pairs.items() if value < row.floor}
     if slow:
-        worst = sorted(slow.items(), key=lambda item: (item[1], item[0]))
-        said = "; ".join(f"GPU {x} to GPU {y} copies {value:.1f} GB/s" for (x, y), value in worst[:_SHOWN])
-        more = f"; {len(worst) - _SHOWN} more pairs are slow" if len(worst) > _SHOWN else ""
-        links = describe_slow_links(host, matrix)
+        said, subjects = _describe(host, slow)
+        links = ", ".join([*find_inactive_links(host, matrix), *find_narrow_slots(host)])
         should = f"{row.floor:g} GB/s or more" if row is not None else "every pair as fast as the others"
-        return failed(
-            said + more,
-            should,
-            subjects=[f"GPU {x} to GPU {y}" for (x, y), _ in worst],
-            remedy=f"Look at the slow link first: {links}." if links else "",
-            figures=figures,
-        )
+        return failed(f"{said}{f': {links}' if links else ''}", should, subjects=subjects, figures=figures)
     if row is None:
         return skipped(f"no floor is known for {gpu} over {topology}; the slowest pair copies {least:.1f} GB/s")
     return passed(f"the slowest pair, GPU {a} to GPU {b}, copies {least:.1f} GB/s", figures=figures)
+
+
+def _describe(host: Snapshot, slow: Mapping[tuple[int, int], float]) -> tuple[str, list[str]]:
+    """Return which pairs are slow, or which GPU where it is the same one in all of them, in words and as subjects."""
+    worst = sorted(slow.items(), key=lambda item: (item[1], item[0]))
+    shared = frozenset.intersection(*(frozenset(pair) for pair in slow))
+    others = frozenset().union(*slow) - shared
+    if len(shared) == 1 and len(others) > 1:
+        name = name_index(host, min(shared))
+        least, most = (f"{value:.1f}" for value in (worst[0][1], worst[-1][1]))
+        rate = f"{least} GB/s" if least == most else f"{least} to {most} GB/s"
+        return f"{name} copies {rate} from or to {len(others)} other GPUs", [name]
+    said = "; ".join(f"GPU {x} to GPU {y} copies {value:.1f} GB/s" for (x, y), value in worst[:_SHOWN])
+    more = f"; {len(worst) - _SHOWN} more pairs are slow" if len(worst) > _SHOWN else ""
+    return said + more, [f"GPU {x} to GPU {y}" for (x, y), _ in worst]
 
 
 def _has_no_way(host: Snapshot) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from provision.probe.clean import clean
@@ -10,6 +11,9 @@ from provision.verify.engine import Result, Verdict
 from provision.verify.outcome import FAIL, SKIP, UNKNOWN
 
 __all__ = ["name_test", "write_junit"]
+
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no document of XML may hold, not even escaped."""
 
 
 def name_test(check: str) -> str:
@@ -33,7 +37,7 @@ def write_junit(verdict: Verdict, *, collected: Mapping[str, str] = NOTHING) -> 
     for target, results in suites.items():
         suite = ET.SubElement(root, "testsuite", name=clean(target))
         if collected.get(target):
-            suite.set("timestamp", collected[target])
+            suite.set("timestamp", clean(collected[target]))
         counts = {"tests": len(results), "failures": 0, "errors": 0, "skipped": 0}
         for result in results:
             kind = _add_case(suite, result, verdict.fail_on)
@@ -45,9 +49,8 @@ def write_junit(verdict: Verdict, *, collected: Mapping[str, str] = NOTHING) -> 
     for name, count in totals.items():
         root.set(name, str(count))
     ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=False).join(
-        ('<?xml version="1.0" encoding="utf-8"?>\n', "\n")
-    )
+    text = ET.tostring(root, encoding="unicode", xml_declaration=False)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{_FORBIDDEN.sub("", text)}\n'
 
 
 def _add_case(suite: object, result: Result, fail_on: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -79,9 +80,9 @@ def write_prometheus(
         add("provision_verify_status", _VALUES.get(result.outcome.status, _UNKNOWN), **labels)
         for figure, value in result.outcome.figures.items():
             add("provision_verify_figure", value, target=result.target, check=result.check, figure=figure)
+    failures = Counter(row.target for row in verdict.failures)
     for target in targets:
-        failures = [row for row in verdict.failures if row.target == target]
-        add("provision_verify_failures", len(failures), target=target)
+        add("provision_verify_failures", failures[target], target=target)
         plan = expected.get(target)
         if plan is not None and plan.gpus is not None:
             add("provision_gpu_expected", plan.gpus, target=target)

@@ -16,6 +16,8 @@ from provision.errors import UsageError
 from provision.probe.catalogue import PROBES, probes_of
 from provision.probe.compose import COLLECTOR, CollectOptions, compose, new_nonce
 from provision.probe.output import Output
+from provision.probe.parse.kernel_log import KernelLog, parse_kernel_log
+from provision.probe.parse.pci import parse_pci_sysfs
 from provision.probe.stream import decode_stream
 
 NONCE = "abcdef0123456789"
@@ -419,20 +421,104 @@ def test_pci_devices_are_told_one_a_line(target: Target) -> None:
     ]
 
 
-def test_kernel_log_keeps_what_concerns_gpus_and_the_newest_of_it(outer_target: Target) -> None:
-    outer_target.add_tool(
-        "dmesg",
-        "echo '[    1.000000] NVRM: first'",
-        "echo '[    2.000000] audit: nothing of interest'",
-        'i=0; while [ $i -lt 300 ]; do i=$((i + 1)); echo "[   99.$i] NVRM: Xid (PCI:0000:18:00): 79, line $i"; done',
-    )
-    whole = outer_target.collect("kernel-log")["kernel-log"].text.splitlines()
-    assert whole[0].endswith("NVRM: first")
-    assert len(whole) == 301
-    short = outer_target.collect("kernel-log", bytes_max=1000)["kernel-log"]
-    assert short.status == "ok"
-    assert short.text.splitlines()[-1] == whole[-1]
-    assert set(short.text.splitlines()) < set(whole)
+BOOT = "[    0.000000] Linux version 6.8.0 (buildd@host) #1 SMP"
+XID_79 = "[  500.000000] NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus."
+CORRECTED = "pcieport 0000:00:01.0: AER: Corrected error message received from 0000:18:00.0"
+
+
+def test_what_a_device_hangs_on_is_told(target: Target) -> None:
+    listing, root = target.temporary.parent / "pci", target.temporary.parent / "pci0000:16"
+    listing.mkdir()
+    chain = ("0000:16:01.0", "0000:17:00.0", "0000:18:00.0")
+    folder = root
+    for address in chain:
+        folder /= address
+        folder.mkdir(parents=True)
+        values = {"vendor": "0x10de", "device": "0x2330", "class": "0x030200"}
+        for name, value in values.items():
+            (folder / name).write_text(value + "\n", encoding="ascii")
+        (listing / address).symlink_to(folder)
+    found = target.collect("pci", change={"/sys/bus/pci/devices": str(listing)})["pci"]
+    assert [device.parents for device in parse_pci_sysfs(found.text)] == [chain[:0], chain[:1], chain[:2]]
+
+
+def _say(*lines: str) -> str:
+    """Return a command of a tool that prints these lines."""
+    return "\n".join(["cat <<'LOG'", *lines, "LOG"])
+
+
+def _kernel_log(target: Target, **options: object) -> tuple[Output, KernelLog]:
+    # busybox has a dmesg of its own, which it prefers to one on the path.
+    change = {'dmesg >"$DIR/kernel.said"': f'{target.tools}/dmesg >"$DIR/kernel.said"'}
+    found = target.collect("kernel-log", change=change, **options)["kernel-log"]
+    return found, parse_kernel_log(found.text)
+
+
+def test_kernel_log_keeps_its_beginning_and_what_concerns_gpus(target: Target) -> None:
+    lines = [BOOT, "[    1.0] NVRM: first", "[    2.0] audit: nothing of interest", XID_79]
+    target.add_tool("dmesg", _say(*lines))
+    assert _kernel_log(target)[0].text.splitlines() == [lines[0], lines[1], lines[3]]
+
+
+def test_a_flood_of_corrected_errors_hides_no_fault(target: Target) -> None:
+    flood = [f"[{1000 + number}.000000] {CORRECTED}" for number in range(5200)]
+    quiet = [f"[{600 + number}.000000] NVRM: loading {number}" for number in range(20)]
+    target.add_tool("dmesg", _say(BOOT, XID_79, *quiet, *flood))
+    found, log = _kernel_log(target)
+    assert (found.status, log.is_whole) == ("ok", True)
+    assert [event.code for event in log.of("xid")] == [79]
+    kept = found.text.splitlines()
+    assert kept[:22] == [BOOT, XID_79, *quiet]
+    assert kept[22:] == flood[-500:]
+
+
+def test_of_more_faults_than_there_is_room_the_first_and_the_last_are_kept_and_it_is_said(target: Target) -> None:
+    faults = [f"[{number}.000000] NVRM: Xid (PCI:0000:18:00): 31, line {number}" for number in range(1, 301)]
+    target.add_tool("dmesg", _say(BOOT, *faults))
+    found, log = _kernel_log(target, bytes_max=2000)
+    assert (found.status, log.is_whole) == ("ok", False)
+    kept = found.text.splitlines()
+    assert len(found.text) <= 4000
+    assert kept[1:3] == [BOOT, faults[0]]
+    assert kept[-1] == faults[-1]
+    assert set(kept[1:]) < {BOOT, *faults}
+
+
+WRAPPED = tuple(f"[{900000 + number}.000000] NVRM: loading {number}" for number in range(30))
+JOURNAL = "2026-01-01T00:00:{:02}+00:00 host kernel: {}"
+
+
+@pytest.mark.parametrize(
+    ("journal", "codes", "is_whole"),
+    [
+        pytest.param(
+            [JOURNAL.format(0, "Linux version 6.8.0"), JOURNAL.format(9, XID_79[15:])], [79], True, id="journal-whole"
+        ),
+        pytest.param([JOURNAL.format(9, XID_79[15:])], [], False, id="journal-shorter"),
+        pytest.param([JOURNAL.format(9, XID_79[15:])] * 40, [79] * 40, False, id="journal-longer"),
+        pytest.param(["-- No entries --"], [], False, id="journal-hidden"),
+        pytest.param(None, [], False, id="journal-never-ends"),
+    ],
+)
+def test_a_buffer_that_was_overwritten_gives_way_to_the_journal(
+    outer_target: Target, journal: list[str] | None, codes: list[int], is_whole: bool
+) -> None:
+    outer_target.add_tool("dmesg", _say(*WRAPPED))
+    if journal is None:
+        outer_target.add_tool("timeout", 'case $1 in 6) exit 124 ;; esac; exec /usr/bin/timeout "$@"')
+    outer_target.add_tool("journalctl", _say(*(journal or [JOURNAL.format(0, "Linux version 6.8.0")])))
+    found, log = _kernel_log(outer_target)
+    assert found.status == "ok"
+    assert ([event.code for event in log.of("xid")], log.is_whole) == (codes, is_whole)
+    assert found.text.splitlines()[0] == (journal[0] if codes else WRAPPED[0])
+
+
+def test_a_buffer_that_holds_all_since_boot_is_enough(outer_target: Target) -> None:
+    asked = outer_target.temporary.parent / "asked"
+    outer_target.add_tool("dmesg", _say(BOOT, XID_79))
+    outer_target.add_tool("journalctl", f"touch {asked}")
+    assert _kernel_log(outer_target)[1].is_whole
+    assert not asked.exists()
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,16 @@ SECRETS = {
     "curl-user": ("curl -s -u me:{0} https://x", "", "hunter2"),
     "netrc": ("machine x login me password {0}", "", "hunter2"),
     "cookie": ("Cookie: {0}", "", "session=abc; x=y"),
+    "element": ("<config><password>{0}</password></config>", "", "hunter2"),
+    "element-with-attribute": ('<api_key type="x">{0}</api_key>', "", "hunter2"),
+    "ipmitool": ("ipmitool -I lanplus -U admin -P {0} lan print", "", "hunter2"),
+    "mysql": ("mysqldump -u root -p{0} db", "", "hunter2"),
+    "short-pw": ("user_pw={0} x", "", "hunter2"),
+    "short-pass": ("krbpass={0} x", "", "hunter2"),
+    "short-pwd": ("pwd={0} x", "", "hunter2"),
+    "short-psk": ('psk="{0}"', "", "dead beef"),
+    "any-key": ("OPENAI_KEY={0} x", "", "abcdef0123456"),
+    "url-short-token": ("https://{0}@github.com/x", "", "tok3n45678"),
 }
 
 
@@ -60,6 +70,12 @@ def test_secrets_go_and_what_stands_around_them_stays(case):
     assert redact(cleaned) == cleaned
 
 
+def test_what_follows_a_password_and_a_colon_goes_to_the_end_of_its_line():
+    text = "user: me\npassword: correct horse, battery staple\nnext: line"
+    assert redact(text) == f"user: me\npassword: {REDACTED}\nnext: line"
+    assert redact('{"log": "password: a b c\\nnext"}') == f'{{"log": "password: {REDACTED}\\nnext"}}'
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -75,6 +91,10 @@ def test_secrets_go_and_what_stands_around_them_stays(case):
         "NVreg_RestrictProfilingToAdminUsers=1 root=UUID=1234 rd.luks=0",
         "docker run --user 1000:1000 image",
         "Secure Boot: enabled\nSecureBoot disabled",
+        "compass=north bypass=on passthrough=1 public_key=ssh key=value sort key = 3",
+        "https://me@host/x https://build@host:8080/y",
+        "<pass_count>3</pass_count> <fan_speed>30 %</fan_speed>",
+        "tests pass: 12, fail: 0",
         "libnvidia-ptxjitcompiler.so.1 -> libnvidia-ptxjitcompiler.so.550.54.15",
         "PasswordAuthentication no\nPermitRootLogin prohibit-password",
         "\x00\xff\ud800 binary \x1b[0m",
@@ -134,7 +154,8 @@ def test_a_second_time_changes_nothing(text):
 @pytest.mark.parametrize(
     "piece",
     ["eyJ", "eyJaaaaaaa.", "://a:", "://", "--", "--aa", "password", 'password="\\', "password='", "token ", "curl ",
-     "login ", "-----BEGIN PRIVATE KEY-----", "A", '"A_', "$6$", "ab:", ":", "1.", "serial ", "0-", "Bearer ", "auth:"],
+     "login ", "-----BEGIN PRIVATE KEY-----", "A", '"A_', "$6$", "ab:", ":", "1.", "serial ", "0-", "Bearer ", "auth:",
+     "<password>", "<", "mysql ", "mysql -", "ipmitool ", "pass=", "a_key=", "password: ", "https://a1"],
 )  # fmt: skip
 def test_time_grows_with_the_text_and_not_with_its_square(piece):
     def cost(length: int) -> float:

@@ -6,7 +6,7 @@ import machines
 import pytest
 
 from provision.probe.output import STATUSES, Output, Unreadable
-from provision.probe.snapshot import Snapshot
+from provision.probe.snapshot import Shelf, Snapshot
 
 
 @pytest.mark.parametrize("status", [status for status in STATUSES if status != "ok"])
@@ -24,7 +24,7 @@ def test_probe_nobody_ran_was_not_asked() -> None:
 
 def test_reason_holds_what_the_tool_said() -> None:
     outputs = machines.fail(machines.hgx_h100(), "nvidia-smi-xml", code=18, error="Driver/library version mismatch\nx")
-    with pytest.raises(Unreadable, match="ended with 18: Driver/library version mismatch$"):
+    with pytest.raises(Unreadable, match=r"ended with 18: Driver/library version mismatch$"):
         _ = machines.snapshot(outputs).smi
 
 
@@ -57,3 +57,28 @@ def test_half_a_document_of_a_failing_nvidia_smi_is_not() -> None:
 def test_narrowed_snapshot_keeps_its_target_and_some_probes() -> None:
     host = machines.snapshot(machines.hgx_h100(), "gpu007").narrow({"uname"})
     assert (host.target, list(host.outputs), host.collected) == ("gpu007", ["uname"], "2026-11-21T12:00:00+00:00")
+
+
+def test_shelf_gives_back_what_was_put_and_keeps_nothing_parsed() -> None:
+    shelf = Shelf()
+    for name in ("gpu002", "gpu001"):
+        shelf.put(machines.snapshot(machines.hgx_h100(), name))
+    assert list(shelf) == ["gpu002", "gpu001"]
+    assert shelf["gpu001"].outputs == machines.hgx_h100()
+    assert (shelf["gpu001"].target, shelf["gpu001"].collected) == ("gpu001", "2026-11-21T12:00:00+00:00")
+    assert shelf["gpu001"] is not shelf["gpu001"]
+    assert len(shelf["gpu001"].smi.gpus) == 8
+
+
+def test_shelf_takes_a_tenth_of_the_room() -> None:
+    host = machines.snapshot(machines.hgx_h100())
+    room = sum(len(output.text) for output in host.outputs.values())
+    assert len(host.pack()) * 10 < room
+
+
+def test_target_put_again_is_replaced() -> None:
+    shelf = Shelf()
+    shelf.put(Snapshot("a", {}))
+    shelf.put(Snapshot("a", {"uname": Output(probe="uname", status="ok", text="\ud800x")}))
+    assert len(shelf) == 1
+    assert shelf["a"].output("uname").text == "\ud800x"

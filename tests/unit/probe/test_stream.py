@@ -8,7 +8,9 @@ import zlib
 import pytest
 
 from provision.probe import stream
-from provision.probe.output import Output
+from provision.probe.collect import read_answer
+from provision.probe.compose import CollectOptions
+from provision.probe.output import Output, Unreadable
 from provision.probe.stream import StreamError, decode_stream
 
 NONCE = "0123456789abcdef"
@@ -138,3 +140,15 @@ def test_bytes_become_text_without_escapes_and_secrets() -> None:
         assert "ok red" in text
         assert "�" in text
         assert "ghp_" not in text
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_an_answer_that_breaks_off_lacks_is_lost_and_not_hung(count: int) -> None:
+    names = ("uname", "nvidia-smi-xml", "torch")
+    cut = header_of("plain") + body_of(RECORDS[:count]).removesuffix(f"@end {NONCE} {count}\n".encode())
+    host = read_answer("gpu001", cut, CollectOptions(nonce=NONCE, probes=names))
+    assert [host.output(name) for name in names[:count]] == list(OUTPUTS[:count])
+    for name in names[count:]:
+        assert (host.output(name).status, host.output(name).text) == ("lost", "")
+        with pytest.raises(Unreadable, match="ended before it"):
+            host.text(name)

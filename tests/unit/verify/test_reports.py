@@ -12,6 +12,7 @@ import pytest
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.probe.parse.measurements import parse_metrics
+from provision.records import replace
 from provision.verify.engine import Result, Verdict
 from provision.verify.expectation import Expectation
 from provision.verify.fleet import Difference
@@ -116,6 +117,15 @@ def test_junit_survives_what_a_target_says() -> None:
     ET.fromstring(text)
 
 
+def test_junit_holds_nothing_that_xml_forbids() -> None:
+    said = "boom \uffff \ufffe \ud800 \x01 end"
+    row = replace(result("gpu.temp", failed(said, said, subjects=(said,)), target=said), title=said, runbook=said)
+    text = write_junit(Verdict(results=(row,)), collected={said: said})
+    (suite,) = ET.fromstring(text.encode("utf-8"))
+    assert suite.get("timestamp").split() == ["boom", "end"]
+    assert suite[0].find("failure").get("message").split() == ["boom", "end"]
+
+
 class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
@@ -184,3 +194,20 @@ def test_labels_survive_what_a_target_says() -> None:
         metric for metric in parse_metrics(write_prometheus(hostile())) if metric.name == "provision_verify_status"
     ]
     assert metric.labels["target"].startswith('a<script>alert(1)</script> & "b"')
+
+
+def test_metrics_of_many_targets_read_the_failures_once(monkeypatch) -> None:
+    read = []
+    failures = Verdict.failures
+
+    def count(verdict):
+        read.append(verdict)
+        return failures.fget(verdict)
+
+    monkeypatch.setattr(Verdict, "failures", property(count))
+    rows = [result("gpu.temp", failed("hot"), target=f"gpu{number:03}") for number in range(50)]
+    rows += [result("gpu.xid", failed("fallen"), target="gpu007"), result("gpu.xid", passed("none"), target="gpu050")]
+    metrics = parse_metrics(write_prometheus(Verdict(results=tuple(rows))))
+    counts = {metric.labels["target"]: metric.value for metric in metrics if metric.name == "provision_verify_failures"}
+    assert len(read) <= 1
+    assert (counts["gpu000"], counts["gpu007"], counts["gpu050"], len(counts)) == (1, 2, 0, 51)

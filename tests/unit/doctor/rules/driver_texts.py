@@ -124,10 +124,13 @@ TEXTS: dict[str, tuple[str, ...]] = {
     ),
     "gpu.thermal-slowdown": (
         "        HW Thermal Slowdown               : Active",
+        "        HW Slowdown                       : Active\n            HW Thermal Slowdown           : Not Active",
+        "<clocks_event_reason_hw_slowdown>Active</clocks_event_reason_hw_slowdown>",
         "<clocks_event_reason_sw_thermal_slowdown>Active</clocks_event_reason_sw_thermal_slowdown>",
     ),
     "gpu.power-brake": (
         "        HW Power Brake Slowdown           : Active",
+        "        HW Slowdown                       : Active\n            HW Power Brake Slowdown       : Active",
         "<clocks_event_reason_hw_power_brake_slowdown>Active</clocks_event_reason_hw_power_brake_slowdown>",
     ),
     "gpu.power-cap": (
@@ -157,6 +160,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "gpu.persistence-off": (
         "Persistence mode is not enabled on GPU 0",
         "    Persistence Mode                      : Disabled",
+        "the first CUDA call takes 12 seconds",
+        "nvidia-smi takes 10 s",
     ),
     "gpu.reset-refused": (
         "The following GPUs could not be reset:\n  GPU 00000000:5D:00.0: In use by another client",

@@ -149,3 +149,16 @@ def test_small_shared_memory_of_a_container():
     assert sign.confidence == "high"
     assert "/dev/shm holds 64 MiB" in sign.seen
     assert ask("container.shm", machines.hgx_h100(), text).confidence == "medium"
+
+
+def test_docker_beside_gpus_without_a_toolkit_is_a_note():
+    outputs = machines.absent(machines.hgx_h100(), "toolkit", "cdi", "containerd-config")
+    outputs = machines.change(
+        machines.replace_output(outputs, "docker-config", text="{}"), "docker-info", "nvidia", "x"
+    )
+    sign = ask("container.no-toolkit", outputs)
+    assert sign.confidence == "low"
+    assert "docker has no runtime called nvidia" in sign.seen
+    described = {**outputs, "cdi": machines.hgx_h100()["cdi"]}
+    assert ask("container.no-toolkit", described) is None, "a CDI specification serves as well"
+    assert ask("container.no-toolkit", machines.replace_output(outputs, "pci", text="")) is None

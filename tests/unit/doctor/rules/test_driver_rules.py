@@ -582,6 +582,13 @@ def test_probe_that_did_not_end_is_a_hung_driver() -> None:
     assert "driver.hung" in [found.diagnosis.id for found in report.causes[0].consequences]
 
 
+def test_answer_that_breaks_off_is_no_hung_driver() -> None:
+    outputs = machines.hgx_h100()
+    for probe in ("nvidia-smi-xml", "nvidia-smi-topology", "nvlink-status", "driver-gpus"):
+        outputs = machines.fail(outputs, probe, status="lost")
+    assert ask("driver.hung", outputs) is None
+
+
 def test_task_of_another_driver_does_not_count() -> None:
     assert (
         ask("driver.hung", say(machines.hgx_h100(), "INFO: task jbd2/sda1-8:400 blocked for more than 120 seconds."))
@@ -612,3 +619,233 @@ def test_gpus_handed_to_virtual_machines_and_to_other_containers_are_not_missing
     assert ask("gpu.missing", machines.replace_output(outputs, "pci", text="\n".join(lines) + "\n")) is None
     contained = machines.change(_without_gpu(machines.hgx_h100(), 3), "virtualization", "container=no", "container=yes")
     assert ask("gpu.missing", contained) is None
+
+
+# Device nodes
+
+
+def without_node(outputs, *names: str):
+    lines = outputs["device-nodes"].text.splitlines(keepends=True)
+    kept = [line for line in lines if not any(line.rstrip().endswith(f" /dev/{name}") for name in names)]
+    assert len(kept) == len(lines) - len(names)
+    return machines.replace_output(outputs, "device-nodes", text="".join(kept))
+
+
+@pytest.mark.parametrize(
+    ("names", "seen"),
+    [
+        (("nvidia4",), "/dev/nvidia4 is missing"),
+        (("nvidia4", "nvidiactl"), "/dev/nvidia4, /dev/nvidiactl are missing"),
+    ],
+    ids=["gpu", "control"],
+)
+def test_missing_node_is_proved_by_what_the_module_serves(names, seen) -> None:
+    sign = ask("driver.device-nodes", without_node(machines.hgx_h100(), *names))
+    assert sign.confidence == "high"
+    assert seen in sign.seen
+    assert sign.subjects == tuple(f"/dev/{name}" for name in names)
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_found"),
+    [("crw-rw---- 1 0 0 195,   4", True), ("crw-rw---- 1 0 44 195,   4", False), ("-rw-rw-rw- 1 0 0 12", True)],
+    ids=["root-only", "group", "file"],
+)
+def test_node_that_may_not_be_opened(mode, is_found) -> None:
+    outputs = machines.change(machines.hgx_h100(), "device-nodes", "crw-rw-rw- 1 0 0 195,   4", mode)
+    sign = ask("driver.device-nodes", outputs)
+    assert (sign is not None) is is_found
+    assert sign is None or sign.subjects == ("/dev/nvidia4",)
+
+
+def test_container_has_the_nodes_of_its_own_gpus_only() -> None:
+    outputs = machines.gpu_container()
+    more = machines.hgx_h100()["driver-gpus"]
+    assert ask("driver.device-nodes", {**outputs, "driver-gpus": more}) is None
+    assert ask("driver.device-nodes", without_node(outputs, "nvidiactl")).confidence == "high"
+    plain = machines.replace_output(outputs, "device-nodes", text="")
+    assert ask("driver.device-nodes", plain).confidence == "low"
+    assert ask("driver.device-nodes", plain, "could not open the device file /dev/nvidia0").confidence == "high"
+
+
+def test_nodes_are_not_asked_for_where_no_driver_is_loaded() -> None:
+    outputs = machines.absent(machines.replace_output(machines.hgx_h100(), "device-nodes", text=""), "driver-version")
+    assert ask("driver.device-nodes", outputs) is None
+
+
+def test_missing_nodes_explain_that_no_gpu_is_found() -> None:
+    report = diagnose(case_of(without_node(machines.hgx_h100(), "nvidiactl"), "No CUDA GPUs are available"))
+    assert [finding.diagnosis.id for finding in report.causes] == ["driver.device-nodes"]
+    assert "cuda.hidden-devices" in [below.diagnosis.id for below in report.causes[0].consequences]
+
+
+def test_node_of_unified_memory_is_a_note_until_something_complains() -> None:
+    assert ask("cuda.uvm", without_node(machines.hgx_h100(), "nvidia-uvm")).confidence == "low"
+    assert ask("cuda.uvm", without_node(machines.gpu_container(), "nvidia-uvm")).confidence == "medium"
+
+
+# What a GPU counts and answers
+
+
+def test_firmware_of_another_version_than_the_driver() -> None:
+    old = "<gsp_firmware_version>580.105.08<"
+    sign = ask("driver.gsp-firmware", machines.xml_gpu(machines.hgx_h100(), 3, old, old.replace("580.105", "570.195")))
+    assert sign.confidence == "high"
+    assert sign.seen[0] == "GPU 3 (0000:5d:00.0) runs firmware 570.195.08, the driver is 580.105.08"
+
+
+HELD = ("<clocks_event_reason_hw_slowdown>Not Active<", "<clocks_event_reason_hw_slowdown>Active<")
+
+
+@pytest.mark.parametrize(
+    ("machine", "old", "new", "found"),
+    [
+        ("hgx_h100", "<gpu_temp_tlimit>53 C<", "<gpu_temp_tlimit>1 C<", "gpu.thermal-slowdown"),
+        ("cloud_a10g", "<gpu_temp>34 C<", "<gpu_temp>94 C<", "gpu.thermal-slowdown"),
+        ("hgx_h100", "<gpu_temp_tlimit>53 C<", "<gpu_temp_tlimit>N/A<", "gpu.thermal-slowdown"),
+        ("hgx_h100", "<gpu_temp_tlimit>53 C<", "<gpu_temp_tlimit>53 C<", "gpu.power-brake"),
+    ],
+    ids=["margin", "threshold", "not-told", "cool"],
+)
+def test_slowdown_without_a_reason_is_heat_unless_the_gpu_is_cool(machine, old, new, found) -> None:
+    outputs = machines.xml_gpu(machines.MACHINES[machine](), 0, *HELD)
+    outputs = machines.xml_gpu(outputs, 0, old, new)
+    names = ("gpu.thermal-slowdown", "gpu.power-brake")
+    signs = {name: sign for name in names if (sign := ask(name, outputs)) is not None}
+    assert list(signs) == [found]
+    assert signs[found].confidence == "medium"
+    assert any("how hot" in one for one in signs[found].unseen) is ("N/A" in new)
+
+
+def test_hot_gpu_that_is_not_slowed_down_is_a_note() -> None:
+    sign = ask("gpu.thermal-slowdown", machines.xml_gpu(machines.hgx_h100(), 0, "<gpu_temp>34 C<", "<gpu_temp>93 C<"))
+    assert sign.confidence == "low"
+    assert "93 C" in sign.seen[0]
+
+
+def corrected_errors(count: int) -> list[str]:
+    return [f"pcieport 0000:5c:00.0: AER: Corrected error received: 0000:5d:00.0 #{index}" for index in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("generation", "count", "is_found"),
+    [(5, 31, False), (5, 32, True), (4, 16, False), (4, 17, True), (3, 8, False), (3, 9, True)],
+)
+def test_corrected_errors_are_judged_by_the_generation_of_the_link(generation, count, is_found) -> None:
+    outputs = machines.change(machines.hgx_h100(), "nvidia-smi-xml", "<max_link_gen>5<", f"<max_link_gen>{generation}<")
+    assert (ask("pci.aer", say(outputs, *corrected_errors(count))) is not None) is is_found
+
+
+def test_packets_that_were_sent_again_support_errors_of_the_link() -> None:
+    counted = machines.xml_gpu(
+        machines.hgx_h100(), 3, "<replay_counter>0</replay_counter>", "<replay_counter>412</replay_counter>"
+    )
+    assert ask("pci.aer", counted) is None
+    sign = ask("pci.aer", say(counted, "pcieport 0000:5c:00.0: AER: Uncorrected (Fatal) error received: 0000:5d:00.0"))
+    assert any("412 packets sent again" in one for one in sign.seen)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "seen"),
+    [
+        ("<dram_correctable>0<", "<dram_correctable>60000000<", "60000000 memory errors"),
+        ("<sram_correctable>0<", "<sram_correctable>20000<", "20000 errors of SRAM"),
+    ],
+    ids=["all", "sram"],
+)
+def test_many_corrected_errors_are_seen_without_an_xid(old, new, seen) -> None:
+    sign = ask("xid.92", machines.xml_gpu(machines.hgx_h100(), 3, old, new))
+    assert sign.confidence == "medium"
+    assert seen in sign.seen[0]
+    assert sign.subjects == ("GPU 3 (0000:5d:00.0)",)
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "old", "new", "seen"),
+    [
+        ("xid.64", "hgx_h100", "<remapped_row_unc>0<", "<remapped_row_unc>512<", "remapped 512 rows"),
+        ("xid.64", "old_p100", "<retired_count>0<", "<retired_count>64<", "pages, and its list ends at 63"),
+        ("xid.48", "hgx_h100", "<sram_threshold_exceeded>No<", "<sram_threshold_exceeded>Yes<", "SRAM errors"),
+    ],
+    ids=["rows", "pages", "sram"],
+)
+def test_memory_that_is_worn_out_is_seen_without_an_xid(name, machine, old, new, seen) -> None:
+    outputs = machines.xml_gpu(machines.MACHINES[machine](), 1, old, new)
+    assert any(seen in one for one in ask(name, outputs).seen)
+
+
+def link_error(link: int, seconds: int) -> str:
+    return f"[ {seconds}.0] NVRM: Xid (PCI:0000:5d:00): 74, pid=1, name=x, NVLink: fatal error detected on link {link}"
+
+
+@pytest.mark.parametrize(
+    ("events", "is_repeated"),
+    [
+        (((6, 100), (6, 9000)), True),
+        (((6, 100), (6, 110)), False),
+        (((6, 100), (7, 9000)), False),
+    ],
+    ids=["again", "one-incident", "another-link"],
+)
+def test_link_that_failed_twice_goes_to_service(events, is_repeated) -> None:
+    sign = ask("xid.nvlink", text="\n".join(link_error(*event) for event in events))
+    assert any("link 6 of 0000:5d:00.0 failed 2 times" in one for one in sign.seen) is is_repeated
+    assert any("serviced" in one for one in sign.fix) is is_repeated
+    assert not is_repeated or sign.fix[:-1] == MATRIX.diagnoses["xid.nvlink"].fix
+
+
+def test_counted_link_errors_are_a_note() -> None:
+    outputs = machines.change(
+        machines.hgx_h100(), "nvlink-errors", "Link 2: Replay Errors: 0", "Link 2: Replay Errors: 5", 1
+    )
+    sign = ask("xid.nvlink", outputs)
+    assert sign.confidence == "low"
+    assert sign.seen == ("GPU 0, link 2: 5 replay errors since the driver was loaded",)
+
+
+# Tests of a GPU
+
+
+def answer(outputs, probe: str, old: str, new: str):
+    return machines.change(outputs, probe, old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("probe", "old", "new", "seen"),
+    [
+        (
+            "torch-work",
+            '"matmul-bf16": "ok"',
+            '"matmul-bf16": "failed: the largest error is 14, allowed are 0.1"',
+            "GPU 0, matmul-bf16: the largest error is 14",
+        ),
+        ("cuda-work", '"vector-add": "ok"', '"vector-add": "failed: 3 of 9 sums are wrong"', "GPU 0, vector-add"),
+        ("torch-nccl", '"allreduce": "ok"', '"allreduce": "failed: 3 of 9 sums are wrong"', "over all GPUs, allreduce"),
+    ],
+    ids=["product", "sum", "all-reduce"],
+)
+def test_wrong_result_of_a_gpu_is_proof(probe, old, new, seen) -> None:
+    sign = ask("gpu.failed-test", answer(machines.hgx_h100(), probe, old, new))
+    assert sign.confidence == "high"
+    assert sign.seen[0].startswith(seen)
+    assert sign.subjects == (() if probe == "torch-nccl" else ("GPU 0",))
+
+
+@pytest.mark.parametrize(
+    "result", ["failed: CUDA error: out of memory", "failed: PyTorch finds no cuDNN", "skipped: out of time"]
+)
+def test_test_that_could_not_run_is_no_wrong_result(result: str) -> None:
+    outputs = answer(machines.hgx_h100(), "torch-work", '"matmul-bf16": "ok"', f'"matmul-bf16": "{result}"')
+    assert ask("gpu.failed-test", outputs) is None
+
+
+def fail_diagnosis(outputs, probe: str, name: str):
+    head, found, tail = outputs[probe].text.partition(f'"name": "{name}"')
+    assert found
+    return machines.replace_output(outputs, probe, text=head + found + tail.replace('"Pass"', '"Fail"', 1))
+
+
+def test_failed_diagnosis_of_the_hardware_is_told_from_one_of_the_software() -> None:
+    sign = ask("gpu.failed-test", fail_diagnosis(machines.hgx_h100(), "dcgmi-diag-2", "memory"))
+    assert sign.seen[0].startswith("GPU 0 fails DCGM's test memory")
+    assert ask("gpu.failed-test", fail_diagnosis(machines.hgx_h100(), "dcgmi-diag-2", "software")) is None

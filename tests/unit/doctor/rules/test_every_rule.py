@@ -23,6 +23,28 @@ MATRIX = Matrix()
 IDS = tuple(MATRIX.diagnoses)
 
 CORPUS: dict[str, tuple[str, ...]] = {
+    "driver.device-nodes": (
+        "NVIDIA: could not open the device file /dev/nvidia0 (No such file or directory).",
+        'openat(AT_FDCWD, "/dev/nvidiactl", O_RDWR) = -1 ENOENT (No such file or directory)',
+        'error gathering device information while adding custom device "/dev/nvidia3": No such file or directory',
+    ),
+    "gpu.failed-test": (
+        "17 of 1048576 sums are wrong",
+        "| Memory                    | Fail - GPU: 3                                  |",
+        "| Targeted Stress           | Fail - GPU: 3                                  |",
+        "the loss jumps on this host only, we suspect silent data corruption",
+    ),
+    "nccl.iommu": (
+        "BOOT_IMAGE=/boot/vmlinuz-6.8.0-87-generic root=/dev/sda1 ro quiet intel_iommu=on",
+        "[ 81.2] DMAR: [DMA Write NO_PASID] Request device [5d:00.0] fault addr 0xf7a00000 [fault reason 0x05]",
+        "[ 81.2] nvidia 0000:c1:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0023 address=0xf0000 flags=0x0]",
+    ),
+    "nccl.slow": (
+        "busbw is 18 instead of 180 GB/s inside one node",
+        "the bus bandwidth of eight GPUs is 40, and should be 400",
+        "our all-reduce is ten times slower than on the other nodes",
+        "NCCL reaches 18 GB/s instead of 180",
+    ),
     "driver.mismatch": (
         "Failed to initialize NVML: Driver/library version mismatch",
         "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",
@@ -135,6 +157,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
     ),
     "gpu.thermal-slowdown": (
         "        HW Thermal Slowdown               : Active",
+        "        HW Slowdown                       : Active",
+        "<clocks_event_reason_hw_slowdown>Active</clocks_event_reason_hw_slowdown>",
         "<clocks_event_reason_hw_thermal_slowdown>Active</clocks_event_reason_hw_thermal_slowdown>",
     ),
     "gpu.power-brake": (
@@ -164,6 +188,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
     "gpu.persistence-off": (
         "Persistence mode is disabled on this device",
         "    Persistence Mode                      : Disabled",
+        "the first CUDA call takes 12 seconds, later ones are fast",
+        "nvidia-smi takes about 10 s on this host",
     ),
     "gpu.reset-refused": (
         "GPU 00000000:18:00.0 is currently in use: In use by another client",
@@ -232,16 +258,22 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "CUDA error: no CUDA-capable device is detected",
         "failed call to cuInit: CUDA_ERROR_NO_DEVICE",
         "CUDA_VISIBLE_DEVICES=-1",
+        "cuInit(0) returned 100",
+        "CUDA error 100",
     ),
     "cuda.bad-ordinal": (
         "RuntimeError: CUDA error: invalid device ordinal",
         "CUDA_ERROR_INVALID_DEVICE",
+        "cudaSetDevice(3) returned 101",
+        "Error 101: device",
         "ValueError: device 'cuda:3' is not available",
     ),
     "cuda.device-order": (
         "WARNING Detected different devices in the system: NVIDIA GeForce RTX 3090, NVIDIA GeForce GTX 1080 Ti."
         " Please make sure to set `CUDA_DEVICE_ORDER=PCI_BUS_ID` to avoid unexpected behavior.",
         "CUDA_DEVICE_ORDER is FASTEST_FIRST",
+        "the order of devices in PyTorch differs from nvidia-smi",
+        "nvidia-smi numbers the GPUs in another order, which does not match CUDA's",
     ),
     "cudnn.conflict": (
         "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 9, 2) but found runtime "

@@ -220,3 +220,221 @@ def test_crash_in_nccl_from_the_kernel_log():
 def test_slots_are_read_from_the_message():
     text = "There are not enough slots available in the system to satisfy the 16\nslots that were requested"
     assert ask("mpi.slots", text=text.replace("\n", " ")).seen[1] == "16 slots were asked for"
+
+
+# An all-reduce that is too slow
+
+
+RUN = """# nccl-tests version 2.17.1 nccl-headers=22703 nccl-library=22703
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 8 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1
+#
+# Using devices
+{devices}
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+  8589934592    2147483648     float     sum      -1 {time} {alg:.2f} {bus:.2f} 0 {time} {alg:.2f} {bus:.2f} 0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : {bus:.3f}
+#
+"""
+
+
+def pasted_run(bus_gb_s: float, name: str = "NVIDIA H100 80GB HBM3") -> str:
+    devices = "\n".join(
+        f"#  Rank  {index} Group  0 Pid   4242 on     gpu001 device  {index} [0000:{index + 16:02x}:00] {name}"
+        for index in range(8)
+    )
+    alg = bus_gb_s / 1.75
+    return RUN.format(devices=devices, time=round(8.6e6 / alg), alg=alg, bus=bus_gb_s)
+
+
+def slow_machine(bus_gb_s: float = 42.0, machine=machines.hgx_h100):
+    return machines.replace_output(machine(), "nccl-tests", text=pasted_run(bus_gb_s))
+
+
+@pytest.mark.parametrize(("bus_gb_s", "is_slow"), [(42.0, True), (481.0, False)], ids=["slow", "sound"])
+def test_pasted_run_is_judged_by_the_gpus_that_it_names(bus_gb_s, is_slow):
+    sign = ask("nccl.slow", text=pasted_run(bus_gb_s))
+    assert (sign is not None) is is_slow
+    if sign is not None:
+        assert sign.confidence == "medium"
+        assert "42.0 GB/s" in sign.seen[0]
+
+
+def test_pasted_run_of_an_unknown_gpu_over_pcie_is_judged_by_the_floor_of_pcie():
+    floor = next(row for row in MATRIX.performance_floors if row.id == "allreduce-pcie").floor
+    assert ask("nccl.slow", text=pasted_run(floor / 2, "Some GPU")).confidence == "medium"
+    assert ask("nccl.slow", text=pasted_run(floor * 2, "Some GPU")) is None
+
+
+def test_other_collectives_are_not_judged_by_the_floor_of_the_all_reduce():
+    assert ask("nccl.slow", text=pasted_run(42.0).replace("all_reduce_perf", "broadcast_perf")) is None
+
+
+def test_own_slow_run_is_proof_and_says_when_nothing_stands_out():
+    sign = ask("nccl.slow", slow_machine())
+    assert sign.confidence == "high"
+    assert "no single link stands out" in sign.seen
+
+
+@pytest.mark.parametrize(
+    ("probe", "old", "new", "seen"),
+    [
+        ("nvlink-status", "Link 4: 26.562 GB/s", "Link 4: <inactive>", "NVLink 4 of GPU 0 is inactive"),
+        ("nvidia-smi-topology", "NV18", "SYS", "reach each other by SYS, not NVLink"),
+        ("lspci", "SrcValid-", "SrcValid+", "access control redirects at"),
+        ("command-line", "iommu=pt", "amd_iommu=on", "amd_iommu=on, so the IOMMU translates"),
+        ("environment", "PATH=", "NCCL_P2P_DISABLE=1\nPATH=", "NCCL_P2P_DISABLE is set to 1"),
+        ("nvidia-smi-p2p", "OK", "NS", "may not read the memory of"),
+        (
+            "nvidia-smi-xml",
+            "<current_link_width>16x</current_link_width>",
+            "<current_link_width>4x</current_link_width>",
+            "runs on 4 of 16 PCIe lanes",
+        ),
+    ],
+    ids=["link", "topology", "acs", "iommu", "setting", "access", "width"],
+)
+def test_likely_link_is_named(probe, old, new, seen):
+    sign = ask("nccl.slow", machines.change(slow_machine(), probe, old, new, 1))
+    assert any(seen in one for one in sign.seen), sign.seen
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "machine", "is_found"),
+    [
+        ("intel_iommu=on", "none", "hgx_h100", True),
+        ("amd_iommu=force_enable", "none", "l40s_pcie", True),
+        ("intel_iommu=on iommu=pt", "none", "hgx_h100", False),
+        ("intel_iommu=on,sm_on", "kvm", "hgx_h100", False),
+        ("intel_iommu=on", "none", "workstation_rtx4090", False),
+        ("quiet", "none", "hgx_h100", False),
+    ],
+    ids=["intel", "amd", "passing", "virtual", "one-gpu", "none"],
+)
+def test_address_translation_counts_on_bare_metal_with_several_gpus(line, kind, machine, is_found):
+    outputs = machines.change(machines.MACHINES[machine](), "command-line", "iommu=pt", line)
+    outputs = machines.change(outputs, "virtualization", "kind=none", f"kind={kind}")
+    sign = ask("nccl.iommu", outputs)
+    assert (sign.confidence if sign else None) == ("medium" if is_found else None)
+
+
+def test_address_translation_is_proved_by_a_slow_run():
+    sign = ask("nccl.iommu", machines.change(slow_machine(), "command-line", "iommu=pt", "intel_iommu=on"))
+    assert sign.confidence == "high"
+    assert any("42.0 of" in one for one in sign.seen)
+
+
+@pytest.mark.parametrize(("address", "is_found"), [("5d:00.0", True), ("00:1d.0", False)], ids=["gpu", "other"])
+def test_fault_of_the_iommu_counts_for_gpus_only(address, is_found):
+    text = f"DMAR: [DMA Write NO_PASID] Request device [{address}] fault addr 0xf7a00000 [fault reason 0x05]"
+    assert (ask("nccl.iommu", machines.hgx_h100(), text) is not None) is is_found
+
+
+def test_parameters_that_pass_addresses_through_are_fine_in_text():
+    assert ask("nccl.iommu", text="Kernel command line: ro intel_iommu=on iommu=pt") is None
+
+
+def test_pairs_on_pcie_that_cannot_read_each_other_count_beside_a_slow_run():
+    outputs = machines.replace_output(
+        machines.l40s_pcie(), "nccl-tests", text=pasted_run(1.0, "NVIDIA L40S").replace("nGpus 8", "nGpus 2")
+    )
+    outputs = machines.change(outputs, "nvidia-smi-p2p", "OK", "CNS")
+    sign = ask("nccl.no-p2p", outputs)
+    assert sign.confidence == "medium"
+    assert "CNS" in sign.seen[0]
+    assert ask("nccl.no-p2p", machines.change(machines.l40s_pcie(), "nvidia-smi-p2p", "OK", "CNS")) is None
+
+
+def test_peer_access_that_the_environment_forbids():
+    sign = ask("nccl.no-p2p", environment(machines.hgx_h100(), "NCCL_P2P_DISABLE=1"))
+    assert sign.confidence == "high"
+    assert ask("nccl.no-p2p", environment(machines.cloud_a10g(), "NCCL_P2P_DISABLE=1")) is None
+
+
+def wrong_run(outputs):
+    return machines.change(outputs, "nccl-tests", "# Out of bounds values : 0 OK", "# Out of bounds values : 7 FAILED")
+
+
+def test_wrong_values_are_access_control_only_where_bridges_redirect():
+    wrong = wrong_run(machines.hgx_h100())
+    assert ask("nccl.acs", wrong) is None
+    assert ask("nccl.acs", machines.change(wrong, "lspci", "SrcValid-", "SrcValid+", 1)).confidence == "high"
+    unknown = machines.absent(wrong, "lspci")
+    assert ask("nccl.acs", unknown).confidence == "low"
+    assert "nccl-tests counts 7 wrong values" in ask("gpu.failed-test", wrong).seen
+
+
+# RDMA: rates and the way to GPU memory
+
+
+def all_ports(outputs, rate: str):
+    return machines.change(outputs, "infiniband", "400 Gb/sec (4X NDR)", rate)
+
+
+def test_ports_that_are_all_slower_than_such_machines_have():
+    sign = ask("rdma.port", all_ports(machines.hgx_h100(), "200 Gb/sec (4X HDR)"))
+    assert sign.confidence == "medium"
+    assert len(sign.subjects) == 8
+    assert "and 5 more run at 200 Gbit/s or less, and machines with these GPUs have 400" in sign.seen[0]
+
+
+def test_slower_ports_beside_fast_ones_may_serve_storage():
+    outputs = machines.hgx_h100()
+    for index in (0, 1, 2, 3):
+        outputs = machines.change(
+            outputs,
+            "infiniband",
+            f"mlx5_{index} 1 rate 400 Gb/sec (4X NDR)",
+            f"mlx5_{index} 1 rate 200 Gb/sec (4X HDR)",
+        )
+    assert ask("rdma.port", outputs) is None
+
+
+def test_ports_over_ethernet_have_no_usual_rate():
+    outputs = machines.change(machines.hgx_h100(), "infiniband", "link_layer InfiniBand", "link_layer Ethernet")
+    assert ask("rdma.port", all_ports(outputs, "200 Gb/sec (4X HDR)")) is None
+
+
+def without_peermem(outputs):
+    return machines.change(outputs, "modules", "nvidia_peermem 16384", "another 16384")
+
+
+@pytest.mark.parametrize(
+    ("machine", "is_found"), [("hgx_a100", True), ("hgx_h100", False)], ids=["proprietary", "open-on-a-new-kernel"]
+)
+def test_adapters_without_a_way_to_gpu_memory(machine, is_found):
+    sign = ask("nccl.no-rdma", without_peermem(machines.MACHINES[machine]()))
+    assert (sign is not None) is is_found
+    if sign is not None:
+        assert sign.fix == ("Load GPUDirect's module: `modprobe nvidia_peermem`.",)
+        assert "8 RDMA ports are active" in sign.seen[0]
+
+
+def test_old_kernel_has_no_shared_buffers():
+    old = machines.change(without_peermem(machines.hgx_h100()), "uname", "6.8.0-87-generic", "5.4.0-216-generic")
+    assert "the kernel is too old for it" in ask("nccl.no-rdma", old).seen[1]
+
+
+def test_firewall_that_accepts_one_port_only_on_a_host_with_rdma():
+    shut = machines.change(machines.hgx_h100(), "firewall", "\t\tip saddr 10.20.0.0/24 accept\n", "")
+    sign = ask("nccl.firewall", shut)
+    assert sign.confidence == "medium"
+    assert "accepts only port 22" in sign.seen[-1]
+    assert ask("nccl.firewall", machines.replace_output(shut, "infiniband", text="")) is None
+    ranged = machines.change(shut, "firewall", "tcp dport 22 accept", "tcp dport 50000-51000 accept")
+    assert ask("nccl.firewall", ranged) is None
+
+
+def test_pair_that_copies_slowly_is_seen_where_nvlink_joins_all_alike():
+    def slow(outputs):
+        text = outputs["nvbandwidth"].text.replace("368.00", "36.50", 1).replace("367.90", "36.40", 1)
+        assert text != outputs["nvbandwidth"].text
+        return machines.replace_output(outputs, "nvbandwidth", text=text)
+
+    sign = ask("nccl.slow", slow(machines.hgx_h100()))
+    assert sign.confidence == "medium"
+    assert "where the median is" in sign.seen[0]

@@ -195,7 +195,7 @@ def test_damaged_text_ends_in_a_value_or_a_refusal(parse: Callable[[str], object
 def test_stand_in_machines(name: str) -> None:
     host = machines.snapshot(machines.MACHINES[name]())
     expected = machines.EXPECTED[name]
-    if not expected.gpus:
+    if not expected.gpus or host.virtualization.kind == "wsl":
         assert not host.has("driver-version")
         assert "nvidia" not in {module.name for module in host.modules}
         return

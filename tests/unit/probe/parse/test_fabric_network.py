@@ -369,9 +369,10 @@ def test_stand_in_machines(name: str) -> None:
 
     interfaces = {interface.name: interface for interface in host.interfaces}
     assert (interfaces["eth0"].mtu, interfaces["eth0"].is_up, interfaces["lo"].speed_mbit) == (9000, True, None)
-    assert {(port.state, port.rate_gbit) for port in host.rdma_ports} == (
+    assert {(port.state, port.rate_gbit) for port in host.rdma_ports if not port.is_switch_management} == (
         {("ACTIVE", float(expected.rdma_gbit))} if expected.rdma_gbit else set()
     )
+    assert len([port for port in host.rdma_ports if port.is_switch_management]) == (4 if name == "hgx_b200" else 0)
     if host.has("firewall"):
         assert host.firewall.drops_by_default is True
         assert host.firewall.allowed_sources == ("10.20.0.0/24",)

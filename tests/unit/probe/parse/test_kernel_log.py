@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from provision.probe.compose import COLLECTOR
 from provision.probe.output import Unreadable
+from provision.probe.parse import kernel_log
 from provision.probe.parse.kernel_log import EVENTS_MAX, KernelEvent, find_events, parse_kernel_log
 
 XID = "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -398,3 +400,30 @@ def test_captured_logs_give_their_events(samples: Path, name: str, counts: dict[
         found[event.kind] = found.get(event.kind, 0) + 1
     assert found == counts
     assert all(seconds is not None for seconds, _ in log.lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_whole"),
+    [
+        pytest.param("[    0.000000] Linux version 6.8.0 (x) #1\n[    1.0] NVRM: a", True, id="dmesg"),
+        pytest.param("<6>[    0.000000] Booting Linux on physical CPU 0x0", True, id="arm"),
+        pytest.param("[    0.000000] DMAR: a\n[    1.0] NVRM: a", True, id="zero"),
+        pytest.param("6,0,0,-;Linux version 6.8.0", True, id="raw"),
+        pytest.param("2026-01-01T00:00:00+00:00 host kernel: Linux version 6.8.0", True, id="journal"),
+        pytest.param("[900000.000000] NVRM: a", False, id="overwritten"),
+        pytest.param("NVRM: a", False, id="no-stamp"),
+        pytest.param("[    1.0] NVRM: a\n" * 200 + "[    2.0] Linux version 6.8.0", False, id="late"),
+        pytest.param("[    1.0] audit: Linux version 6.8.0", False, id="quoted"),
+        pytest.param(
+            "-- lines that tell of faults are left out --\n[    0.000000] Linux version 6.8.0", False, id="left-out"
+        ),
+        pytest.param("", False, id="empty"),
+    ],
+)
+def test_a_log_is_whole_where_it_begins_with_the_kernel(text: str, is_whole: bool) -> None:
+    assert parse_kernel_log(text).is_whole is is_whole
+
+
+def test_collector_and_parser_have_the_same_words_for_what_is_left_out() -> None:
+    said = f"KERNEL_LEFT_OUT='{kernel_log._LEFT_OUT}'"
+    assert said in COLLECTOR.read_text(encoding="utf-8")

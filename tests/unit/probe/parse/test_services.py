@@ -148,12 +148,12 @@ def test_damaged_text_ends_in_a_value_or_a_refusal(
 @pytest.mark.parametrize("name", machines.MACHINES)
 def test_stand_in_machines(name: str) -> None:
     host = machines.snapshot(machines.MACHINES[name]())
-    has_switches = name in ("hgx_h100", "hgx_a100")
+    has_switches = name in ("hgx_h100", "hgx_a100", "hgx_b200", "rocky_h100")
 
     if host.has("units"):
         assert host.units["nvidia-fabricmanager"].is_active is has_switches
-        assert host.units["nvidia-persistenced"].is_installed is bool(machines.EXPECTED[name].gpus)
-        assert host.units["chrony"].restarts == 0
+        assert host.units["nvidia-persistenced"].is_installed is (bool(machines.EXPECTED[name].gpus) and name != "wsl2")
+        assert host.units["chrony" if host.os_release.is_debian_family else "chronyd"].restarts == 0
     assert host.has("fabric-manager") is has_switches
     if has_switches:
         assert host.fabric_manager == FabricManager(version=host.driver.version)

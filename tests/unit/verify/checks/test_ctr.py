@@ -129,7 +129,16 @@ class TestContainer:
         assert ask(check, machines.fail(H100, self.probes[check], status="hung")).status == "unknown"
 
     def test_is_not_asked_without_an_image(self, check: str) -> None:
-        assert ask(check, machines.absent(H100, self.probes[check])).status == "skip"
+        outputs = machines.absent(H100, self.probes[check])
+        assert ask(check, outputs, container_image=None).status == "skip"
+
+
+@pytest.mark.parametrize("status", ["absent", "not-run"])
+def test_planned_image_that_could_not_be_started_is_unknown(status: str) -> None:
+    outcome = ask("ctr.gpu", machines.fail(H100, "container-gpu", status=status, error="no such image\npull it"))
+
+    assert outcome.status == "unknown"
+    assert outcome.seen.endswith("`nvidia/cuda:12.8.1-base-ubuntu22.04`: no such image")
 
 
 def test_production_is_not_disturbed() -> None:

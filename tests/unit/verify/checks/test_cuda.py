@@ -212,3 +212,13 @@ def test_torch_stands_in_and_a_hung_probe_is_unknown() -> None:
 
 def test_no_compiler_is_asked_where_no_cuda_is_planned() -> None:
     assert ask("cuda.nvcc", H100, cuda=None).seen == "no CUDA is planned"
+
+
+@pytest.mark.parametrize("check", ["cuda.libs", "cuda.compat"])
+def test_no_library_at_all_is_no_order_where_the_machine_has_a_driver(check: str) -> None:
+    assert ask(check, text(H100, "libraries", "")).status == "unknown"
+    assert ask(check, text(H100, "libraries", ""), gpus=None).status == "unknown"
+
+
+def test_no_library_is_no_fault_where_there_is_no_driver() -> None:
+    assert ask("cuda.libs", machines.cpu_only(), machine="cpu_only").status == "pass"

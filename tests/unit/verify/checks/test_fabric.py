@@ -120,3 +120,38 @@ def test_imex_is_unknown_where_no_gpu_is_listed() -> None:
     empty = text(H100, "nvidia-smi-xml", xml[: xml.index("<gpu id=")] + "</nvidia_smi_log>\n")
 
     assert ask("fabric.imex", empty).status == "unknown"
+
+
+B200 = machines.hgx_b200()
+
+
+def test_a_fabric_manager_is_judged_where_the_switches_do_not_show_themselves() -> None:
+    failed = machines.change(B200, "units", UNIT, UNIT.replace("active", "failed"))
+
+    assert ask("fabric.manager", B200, machine="hgx_b200").status == "pass"
+    assert ask("fabric.manager", failed, machine="hgx_b200").seen == "`nvidia-fabricmanager` is failed"
+
+
+def test_a_fabric_manager_is_missed_where_only_the_gpus_tell_of_switches() -> None:
+    outputs = text(machines.change(B200, "units", UNIT, UNIT.replace("active", "inactive")), "infiniband", "")
+    waiting = machines.change(outputs, "nvidia-smi-xml", "<state>Completed<", "<state>In Progress<")
+    silent = machines.absent(outputs, "nvidia-smi-xml")
+
+    for case in (outputs, waiting, silent):
+        assert ask("fabric.manager", case, machine="hgx_b200").status == "fail"
+
+
+def test_a_guest_without_the_switches_is_not_asked_for_their_manager() -> None:
+    guest = text(text(B200, "infiniband", ""), "virtualization", "kind=kvm\ncontainer=no\n")
+    stopped = machines.change(guest, "units", UNIT, UNIT.replace("loaded", "not-found").replace("active", "inactive"))
+
+    assert ask("fabric.manager", stopped, machine="hgx_b200", rdma_gbit=0).status == "skip"
+    with_switches = {**stopped, "infiniband": B200["infiniband"]}
+    assert ask("fabric.manager", with_switches, machine="hgx_b200").status == "fail"
+
+
+def test_a_rack_has_its_fabric_manager_elsewhere() -> None:
+    rack = machines.change(text(B200, "infiniband", ""), "nvidia-smi-xml", "NVIDIA B200", "NVIDIA GB200")
+    rack = machines.change(rack, "pci", "device=2901", "device=2941")
+
+    assert ask("fabric.manager", rack, machine="hgx_b200", gpu="GB200").seen == "the machine has no NVSwitch"

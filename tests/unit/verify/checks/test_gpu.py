@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import machines
 import pytest
 
@@ -77,6 +79,26 @@ FIELD_FAULTS = [
 ]
 
 
+ASKED_OF_EVERY_GPU = (
+    "fabric.state",
+    "gpu.compute_mode",
+    "gpu.ecc.corrected",
+    "gpu.ecc.mode",
+    "gpu.ecc.sram_threshold",
+    "gpu.ecc.uncorrected",
+    "gpu.gsp",
+    "gpu.mig",
+    "gpu.persistence",
+    "gpu.power.limit",
+    "gpu.recovery_action",
+    "gpu.remap.count",
+    "gpu.remap.failure",
+    "gpu.remap.pending",
+    "gpu.temp",
+    "gpu.throttle",
+)
+
+
 def value_of(outputs, index, name):
     """Return what a GPU says in an element."""
     block = outputs[XML].text.split("<gpu id=")[index + 1]
@@ -130,10 +152,62 @@ class TestFieldsOfEveryGpu:
         outputs = machines.change(machines.hgx_h100(), XML, element(name, value), element(name, "N/A"))
         assert ask(check, outputs, is_ecc=None, is_mig=None).status == "skip"
 
-    def test_one_gpu_without_the_thing_is_told_in_the_pass(self):
+    @pytest.mark.parametrize("word", ["N/A", "", "[N/A]", "ERR!", "Requested functionality has been deprecated"])
+    def test_gpu_that_answers_nothing_beside_good_ones_is_lost_and_passes_nothing(self, word):
+        text = machines.hgx_h100()[XML].text
+        block = text.split("<gpu id=")[4]
+        kept = ("product_name", "product_architecture", "minor_number", "uuid", "pci_bus_id")
+        silent = re.sub(
+            r"<(\w+)>([^<>]*\S[^<>]*)</\1>",
+            lambda found: found[0] if found[1] in kept else f"<{found[1]}>{word}</{found[1]}>",
+            block,
+        )
+        outputs = machines.replace_output(machines.hgx_h100(), XML, text=text.replace(block, silent))
+        assert ask("gpu.lost", outputs).status == "fail"
+        assert ask("gpu.lost", outputs).subjects == (GPU3,)
+        plan = {"is_ecc": None, "is_mig": None}
+        passing = {check for check in ASKED_OF_EVERY_GPU if ask(check, outputs, **plan).status != "unknown"}
+        assert passing == set()
+
+    @pytest.mark.parametrize(
+        ("check", "name", "value", "plan"),
+        [
+            ("gpu.ecc.mode", "current_ecc", "Enabled", "is_ecc"),
+            ("gpu.mig", "current_mig", "Disabled", "is_mig"),
+        ],
+    )
+    def test_thing_that_one_gpu_lacks_and_others_have_fails_where_planned_and_is_unknown_elsewhere(
+        self, check, name, value, plan
+    ):
+        every = machines.change(machines.hgx_h100(), XML, element(name, value), element(name, "Disabled"))
+        outputs = of_gpu3(name, "Disabled", "N/A", every)
+        outputs = machines.change(
+            outputs,
+            XML,
+            element(name.replace("current", "pending"), value),
+            element(name.replace("current", "pending"), "Disabled"),
+        )
+        assert ask(check, outputs, **{plan: True}).status == "fail"
+        assert ask(check, outputs, **{plan: False}).status == "unknown"
+
+    @pytest.mark.parametrize(
+        ("check", "name"),
+        [
+            ("gpu.temp", "gpu_temp_tlimit"),
+            ("gpu.remap.pending", "channel_repair_pending"),
+            ("gpu.ecc.corrected", "sram_correctable"),
+            ("fabric.state", "status"),
+        ],
+    )
+    def test_each_of_several_answers_is_missed(self, check, name):
+        outcome = ask(check, of_gpu3(name, value_of_gpu3(name), "N/A"))
+        assert outcome.status == "unknown"
+        assert GPU3 in outcome.seen
+
+    def test_one_gpu_without_what_others_of_its_model_tell_is_unknown(self):
         outcome = ask("gpu.remap.failure", of_gpu3("remapped_row_failure", "No", "N/A"))
-        assert outcome.status == "pass"
-        assert "1 of 8 GPUs" in outcome.seen
+        assert outcome.status == "unknown"
+        assert outcome.seen == f"{GPU3} does not tell it, and others of its model do"
 
     @pytest.mark.parametrize(("check", "plan"), [("gpu.ecc.mode", "is_ecc"), ("gpu.mig", "is_mig")])
     def test_planned_thing_that_the_gpu_lacks_fails(self, check, plan):
@@ -325,7 +399,7 @@ class TestDriverFlavour:
         assert outcome.status == "fail"
         assert outcome.expected == "open kernel modules"
         assert len(outcome.subjects) == 8
-        assert "GPU 0000:5d:00.0" in outcome.subjects
+        assert GPU3 in outcome.subjects
 
     def test_pascal_with_open_modules_fails(self):
         outputs = with_flavour(machines.old_p100(), is_open=True)
@@ -981,9 +1055,8 @@ class TestXid:
     def test_silence_passes(self):
         assert ask("gpu.xid", machines.hgx_h100()).seen == "no Xid since boot"
 
-    @pytest.mark.parametrize("severity", ["fatal", "warning"])
-    def test_every_code_that_asks_for_an_action_fails(self, severity):
-        codes = self.codes(severity)
+    def test_every_fatal_code_fails(self):
+        codes = self.codes("fatal")
         assert codes
         for code in codes:
             outcome = ask("gpu.xid", xid(code))
@@ -991,6 +1064,14 @@ class TestXid:
             assert outcome.subjects == (GPU3,)
             assert f"Xid {code} " in outcome.seen
             assert outcome.remedy == (MATRIX.xids[code].advice or "")
+
+    @pytest.mark.parametrize("code", [63, 92, 94, 121, 137])
+    def test_warning_passes_and_is_told_so_that_a_repaired_gpu_does_not_fail_until_the_next_boot(self, code):
+        outcome = ask("gpu.xid", xid(code, xid(13)))
+        assert outcome.status == "pass"
+        assert outcome.seen.startswith("none fatal, to be watched: ")
+        assert f"{GPU3} Xid {code} " in outcome.seen
+        assert "Xid 13 " not in outcome.seen
 
     @pytest.mark.parametrize("severity", ["application", "information"])
     def test_errors_of_programs_pass_and_are_told(self, severity):
@@ -1019,7 +1100,8 @@ class TestXid:
 
     def test_gpu_is_named_by_address_where_nvidia_smi_is_silent(self):
         outputs = machines.fail(xid(79), XML, 15, text="GPU is lost\n")
-        assert ask("gpu.xid", outputs).subjects == ("GPU 0000:5d:00.0",)
+        assert ask("gpu.xid", outputs).subjects == (GPU3,)
+        assert ask("gpu.xid", machines.absent(outputs, "driver-gpus")).subjects == ("GPU 0000:5d:00.0",)
 
     @pytest.mark.parametrize("status", ["denied", "hung", "absent"])
     def test_unread_log_is_unknown(self, status):
@@ -1111,3 +1193,40 @@ class TestVbios:
 
     def test_one_host_is_skipped(self):
         assert self.compare(a=machines.hgx_h100())["a"].status == "skip"
+
+
+class TestWsl:
+    """Linux inside Windows: no kernel module, no GPU on the bus, and the driver of Windows."""
+
+    @pytest.mark.parametrize(
+        "check",
+        [
+            "gpu.driver.flavour",
+            "gpu.driver.lib_match",
+            "gpu.driver.loaded",
+            "gpu.pci.count",
+            "gpu.pcie.width",
+            "gpu.xid",
+            "host.kernel_running",
+            "host.secureboot",
+        ],
+    )
+    @pytest.mark.parametrize("gpus", [1, None])
+    def test_what_it_does_not_have_is_skipped(self, check, gpus):
+        assert ask(check, machines.wsl2(), machine="wsl2", gpus=gpus).status == "skip"
+
+    def test_driver_is_the_one_nvidia_smi_tells(self):
+        assert ask("gpu.driver.min_for_cuda", machines.wsl2(), machine="wsl2").seen.startswith("driver 581.80, ")
+        assert ask("gpu.driver.version", machines.wsl2(), machine="wsl2", driver="581.80").status == "pass"
+        old = machines.change(machines.wsl2(), XML, "581.80", "516.40")
+        assert ask("gpu.driver.min_for_cuda", old, machine="wsl2").status == "fail"
+        assert ask("gpu.driver.version", old, machine="wsl2", driver="581.80").status == "fail"
+
+    def test_gpus_are_still_counted(self):
+        assert ask("gpu.count", machines.wsl2(), machine="wsl2", gpus=2).status == "fail"
+
+    def test_other_virtual_machines_keep_their_questions(self):
+        bare = machines.absent(machines.cloud_a10g(), "driver-version")
+        assert ask("gpu.driver.lib_match", bare, machine="cloud_a10g").status == "unknown"
+        gone = machines.replace_output(bare, "pci", text="")
+        assert ask("gpu.pci.count", gone, machine="cloud_a10g").status == "fail"

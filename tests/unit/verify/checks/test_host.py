@@ -89,6 +89,14 @@ class TestKernelRunning:
         outputs = text(outputs, "reboot-required", "yes\n")
         assert ask("host.kernel_running", outputs).status == "pass"
 
+    def test_next_minor_version_of_enterprise_linux_is_a_successor(self):
+        newer = "5.14.0-611.5.1.el9_7.x86_64"
+        rocky = machines.rocky_h100()
+        outputs = text(rocky, "kernels", f"{rocky['kernels'].text}{newer}\n")
+        outputs = text(outputs, "reboot-required", "yes\n")
+        outcome = ask("host.kernel_running", outputs, machine="rocky_h100")
+        assert (outcome.status, outcome.expected) == ("fail", newer)
+
     def test_removed_kernel_fails(self):
         outcome = ask("host.kernel_running", text(machines.hgx_h100(), "kernels", "6.8.0-90-generic\n"))
         assert outcome.status == "fail"
@@ -241,6 +249,11 @@ class TestUnattendedUpgrades:
     def test_unread_packages_are_unknown(self):
         outputs = machines.absent(self.held("unattended yes"), "packages")
         assert ask("host.unattended_upgrades", outputs).status == "unknown"
+
+
+class TestEmptyList:
+    def test_no_package_at_all_is_no_answer(self):
+        assert ask("host.unattended_upgrades", text(machines.hgx_h100(), "packages", "")).status == "unknown"
 
 
 class TestMemlock:

@@ -267,3 +267,44 @@ def test_a_port_without_a_rate_is_unknown() -> None:
         ask("net.rdma.links", text(H100, "infiniband", "\n".join(lines) + "\n")).seen
         == "mlx5_3/1 does not tell its rate"
     )
+
+
+B200 = machines.hgx_b200()
+
+
+def without_roles(outputs: dict[str, Output]) -> dict[str, Output]:
+    rows = [row for row in outputs["infiniband"].text.splitlines(keepends=True) if " role " not in row]
+    return text(outputs, "infiniband", "".join(rows))
+
+
+@pytest.mark.parametrize("rdma_gbit", [400, None], ids=["planned", "known-of-the-gpu"])
+def test_ports_that_manage_switches_are_no_ports_of_the_network(rdma_gbit: int | None) -> None:
+    outcome = ask("net.rdma.links", B200, machine="hgx_b200", rdma_gbit=rdma_gbit)
+
+    assert (outcome.status, outcome.seen) == ("pass", "8 of 8 ports active at 400 Gb/s")
+
+
+def test_ports_that_only_manage_switches_are_no_rdma() -> None:
+    rows = [row for row in B200["infiniband"].text.splitlines(keepends=True) if row.startswith(("mlx5_8", "mlx5_9"))]
+    only = text(B200, "infiniband", "".join(rows))
+
+    assert ask("net.rdma.links", only, machine="hgx_b200", rdma_gbit=None).status == "skip"
+    assert ask("net.rdma.links", only, machine="hgx_b200").seen == "there is no RDMA device"
+
+
+def test_slow_ports_that_may_manage_switches_are_unknown() -> None:
+    outcome = ask("net.rdma.links", without_roles(B200), machine="hgx_b200")
+
+    assert outcome.status == "unknown"
+    assert "mlx5_8/1 is DOWN" in outcome.seen
+    assert "takes root" in outcome.seen
+
+
+def test_ports_of_boards_with_switches_of_their_own_are_judged_without_roles() -> None:
+    slow = machines.change(without_roles(H100), "infiniband", "mlx5_3 1 state 4: ACTIVE", "mlx5_3 1 state 1: DOWN")
+
+    assert ask("net.rdma.links", slow).subjects == ("mlx5_3/1",)
+
+
+def test_an_emptied_kernel_log_proves_no_steady_link() -> None:
+    assert ask("net.rdma.flap", text(H100, "kernel-log", "")).status == "unknown"

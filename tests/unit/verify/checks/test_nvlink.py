@@ -118,3 +118,33 @@ def test_a_list_without_gpus_is_unknown() -> None:
 
     assert ask("nvlink.active", empty).status == "unknown"
     assert ask("fabric.imex", empty).status == "unknown"
+
+
+def test_no_counters_at_all_are_unknown_on_a_board_built_with_links() -> None:
+    outcome = ask("nvlink.errors", text(H100, "nvlink-errors", ""))
+
+    assert outcome.status == "unknown"
+    assert "GPU 0 (0000:18:00.0)" in outcome.seen
+    assert "GPU 7 (0000:db:00.0)" in outcome.seen
+
+
+def test_counters_of_half_the_gpus_are_no_answer_for_all() -> None:
+    listing = H100["nvlink-errors"].text
+    half = text(H100, "nvlink-errors", listing[: listing.index("GPU 4:")])
+    outcome = ask("nvlink.errors", half)
+
+    assert outcome.status == "unknown"
+    assert "GPU 4 (0000:9a:00.0)" in outcome.seen
+    assert "GPU 3 " not in outcome.seen
+    faulty = machines.change(half, "nvlink-errors", "Link 5: Replay Errors: 0", "Link 5: Replay Errors: 2", 1)
+    assert ask("nvlink.errors", faulty).status == "fail"
+
+
+def test_gpus_that_mig_divides_count_no_errors() -> None:
+    divided = machines.xml_gpu(H100, 7, "<current_mig>Disabled<", "<current_mig>Enabled<")
+    listing = H100["nvlink-errors"].text
+    assert ask("nvlink.errors", text(divided, "nvlink-errors", listing[: listing.index("GPU 7:")])).status == "pass"
+
+
+def test_counters_without_a_list_of_gpus_are_unknown() -> None:
+    assert ask("nvlink.errors", machines.fail(H100, "nvidia-smi-xml", status="hung")).status == "unknown"

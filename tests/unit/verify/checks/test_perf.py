@@ -262,6 +262,106 @@ def test_an_all_reduce_that_hangs_is_unknown_and_one_gpu_is_not_asked() -> None:
     assert ask("perf.nccl.node", A10G, machine="cloud_a10g").status == "skip"
 
 
+def begun(mib: int, status: str = "hung", more: str = "", code: int | None = None) -> dict[str, Output]:
+    """Return a machine whose all-reduce printed its results up to a size and then no more."""
+    lines = H100["nccl-tests"].text.splitlines(keepends=True)
+    rows = [place for place, line in enumerate(lines) if line.split()[:1] and line.split()[0].isdecimal()]
+    cut = "".join(lines[: next(place for place in rows if int(lines[place].split()[0]) > mib << 20)])
+    return machines.replace_output(H100, "nccl-tests", text=cut + more, status=status, code=code)
+
+
+def test_an_all_reduce_that_hangs_tells_how_far_it_came_and_which_link_is_down() -> None:
+    # The last line breaks off where the program was ended.
+    outputs = machines.change(
+        begun(2048, more="   32768  81"), "nvlink-status", "Link 3: 26.562 GB/s", "Link 3: <inactive>", 1
+    )
+    outcome = ask("perf.nccl.node", outputs)
+
+    assert outcome.status == "unknown"
+    assert "did not answer in time; the last it told was" in outcome.seen
+    assert outcome.seen.endswith("at 2 GiB: NVLink 3 of GPU 0 is inactive")
+
+
+def test_wrong_values_before_a_hang_fail() -> None:
+    wrong = bus(H100, "481.30", "17")
+    text = wrong["nccl-tests"].text.partition("# Out of bounds")[0]
+
+    outcome = ask("perf.nccl.node", machines.replace_output(wrong, "nccl-tests", text=text, status="hung", code=None))
+    assert (outcome.status, outcome.seen) == ("fail", "the all-reduce gave 17 wrong values")
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    ["node1: Test timeout (600s) common.cu:523", "node1: Test NCCL failure common.cu:958 'unhandled cuda error'"],
+    ids=["timeout", "nccl"],
+)
+def test_a_run_that_gives_up_says_why_and_how_far_it_came(complaint: str) -> None:
+    outcome = ask("perf.nccl.node", begun(2048, "failed", f"{complaint}\n .. node1: Test failure common.cu:401\n", 3))
+
+    assert outcome.status == "unknown"
+    assert outcome.seen.startswith(f"{complaint}; the last it told was ")
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "seen"),
+    [
+        ("hung", "building nccl-tests from /src did not end within 3 seconds", ""),
+        ("not-run", "one GPU has nobody to talk to", ""),
+        ("absent", "all_reduce_perf is neither on the PATH nor in a usual place", ""),
+        ("failed", "nccl-tests could not be built from /src: x.cu(7): error", "ended with 2: "),
+    ],
+    ids=["build-hangs", "not-run", "absent", "build-fails"],
+)
+def test_a_run_that_did_not_begin_says_why(status: str, error: str, seen: str) -> None:
+    code = 2 if status == "failed" else None
+    outputs = machines.replace_output(H100, "nccl-tests", text="", error=f"{error}\n", status=status, code=code)
+    outcome = ask("perf.nccl.node", outputs)
+
+    assert outcome.status == "unknown"
+    assert outcome.seen.endswith(f"{seen}{error}")
+
+
+def test_a_slow_all_reduce_of_small_sizes_proves_nothing() -> None:
+    small = begun(256, "ok", "# Out of bounds values : 0 OK\n", 0)
+    outcome = ask("perf.nccl.node", small)
+
+    assert outcome.status == "unknown"
+    assert outcome.seen.endswith("; the floor of 440 GB/s holds from 1 GiB on")
+
+
+def test_parts_of_divided_gpus_are_not_measured_together() -> None:
+    outputs = machines.xml_gpu(H100, 0, "<current_mig>Disabled", "<current_mig>Enabled")
+
+    assert [ask(check, outputs).status for check in ("perf.nccl.node", "perf.p2p")] == ["skip", "skip"]
+
+
+def test_a_gpu_whose_pairs_are_all_slow_is_named_itself() -> None:
+    outputs = H100
+    for other in (0, 1, 2, 4, 5, 6, 7):
+        outputs = copies(copies(outputs, PEERS, 3, other, "180.0"), PEERS, other, 3, "175.5")
+    outcome = ask("perf.p2p", outputs)
+
+    assert outcome.seen == f"{GPU3} copies 175.5 to 180.0 GB/s from or to 7 other GPUs"
+    assert outcome.subjects == (GPU3,)
+
+
+def test_a_slow_pair_is_told_with_the_links_that_are_down_and_the_slots_that_are_narrow() -> None:
+    outputs = machines.change(
+        copies(H100, PEERS, 2, 5, "41.5"), "nvlink-status", "Link 3: 26.562 GB/s", "Link 3: <inactive>", 1
+    )
+    outputs = machines.xml_gpu(outputs, 3, "<current_link_width>16x", "<current_link_width>8x")
+
+    assert ask("perf.p2p", outputs).seen == (
+        f"GPU 2 to GPU 5 copies 41.5 GB/s: NVLink 3 of GPU 0 is inactive, {GPU3} runs on 8 of 16 PCIe lanes"
+    )
+
+
+def test_a_pair_that_is_slow_both_ways_is_two_pairs_and_no_gpu() -> None:
+    outcome = ask("perf.p2p", copies(copies(H100, PEERS, 2, 5, "41.5"), PEERS, 5, 2, "40.0"))
+
+    assert outcome.subjects == ("GPU 5 to GPU 2", "GPU 2 to GPU 5")
+
+
 def paired(rate: float, said: str = "ok") -> dict[str, Output]:
     return payload(H100, "nccl-pair", figures={"busbw_gb_s": rate}, together={"allreduce": said})
 

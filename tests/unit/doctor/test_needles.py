@@ -1,0 +1,145 @@
+"""Looking for a literal first changes how long a search takes and nothing else."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from provision.cli.request import read_matrix
+from provision.doctor import needles
+from provision.doctor.case import Case
+from provision.doctor.engine import load_rule
+from provision.doctor.needles import Page, find_needles, fold
+
+MATRIX = read_matrix(SimpleNamespace(data_dir=None))
+PATTERNS = sorted({pattern for name in MATRIX.diagnoses for pattern in load_rule(name).SYMPTOMS})
+WORDS = (
+    *(
+        "error",
+        "Error:",
+        " 802",
+        "Xid (PCI:0000:5d:00): 79, ",
+        "NVRM: ",
+        "NCCL INFO ",
+        "torch==2.1.2+cpu",
+        "fallen off the bus",
+    ),
+    *(
+        "GPU is lost",
+        "\u017fystem not yet initiali\u017fed",
+        "\u212aernel",
+        "N\u0130CCL",
+        "\u00df",
+        "\u0130",
+        "\x85",
+        "\u2028",
+        "\r",
+    ),
+    *("\n", "\n", "\n", " ", "No devices were found", "no kernel image is available", "0", "\x00", "\U0001f600"),
+)
+
+
+def search_plainly(text, patterns):
+    """Return (line, what matched) as a search without any needles finds them."""
+    found = []
+    for line in text.splitlines():
+        for pattern in patterns:
+            match = re.search(pattern, line, re.IGNORECASE)
+            if match is not None:
+                found.append((match.string, match.span(), match.re.pattern))
+                break
+    return found
+
+
+def search(text, patterns):
+    quotes = Case(MATRIX, None, [("text", text)]).find_all(*patterns)
+    return [(quote.match.string, quote.match.span(), quote.match.re.pattern) for quote in quotes]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    text=st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=5)), max_size=40).map("".join),
+    patterns=st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=6),
+)
+def test_the_same_lines_are_found_with_and_without_needles(text, patterns) -> None:
+    assert search(text, patterns) == search_plainly(text, patterns)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), pattern=st.sampled_from(PATTERNS))
+def test_what_a_pattern_matches_holds_one_of_its_needles(data, pattern) -> None:
+    line = data.draw(st.from_regex(re.compile(pattern, re.IGNORECASE)))
+    assert any(needle in fold(line) for needle in find_needles(pattern) or ("",))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        pytest.param(r"GPU is lost", ("gpu is lost",), id="literal"),
+        pytest.param(r"\berror:? 802\b", ("error",), id="longest"),
+        pytest.param(r"(?:is running|was stopped)", ("is running", "was stopped"), id="either"),
+        pytest.param(r"(?:running|\d+)", None, id="one-without"),
+        pytest.param(r"(?:abcdef)?ghi", ("ghi",), id="optional"),
+        pytest.param(r"(?:abcdef)+g", ("abcdef",), id="repeated"),
+        pytest.param(r"(?:abcdef){0,3}", None, id="maybe-never"),
+        pytest.param(r"(?!abcdef)g", None, id="must-not-be"),
+        pytest.param(r"[ab]c", None, id="too-short"),
+        pytest.param(r"gro\u00dfe", ("gro",), id="not-ascii"),
+    ],
+)
+def test_needles_of_a_pattern(pattern, expected) -> None:
+    assert find_needles(pattern) == expected
+
+
+def test_every_pattern_of_a_rule_has_needles() -> None:
+    assert [pattern for pattern in PATTERNS if find_needles(pattern) is None] == []
+
+
+def test_whatever_matches_a_letter_without_its_case_is_folded_to_it() -> None:
+    letters = re.compile("[a-z]", re.IGNORECASE)
+    matched = [char for char in map(chr, range(sys.maxunicode + 1)) if letters.fullmatch(char)]
+    assert len(matched) > 52
+    wrong = [
+        char for char in matched if not re.fullmatch(re.escape(fold(char)), char, re.IGNORECASE) or fold(char) > "z"
+    ]
+    assert wrong == []
+
+
+def test_lines_come_in_their_order_whichever_pattern_they_match() -> None:
+    text = "no such device\nGPU is lost\nnot here\nNo such device, GPU is lost\nGPU is lost\n"
+    found = search(text, ["GPU is lost", "no such device"])
+    assert [line for line, _, _ in found] == [line for line in text.splitlines() if line != "not here"]
+    assert found == search_plainly(text, ["GPU is lost", "no such device"])
+
+
+def test_folding_moves_nothing() -> None:
+    text = "".join(map(chr, (*range(0xD800), *range(0xE000, sys.maxunicode + 1))))
+    assert len(fold(text)) == len(text)
+
+
+def test_a_line_without_a_needle_is_never_asked() -> None:
+    page = Page("text", "".join(f"step {number}\n" for number in range(500)) + "GPU is lost\n")
+    asked = list(page.candidates(PATTERNS))
+    assert {number for number, _ in asked} == {500}
+    assert len(asked) < 10
+
+
+def test_without_the_interpreters_parser_every_line_is_asked(monkeypatch) -> None:
+    def refuse(name):
+        if name == "re._parser":
+            raise ImportError(name)
+        return import_module(name)
+
+    monkeypatch.setattr(needles, "import_module", refuse)
+    find_needles.cache_clear()
+    try:
+        text = "a\nGPU is lost\n"
+        assert search(text, ["GPU is lost"]) == search_plainly(text, ["GPU is lost"]) != []
+    finally:
+        find_needles.cache_clear()

@@ -1454,7 +1454,7 @@ def _work(host: _Host) -> dict[str, str]:
         )
         if host.count > 1:
             together = {"allreduce": "ok"}
-            figures = {"busbw_gb_s": round(host.busbw_gb_s * 0.9, 1), "allreduce_us": 48.2}
+            figures = {"allreduce_bus_gb_s": round(host.busbw_gb_s * 0.9, 1), "ranks": host.count}
             document = {
                 "tool": "torch-nccl",
                 "error": None,
@@ -1477,7 +1477,7 @@ def _work(host: _Host) -> dict[str, str]:
     if host.nics:
         texts["ports"] = _lines(*(f"gpu002 {port} open" for port in (50000, 50500, 51000)))
         pair = {"tool": "nccl-pair", "error": None, "gpus": [], "together": {"allreduce": "ok"},
-                "figures": {"busbw_gb_s": round(host.busbw_gb_s * 0.78, 1)}, "pairs": []}  # fmt: skip
+                "figures": {"allreduce_bus_gb_s": round(host.busbw_gb_s * 0.78, 1)}, "pairs": []}  # fmt: skip
         texts["nccl-pair"] = _payload(pair)
     return texts
 

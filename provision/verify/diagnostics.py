@@ -31,7 +31,10 @@ def judge_diagnosis(host: Snapshot, expected: Expectation, *, level: int) -> Out
             f"`dcgmi diag -r {level}` did not end within its time", remedy="Look for a hung GPU in the kernel log."
         )
     if output.status == ABSENT:
-        return unknown("there is no `dcgmi` on the target", remedy="Install the package `datacenter-gpu-manager`.")
+        return unknown(
+            "there is no `dcgmi` on the target",
+            remedy="Install DCGM: `datacenter-gpu-manager-4-cuda12` or `-cuda13`, as the driver has it.",
+        )
     tests: tuple[DiagTest, ...] = {1: lambda: host.diag, 2: lambda: host.diag_2, 3: lambda: host.diag_3}[level]()
     return judge_tests(tests, count_gpus(host, expected))
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from provision.matrix.load import Matrix
 from provision.probe.gpus import find_device, find_models, has_nvswitch, name_address, name_gpu
 from provision.probe.output import Unreadable
 from provision.probe.parse.kernel_log import KernelEvent
-from provision.probe.parse.nvidia_smi import SmiGpu
+from provision.probe.parse.nvidia_smi import Smi, SmiGpu
 from provision.probe.parse.pci import PciDevice
 from provision.probe.snapshot import Snapshot
 from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
+from provision.versions import branch_of
 
 __all__ = [
     "FieldReading",
@@ -19,6 +21,7 @@ __all__ = [
     "find_device",
     "find_models",
     "has_nvswitch",
+    "is_field_told",
     "judge_field",
     "judge_gpus",
     "list_gpu_devices",
@@ -60,7 +63,13 @@ def read_field(gpu: SmiGpu, field: str) -> tuple[Any, str]:
 
 
 def judge_field(
-    gpus: Sequence[SmiGpu], field: str, find_fault: Callable[[Any], str | None], *, fine: str, expected: str
+    gpus: Sequence[SmiGpu],
+    field: str,
+    find_fault: Callable[[Any], str | None],
+    *,
+    fine: str,
+    expected: str,
+    is_told: bool = True,
 ) -> Outcome:
     """Judge one field of every GPU.
 
@@ -70,13 +79,28 @@ def judge_field(
         find_fault: Value → what is wrong with it, a clause whose subject is the GPU, or ``None``.
         fine: What to say when all is well.
         expected: What should have been found.
+        is_told: As :func:`judge_gpus` takes it.
     """
     readings = []
     for gpu in gpus:
         value, absence = read_field(gpu, field)
         fault = None if value is None else find_fault(value)
         readings.append(FieldReading(gpu, None if value is None else fault is None, fault or "", absence, field))
-    return judge_gpus(readings, fine=fine, expected=expected)
+    return judge_gpus(readings, fine=fine, expected=expected, is_told=is_told)
+
+
+def is_field_told(smi: Smi, matrix: Matrix, field: str) -> bool:
+    """Tell whether a driver of this branch has a field in its listing; where it is not there then, something is wrong.
+
+    Args:
+        smi: Names the driver.
+        matrix: Knows the first branch, as the limit ``nvidia-smi.FIELD``.
+        field: Name of the field in that limit.
+    """
+    try:
+        return branch_of(smi.driver_version) >= matrix.limit(f"nvidia-smi.{field}")
+    except ValueError:
+        return True
 
 
 def _say_faults(faults: Iterable[tuple[str, str]]) -> str:
@@ -90,7 +114,7 @@ def _say_faults(faults: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str) -> Outcome:
+def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str, is_told: bool = True) -> Outcome:
     """Add answers up: a fault anywhere fails, a broken one is unknown, and only real answers make a pass.
 
     A GPU without an answer that another of its model gives is unknown too: what all of a model lack they do not have,
@@ -100,6 +124,7 @@ def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str) ->
         readings: One or more a GPU.
         fine: What to say when all is well.
         expected: What should have been found.
+        is_told: Whether this driver's listing has it; where it then lacks it, that is unknown and no skip.
     """
     if not readings:
         return unknown("nvidia-smi lists no GPU")
@@ -117,9 +142,9 @@ def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str) ->
     if answered:
         silent = len(asked) - len(answered)
         return passed(f"{fine}; {silent} of {len(asked)} GPUs do not have it" if silent else fine)
-    if all(reading.absence == "unsupported" for reading in readings):
+    if any(reading.absence == "unsupported" for reading in readings):
         return skipped("these GPUs do not have it")
-    return skipped("this driver does not tell it")
+    return unknown("nvidia-smi does not tell it") if is_told else skipped("this driver does not tell it")
 
 
 def _find_silent(readings: Sequence[FieldReading]) -> SmiGpu | None:

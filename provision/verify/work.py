@@ -58,7 +58,14 @@ def name_index(host: Snapshot, index: int) -> str:
 
 
 def judge_work(
-    host: Snapshot, work: GpuWork, expected: Expectation, tests: Sequence[str], *, fine: str, should: str
+    host: Snapshot,
+    work: GpuWork,
+    expected: Expectation,
+    tests: Sequence[str],
+    *,
+    fine: str,
+    should: str,
+    needs_all: bool = False,
 ) -> Outcome:
     """Judge some tests on every GPU.
 
@@ -69,6 +76,7 @@ def judge_work(
         tests: Those to look at; on every GPU at least one of them must have ended well, and none badly.
         fine: What was done, when all is well (``multiplied correctly``).
         should: What should have been found.
+        needs_all: Each test must have ended well, or have been left out because the GPU has no such thing.
     """
     if work.error:
         return failed(f"{work.tool} could not begin: {work.error}", should)
@@ -91,6 +99,11 @@ def judge_work(
         answers = [answer for test in tests if (answer := silent[0].tests.get(test))]
         why = answers[0] if answers else f"{work.tool} did not try it"
         return unknown(f"{name_worker(host, silent[0])}: {why}")
+    if needs_all:
+        untried = [(worker, test) for worker in work.gpus for test in tests if test not in worker.tests]
+        if untried:
+            worker, test = untried[0]
+            return unknown(f"{name_worker(host, worker)}: {work.tool} did not try {test}")
     return passed(f"{len(work.gpus)} of {counted(count or len(work.gpus), 'GPU')} {fine}")
 
 

@@ -112,6 +112,7 @@ def run_local(backend):
     if world == 1:
         document["together"]["allreduce"] = "skipped: there is one GPU"
         return document
+    document["figures"]["ranks"] = world
     answers = ask_ranks(backend, world)
     outcomes = [answer.get("together", {}).get("allreduce", "failed: no answer") for answer in answers]
     bad = [f"GPU {rank}: {said[8:]}" for rank, said in enumerate(outcomes) if said != "ok"]

@@ -23,4 +23,5 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         _TESTS,
         fine="multiplied correctly",
         should="the processor's product on every GPU",
+        needs_all=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from provision.matrix.load import Matrix
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
-from provision.verify.gpus import judge_field
+from provision.verify.gpus import is_field_told, judge_field
 from provision.verify.outcome import Outcome
 
 __all__ = ["check"]
@@ -21,4 +21,5 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         lambda count: f"has {count} rows remapped for uncorrectable errors" if count >= maximum else None,
         fine="rows to spare on every GPU",
         expected=f"fewer than {maximum:.0f}",
+        is_told=is_field_told(host.smi, matrix, "remapped-rows"),
     )

@@ -107,11 +107,16 @@ class TestJudge:
         outcome = self.judge(FieldReading(A, True, ""), FieldReading(A, None, "", "absent"))
         assert outcome.seen == "all well"
 
-    @pytest.mark.parametrize(("absence", "word"), [("unsupported", "GPUs"), ("absent", "driver")])
-    def test_no_answer_at_all_is_skipped(self, absence, word):
-        outcome = self.judge(FieldReading(A, None, "", absence))
-        assert outcome.status == "skip"
-        assert word in outcome.seen
+    def test_what_the_gpus_do_not_have_is_skipped(self):
+        outcome = self.judge(FieldReading(A, None, "", "unsupported"))
+        assert (outcome.status, outcome.seen) == ("skip", "these GPUs do not have it")
+
+    def test_what_the_listing_lacks_is_unknown(self):
+        assert self.judge(FieldReading(A, None, "", "absent")).status == "unknown"
+
+    def test_what_an_older_driver_does_not_tell_is_skipped(self):
+        outcome = judge_gpus([FieldReading(A, None, "", "absent")], fine="x", expected="x", is_told=False)
+        assert (outcome.status, outcome.seen) == ("skip", "this driver does not tell it")
 
     def test_one_field_of_all(self):
         gpus = [SmiGpu(pci="a", minor=0, retired_single=1), SmiGpu(pci="b", minor=1, retired_single=5)]

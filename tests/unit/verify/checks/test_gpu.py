@@ -1230,3 +1230,23 @@ class TestWsl:
         assert ask("gpu.driver.lib_match", bare, machine="cloud_a10g").status == "unknown"
         gone = machines.replace_output(bare, "pci", text="")
         assert ask("gpu.pci.count", gone, machine="cloud_a10g").status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("check", "element"),
+    [
+        ("gpu.remap.failure", "remapped_rows"),
+        ("gpu.remap.count", "remapped_rows"),
+        ("gpu.ecc.uncorrected", "ecc_errors"),
+        ("gpu.ecc.sram_threshold", "sram_threshold_exceeded"),
+        ("gpu.recovery_action", "gpu_recovery_action"),
+        ("fabric.state", "fabric"),
+    ],
+)
+def test_part_of_the_listing_that_is_gone_is_unknown(check: str, element: str) -> None:
+    outputs = machines.hgx_h100()
+    text = re.sub(rf"\s*<{element}>.*?</{element}>", "", outputs["nvidia-smi-xml"].text, flags=re.DOTALL)
+    assert element not in text
+    outputs = machines.replace_output(outputs, "nvidia-smi-xml", text=text)
+    (result,) = verify_one(machines.snapshot(outputs), machines.EXPECTED["hgx_h100"], MATRIX, [MATRIX.checks[check]])
+    assert result.outcome.status == "unknown"

@@ -93,7 +93,7 @@ def judge_devices(host: Snapshot, framework: Framework, expected: Expectation, m
         return unknown(f"{framework.name} can use a GPU and does not say how many")
     if count is not None and found < count:
         return failed(f"{framework.name} sees {found} of {count} GPUs{_limited(host)}", should)
-    return passed(f"{framework.name} sees {counted(found, 'GPU')}")
+    return _judge_version(framework, expected) or passed(f"{framework.name} sees {counted(found, 'GPU')}")
 
 
 def _judge_build(framework: Framework, expected: Expectation) -> Outcome:
@@ -103,7 +103,14 @@ def _judge_build(framework: Framework, expected: Expectation) -> Outcome:
         return failed(f"{label} is a build for processors only", f"a build for CUDA {expected.cuda}")
     if expected.cuda is not None and framework.is_cuda_build is None:
         return unknown(f"{label} does not say whether it is a build for CUDA")
-    return passed(f"{label} imports; no GPU is expected")
+    return _judge_version(framework, expected) or passed(f"{label} imports; no GPU is expected")
+
+
+def _judge_version(framework: Framework, expected: Expectation) -> Outcome | None:
+    planned = expected.packages.get(framework.name) or expected.frameworks.get(framework.name)
+    if not planned or framework.version is None or has_planned_version(planned, framework.version):
+        return None
+    return failed(f"{framework.name} is {framework.version}", f"{framework.name} {planned}")
 
 
 def _limited(host: Snapshot) -> str:

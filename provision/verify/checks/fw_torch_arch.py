@@ -26,6 +26,11 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     capabilities = [one for one in torch.capabilities if _CAPABILITY.fullmatch(one)]
     if not targets:
         return unknown("torch does not tell what it was compiled for")
+    if expected.gpus == 0 and not capabilities:
+        missing = [target for target in (*expected.sm, *expected.ptx) if target not in torch.targets]
+        if missing and torch.targets:
+            return failed(f"torch has no code for {', '.join(missing)}", f"code for {', '.join(expected.sm)}")
+        return passed(f"torch was compiled for {', '.join(targets)}")
     if not capabilities:
         return unknown("torch tells the compute capability of no GPU")
     cubins = [target for target in targets if target.startswith("sm_")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import machines
 import pytest
 
@@ -81,3 +83,58 @@ def test_numbers_cannot_be_judged_without_nvidia_smi() -> None:
 
 def test_no_gpu_no_question() -> None:
     assert ask("env.visible", machines.cpu_only(), machine="cpu_only").status == "skip"
+
+
+PLAN = {"packages": {"torch": "2.8.0+cu128", "Typing_Extensions": "4.16.0"}, "python": "3.11"}
+
+
+def environment(**changes):
+    document = {
+        "executable": "/opt/env/bin/python",
+        "version": "3.11.14",
+        "prefix": "/opt/env",
+        "packages": {"torch": "2.8.0+cu128", "typing-extensions": "4.16.0", "extra": "1.0"},
+        "duplicates": [],
+    } | changes
+    return machines.replace_output(machines.cpu_only(), "python", text=f"@provision-payload {json.dumps(document)}\n")
+
+
+def test_environment_of_the_lock_passes() -> None:
+    assert ask_packages(environment()).seen == "2 packages as locked, Python 3.11.14"
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen"),
+    [
+        pytest.param({"packages": {"typing-extensions": "4.16.0"}}, "torch is missing", id="missing"),
+        pytest.param(
+            {"packages": {"torch": "2.8.0+cu128", "typing-extensions": "4.1.0"}},
+            "Typing_Extensions is 4.1.0, not 4.16.0",
+            id="version",
+        ),
+        pytest.param(
+            {"packages": {"torch": "2.8.0+cpu", "typing-extensions": "4.16.0"}},
+            "torch is 2.8.0+cpu, not 2.8.0+cu128",
+            id="build",
+        ),
+        pytest.param({"version": "3.12.1"}, "Python is 3.12.1, not 3.11", id="python"),
+    ],
+)
+def test_environment_that_differs_fails(changes, seen) -> None:
+    outcome = ask_packages(environment(**changes))
+    assert outcome.status == "fail"
+    assert seen in outcome.seen
+
+
+def test_without_a_lock_packages_are_not_asked() -> None:
+    assert ask_packages(environment(), packages={}).status == "skip"
+
+
+def test_environment_that_cannot_be_read_is_unknown() -> None:
+    assert ask_packages(machines.absent(machines.cpu_only(), "python")).status == "unknown"
+
+
+def ask_packages(outputs, **plan):
+    expected = replace(machines.EXPECTED["cpu_only"], **{**PLAN, **plan})
+    (result,) = verify_one(machines.snapshot(outputs), expected, MATRIX, [MATRIX.checks["env.packages"]])
+    return result.outcome

@@ -276,3 +276,28 @@ def test_build_that_is_not_told_is_unknown() -> None:
     outputs = framework(machines.cpu_only(), "jax", is_available=False, device_count=0)
     planned = {"frameworks": {"jax": "2.20.0"}, "packages": {}, "cuda": "12.8"}
     assert ask("fw.jax.devices", outputs, machine="cpu_only", **NO_GPU, **planned).status == "unknown"
+
+
+@pytest.mark.parametrize(("check", "name"), [("fw.tf.devices", "tensorflow"), ("fw.jax.devices", "jax")])
+def test_framework_of_another_version_than_the_lock_fails(check, name) -> None:
+    outcome = ask(check, framework(H100, name, version="2.10.0"), frameworks={name: "2.15.1"}, packages={})
+    assert (outcome.status, outcome.seen) == ("fail", f"{name} is 2.10.0")
+
+
+def test_image_without_code_the_lock_promises_fails() -> None:
+    outputs = framework(machines.cpu_only(), "torch", is_available=False, device_count=0, targets=["sm_80"])
+    planned = {"frameworks": {"torch": "2.20.0"}, "sm": ("sm_80", "sm_90"), "ptx": ()}
+    outcome = ask("fw.torch.arch", outputs, machine="cpu_only", **NO_GPU, **planned)
+    assert (outcome.status, outcome.seen) == ("fail", "torch has no code for sm_90")
+
+
+def test_one_precision_that_was_not_tried_is_unknown() -> None:
+    document = json.loads(H100["torch-work"].text.partition("@provision-payload ")[2])
+    del document["gpus"][5]["tests"]["matmul-bf16"]
+    outcome = ask("fw.torch.matmul", payload(H100, "torch-work", gpus=document["gpus"]))
+    assert (outcome.status, "matmul-bf16" in outcome.seen) == ("unknown", True)
+
+
+def test_reduction_of_some_gpus_fails() -> None:
+    outcome = ask("fw.torch.nccl1", payload(H100, "torch-nccl", figures={"ranks": 2}))
+    assert (outcome.status, outcome.seen) == ("fail", "2 of 8 GPUs took part in the all-reduce")

@@ -923,6 +923,7 @@ def _driver(host: _Host) -> dict[str, str]:
         "nvidia-smi-p2p": _p2p(host),
         "nvlink-status": _nvlink(host, has_errors=False),
         "nvlink-errors": _nvlink(host, has_errors=True),
+        "nvlink-errors-later": _nvlink(host, has_errors=True),
     }
     if host.has_toolkit and host.cuda_full:
         texts["nvcc"] = _lines(

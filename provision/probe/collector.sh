@@ -889,6 +889,9 @@ probe_nvlink_status() { smi nvlink -s; }
 
 probe_nvlink_errors() { smi nvlink -e; }
 
+# The same once more after the GPUs have worked: what counts is whether the counters rise.
+probe_nvlink_errors_later() { smi nvlink -e; }
+
 smi() {
     need nvidia-smi
     exec nvidia-smi "$@"

@@ -381,6 +381,11 @@ class Snapshot:
         return self._read("nvlink-errors", parse_nvlink_errors)
 
     @property
+    def nvlink_errors_later(self) -> tuple[NvlinkCounters, ...]:
+        """Error counters of the NVLinks after the GPUs have worked."""
+        return self._read("nvlink-errors-later", parse_nvlink_errors)
+
+    @property
     def nvcc(self) -> Nvcc:
         """The CUDA compiler."""
         return self._read("nvcc", parse_nvcc)

@@ -645,3 +645,16 @@ def _on_terminal(words: list[object], environment: Mapping[str, str], columns: i
     os.close(leader)
     process.wait(timeout=60)
     return held.decode(errors="replace").replace("\r\n", "\n")
+
+
+def test_targets_stand_as_they_were_named_and_not_as_they_answered(provision, monkeypatch) -> None:
+    names = ["gpu003", "gpu001", "gpu002"]
+
+    def collect_each(options, output, take, *_):
+        for name in sorted(names, reverse=True):
+            take(machines.snapshot(machines.hgx_h100(), name))
+        return {}
+
+    monkeypatch.setattr("provision.cli.commands.verify.collect_each", collect_each)
+    answer = provision("verify", *names, "--json")
+    assert [target["target"] for target in answer.document["result"]["targets"]] == names

@@ -704,6 +704,11 @@ MUTATIONS = [
         "cuda.fabric-not-ready",
     ),
     Mutation(
+        "nvlink-replays-rise",
+        lambda o: change(o, "nvlink-errors-later", "Link 2: Replay Errors: 0", "Link 2: Replay Errors: 5", 1),
+        ("nvlink.errors",),
+    ),
+    Mutation(
         "nvlink-inactive",
         lambda o: change(o, "nvlink-status", "Link 4: 26.562 GB/s", "Link 4: <inactive>", 1),
         ("nvlink.active",),
@@ -717,7 +722,7 @@ MUTATIONS = [
             "1056558960         0 1056558960       0% /dev/shm",
             "     65536     65536          0     100% /dev/shm",
         ),
-        (),
+        ("ctr.shm",),
         "container.shm",
         machine="hgx_h100",
     ),

@@ -66,6 +66,7 @@ VALUES: dict[str, str] = {
     "nvidia-smi-p2p": "p2p",
     "nvlink-status": "nvlinks",
     "nvlink-errors": "nvlink_errors",
+    "nvlink-errors-later": "nvlink_errors_later",
     "nvcc": "nvcc",
     "docker-config": "docker",
     "containerd-config": "containerd",

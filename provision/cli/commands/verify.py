@@ -282,9 +282,11 @@ class _Round:
 
     def measure_pairs(self, probes: CollectOptions) -> None:
         """Let the hosts that answered reduce two by two, where that was asked for and a port is known."""
-        first = (self.expected.nccl_ports or "").partition("-")[0]
         targets = [target for target in targets_of(self.options) if target.kind == "ssh" and target.name in self._kept]
-        if "nccl-pair" not in self._probes or len(targets) < 2 or not first.isdecimal():
+        if "nccl-pair" not in self._probes or len(targets) < 2:
+            return
+        first = (self.plan_of(targets[0].name).nccl_ports or "").partition("-")[0]
+        if not first.isdecimal():
             return
         from provision.probe.pairs import collect_pairs
 
@@ -304,7 +306,9 @@ class _Round:
         plans = {name: self.plan_of(name) for name in self._kept}
         results = [*self.results, *compare_hosts(self._kept, plans, self.matrix, self.checks)]
         results += [unreached(name, why) for name, why in self.unreachable.items()]
-        order = (*self._kept, *self.unreachable)
+        # As they were named, not as they happened to answer; bundles come first.
+        live = dict.fromkeys((*(target.name for target in targets_of(self.options)), *self.unreachable))
+        order = (*(name for name in self._kept if name not in live), *live)
         return conclude(results, self.matrix, order, fail_on=self.options.fail_on)
 
 

@@ -16,12 +16,17 @@ __all__ = ["check"]
 _SIZE = re.compile(r"([0-9]{1,12})\s*([bkmgt]?)i?b?", re.IGNORECASE)
 _EXPONENTS = {"b": 0, "": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
+_MOUNT = "/dev/shm"  # noqa: S108 - it is looked at, nothing is written there
+
 
 def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Measure /dev/shm inside a container; on a host, read what docker gives when nobody asks."""
     count = count_gpus(host, expected)
     if count is None:
         return unknown("how many GPUs there are is not known")
+    full = _find_full(host, matrix.limit("ctr.shm-used"))
+    if full is not None:
+        return failed(f"{_MOUNT} is {full} % full", "room in the shared memory that NCCL and data loaders use")
     least_gib = matrix.limit("ctr.shm-per-gpu") * count
     if host.virtualization.is_container:
         size_kib = host.limits.get("shm_kib")
@@ -40,6 +45,18 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     if size_gib < least_gib:
         return failed(said, f"{least_gib:g} GiB or more")
     return passed(said)
+
+
+def _find_full(host: Snapshot, percent_max: float) -> int | None:
+    """Return how full /dev/shm is where that is too full; where nobody tells, its size is judged alone."""
+    try:
+        systems = host.file_systems
+    except Unreadable:
+        return None
+    for system in systems:
+        if system.mount == _MOUNT and system.size_kib and system.used_kib * 100 >= system.size_kib * percent_max:
+            return system.used_kib * 100 // system.size_kib
+    return None
 
 
 def _default(host: Snapshot) -> str | None:

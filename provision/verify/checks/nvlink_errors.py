@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from provision.matrix.load import Matrix
+from provision.probe.parse.nvlink import NvlinkCounters
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
@@ -12,12 +15,16 @@ from provision.verify.work import name_index
 __all__ = ["check"]
 
 _COUNTERS = ("replay", "recovery")
+_LOOK_AGAIN = "The counters run since the driver was loaded: `--level standard` tells whether they still rise."
 
 
 def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Look at the counters that stay at zero on a sound link; single CRC errors are repaired by design."""
     del expected
     states = [state for state in host.nvlink_errors if state.links]
+    before = _count(states) if host.has("nvlink-errors-later") else {}
+    if before:
+        states = [state for state in host.nvlink_errors_later if state.links]
     gpus = host.smi.gpus
     if not gpus:
         return unknown("nvidia-smi lists no GPU")
@@ -30,17 +37,29 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         for state in states
         for link, counters in state.links.items()
         for counter in _COUNTERS
-        if (count := counters.get(counter, 0)) >= least[counter]
+        if (count := counters.get(counter, 0) - before.get((state.gpu, link, counter), 0)) >= least[counter]
     ]
     if faults:
         return failed(
             "; ".join(f"{name} {fault}" for name, fault in faults),
-            "no replay and no recovery",
+            "no replay and no recovery while the GPUs worked" if before else "no replay and no recovery",
             subjects=dict.fromkeys(name for name, _ in faults),
+            remedy="" if before else _LOOK_AGAIN,
         )
     if silent := sorted(built - {state.gpu for state in states}):
         names = ", ".join(name_index(host, index) for index in silent)
         return unknown(f"nvidia-smi counts no errors of the NVLinks of {names}")
     if not any(counter in counters for state in states for counters in state.links.values() for counter in _COUNTERS):
         return skipped("this driver counts neither replays nor recoveries")
+    if old := sum(before.values()):
+        return passed(f"{old} replays and recoveries since the driver was loaded, none more while the GPUs worked")
     return passed(f"no replay and no recovery on the links of {len(states)} GPUs")
+
+
+def _count(states: Sequence[NvlinkCounters]) -> dict[tuple[int, int, str], int]:
+    return {
+        (state.gpu, link, counter): counters.get(counter, 0)
+        for state in states
+        for link, counters in state.links.items()
+        for counter in _COUNTERS
+    }

@@ -73,9 +73,13 @@ def test_silence_of_the_tool_is_unknown() -> None:
     assert (outcome.status, outcome.seen) == ("unknown", "nvidia-smi nvlink -s did not answer in time")
 
 
+ONCE = machines.replace_output(H100, "nvlink-errors-later", status="not-run", text="")
+"""The counters read once, as the quick level does."""
+
+
 @pytest.mark.parametrize("counter", ["Replay", "Recovery"])
 def test_one_error_that_should_never_be_fails(counter: str) -> None:
-    outputs = machines.change(H100, "nvlink-errors", f"Link 5: {counter} Errors: 0", f"Link 5: {counter} Errors: 2", 1)
+    outputs = machines.change(ONCE, "nvlink-errors", f"Link 5: {counter} Errors: 0", f"Link 5: {counter} Errors: 2", 1)
     outcome = ask("nvlink.errors", outputs)
 
     assert outcome.status == "fail"
@@ -83,7 +87,7 @@ def test_one_error_that_should_never_be_fails(counter: str) -> None:
 
 
 def test_checksum_errors_alone_are_repaired_by_the_link() -> None:
-    outputs = machines.change(H100, "nvlink-errors", "Link 5: CRC Errors: 0", "Link 5: CRC Errors: 7", 1)
+    outputs = machines.change(ONCE, "nvlink-errors", "Link 5: CRC Errors: 0", "Link 5: CRC Errors: 7", 1)
 
     assert ask("nvlink.errors", outputs).status == "pass"
 
@@ -106,22 +110,22 @@ def test_links_without_a_bridge_are_no_fault_and_half_a_bridge_is() -> None:
 
 def test_counters_of_other_kinds_only_are_not_judged() -> None:
     lines = [
-        line for line in H100["nvlink-errors"].text.splitlines() if "Replay" not in line and "Recovery" not in line
+        line for line in ONCE["nvlink-errors"].text.splitlines() if "Replay" not in line and "Recovery" not in line
     ]
 
-    assert ask("nvlink.errors", text(H100, "nvlink-errors", "\n".join(lines) + "\n")).status == "skip"
+    assert ask("nvlink.errors", text(ONCE, "nvlink-errors", "\n".join(lines) + "\n")).status == "skip"
 
 
 def test_a_list_without_gpus_is_unknown() -> None:
-    xml = H100["nvidia-smi-xml"].text
-    empty = text(H100, "nvidia-smi-xml", xml[: xml.index("<gpu id=")] + "</nvidia_smi_log>\n")
+    xml = ONCE["nvidia-smi-xml"].text
+    empty = text(ONCE, "nvidia-smi-xml", xml[: xml.index("<gpu id=")] + "</nvidia_smi_log>\n")
 
     assert ask("nvlink.active", empty).status == "unknown"
     assert ask("fabric.imex", empty).status == "unknown"
 
 
 def test_no_counters_at_all_are_unknown_on_a_board_built_with_links() -> None:
-    outcome = ask("nvlink.errors", text(H100, "nvlink-errors", ""))
+    outcome = ask("nvlink.errors", text(ONCE, "nvlink-errors", ""))
 
     assert outcome.status == "unknown"
     assert "GPU 0 (0000:18:00.0)" in outcome.seen
@@ -129,8 +133,8 @@ def test_no_counters_at_all_are_unknown_on_a_board_built_with_links() -> None:
 
 
 def test_counters_of_half_the_gpus_are_no_answer_for_all() -> None:
-    listing = H100["nvlink-errors"].text
-    half = text(H100, "nvlink-errors", listing[: listing.index("GPU 4:")])
+    listing = ONCE["nvlink-errors"].text
+    half = text(ONCE, "nvlink-errors", listing[: listing.index("GPU 4:")])
     outcome = ask("nvlink.errors", half)
 
     assert outcome.status == "unknown"
@@ -141,10 +145,32 @@ def test_counters_of_half_the_gpus_are_no_answer_for_all() -> None:
 
 
 def test_gpus_that_mig_divides_count_no_errors() -> None:
-    divided = machines.xml_gpu(H100, 7, "<current_mig>Disabled<", "<current_mig>Enabled<")
-    listing = H100["nvlink-errors"].text
+    divided = machines.xml_gpu(ONCE, 7, "<current_mig>Disabled<", "<current_mig>Enabled<")
+    listing = ONCE["nvlink-errors"].text
     assert ask("nvlink.errors", text(divided, "nvlink-errors", listing[: listing.index("GPU 7:")])).status == "pass"
 
 
 def test_counters_without_a_list_of_gpus_are_unknown() -> None:
-    assert ask("nvlink.errors", machines.fail(H100, "nvidia-smi-xml", status="hung")).status == "unknown"
+    assert ask("nvlink.errors", machines.fail(ONCE, "nvidia-smi-xml", status="hung")).status == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("later", "status", "seen"),
+    [
+        pytest.param(2, "pass", "2 replays and recoveries since the driver was loaded", id="old"),
+        pytest.param(5, "fail", "link 5: 3 replay errors", id="rising"),
+    ],
+)
+def test_counters_are_judged_by_what_they_rise(later, status, seen) -> None:
+    outputs = H100
+    for probe, count in (("nvlink-errors", 2), ("nvlink-errors-later", later)):
+        outputs = machines.change(outputs, probe, "Link 5: Replay Errors: 0", f"Link 5: Replay Errors: {count}", 1)
+    outcome = ask("nvlink.errors", outputs)
+    assert outcome.status == status
+    assert seen in outcome.seen
+
+
+def test_counters_read_once_are_told_as_old() -> None:
+    outputs = machines.change(ONCE, "nvlink-errors", "Link 5: Replay Errors: 0", "Link 5: Replay Errors: 2", 1)
+    outcome = ask("nvlink.errors", outputs)
+    assert (outcome.status, "--level standard" in outcome.remedy) == ("fail", True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
+from provision.probe.links import find_translation
 from provision.probe.output import Unreadable
 from provision.probe.parse.pci import list_gpu_bridges
 from provision.probe.snapshot import Snapshot
@@ -20,15 +21,7 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     Source: NCCL's troubleshooting page, PCI access control services.
     """
     del expected, matrix
-    words = host.command_line
-    is_passing = words.get("iommu") in ("pt", "off") or words.get("iommu.passthrough") == "1"
-    translating = [
-        f"{name}=on"
-        for name in ("intel_iommu", "amd_iommu")
-        if words.get(name, "").split(",")[0] in ("on", "force", "force_enable") and not is_passing
-    ]
-    if words.get("iommu") == "force":
-        translating.append("iommu=force")
+    translating = find_translation(host.command_line)
     above = _find_bridges(host)
     try:
         bridges = [

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_rdma_rate
 from provision.probe.gpus import has_nvswitch, has_visible_nvswitch
 from provision.probe.output import Unreadable
 from provision.probe.parse.fabric_network import RdmaPort
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, unknown
-from provision.verify.performance import gpu_ids
 from provision.verify.work import counted
 
 __all__ = ["check"]
-
-_RATE = "net.rdma.rate-"
 
 
 def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
@@ -69,11 +67,6 @@ def _hides_switches(host: Snapshot, matrix: Matrix) -> bool:
 def _usual_rate(host: Snapshot, matrix: Matrix) -> float | None:
     """Return the rate that machines with such GPUs are sold with, or ``None`` where the facts tell none."""
     try:
-        names = {gpu.name for gpu in host.smi.gpus}
+        return find_rdma_rate(matrix, {gpu.name for gpu in host.smi.gpus})
     except Unreadable:
         return None
-    ids = {id_ for name in names for id_ in gpu_ids(matrix, name)}
-    for row in matrix.rows("checks.toml", "limit"):
-        if row.id.startswith(_RATE) and ids & gpu_ids(matrix, row.id.removeprefix(_RATE)):
-            return float(row.value)
-    return None

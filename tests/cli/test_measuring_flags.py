@@ -18,7 +18,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[CollectOptions]:
     """What would have been collected; nothing is."""
     found: list[CollectOptions] = []
 
-    def collect_each(options: object, output: object, take: object, what: CollectOptions, show: object) -> Mapping:
+    def collect_each(options: object, output: object, take: object, what: CollectOptions, *_: object) -> Mapping:
         found.append(what)
         return {}
 

@@ -82,7 +82,7 @@ def repair(
     if options.yes and not output.is_dry_run:
         _run_all(documents, options, output)
         if look_again is not None:
-            _check_all(documents, output, look_again)
+            _check_all(documents, reports, output, look_again)
     columns = columns_of(output)
     lines = list(_show(documents, columns))
     for name, why in unreachable.items():
@@ -118,7 +118,12 @@ def _is_left(cause: Mapping[str, Any]) -> bool:
     return has_open or (_is_run(cause) and cause.get("found_again", False) is not False)
 
 
-def _check_all(documents: list[dict[str, Any]], output: Output, look_again: Callable[[], Mapping[str, Report]]) -> None:
+def _check_all(
+    documents: list[dict[str, Any]],
+    before: Mapping[str, Report],
+    output: Output,
+    look_again: Callable[[], Mapping[str, Report]],
+) -> None:
     """Write into each cause of which a step was run whether it is still there, ``None`` where nobody can tell."""
     causes = [(document["target"], cause) for document in documents for cause in document["causes"] if _is_run(cause)]
     reports: Mapping[str, Report] = {}
@@ -130,7 +135,12 @@ def _check_all(documents: list[dict[str, Any]], output: Output, look_again: Call
         cause["found_again"] = None
         if target in reports:
             found = [finding for finding in _findings(reports[target]) if finding.diagnosis.id == cause["diagnosis"]]
-            cause["found_again"] = any(finding.sign.confidence == "high" for finding in found)
+            is_there = any(finding.sign.confidence == "high" for finding in found)
+            # What answered before and does not now leaves open whether the cause is gone.
+            is_blind = bool(reports[target].unseen.keys() - before[target].unseen.keys()) or any(
+                finding.sign.unseen for finding in found
+            )
+            cause["found_again"] = True if is_there else None if is_blind else False
 
 
 def _findings(report: Report) -> Iterator[Finding]:

@@ -194,11 +194,24 @@ def serves(gpu: Gpu, sm: Iterable[str], ptx: Iterable[str]) -> str | None:
 def runs_on(capability: tuple[int, int], sm: Iterable[str], ptx: Iterable[str]) -> str | None:
     """Tell how compiled code runs on a compute capability; see :func:`serves`."""
     major, minor = capability
-    cubins = [target for target in sm if capability_of(target)[0] == major and capability_of(target)[1] <= minor]
+    cubins = [
+        target
+        for target in sm
+        if capability_of(target)[0] == major
+        and (capability_of(target)[1] == minor if target.endswith("a") else capability_of(target)[1] <= minor)
+    ]
     if cubins:
         return max(cubins, key=capability_of)
-    texts = [target for target in ptx if capability_of(target) <= (major, minor)]
+    texts = [target for target in ptx if _compiles_for(target, (major, minor))]
     return max(texts, key=capability_of) if texts else None
+
+
+def _compiles_for(ptx: str, capability: tuple[int, int]) -> bool:
+    """Tell whether a driver can compile PTX for a capability: ``a`` means that one alone, ``f`` its family."""
+    own = capability_of(ptx)
+    if ptx.endswith("a"):
+        return own == capability
+    return own <= capability and (not ptx.endswith("f") or own[0] == capability[0])
 
 
 def cuda_releases(matrix: Matrix, minor: str) -> tuple[CudaRelease, ...]:

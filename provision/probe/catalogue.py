@@ -92,15 +92,15 @@ PROBES: dict[str, Probe] = {
     "ports": Probe(level="standard", seconds=20, reads="connections to the other hosts on NCCL's ports"),
     "dcgmi-diag": Probe(level="standard", seconds=300, is_exclusive=True, reads="dcgmi diag -r 1 -j"),
     "nvbandwidth": Probe(level="standard", seconds=180, is_exclusive=True, reads="nvbandwidth -j"),
-    "nvlink-errors-later": Probe(
-        level="standard", is_exclusive=True, reads="nvidia-smi nvlink -e, after the GPUs have worked"
-    ),
     "dcgmi-diag-2": Probe(level="deep", seconds=900, is_exclusive=True, reads="dcgmi diag -r 2 -j"),
     "dcgmi-diag-3": Probe(level="deep", seconds=3600, is_exclusive=True, reads="dcgmi diag -r 3 -j"),
     "nccl-tests": Probe(
         level="deep", seconds=900, is_exclusive=True, reads="all_reduce_perf over the local GPUs up to 8 GiB"
     ),
     "nccl-pair": Probe(level="deep", seconds=300, is_exclusive=True, reads="an all-reduce with one other host"),
+    "nvlink-errors-later": Probe(
+        level="standard", is_exclusive=True, reads="nvidia-smi nvlink -e, after the GPUs have worked"
+    ),
     "daemon-reload": Probe(
         level="deep", seconds=60, is_exclusive=True, reads="a container's GPUs after systemctl daemon-reload"
     ),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from provision.probe.collect import PARALLEL
 from provision.probe.output import OK, Output, Unreadable
 from provision.probe.parse.frameworks import parse_gpu_work
 from provision.records import replace
@@ -43,7 +44,15 @@ def plan_rounds(names: Sequence[str], rounds: int = ROUNDS) -> tuple[tuple[tuple
     return tuple(found)
 
 
-def collect_pairs(targets: Sequence[Target], options: CollectOptions, *, port: int) -> dict[str, Output]:
+def collect_pairs(
+    targets: Sequence[Target],
+    options: CollectOptions,
+    *,
+    port: int,
+    parallel: int = PARALLEL,
+    seconds: float | None = None,
+    connect_seconds: int = 10,
+) -> dict[str, Output]:
     """Let hosts reduce two by two and return each host's best round.
 
     A host is judged by its best partner, so that a slow one is not held against those it was paired with.
@@ -52,32 +61,39 @@ def collect_pairs(targets: Sequence[Target], options: CollectOptions, *, port: i
         targets: Hosts that are reached by ssh, under the name by which the others reach them too.
         options: As for every other collection; which probe runs and who leads is set here.
         port: Where the first of each pair listens.
+        parallel: How many hosts at once; a pair counts two.
+        seconds: Limit of one host, absent for what the probe may take.
+        connect_seconds: Limit for a connection to come about.
 
     Returns:
         Target → what the probe brought; a host without a partner is missing.
     """
     import asyncio
 
+    from provision.probe.fan_out import fan_out
+
     by_name = {target.name: target for target in targets}
     best: dict[str, Output] = {}
+    limits = {"seconds": seconds, "connect_seconds": connect_seconds}
     for pairs in plan_rounds(list(by_name)):
-        found = asyncio.run(_run_round([(by_name[left], by_name[right]) for left, right in pairs], options, port))
+        found: dict[str, Output] = {}
+
+        async def measure(pair: tuple[str, str], found: dict[str, Output] = found) -> None:
+            left, right = by_name[pair[0]], by_name[pair[1]]
+            ranks = ((rank, target) for rank, target in enumerate((left, right)))
+            asked = (_ask(target, left.host, rank, options, port, **limits) for rank, target in ranks)
+            found.update(await asyncio.gather(*asked))
+
+        asyncio.run(fan_out(pairs, measure, max(1, parallel // 2)))
         for name, output in found.items():
             if name not in best or _rate(output) > _rate(best[name]):
                 best[name] = output
     return best
 
 
-async def _run_round(pairs: Sequence[tuple[Target, Target]], options: CollectOptions, port: int) -> dict[str, Output]:
-    import asyncio
-
-    answers = await asyncio.gather(
-        *(_ask(target, pair[0].host, rank, options, port) for pair in pairs for rank, target in enumerate(pair))
-    )
-    return dict(answers)
-
-
-async def _ask(target: Target, master: str, rank: int, options: CollectOptions, port: int) -> tuple[str, Output]:
+async def _ask(
+    target: Target, master: str, rank: int, options: CollectOptions, port: int, **limits: Any
+) -> tuple[str, Output]:
     from provision.probe.collect import collect_targets_async
     from provision.probe.compose import new_nonce
 
@@ -90,7 +106,7 @@ async def _ask(target: Target, master: str, rank: int, options: CollectOptions, 
         master=master,
         master_port=port,
     )
-    found = await collect_targets_async((target,), own, parallel=1)
+    found = await collect_targets_async((target,), own, parallel=1, **limits)
     if target.name in found.snapshots:
         return target.name, found.snapshots[target.name].output(_PROBE)
     reason = found.unreachable.get(target.name, "nothing came back")

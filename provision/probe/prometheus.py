@@ -29,16 +29,18 @@ def ask_prometheus(address: str, hosts: Sequence[str]) -> dict[str, Output]:
 
     Source: the HTTP API of Prometheus, instant queries.
     """
-    from urllib.error import URLError
+    from http.client import HTTPException
     from urllib.request import urlopen
 
-    if not address.startswith(("http://", "https://")):
-        return _fail(hosts, f"`{clean_line(address)}` is no address of a Prometheus server")
+    if not address.startswith(("http://", "https://")) or "@" in address:
+        # What stands before an @ is a password, and is repeated nowhere.
+        said = "an address with a password in it" if "@" in address else f"`{clean_line(address)}`"
+        return _fail(hosts, f"{said} is no address of a Prometheus server that can be asked")
     try:
         with urlopen(f"{address.rstrip('/')}/api/v1/query?query=up", timeout=_ANSWER_SECONDS) as answer:  # noqa: S310 - as above
             document = json.loads(answer.read(_ANSWER_BYTES_MAX))
         rows = [row for row in document["data"]["result"] if isinstance(row["metric"], dict)]
-    except (OSError, URLError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError) as error:
         return _fail(hosts, f"{clean_line(address)} gave no answer: {clean_line(str(error))}")
     return {
         host: Output(

@@ -8,6 +8,7 @@ from typing import Any
 from provision.errors import UsageError
 from provision.records import NOTHING, fields_of, record, replace
 from provision.resolve.stack import Stack
+from provision.versions import parse
 
 __all__ = ["Expectation", "expect_stack", "merge_expectation"]
 
@@ -112,7 +113,36 @@ def merge_expectation(base: Expectation, values: Mapping[str, Any], where: str) 
                 hints=((f"did you mean `{near[0]}`?",) if near else ()) + (f"known are {', '.join(kinds)}",),
             )
         changes[name] = _typed(kinds[name], value, f"{where}: `{name}`")
+        _check_form(name, changes[name], f"{where}: `{name}`")
     return replace(base, **changes)
+
+
+def _check_form(name: str, value: Any, where: str) -> None:
+    """Refuse what no machine could ever be, so that no machine is blamed for it."""
+    if name in _VERSIONS:
+        try:
+            parse(value)
+        except ValueError as error:
+            raise UsageError(f"{where} must be a version, not {value!r:.60}") from error
+    elif name == "nccl_ports":
+        first, dash, last = value.partition("-")
+        numbers = [int(part) if part.isascii() and part.isdecimal() else 0 for part in (first, last if dash else first)]
+        if not 0 < numbers[0] <= numbers[1] < _PORTS:
+            raise UsageError(f"{where} must be a range such as `50000-51000`, not {value!r:.60}")
+    elif name == "cluster_subnet":
+        from ipaddress import ip_network
+
+        try:
+            ip_network(value, strict=False)
+        except ValueError as error:
+            raise UsageError(f"{where} must be a network such as `10.20.0.0/24`, not {value!r:.60}") from error
+    elif name == "compute_mode" and value not in _COMPUTE_MODES:
+        raise UsageError(f"{where} must be one of {', '.join(_COMPUTE_MODES)}, not {value!r:.60}")
+
+
+_VERSIONS = ("driver", "driver_minimum", "cuda", "cudnn", "nccl")
+_COMPUTE_MODES = ("Default", "Exclusive_Process", "Prohibited")
+_PORTS = 1 << 16
 
 
 def _typed(kind: str, value: Any, where: str) -> Any:

@@ -460,3 +460,13 @@ class TestSteps:
             commands = [command for step in row.fix for command in step.split("`")[1::2]]
             assert set(row.looks) <= set(commands)
             assert not set(row.looks) & set(row.undo)
+
+
+def test_there_is_nothing_to_repair_where_there_is_no_gpu(provision, monkeypatch) -> None:
+    from provision.probe.collect import Collection
+
+    host = machines.snapshot(machines.cpu_only(), "local")
+    collection = Collection(snapshots={"local": host}, unreachable={})
+    monkeypatch.setattr("provision.cli.commands.doctor.collect_from", lambda *_: collection)
+    answer = provision("doctor", "--fix")
+    assert (answer.code, "nothing to repair" in answer.err) == (7, True)

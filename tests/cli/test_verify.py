@@ -658,3 +658,28 @@ def test_targets_stand_as_they_were_named_and_not_as_they_answered(provision, mo
     monkeypatch.setattr("provision.cli.commands.verify.collect_each", collect_each)
     answer = provision("verify", *names, "--json")
     assert [target["target"] for target in answer.document["result"]["targets"]] == names
+
+
+def test_plan_has_no_use_where_reports_are_only_merged(provision, bundle, tmp_path: Path) -> None:
+    provision(
+        "verify", "--from", bundle(gpu001=machines.cpu_only()), "--gpus", 0, "--json", "-o", tmp_path / "one.json"
+    )
+    answer = provision("verify", "--merge", tmp_path / "one.json", "--gpus", 8)
+    assert (answer.code, "--gpus has no use" in answer.err) == (2, True)
+
+
+def test_merged_reports_of_targets_nobody_reached_say_so(provision, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        answer = provision("verify", f"docker://{name}-that-is-not-there", "--json", "-o", tmp_path / f"{name}.json")
+        assert answer.code == 7
+    written = [path for path in (tmp_path / "one.json", tmp_path / "two.json") if "targets" in path.read_text()]
+    if written:
+        words = [word for path in written for word in ("--merge", path)]
+        assert provision("verify", *words).code == 7
+
+
+def test_prometheus_is_not_asked_where_no_check_reads_its_answer(provision, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text('prometheus = "http://127.0.0.1:1"\n')
+    monkeypatch.setattr("provision.probe.prometheus.ask_prometheus", lambda *_: pytest.fail("it was asked"))
+    answer = provision("verify", "--expect", tmp_path / "plan.toml", "--gpus", 0, "--only", "host.memlock")
+    assert answer.code == 0

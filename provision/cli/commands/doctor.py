@@ -96,6 +96,12 @@ def run(options: argparse.Namespace, output: Output) -> int:
         def look_again() -> Mapping[str, Report]:
             return dict(_diagnose_each(matrix, collect_from(options, output).snapshots, texts, options.xid))
 
+        bare = [name for name, host in snapshots.items() if _has_no_gpu(host)]
+        if bare and not any(report.causes for report in reports.values()):
+            raise MissingDependencyError(
+                f"no NVIDIA GPU is visible on {', '.join(bare)}, so there is nothing to repair",
+                hints=("`provision doctor` without `--fix` shows what was seen",),
+            )
         return repair(reports, collection.unreachable, options, output, look_again)
     unreachable = [{"target": name, "reason": why} for name, why in collection.unreachable.items()]
     for name, why in collection.unreachable.items():

@@ -37,6 +37,7 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import Check
 from provision.probe.catalogue import LEVELS, PROBES, probes_of
 from provision.probe.clean import clean_line
+from provision.probe.collect import PARALLEL
 from provision.probe.output import Output as Answer
 from provision.probe.snapshot import Shelf, Snapshot
 from provision.records import replace
@@ -68,6 +69,7 @@ _LOCK_BYTES_MAX = 16 * 1024 * 1024
 _REPORT_BYTES_MAX = 1024 * 1024 * 1024
 _GPUS_MAX = 1024
 _PEERS_MAX = 16
+_SCRAPE = "mon.scrape"
 _NO_GPU = ("gpu.pci.count", "gpu.smi.ok")
 """What fails, or has no answer, where there is no GPU at all."""
 _MEASURING = {"--nccl-tests": "all_reduce_perf", "--nvbandwidth": "nvbandwidth"}
@@ -161,6 +163,13 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
         return run_pytest(options, output)
     if options.merge and not has_targets(options):
+        for flag in ("--lock", "--expect", "--gpus"):
+            if getattr(options, flag[2:]) is not None:
+                raise UsageError(
+                    f"{flag} has no use where reports are only merged",
+                    because=("their targets were judged when the reports were written",),
+                    hints=("give it to the runs that write the reports",),
+                )
         return _finish(_Round(matrix, checks, expected, options), options, output)
     this = _Round(matrix, checks, expected, options)
     this.per_target = {
@@ -252,6 +261,8 @@ class _Round:
     def ask_prometheus(self) -> None:
         """Ask the servers that plans name about their hosts, once for all hosts of a server."""
         servers: dict[str, dict[str, str]] = {}
+        if not any(check.id == _SCRAPE for check in self.checks):
+            return
         for target in targets_of(self.options):
             address = self.plan_of(target.name).prometheus
             if address is not None:
@@ -290,7 +301,15 @@ class _Round:
             return
         from provision.probe.pairs import collect_pairs
 
-        for name, answer in collect_pairs(targets, probes, port=int(first)).items():
+        answers = collect_pairs(
+            targets,
+            probes,
+            port=int(first),
+            parallel=self.options.parallel or PARALLEL,
+            seconds=self.options.timeout,
+            connect_seconds=self.options.connect_timeout or 10,
+        )
+        for name, answer in answers.items():
             host = self._kept[name]
             outputs = {**host.outputs, answer.probe: answer}
             self._kept.put(Snapshot(name, outputs, collected=host.collected, version=host.version))
@@ -335,7 +354,7 @@ def _finish(this: _Round, options: argparse.Namespace, output: Output) -> int:
     _advise(verdict, options, output)
     if verdict.is_ok:
         return 0
-    if this.unreachable and not this.results and not options.merge:
+    if verdict.results and all(result.check == REACH for result in verdict.results):
         return MissingDependencyError.exit_code
     return VerificationFailedError.exit_code
 

@@ -6,7 +6,7 @@ from provision.matrix.load import Matrix
 from provision.probe.output import ABSENT, FAILED, NOT_RUN
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
-from provision.verify.outcome import Outcome, failed, passed, skipped
+from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
 from provision.verify.work import count_gpus, counted
 
 __all__ = ["check"]
@@ -18,6 +18,8 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     if expected.is_in_use:
         return skipped("the GPUs are in use, and a reload could take them from running containers")
     output = host.output("daemon-reload")
+    if output.status == ABSENT and expected.container_image is not None:
+        return unknown(f"no container could be started from the planned `{expected.container_image}`")
     if output.status in (ABSENT, NOT_RUN):
         return skipped("no container could be started: no engine, or no image on the target")
     count = count_gpus(host, expected)

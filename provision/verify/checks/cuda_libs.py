@@ -6,7 +6,7 @@ from provision.matrix.load import Matrix
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.libraries import LOADER, major_of
-from provision.verify.outcome import Outcome, failed, passed, unknown
+from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
 
 __all__ = ["check"]
 
@@ -41,4 +41,6 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         )
     if not libraries and (expected.gpus or host.has("driver-version")):
         return unknown("the loader finds no library of the driver or of CUDA, though the machine has GPUs")
+    if not libraries:
+        return skipped("the loader finds no library of CUDA")
     return passed(f"{len(libraries)} libraries, none in another's way")

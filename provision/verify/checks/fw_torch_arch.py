@@ -22,17 +22,19 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     torch = host.torch
     if torch.error:
         return unknown(f"importing torch fails: {torch.error}")
-    targets = [target for target in torch.targets if _TARGET.fullmatch(target)] or [*expected.sm, *expected.ptx]
+    targets = [target for target in torch.targets if _TARGET.fullmatch(target)]
     capabilities = [one for one in torch.capabilities if _CAPABILITY.fullmatch(one)]
     if not targets:
         return unknown("torch does not tell what it was compiled for")
     if expected.gpus == 0 and not capabilities:
         missing = [target for target in (*expected.sm, *expected.ptx) if target not in torch.targets]
-        if missing and torch.targets:
+        if missing:
             return failed(f"torch has no code for {', '.join(missing)}", f"code for {', '.join(expected.sm)}")
         return passed(f"torch was compiled for {', '.join(targets)}")
     if not capabilities:
         return unknown("torch tells the compute capability of no GPU")
+    if len(capabilities) < (torch.device_count or 0):
+        return unknown(f"torch tells the compute capability of {len(capabilities)} of {torch.device_count} GPUs")
     cubins = [target for target in targets if target.startswith("sm_")]
     texts = [target for target in targets if target.startswith("compute_")]
     used: dict[str, str] = {}

@@ -15,6 +15,8 @@ from provision.verify.work import name_index
 __all__ = ["check"]
 
 _COUNTERS = ("replay", "recovery")
+_TRAFFIC = ("torch-nccl", "nvbandwidth", "nccl-tests")
+"""What sends over NVLink; without any of it a second reading says nothing."""
 _LOOK_AGAIN = "The counters run since the driver was loaded: `--level standard` tells whether they still rise."
 
 
@@ -22,9 +24,12 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     """Look at the counters that stay at zero on a sound link; single CRC errors are repaired by design."""
     del expected
     states = [state for state in host.nvlink_errors if state.links]
-    before = _count(states) if host.has("nvlink-errors-later") else {}
+    before = _count(states) if host.has("nvlink-errors-later") and any(map(host.has, _TRAFFIC)) else {}
     if before:
         states = [state for state in host.nvlink_errors_later if state.links]
+        after = _count(states)
+        if any(after.get(place, -1) < count for place, count in before.items()):
+            return unknown("the counters were reset, or links went missing, while the GPUs worked")
     gpus = host.smi.gpus
     if not gpus:
         return unknown("nvidia-smi lists no GPU")

@@ -40,4 +40,9 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     if odd:
         (a, b), word = odd[0]
         return unknown(f"nvidia-smi says `{word}` of {a} and {b}")
-    return passed(f"all {len(links)} pairs can") if links else unknown("nvidia-smi lists no pair of GPUs")
+    if not links:
+        return unknown("nvidia-smi lists no pair of GPUs")
+    count = len(host.smi.gpus)
+    if len(links) < count * (count - 1):
+        return unknown(f"nvidia-smi lists {len(links)} pairs of {count} GPUs")
+    return passed(f"all {len(links)} pairs can")

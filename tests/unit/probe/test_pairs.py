@@ -37,7 +37,7 @@ def cluster(monkeypatch):
     asked = []
 
     def start(rates, unreachable=()):
-        async def collect_one(targets, options, parallel):
+        async def collect_one(targets, options, parallel, **_):
             (target,) = targets
             asked.append((target.name, options.rank, options.master))
             await asyncio.sleep(0)

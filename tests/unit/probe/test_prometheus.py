@@ -80,3 +80,13 @@ def test_server_that_is_not_there_is_told() -> None:
 @pytest.mark.parametrize("address", ["file:///etc/passwd", "prometheus.example", ""])
 def test_only_web_addresses_are_asked(address) -> None:
     assert "no address" in ask_prometheus(address, ["gpu001"])["gpu001"].error
+
+
+@pytest.mark.parametrize("address", ["http://prometheus:abc", "http://a b:9090", "http://[::1"])
+def test_address_that_is_none_is_told(address) -> None:
+    assert ask_prometheus(address, ["gpu001"])["gpu001"].status == "failed"
+
+
+def test_password_is_repeated_nowhere() -> None:
+    output = ask_prometheus("http://user:hunter2@127.0.0.1:1", ["gpu001"])["gpu001"]
+    assert (output.status, "hunter2" in output.error) == ("failed", False)

@@ -175,3 +175,9 @@ def test_shared_memory_is_unknown_where_gpus_or_size_are() -> None:
 
     assert ask("ctr.shm", uncounted, gpus=None).status == "unknown"
     assert ask("ctr.shm", unmeasured, machine="gpu_container").status == "unknown"
+
+
+def test_reload_with_a_planned_image_that_is_absent_is_unknown() -> None:
+    outputs = machines.absent(machines.hgx_h100(), "daemon-reload")
+    assert ask("ctr.daemon_reload", outputs, container_image="gpu-base:1").status == "unknown"
+    assert ask("ctr.daemon_reload", outputs, container_image=None).status == "skip"

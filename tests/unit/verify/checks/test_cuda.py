@@ -221,4 +221,4 @@ def test_no_library_at_all_is_no_order_where_the_machine_has_a_driver(check: str
 
 
 def test_no_library_is_no_fault_where_there_is_no_driver() -> None:
-    assert ask("cuda.libs", machines.cpu_only(), machine="cpu_only").status == "pass"
+    assert ask("cuda.libs", machines.cpu_only(), machine="cpu_only").status == "skip"

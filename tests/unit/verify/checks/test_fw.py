@@ -169,7 +169,12 @@ def test_code_that_the_driver_compiles_passes() -> None:
 
 def test_no_code_for_a_gpu_names_it_with_both_sides() -> None:
     outputs = payload(
-        H100, "torch", capabilities=["8.0", "12.0"], targets=["sm_80", "sm_90"], names=["A100", "RTX 5090"]
+        H100,
+        "torch",
+        capabilities=["8.0", "12.0"],
+        device_count=2,
+        targets=["sm_80", "sm_90"],
+        names=["A100", "RTX 5090"],
     )
     outcome = ask("fw.torch.arch", outputs)
 
@@ -301,3 +306,27 @@ def test_one_precision_that_was_not_tried_is_unknown() -> None:
 def test_reduction_of_some_gpus_fails() -> None:
     outcome = ask("fw.torch.nccl1", payload(H100, "torch-nccl", figures={"ranks": 2}))
     assert (outcome.status, outcome.seen) == ("fail", "2 of 8 GPUs took part in the all-reduce")
+
+
+def test_torch_that_tells_no_code_is_unknown() -> None:
+    assert ask("fw.torch.arch", payload(H100, "torch", targets=[])).status == "unknown"
+
+
+def test_capability_of_some_gpus_is_no_answer_for_all() -> None:
+    outcome = ask("fw.torch.arch", payload(H100, "torch", capabilities=["9.0"]))
+    assert (outcome.status, outcome.seen) == ("unknown", "torch tells the compute capability of 1 of 8 GPUs")
+
+
+@pytest.mark.parametrize(
+    ("targets", "capability", "status"),
+    [
+        pytest.param(["sm_90a"], "9.0", "pass", id="its-own"),
+        pytest.param(["sm_100a"], "10.3", "fail", id="a-newer-minor"),
+        pytest.param(["compute_90a"], "10.0", "fail", id="ptx-of-another"),
+        pytest.param(["compute_100f"], "10.3", "pass", id="ptx-of-the-family"),
+        pytest.param(["compute_100f"], "12.0", "fail", id="ptx-of-another-family"),
+    ],
+)
+def test_code_for_one_architecture_runs_on_no_other(targets, capability, status) -> None:
+    outputs = payload(H100, "torch", targets=targets, capabilities=[capability] * 8)
+    assert ask("fw.torch.arch", outputs).status == status

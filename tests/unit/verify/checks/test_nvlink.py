@@ -174,3 +174,15 @@ def test_counters_read_once_are_told_as_old() -> None:
     outputs = machines.change(ONCE, "nvlink-errors", "Link 5: Replay Errors: 0", "Link 5: Replay Errors: 2", 1)
     outcome = ask("nvlink.errors", outputs)
     assert (outcome.status, "--level standard" in outcome.remedy) == ("fail", True)
+
+
+def test_second_reading_without_traffic_says_nothing() -> None:
+    outputs = machines.absent(H100, "torch-nccl", "nvbandwidth", "nccl-tests")
+    for probe in ("nvlink-errors", "nvlink-errors-later"):
+        outputs = machines.change(outputs, probe, "Link 5: Replay Errors: 0", "Link 5: Replay Errors: 2", 1)
+    assert ask("nvlink.errors", outputs).status == "fail"
+
+
+def test_counters_that_were_reset_in_between_are_unknown() -> None:
+    outputs = machines.change(H100, "nvlink-errors", "Link 5: Replay Errors: 0", "Link 5: Replay Errors: 2", 1)
+    assert ask("nvlink.errors", outputs).status == "unknown"

@@ -63,3 +63,13 @@ def test_nobody_asks_cards_without_a_plan() -> None:
 
 def test_a_board_with_links_needs_no_plan() -> None:
     assert ask("topo.p2p", H100, needs_p2p=None).status == "pass"
+
+
+def test_pairs_that_are_not_listed_are_unknown() -> None:
+    lines = H100["nvidia-smi-p2p"].text.splitlines(keepends=True)
+    half = [line for line in lines if not line.startswith((" GPU5", " GPU6", " GPU7"))]
+    heading = half[0].replace("\tGPU5\tGPU6\tGPU7", "")
+    rows = ["\t".join(line.split("\t")[:6]) + "\t\n" if line.startswith(" GPU") else line for line in half[1:]]
+    outputs = machines.replace_output(H100, "nvidia-smi-p2p", text="".join([heading, *rows]))
+    outcome = ask("topo.p2p", outputs)
+    assert (outcome.status, outcome.seen) == ("unknown", "nvidia-smi lists 20 pairs of 8 GPUs")

@@ -199,7 +199,8 @@ def find_differences(traits: Mapping[str, Mapping[str, str]]) -> tuple[Differenc
     for trait in TRAITS:
         values = {target: row.get(trait, "") for target, row in traits.items()}
         counts = Counter(value for value in values.values() if value)
-        if not counts or len(set(values.values())) < 2:
+        # What one host alone tells is no difference.
+        if sum(counts.values()) < 2 or len(set(values.values())) < 2:
             continue
         majority, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
         others: dict[str, list[str]] = {}

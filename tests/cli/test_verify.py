@@ -683,3 +683,9 @@ def test_prometheus_is_not_asked_where_no_check_reads_its_answer(provision, monk
     monkeypatch.setattr("provision.probe.prometheus.ask_prometheus", lambda *_: pytest.fail("it was asked"))
     answer = provision("verify", "--expect", tmp_path / "plan.toml", "--gpus", 0, "--only", "host.memlock")
     assert answer.code == 0
+
+
+def test_result_and_report_in_one_file_are_refused(provision, bundle, tmp_path: Path) -> None:
+    same = tmp_path / "same"
+    answer = provision("verify", "--from", bundle(gpu001=machines.cpu_only()), "--junit", same, "-o", same)
+    assert (answer.code, same.exists()) == (2, False)

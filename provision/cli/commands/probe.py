@@ -204,7 +204,8 @@ def _write_bundle(path: Path, collection: Collection, options: argparse.Namespac
         unreachable=collection.unreachable,
         is_masked=options.mask,
     )
-    output.note(f"wrote {path}: {len(collection.snapshots)} targets, secrets taken out")
+    count = len(collection.snapshots)
+    output.note(f"wrote {path}: {count} target{'' if count == 1 else 's'}, secrets taken out")
 
 
 def _to_document(collection: Collection) -> dict[str, Any]:

@@ -391,6 +391,8 @@ def _check_reports(options: argparse.Namespace) -> None:
         if path in paths:
             raise UsageError(f"{flag} and {paths[path]} name the same file, {path}")
         paths[path] = flag
+    if options.output in paths:
+        raise UsageError(f"-o and {paths[options.output]} name the same file, {options.output}")
 
 
 def _write_reports(

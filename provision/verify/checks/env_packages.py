@@ -9,6 +9,7 @@ from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.frameworks import has_planned_version
 from provision.verify.outcome import Outcome, failed, passed, skipped
+from provision.verify.work import counted
 
 __all__ = ["check"]
 
@@ -24,6 +25,7 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     wrong = []
     if expected.python and not f"{environment.version}.".startswith(f"{expected.python.rstrip('t')}."):
         wrong.append(f"Python is {environment.version}, not {expected.python}")
+    twice = {_normalise(name) for name in environment.duplicates}
     installed = {_normalise(name): version for name, version in environment.packages.items()}
     for name, version in sorted(expected.packages.items()):
         found = installed.get(_normalise(name))
@@ -31,11 +33,16 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
             wrong.append(f"{name} is missing")
         elif not has_planned_version(version, found):
             wrong.append(f"{name} is {found}, not {version}")
+        elif _normalise(name) in twice:
+            wrong.append(f"{name} is installed twice, and only one of the two is {version}")
     if wrong:
         more = f" and {len(wrong) - _SHOWN_MAX} more" if len(wrong) > _SHOWN_MAX else ""
         said = "; ".join(wrong[:_SHOWN_MAX])
-        return failed(f"{environment.executable}: {said}{more}", f"the {len(expected.packages)} packages of the lock")
-    return passed(f"{len(expected.packages)} packages as locked, Python {environment.version}")
+        return failed(
+            f"{environment.executable}: {said}{more}",
+            counted(len(expected.packages), "package") + " as the lock has them",
+        )
+    return passed(f"{counted(len(expected.packages), 'package')} as locked, Python {environment.version}")
 
 
 def _normalise(name: str) -> str:

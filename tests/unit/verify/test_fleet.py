@@ -83,3 +83,7 @@ def test_odd_host_is_named_with_what_it_has() -> None:
 def test_equal_hosts_have_no_difference() -> None:
     traits = {name: {"driver": "580.105.08"} for name in ("a", "b")}
     assert find_differences(traits) == ()
+
+
+def test_what_one_host_alone_tells_is_no_difference() -> None:
+    assert find_differences({"a": {"driver": "580.105.08"}, "b": {"driver": ""}}) == ()

@@ -117,6 +117,7 @@ def test_environment_of_the_lock_passes() -> None:
             "torch is 2.8.0+cpu, not 2.8.0+cu128",
             id="build",
         ),
+        pytest.param({"duplicates": ["torch"]}, "torch is installed twice", id="twice"),
         pytest.param({"version": "3.12.1"}, "Python is 3.12.1, not 3.11", id="python"),
     ],
 )

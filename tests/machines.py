@@ -1433,7 +1433,7 @@ def _work(host: _Host) -> dict[str, str]:
         names = ("alloc", "matmul-fp32", "matmul-tf32", "matmul-fp16", "matmul-bf16", "conv-cudnn")
         tests = dict.fromkeys(names, "ok")
         if not has_bf16:
-            tests |= dict.fromkeys(("matmul-tf32", "matmul-bf16"), "skipped: the GPU has no such type")
+            tests |= {f"matmul-{name}": f"skipped: this GPU has no {name.upper()}" for name in ("tf32", "bf16")}
         rows = []
         for place, one in enumerate(ids):
             figures = {

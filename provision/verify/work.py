@@ -14,6 +14,10 @@ from provision.verify.outcome import Outcome, failed, passed, unknown
 __all__ = ["count_gpus", "counted", "has_mig", "judge_work", "name_index", "name_worker"]
 
 
+_LACKS = "skipped: this GPU has no "
+"""How the payload says that a type does not exist on a GPU; every other reason to skip is one to look at."""
+
+
 def count_gpus(host: Snapshot, expected: Expectation) -> int | None:
     """Return how many GPUs should answer: those planned, else those nvidia-smi lists, else ``None``."""
     if expected.gpus is not None:
@@ -100,10 +104,16 @@ def judge_work(
         why = answers[0] if answers else f"{work.tool} did not try it"
         return unknown(f"{name_worker(host, silent[0])}: {why}")
     if needs_all:
-        untried = [(worker, test) for worker in work.gpus for test in tests if test not in worker.tests]
+        untried = [
+            (worker, test)
+            for worker in work.gpus
+            for test in tests
+            if not worker.tests.get(test, "").startswith(("ok", _LACKS))
+        ]
         if untried:
             worker, test = untried[0]
-            return unknown(f"{name_worker(host, worker)}: {work.tool} did not try {test}")
+            why = worker.tests.get(test) or f"{work.tool} did not try it"
+            return unknown(f"{name_worker(host, worker)}: {test}: {why}")
     return passed(f"{len(work.gpus)} of {counted(count or len(work.gpus), 'GPU')} {fine}")
 
 

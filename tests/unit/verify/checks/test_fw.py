@@ -330,3 +330,15 @@ def test_capability_of_some_gpus_is_no_answer_for_all() -> None:
 def test_code_for_one_architecture_runs_on_no_other(targets, capability, status) -> None:
     outputs = payload(H100, "torch", targets=targets, capabilities=[capability] * 8)
     assert ask("fw.torch.arch", outputs).status == status
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        pytest.param("skipped: this GPU has no BF16", "pass", id="no-such-type"),
+        pytest.param("skipped: out of memory", "unknown", id="another-reason"),
+    ],
+)
+def test_precision_is_left_out_only_where_the_gpu_has_none(said, status) -> None:
+    outputs = of_gpu(H100, "torch-work", 5, "tests", matmul__bf16=said)
+    assert ask("fw.torch.matmul", outputs).status == status

@@ -16,7 +16,6 @@ from types import TracebackType
 from provision.probe.targets import Target
 from provision.probe.transports import Finished, Limits, UnreachableError
 from provision.probe.transports.process import last_line, run_process, stream_of
-from provision.records import replace
 
 __all__ = ["Connections", "collect", "explain", "run_command"]
 
@@ -296,11 +295,3 @@ def _host_key(said: str) -> str:
 def _unresolved(said: str) -> str:
     found = re.search(r"Could not resolve hostname ([^\s:]{1,255})", said)
     return found.group(1) if found else ""
-
-
-def with_defaults(target: Target, **given: object) -> Target:
-    """Return a target of ssh with what flags say where it does not say it itself."""
-    if target.kind != "ssh":
-        return target
-    changes = {name: value for name, value in given.items() if value and not getattr(target, name)}
-    return replace(target, **changes)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import gpu_ids
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, unknown
-from provision.verify.performance import gpu_ids
 from provision.versions import parse
 
 __all__ = ["check"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import gpu_ids
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
-from provision.verify.performance import gpu_ids
 
 __all__ = ["check"]
 

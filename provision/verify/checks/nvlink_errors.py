@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_layout
 from provision.probe.parse.nvlink import NvlinkCounters
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
-from provision.verify.performance import find_layout
 from provision.verify.work import name_index
 
 __all__ = ["check"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from statistics import median
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_floor
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
-from provision.verify.performance import find_floor
 from provision.verify.work import counted, has_mig, name_worker
 
 __all__ = ["check"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_floor
 from provision.probe.output import Unreadable
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.snapshot import Snapshot
 from provision.records import NOTHING
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, unknown
-from provision.verify.performance import find_floor
 from provision.verify.work import name_index, name_worker
 
 __all__ = ["check"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_floor
+from provision.probe.links import describe_slow_links, topology_of
 from provision.probe.output import FAILED, HUNG, NOT_RUN, Output, Unreadable
 from provision.probe.parse.measurements import NcclRun, parse_nccl_tests
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, skipped, unknown
-from provision.verify.performance import describe_slow_links, find_floor, topology_of
 from provision.verify.work import count_gpus, has_mig
 
 __all__ = ["check"]

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from provision.matrix.load import Matrix
-from provision.probe.links import find_inactive_links, find_narrow_slots
+from provision.matrix.query import NVLINK, find_floor
+from provision.probe.links import find_inactive_links, find_narrow_slots, pair_bandwidths, slowest_pairs, topology_of
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.verify.expectation import Expectation
 from provision.verify.outcome import Outcome, failed, passed, skipped
-from provision.verify.performance import (
-    NVLINK,
-    find_floor,
-    pair_bandwidths,
-    slowest_pairs,
-    topology_of,
-)
 from provision.verify.work import has_mig, name_index
 
 __all__ = ["check"]

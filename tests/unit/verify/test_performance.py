@@ -9,17 +9,10 @@ import pytest
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import PerformanceFloor
+from provision.matrix.query import find_floor, find_layout, gpu_ids
+from provision.probe.links import describe_slow_links, pair_bandwidths, slowest_pairs, topology_of
 from provision.probe.output import Output, Unreadable
 from provision.probe.snapshot import Snapshot
-from provision.verify.performance import (
-    describe_slow_links,
-    find_floor,
-    find_layout,
-    gpu_ids,
-    pair_bandwidths,
-    slowest_pairs,
-    topology_of,
-)
 
 MATRIX = Matrix()
 H100 = machines.hgx_h100()

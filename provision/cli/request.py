@@ -144,7 +144,7 @@ def solve_request(request: Request, matrix: Matrix, command: str, others: Sequen
     Args:
         request: The request.
         matrix: The facts.
-        command: Subcommand that alternatives are worded with.
+        command: Subcommand that alternatives are worded with (``resolve``, ``node lock``).
         others: Words of the command line beyond the request, for the same purpose.
 
     Raises:
@@ -164,7 +164,7 @@ def refuse(refusal: Refusal, command: str, others: Sequence[str] = ()) -> Provis
     """Return a refusal as the error of its kind, its alternatives as commands that can be pasted."""
     kind = IncompatibleError if refusal.is_proved else UnknownError
     alternatives = [
-        {"command": shlex.join(("provision", command, *item.flags, *others)), "change": item.change}
+        {"command": shlex.join(("provision", *command.split(), *item.flags, *others)), "change": item.change}
         for item in refusal.alternatives
     ]
     return kind(

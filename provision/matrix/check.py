@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,10 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("drivers.toml", "security_floor"): lambda row: -int(row.bulletin),
     ("cudnn.toml", "release"): _down("version"),
     ("nccl.toml", "pairing"): _down("cuda", "nccl"),
+    ("gpus.toml", "pci_range"): lambda row: int(row.first, 16),
+    ("node_packages.toml", "system"): lambda row: row.id,
+    ("node_packages.toml", "driver"): lambda row: (row.os, row.method, -row.branch),
+    ("node_packages.toml", "known_bad"): lambda row: row.id,
     ("python.toml", "python"): _down("version"),
     ("images.toml", "python_image"): _down("python"),
     ("images.toml", "cuda_image"): lambda row: (_Descending(parse(row.cuda)), row.tag),
@@ -306,6 +311,7 @@ _KEYS: dict[type, Callable[[Any], Hashable]] = {
     model.JaxRelease: lambda row: (row.version, row.variant),
     model.Nccl: lambda row: (row.cuda, row.nccl, row.os),
     model.NvlinkLayout: lambda row: row.gpu,
+    model.PciRange: lambda row: row.first,
     model.PythonImage: lambda row: row.tag,
     model.PythonRelease: lambda row: row.version,
     model.SecurityFloor: lambda row: row.bulletin,
@@ -368,6 +374,8 @@ def _references(facts: _Facts) -> Iterator[Finding]:
         model.PythonImage: (("python", pythons, str), ("os", systems, str)),
         model.DistroDriver: (("os", systems, str), ("branch", branches, int), ("transition_to", branches, int)),
         model.Nccl: (("os", systems, str),),
+        model.NodeSystem: (("id", systems, str),),
+        model.DriverPackages: (("os", systems, str), ("branch", branches, int)),
         model.CudaRelease: (("matching_driver_branch", branches, int),),
         model.Gpu: (
             ("last_cuda", minors, _minor),
@@ -526,6 +534,39 @@ def _wheels(facts: _Facts) -> Iterator[Finding]:
                     Marker(marker)
             except (InvalidSpecifier, InvalidMarker) as error:
                 yield Finding(row.file, f"{row.where}.requires[{place}]", "D013", str(error).splitlines()[0])
+
+
+@_rule("D016")
+def _nodes(facts: _Facts) -> Iterator[Finding]:
+    """Driver packages are of their branch and complete for each flavour; PCI blocks part and hold their GPUs."""
+    for row in facts.rows("node_packages.toml", "driver"):
+        packages: model.DriverPackages = row.value
+        for version in packages.versions:
+            if branch_of(version) != packages.branch:
+                yield Finding(row.file, f"{row.where}.versions", "D016", f"`{version}` is of another branch")
+        for flavour, listed, names, module in (
+            ("open", packages.open, packages.open_packages, packages.open_module),
+            ("proprietary", packages.proprietary, packages.proprietary_packages, packages.proprietary_module),
+        ):
+            for version in sorted(set(listed) - set(packages.versions)):
+                yield Finding(row.file, f"{row.where}.{flavour}", "D016", f"`{version}` has no user space")
+            if bool(listed) != bool(names) or bool(listed) != bool(module):
+                yield Finding(row.file, f"{row.where}.{flavour}", "D016", "versions, packages and module go together")
+    ranges: list[model.PciRange] = [row.value for row in facts.rows("gpus.toml", "pci_range")]
+    ranges.sort(key=lambda item: int(item.first, 16))
+    for place, (lower, upper) in enumerate(pairwise(ranges), 1):
+        if int(lower.last, 16) >= int(upper.first, 16):
+            yield Finding("gpus.toml", f"pci_range[{place}]", "D016", "overlaps the block before it")
+    for row in facts.rows("gpus.toml", "gpu"):
+        device = row.value.pci_device_id
+        owners = {item.architecture for item in ranges if device and _holds(item, device)}
+        if device and ranges and owners != {row.value.architecture}:
+            said = ", ".join(sorted(owners)) or "no architecture"
+            yield Finding(row.file, f"{row.where}.pci_device_id", "D016", f"`{device}` lies in a block of {said}")
+
+
+def _holds(item: model.PciRange, device: str) -> bool:
+    return int(item.first, 16) <= int(device, 16) <= int(item.last, 16)
 
 
 # Labels, not host names: this package names no registry anywhere.

@@ -134,6 +134,26 @@ class Matrix:
         return self.rows("os.toml", "os")
 
     @cached_property
+    def pci_ranges(self) -> tuple[model.PciRange, ...]:
+        """PCI device numbers by GPU architecture."""
+        return self.rows("gpus.toml", "pci_range")
+
+    @cached_property
+    def node_systems(self) -> dict[str, model.NodeSystem]:
+        """Systems a node can run, by id."""
+        return {row.id: row for row in self.rows("node_packages.toml", "system")}
+
+    @cached_property
+    def driver_packages(self) -> tuple[model.DriverPackages, ...]:
+        """Packages of the driver, by system, way to get them and branch."""
+        return self.rows("node_packages.toml", "driver")
+
+    @cached_property
+    def known_bad_modules(self) -> tuple[model.KnownBadModule, ...]:
+        """Drivers whose module does not build on some kernels."""
+        return self.rows("node_packages.toml", "known_bad")
+
+    @cached_property
     def pythons(self) -> tuple[model.PythonRelease, ...]:
         """Python minors."""
         return self.rows("python.toml", "python")

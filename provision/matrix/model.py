@@ -23,6 +23,7 @@ __all__ = [
     "Diagnosis",
     "DistroDriver",
     "DriverBranch",
+    "DriverPackages",
     "Evidence",
     "Exclusion",
     "Extra",
@@ -31,10 +32,13 @@ __all__ = [
     "HiddenConstraint",
     "JaxRelease",
     "Knowledge",
+    "KnownBadModule",
     "Limit",
     "Nccl",
+    "NodeSystem",
     "NvlinkLayout",
     "OsRelease",
+    "PciRange",
     "PerformanceFloor",
     "PythonImage",
     "PythonRelease",
@@ -655,6 +659,109 @@ class Diagnosis(Fact):
 
 
 @record
+class NodeSystem(Fact):
+    """What a host of one system installs around the driver (``node_packages.toml``, ``[[system]]``).
+
+    ``components`` are the parts of the system's own archive that hold the packages. ``headers`` and ``image`` are the
+    kernel's metapackages, ``headers_pattern`` names the headers of one kernel (``{kernel}``), ``build`` what compiling
+    a module takes. ``python`` lists what makes a virtual environment, ``rdma`` the system's own RDMA stack,
+    ``firewall`` and ``audit`` what rules of access are kept with.
+    """
+
+    id: str
+    components: tuple[str, ...]
+    headers: str
+    headers_pattern: str
+    image: str
+    build: tuple[str, ...]
+    python: tuple[str, ...]
+    rdma: tuple[str, ...] = ()
+    firewall: tuple[str, ...] = ()
+    audit: tuple[str, ...] = ()
+
+
+@record
+class DriverPackages(Fact):
+    """The packages of one driver branch on one system, by one way to get them (``node_packages.toml``, ``[[driver]]``).
+
+    Attributes:
+        method: ``distro`` (the system's own archive), ``cuda_repo`` (NVIDIA's repository) or ``precompiled`` (modules
+            that the system built and signed).
+        versions: Driver version → version of the user-space packages.
+        proprietary: Driver version → version of that flavour's module packages. A version that is missing has none.
+        open: The same of the open flavour.
+        compute: User space of a host that computes.
+        full: User space of a host with a display too.
+        proprietary_packages: What the flavour adds.
+        proprietary_dkms: Package with the module's sources; absent for modules that come compiled.
+        proprietary_name: Name of the module in DKMS.
+        proprietary_module: File name of the module, without its ending.
+        kernel_packages: Those among them that follow the kernel, and have its version.
+        pins: What apt must hold at the version of the user space, ``src:NAME`` or a name.
+        open_pins: What it must hold at the version of the open flavour beyond that.
+        companions: Driver version → packages with versions of their own.
+        fabric: Packages for hosts with NVSwitches.
+        imex: Packages for hosts whose NVLink leaves the host.
+        fabric_versions: Driver version → version of both, where it differs from the user space.
+        fabric_source: ``cuda_repo`` where they come from NVIDIA's repository although the driver does not.
+        services: Units that the packages bring and a node enables.
+    """
+
+    id: str
+    os: str
+    method: str
+    branch: int
+    versions: dict[str, str]
+    proprietary: Mapping[str, str] = NOTHING
+    open: Mapping[str, str] = NOTHING
+    compute: tuple[str, ...]
+    full: tuple[str, ...]
+    proprietary_packages: tuple[str, ...] = ()
+    proprietary_dkms: str | None = None
+    proprietary_name: str | None = None
+    proprietary_module: str | None = None
+    open_packages: tuple[str, ...] = ()
+    open_dkms: str | None = None
+    open_name: str | None = None
+    open_module: str | None = None
+    kernel_packages: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    open_pins: tuple[str, ...] = ()
+    companions: Mapping[str, Mapping[str, str]] = NOTHING
+    fabric: tuple[str, ...] = ()
+    imex: tuple[str, ...] = ()
+    fabric_versions: Mapping[str, str] = NOTHING
+    fabric_source: str | None = None
+    services: tuple[str, ...] = ()
+
+
+@record
+class KnownBadModule(Fact):
+    """A driver whose module does not build on some kernels (``node_packages.toml``, ``[[known_bad]]``).
+
+    ``kernel_first`` and ``kernel_last`` bound the kernels, both included; absent means no bound on that side.
+    ``reference`` names the report (``owner/repo#n``).
+    """
+
+    id: str
+    driver: str
+    flavour: str
+    kernel_first: str | None = None
+    kernel_last: str | None = None
+    symptom: str
+    reference: str | None = None
+
+
+@record
+class PciRange(Fact):
+    """PCI device numbers of one GPU architecture (``gpus.toml``, ``[[pci_range]]``), hexadecimal, both included."""
+
+    first: str
+    last: str
+    architecture: str
+
+
+@record
 class Setting(Fact):
     """A single value with a name: a repository address, a key, a package list (any file, ``[[setting]]``).
 
@@ -708,10 +815,16 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "distro_driver": DistroDriver,
         "setting": Setting,
     },
-    "gpus.toml": {"gpu": Gpu, "setting": Setting},
+    "gpus.toml": {"gpu": Gpu, "pci_range": PciRange, "setting": Setting},
     "cudnn.toml": {"release": Cudnn, "setting": Setting},
     "nccl.toml": {"pairing": Nccl, "setting": Setting},
     "os.toml": {"os": OsRelease, "setting": Setting},
+    "node_packages.toml": {
+        "system": NodeSystem,
+        "driver": DriverPackages,
+        "known_bad": KnownBadModule,
+        "setting": Setting,
+    },
     "python.toml": {"python": PythonRelease},
     "images.toml": {"python_image": PythonImage, "cuda_image": CudaImage, "setting": Setting},
     "container_toolkit.toml": {"release": ContainerToolkit, "setting": Setting},

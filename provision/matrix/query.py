@@ -22,7 +22,9 @@ __all__ = [
     "find_rdma_rate",
     "gpu_ids",
     "is_settled",
+    "module_flavours",
     "normalise_gpu",
+    "only_flavours",
     "recommended_branch",
     "runs_on",
     "secure_minimums",
@@ -277,3 +279,45 @@ def drives(branch: DriverBranch, gpu: Gpu) -> bool:
     if gpu.first_driver_branch is not None and branch.branch < gpu.first_driver_branch:
         return False
     return gpu.architecture in branch.architectures
+
+
+def module_flavours(matrix: Matrix, branch: DriverBranch) -> dict[str, tuple[str, ...]]:
+    """Return the module flavours of each architecture a branch drives, newest first, the one to take before the other.
+
+    Args:
+        matrix: The facts.
+        branch: The driver branch.
+    """
+    demands = _demands(matrix)
+    order = matrix.setting("gpus.toml", "architectures").values
+    ranked = sorted(branch.architectures, key=lambda name: order.index(name) if name in order else len(order))
+    return {name: _flavours(branch, name, demands.get(name, set())) for name in ranked}
+
+
+def only_flavours(matrix: Matrix) -> dict[str, str]:
+    """Return the flavour of each architecture that one flavour alone can drive, newest architecture first."""
+    demands = _demands(matrix)
+    only = {"required": "open", "unsupported": "proprietary"}
+    order = matrix.setting("gpus.toml", "architectures").values
+    return {
+        name: only[next(iter(demands[name]))]
+        for name in order
+        if len(demands.get(name, ())) == 1 and next(iter(demands[name])) in only
+    }
+
+
+def _demands(matrix: Matrix) -> dict[str, set[str]]:
+    """Return what the GPUs of each architecture say of open modules."""
+    demands: dict[str, set[str]] = {}
+    for gpu in matrix.gpus:
+        if gpu.open_modules is not None:
+            demands.setdefault(gpu.architecture, set()).add(gpu.open_modules)
+    return demands
+
+
+def _flavours(branch: DriverBranch, architecture: str, demands: set[str]) -> tuple[str, ...]:
+    if branch.open_modules == "only" or demands == {"required"} or architecture in branch.open_modules_required_for:
+        return ("open",)
+    if branch.open_modules == "none" or demands == {"unsupported"}:
+        return ("proprietary",)
+    return ("open", "proprietary") if branch.open_modules == "default" else ("proprietary", "open")

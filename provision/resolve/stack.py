@@ -23,6 +23,19 @@ __all__ = [
     "FactRef",
     "ImagePart",
     "LockedPackage",
+    "NodeDriver",
+    "NodeEnvironment",
+    "NodeFlavour",
+    "NodeFrameworks",
+    "NodeGroup",
+    "NodeKernel",
+    "NodeKey",
+    "NodePackage",
+    "NodePart",
+    "NodePin",
+    "NodeProfile",
+    "NodeRepository",
+    "NodeToolkit",
     "Reason",
     "Refusal",
     "Stack",
@@ -160,6 +173,190 @@ class ImagePart:
 
 
 @record
+class NodePackage:
+    """One package of a system; without a version, whichever the repository holds."""
+
+    name: str
+    version: str | None = None
+
+
+@record
+class NodeKey:
+    """Where a repository's key is, and what it must be."""
+
+    url: str
+    fingerprint: str | None = None
+    sha256: str | None = None
+
+
+@record
+class NodeRepository:
+    """A package repository beside the system's own; ``purposes`` are the parts of a profile that need it."""
+
+    id: str
+    uri: str
+    suite: str
+    components: tuple[str, ...] = ()
+    key: NodeKey
+    purposes: tuple[str, ...]
+
+
+@record
+class NodePin:
+    """What apt holds at one version: names, globs or ``src:`` names, parted by spaces."""
+
+    packages: str
+    version: str
+
+
+@record
+class NodeKernel:
+    """The kernel's packages: metapackages, the headers of one kernel (``{kernel}``), what compiles a module."""
+
+    headers: str
+    image: str
+    headers_pattern: str
+    build: tuple[str, ...] = ()
+
+
+@record
+class NodeFlavour:
+    """One flavour of the kernel module, ``proprietary`` or ``open``.
+
+    Attributes:
+        module: File name without its ending, what ``modinfo`` is asked for.
+        dkms_package: Package with the sources; absent for modules that come compiled.
+        dkms_name: The module's name in DKMS.
+        license: What ``modinfo`` then says.
+    """
+
+    name: str
+    packages: tuple[NodePackage, ...]
+    module: str
+    dkms_package: str | None = None
+    dkms_name: str | None = None
+    license: str
+
+
+@record
+class NodeDriver:
+    """The driver of one system; the flavour that a host of unknown GPUs takes comes first.
+
+    ``compute`` and ``full`` are the user space of hosts without and with a display; ``default_profile`` names one.
+    """
+
+    branch: int
+    version: str
+    package_version: str
+    flavours: tuple[NodeFlavour, ...]
+    compute: tuple[NodePackage, ...]
+    full: tuple[NodePackage, ...]
+    default_profile: str = "compute"
+    services: tuple[str, ...] = ()
+
+
+@record
+class NodeGroup:
+    """Packages that go together, with their services.
+
+    ``version`` is that of the thing itself where the packages' differ; ``nvlink5_packages`` are more of them, for hosts
+    with NVLink 5 alone.
+    """
+
+    packages: tuple[NodePackage, ...]
+    services: tuple[str, ...] = ()
+    version: str | None = None
+    nvlink5_packages: tuple[NodePackage, ...] = ()
+
+
+@record
+class NodeToolkit:
+    """One CUDA toolkit (``12.1``): its packages, its folder, and what lets it run on an older driver."""
+
+    version: str
+    packages: tuple[NodePackage, ...]
+    home: str
+    compat: tuple[NodePackage, ...] = ()
+
+
+@record
+class NodeEnvironment:
+    """One Python environment: everything in it, by hash, and what must be importable."""
+
+    name: str
+    packages: tuple[LockedPackage, ...]
+    imports: tuple[str, ...]
+    versions: Mapping[str, str]
+
+
+@record
+class NodeFrameworks:
+    """The Python environments of one system, made by its own Python; ``refusal`` says why there are none."""
+
+    python: str
+    packages: tuple[NodePackage, ...] = ()
+    environments: tuple[NodeEnvironment, ...] = ()
+    refusal: str | None = None
+
+
+@record
+class NodeProfile:
+    """What a host of one system gets; with a ``refusal``, nothing.
+
+    Attributes:
+        architectures: As the system calls them (``amd64``).
+        method: ``distro``, ``cuda_repo`` or ``precompiled``.
+        components: Parts of the system's own archive to switch on.
+        fabric: For hosts with NVSwitches.
+        imex: For hosts whose NVLink leaves the host.
+        toolkits: CUDA toolkits side by side, lowest first; ``default_toolkit`` is the one on the path.
+        rdma: The system's own RDMA stack.
+        firewall: What keeps rules of access; ``audit`` likewise.
+        warnings: What a person should know, one sentence each.
+    """
+
+    os: str
+    refusal: str | None = None
+    architectures: tuple[str, ...] = ()
+    method: str | None = None
+    components: tuple[str, ...] = ()
+    repositories: tuple[NodeRepository, ...] = ()
+    pins: tuple[NodePin, ...] = ()
+    kernel: NodeKernel | None = None
+    driver: NodeDriver | None = None
+    fabric: NodeGroup | None = None
+    imex: NodeGroup | None = None
+    toolkits: tuple[NodeToolkit, ...] = ()
+    default_toolkit: str | None = None
+    cudnn: NodeGroup | None = None
+    nccl: NodeGroup | None = None
+    container_toolkit: NodeGroup | None = None
+    dcgm: NodeGroup | None = None
+    rdma: NodeGroup | None = None
+    firewall: tuple[NodePackage, ...] = ()
+    audit: tuple[NodePackage, ...] = ()
+    frameworks: NodeFrameworks | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@record
+class NodePart:
+    """What ``provision node`` needs beyond the stack itself.
+
+    Attributes:
+        request: What was asked about nodes alone.
+        modules: GPU architecture → flavour of the module that such GPUs get.
+        architectures: Of the requested GPUs.
+        profiles: One a system, by name.
+    """
+
+    request: dict[str, Any]
+    modules: Mapping[str, str]
+    architectures: tuple[str, ...] = ()
+    profiles: tuple[NodeProfile, ...]
+
+
+@record
 class Stack:
     """A set of versions that the facts say work together.
 
@@ -197,6 +394,7 @@ class Stack:
     reasons: tuple[Reason, ...] = ()
     warnings: tuple[str, ...] = ()
     image: ImagePart | None = None
+    node: NodePart | None = None
 
     @property
     def name(self) -> str:
@@ -219,12 +417,18 @@ class Stack:
     @property
     def lock_digest(self) -> str:
         """``sha256:…`` over the canonical lock."""
-        return "sha256:" + hashlib.sha256(_canonical(plain(self)).encode()).hexdigest()
+        return "sha256:" + hashlib.sha256(_canonical(self._plain()).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """Return the stack as plain data, ``lock_digest`` included."""
+        return {**self._plain(), "lock_digest": self.lock_digest}
+
+    def _plain(self) -> dict[str, Any]:
         document: dict[str, Any] = plain(self)
-        return {**document, "lock_digest": self.lock_digest}
+        if self.node is None:
+            # Locks without this part are older than it, and their digests do not count it.
+            del document["node"]
+        return document
 
     def to_lock(self) -> str:
         """Return the text of ``provision.lock``."""
@@ -307,6 +511,19 @@ _NESTED: dict[str, Any] = {
     "tuple[FactRef, ...]": (FactRef,),
     "tuple[LockedPackage, ...]": (LockedPackage,),
     "tuple[ExtraPart, ...]": (ExtraPart,),
+    "NodePart | None": NodePart,
+    "NodeKey": NodeKey,
+    "NodeKernel | None": NodeKernel,
+    "NodeDriver | None": NodeDriver,
+    "NodeGroup | None": NodeGroup,
+    "NodeFrameworks | None": NodeFrameworks,
+    "tuple[NodeProfile, ...]": (NodeProfile,),
+    "tuple[NodePackage, ...]": (NodePackage,),
+    "tuple[NodeRepository, ...]": (NodeRepository,),
+    "tuple[NodePin, ...]": (NodePin,),
+    "tuple[NodeFlavour, ...]": (NodeFlavour,),
+    "tuple[NodeToolkit, ...]": (NodeToolkit,),
+    "tuple[NodeEnvironment, ...]": (NodeEnvironment,),
 }
 
 

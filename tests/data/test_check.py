@@ -54,11 +54,52 @@ def small_data() -> dict[str, Any]:
                 fact(id="h1", name="H1", segment="datacenter", architecture="Hopper", compute_capability="9.0"),
                 fact(id="a1", name="A1", segment="datacenter", architecture="Ampere", compute_capability="8.0"),
             ],
+            "pci_range": [
+                fact(first="2080", last="20ff", architecture="Ampere"),
+                fact(first="2300", last="23ff", architecture="Hopper"),
+            ],
             "setting": [fact(id="architectures", values=["Hopper", "Ampere"])],
         },
         "cudnn.toml": {"release": [fact(version="9.1.0", cuda=["==12.*"])]},
         "nccl.toml": {"pairing": [fact(cuda="12.9.0", nccl="2.20.5")]},
         "os.toml": {"os": [fact(id="debian12", name="Debian 12", package_format="deb")]},
+        "node_packages.toml": {
+            "system": [
+                fact(
+                    id="debian12",
+                    components=["contrib"],
+                    headers="linux-headers-amd64",
+                    headers_pattern="linux-headers-{kernel}",
+                    image="linux-image-amd64",
+                    build=["dkms"],
+                    python=["python3-venv"],
+                )
+            ],
+            "driver": [
+                fact(
+                    id="debian12-distro-550",
+                    os="debian12",
+                    method="distro",
+                    branch=550,
+                    versions={"550.2": "550.2-1", "550.1": "550.1-1"},
+                    open={"550.1": "550.1-1"},
+                    compute=["nvidia-smi"],
+                    full=["nvidia-driver"],
+                    open_packages=["nvidia-open-kernel-dkms"],
+                    open_module="nvidia-current-open",
+                ),
+                fact(
+                    id="debian12-distro-470",
+                    os="debian12",
+                    method="distro",
+                    branch=470,
+                    versions={"470.1": "470.1-1"},
+                    compute=["nvidia-smi"],
+                    full=["nvidia-driver"],
+                ),
+            ],
+            "known_bad": [fact(id="bad", driver="550.1", flavour="open", symptom="does not build")],
+        },
         "python.toml": {"python": [fact(version="3.11", released=DAY)]},
         "images.toml": {
             "python_image": [
@@ -195,7 +236,34 @@ def wheel_release(data: dict[str, Any]) -> dict[str, Any]:
     return data["wheels/torch.json"]["releases"][0]
 
 
+def driver_packages(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return data["node_packages.toml"]["driver"]
+
+
+def pci_ranges(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return data["gpus.toml"]["pci_range"]
+
+
 ONE_FAULT: dict[str, tuple[str, Change]] = {
+    "packages of no system": ("D008", lambda data: driver_packages(data)[1].update(os="debian99")),
+    "packages of no branch": (
+        "D008",
+        lambda data: driver_packages(data)[1].update(branch=460, versions={"460.1": "460.1-1"}),
+    ),
+    "a node of no system": ("D008", lambda data: data["node_packages.toml"]["system"][0].update(id="debian99")),
+    "branches out of order": ("D005", lambda data: driver_packages(data).reverse()),
+    "a driver of another branch": ("D016", lambda data: driver_packages(data)[1].update(versions={"550.1": "1"})),
+    "a module without user space": ("D016", lambda data: driver_packages(data)[0].update(open={"550.3": "550.3-1"})),
+    "a flavour without packages": ("D016", lambda data: driver_packages(data)[0].pop("open_packages")),
+    "a flavour without a module": ("D016", lambda data: driver_packages(data)[0].pop("open_module")),
+    "packages of no flavour": (
+        "D016",
+        lambda data: driver_packages(data)[0].update(proprietary_packages=["nvidia-kernel-dkms"]),
+    ),
+    "PCI blocks that overlap": ("D016", lambda data: pci_ranges(data)[0].update(last="2300")),
+    "PCI blocks out of order": ("D005", lambda data: pci_ranges(data).reverse()),
+    "a GPU in another's PCI block": ("D016", lambda data: gpu(data)[0].update(pci_device_id="20B0")),
+    "a GPU in no PCI block": ("D016", lambda data: gpu(data)[0].update(pci_device_id="2100")),
     "a key of the wrong type": ("D002", lambda data: cuda(data)[0].update(gcc_max="12")),
     "a required key missing": ("D002", lambda data: data["os.toml"]["os"][0].pop("package_format")),
     "evidence without a place": (

@@ -1,6 +1,7 @@
 # make install   the program in .venv, with what it needs to run
 # make lint      every gate that reads the tree; `make -k lint` goes on after the first that fails
-# make test      lint, a container engine where root can have one, all tests
+# make test      lint, a container engine where root can have one, all tests, the scenarios every change must pass
+# make molecule  every Molecule scenario; MOLECULE_ARGS='upgrade-rollback' chooses, molecule/README.md says more
 # make bench     the figures of the README, as ratios within one run
 # make docs      rewrite the parts of the docs that are generated
 # make clean     remove build outputs and caches; .venv stays
@@ -8,13 +9,15 @@
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test engine bench docs clean \
-	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-shell lint-spelling
+.PHONY: install dev lint test scenarios molecule engine bench docs clean \
+	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
 RUNTIME = .venv/.installed
 DEVELOPMENT = .venv/.installed-test
 PYTEST_ARGS =
+MOLECULE_ARGS = --all
+SCENARIOS = default check-mode faults
 
 install: $(RUNTIME)
 
@@ -28,15 +31,29 @@ $(DEVELOPMENT): pyproject.toml tools/venv.sh
 	@sh tools/venv.sh .venv '.[test]'
 	@touch $(RUNTIME) $@
 
-# A finding of a linter does not hide what the tests say: both run, either fails the whole.
+# A finding of a linter does not hide what the tests say, nor these what the scenarios say: all run, any fails the whole.
+# The scenarios go before the tests, so that the summary of pytest ends the output.
 test: $(DEVELOPMENT) engine
 	@status=0; \
 	$(MAKE) -k lint || status=1; \
+	$(MAKE) scenarios || status=1; \
 	$(BIN)/python -m pytest $(PYTEST_ARGS) || status=1; \
-	[ $$status -eq 0 ] || echo 'make test: lint or tests failed, see above' >&2; \
+	[ $$status -eq 0 ] || echo 'make test: lint, a scenario or a test failed, see above' >&2; \
 	exit $$status
 
-lint: lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-shell lint-spelling
+# Where nothing can boot a node (exit 7) this says so and passes; PROVISION_REQUIRE_ENGINE=1 makes that a failure.
+scenarios: $(DEVELOPMENT) engine
+	@status=0; $(BIN)/python tools/molecule.py $(SCENARIOS) || status=$$?; \
+	if [ $$status -eq 7 ] && [ "$$PROVISION_REQUIRE_ENGINE" != 1 ]; then \
+		echo 'SKIPPED: nothing here can boot a node (see above), so no scenario ran: $(SCENARIOS)' >&2; \
+		status=0; \
+	fi; \
+	exit $$status
+
+molecule: $(DEVELOPMENT) engine
+	$(BIN)/python tools/molecule.py $(MOLECULE_ARGS)
+
+lint: lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 lint-python: $(DEVELOPMENT)
 	$(BIN)/ruff check .
@@ -56,6 +73,9 @@ lint-dockerfiles: $(DEVELOPMENT)
 
 lint-yaml: $(DEVELOPMENT)
 	$(BIN)/yamllint --strict .
+
+lint-ansible: $(DEVELOPMENT)
+	@sh tools/lint.sh ansible $(BIN)/ansible-lint
 
 lint-shell: $(DEVELOPMENT)
 	@sh tools/lint.sh shell $(BIN)/shellcheck
@@ -79,4 +99,4 @@ docs: $(DEVELOPMENT)
 
 clean:
 	rm -rf dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
-	find provision tests tools images -type d -name __pycache__ -prune -exec rm -rf {} +
+	find provision tests tools images playbooks molecule -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,7 +1,8 @@
 """Write the parts of the documentation that the code and the facts decide.
 
-``README.md`` holds blocks between ``<!-- generated: NAME -->`` and ``<!-- end -->``; the files of ``docs/`` named
-here are generated whole. ``make docs`` rewrites them, and a test refuses a tree in which they are stale.
+``README.md`` and the READMEs of the roles hold blocks between ``<!-- generated: NAME -->`` and ``<!-- end -->``; the
+files of ``docs/`` named here are generated whole. ``make docs`` rewrites them, and a test refuses a tree in which they
+are stale.
 
 usage: python tools/docs.py --write | --check
 """
@@ -9,9 +10,11 @@ usage: python tools/docs.py --write | --check
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +24,13 @@ from provision.matrix.load import Matrix
 from provision.versions import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from provision.matrix.model import TorchBuild
+    from provision.matrix.model import DriverPackages, TorchBuild
 
 ROOT = Path(__file__).resolve().parents[1]
+ROLES = ROOT / "playbooks" / "roles"
+COVERAGE = Path(__file__).with_name("node_coverage.toml")
 _BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -198,6 +203,10 @@ def commands() -> str:
         parser = build_parser(name)
         own = [flag for flag in _flags(parser) if flag not in shared]
         lines += [f"## provision {name}", "", (parser.description or "").strip(), "", table(("word", "does"), own)]
+        for action, inner in _actions(parser):
+            fresh = [flag for flag in _flags(inner) if flag not in shared and flag not in own]
+            description = (inner.description or "").strip()
+            lines += [f"### provision {name} {action}", "", _sentence(description), "", table(("word", "does"), fresh)]
     return "\n".join([*lines, "## Flags of every command", "", table(("word", "does"), shared)])
 
 
@@ -211,6 +220,98 @@ def example() -> str:
 def doctor_example() -> str:
     """Return what doctor says of one of the driver's error numbers."""
     return _session("doctor", "--xid", "79")
+
+
+METHODS = {
+    "distro": "the system's own archive",
+    "cuda_repo": "NVIDIA's repository",
+    "precompiled": "modules compiled and signed by the system",
+}
+
+
+def node_coverage() -> str:
+    """Return the table that says for each system and install method what was run and what was only rendered."""
+    matrix = Matrix()
+    runs: dict[tuple[str, str], list[str]] = {}
+    for row in tomllib.loads(COVERAGE.read_text(encoding="utf-8"))["run"]:
+        runs.setdefault((row["os"], row["method"]), []).append(f"{row['scenario']} ({row['what']})")
+    sets: dict[tuple[str, str], list[DriverPackages]] = {}
+    for packages in matrix.driver_packages:
+        sets.setdefault((packages.os, packages.method), []).append(packages)
+    unknown = runs.keys() - sets.keys()
+    if unknown:
+        raise SystemExit(f"{COVERAGE.name} names what the facts do not know: {sorted(unknown)}")
+    names = {row.id: row.name for row in matrix.rows("os.toml", "os")}
+    rows = []
+    for system in matrix.node_systems:
+        for method, words in METHODS.items():
+            found = sets.get((system, method), [])
+            if found:
+                branches = ", ".join(str(branch) for branch in sorted({row.branch for row in found}))
+                flavours = [name for name in ("proprietary", "open") if any(getattr(row, name) for row in found)]
+                done = "; ".join(runs.get((system, method), ())) or "rendered and linted only"
+                rows.append((names[system], words, branches, ", ".join(flavours), done))
+    return table(("system", "driver from", "branches", "modules", "run in CI, by scenario"), rows)
+
+
+def role_variables(role: Path) -> str:
+    """Return the table of a role's variables, from its argument specification."""
+    options = _role_options(role)
+    if not options:
+        return "It has none.\n"
+    return table(("variable", "type", "default", "meaning"), [_variable(*item) for item in options.items()])
+
+
+def roles_page() -> str:
+    """Return the page of every role, its entry points and its variables, in the order in which they run."""
+    import yaml
+
+    play = yaml.safe_load((ROOT / "playbooks" / "gpu-node.yml").read_text(encoding="utf-8"))
+    order = [row["role"] for part in play for row in part.get("roles", ())]
+    found = sorted(path for path in ROLES.glob("*") if path.is_dir())
+    found.sort(key=lambda path: order.index(path.name) if path.name in order else len(order))
+    lines = [
+        "# Roles and their variables",
+        "",
+        "Written by `make docs` from the roles' argument specifications, in the order in which they run.",
+        "A default in braces is worked out on the controller, most often from the lock.",
+        "",
+    ]
+    for role in found:
+        meta = yaml.safe_load((role / "meta" / "main.yml").read_text(encoding="utf-8"))["galaxy_info"]
+        lines += [f"## {role.name}", "", _sentence(meta["description"]), ""]
+        others = {name: spec for name, spec in _role_specs(role).items() if name != "main"}
+        lines += [f"- `tasks_from: {name}`: {_sentence(spec['short_description'])}" for name, spec in others.items()]
+        lines += ([""] if others else []) + [role_variables(role)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _role_specs(role: Path) -> dict[str, Any]:
+    import yaml
+
+    specs: dict[str, Any] = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    return specs["argument_specs"] or {}
+
+
+def _role_options(role: Path) -> dict[str, Any]:
+    """The options of all entry points, in the order in which they are specified."""
+    return {name: option for spec in _role_specs(role).values() for name, option in spec.get("options", {}).items()}
+
+
+def _variable(name: str, option: dict[str, Any]) -> tuple[str, str, str, str]:
+    """One row of a table of variables."""
+    kind = option["type"] + (f" of {option['elements']}" if "elements" in option else "")
+    if "choices" in option:
+        kind += ": " + ", ".join(f"`{choice}`" for choice in option["choices"])
+    meaning = option["description"]
+    meaning = " ".join(meaning) if isinstance(meaning, list) else str(meaning)
+    # Ansible's own marks for code, options and values.
+    meaning = re.sub(r"\b[COV]\(([^()]*)\)", r"`\1`", meaning)
+    default = option.get("default")
+    shown = " ".join(default.split()) if isinstance(default, str) else json.dumps(default)
+    # A double bar would end the cell, and `""` is easier to see than nothing.
+    cells = (f"`{name}`", kind, f"`{shown}`" if shown else '`""`', " ".join(meaning.split()))
+    return tuple(cell.replace("|", "\\|") for cell in cells)  # type: ignore[return-value]
 
 
 def _session(*words: str) -> str:
@@ -231,9 +332,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "example": example,
     "exit-codes": exit_codes,
     "facts": facts_summary,
+    "node-coverage": node_coverage,
 }
 PAGES: dict[str, Callable[[], str]] = {
     "docs/commands.md": commands,
+    "docs/roles.md": roles_page,
     "docs/runbooks.md": runbooks,
     "docs/stacks.md": supported_stacks,
     "docs/xids.md": xids,
@@ -256,7 +359,17 @@ def render() -> dict[Path, str]:
     """Return every file with generated content, as it ought to be."""
     readme = ROOT / "README.md"
     text = _BLOCK.sub(lambda block: block[1] + BLOCKS[block[2]]() + block[3], readme.read_text(encoding="utf-8"))
-    return {readme: text} | {ROOT / name: page() for name, page in PAGES.items()}
+    found = {readme: text}
+    for path in sorted(ROLES.glob("*/README.md")):
+        found[path] = _BLOCK.sub(
+            rf"\g<1>{_escaped(role_variables(path.parent))}\g<3>", path.read_text(encoding="utf-8")
+        )
+    return found | {ROOT / name: page() for name, page in PAGES.items()}
+
+
+def _escaped(text: str) -> str:
+    """A text that stands for itself in the replacement of a pattern."""
+    return text.replace("\\", r"\\")
 
 
 def stale() -> list[Path]:
@@ -279,6 +392,17 @@ def main() -> int:
     for path in old:
         print(("wrote " if options.write else "stale: ") + str(path.relative_to(ROOT)))
     return int(bool(old) and options.check)
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The actions of a command that have a page of flags of their own."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                # Such a parser adds its flags when they are wanted.
+                if callable(fill := getattr(inner, "fill", None)):
+                    fill()
+                    yield name, inner
 
 
 def _flags(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Run a linter over the files of one kind; finding no file of that kind is a failure, not a pass.
 #
-# usage: tools/lint.sh data|dockerfiles|shell LINTER
+# usage: tools/lint.sh ansible|data|dockerfiles|shell LINTER
 set -eu
 
 kind=$1
@@ -18,6 +18,15 @@ files() {
 }
 
 case $kind in
+ansible)
+    # It calls ansible-playbook by name, so the environment's own comes first on PATH. Nothing is fetched: there are
+    # no collections to fetch.
+    tasks=$(files playbooks molecule -name '*.yml')
+    PATH=$(CDPATH='' cd "$(dirname "$linter")" && pwd):$PATH
+    export PATH
+    echo "$linter on $(echo "$tasks" | wc -l) files of playbooks and molecule"
+    "$linter" --offline --profile production --strict --nocolor -f pep8 -q playbooks molecule
+    ;;
 data)
     # One schema a table file, named alike; one for all wheel files.
     status=0
@@ -48,8 +57,14 @@ dockerfiles)
     "$linter" $dockerfiles
     ;;
 shell)
-    scripts=$(files .ci/run images provision tests tools -type f '(' -name '*.sh' -o -path .ci/run ')')
-    echo "$linter on $(echo "$scripts" | wc -l) scripts"
+    scripts=$(files .ci/run images molecule playbooks provision tests tools -type f '(' -name '*.sh' -o -path .ci/run ')')
+    # What roles put on a node has the name it has there.
+    for script in $(files playbooks -type f -path '*/files/*' ! -name '*.*'); do
+        case $(head -n 1 "$script") in
+        '#!/bin/sh'* | '#!/bin/bash'*) scripts="$scripts $script" ;;
+        esac
+    done
+    echo "$linter on $(echo "$scripts" | wc -w) scripts"
     # shellcheck disable=SC2086
     "$linter" $scripts
     ;;

@@ -21,6 +21,7 @@ __all__ = [
     "Command",
     "Once",
     "Parser",
+    "add_shared",
     "build_parser",
     "build_top_parser",
     "did_you_mean",
@@ -39,6 +40,7 @@ COMMANDS = {
     "probe": "look at machines, containers or images and tell what is there",
     "verify": "prove that hosts, containers and images do what their lock promises",
     "doctor": "say why a GPU does not work, and what to do",
+    "node": "make GPU nodes with Ansible: lock, plan, apply, verify, roll back, remove, export",
     "data": "look after the facts",
     "completion": "print shell completion",
 }
@@ -46,10 +48,10 @@ COMMANDS = {
 
 _VALUE_FLAGS = ("-o", "--output", "--color", "--data-dir")
 _EXIT_CODES = """exit codes:
-  0 done                      5 a build or a write failed
-  1 a bug of this program     6 built, but not what its lock says
-  2 wrong usage               7 an engine, a driver or an index is absent
-  3 incompatible, proved      8 --check: files differ
+  0 done                      5 a build, an apply or a write failed
+  1 a bug of this program     6 made, but not what its lock says
+  2 wrong usage               7 an engine, a host, a driver or an index is absent
+  3 incompatible, proved      8 --check, --fail-on-change: something differs
   4 unknown to the facts      9 the facts are broken
                             130 interrupted"""
 
@@ -87,14 +89,21 @@ class Parser(argparse.ArgumentParser):
         options, unknown = self.parse_known_args(words)
         options.parser = self
         if unknown:
-            word = unknown[0].partition("=")[0]
-            if not word.startswith("-") or word == "--":
-                self.error(f"`{shown(unknown[0])}` is one word too many")
-            raise UsageError(
-                f"`{shown(word)}` is no flag of `{self.prog}`",
-                hints=(*did_you_mean(word, self._option_string_actions), f"`{self.prog} --help` lists the flags"),
-            )
+            self.refuse(unknown[0])
         return options
+
+    def fill(self) -> None:
+        """Add the flags that are only built when they are needed; most parsers have none."""
+
+    def refuse(self, unknown: str) -> NoReturn:
+        """Refuse a word that means nothing here."""
+        word = unknown.partition("=")[0]
+        if not word.startswith("-") or word == "--":
+            self.error(f"`{shown(unknown)}` is one word too many")
+        raise UsageError(
+            f"`{shown(word)}` is no flag of `{self.prog}`",
+            hints=(*did_you_mean(word, self._option_string_actions), f"`{self.prog} --help` lists the flags"),
+        )
 
 
 class Once(argparse.Action):
@@ -125,7 +134,7 @@ def build_parser(name: str) -> Parser:
     command = load_command(name)
     parser = Parser(prog=f"provision {name}", description=(command.__doc__ or "").strip())
     command.configure(parser)
-    _add_shared(parser)
+    add_shared(parser)
     return parser
 
 
@@ -139,11 +148,12 @@ def build_top_parser() -> Parser:
         description="Choose, write down and prove GPU software stacks, from facts that name their sources.",
         epilog=f"commands:\n{listed}\n\n`provision COMMAND --help` lists the flags of a command.\n\n{_EXIT_CODES}",
     )
-    _add_shared(parser)
+    add_shared(parser)
     return parser
 
 
-def _add_shared(parser: argparse.ArgumentParser) -> None:
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that mean the same everywhere."""
     group = parser.add_argument_group("flags of every command")
     group.add_argument("-h", "--help", action="help", help="print this and stop")
     group.add_argument("--version", action="version", version=f"provision {__version__}", help="print the version")

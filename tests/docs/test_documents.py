@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +14,11 @@ import pytest
 from provision import errors
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("compat/*.md")])
+DOCUMENTS = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "compat/*.md", "playbooks/**/*.md", "molecule/*.md")
+    for path in ROOT.glob(pattern)
+)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINES_OF_A_SCREEN = 40
 SET_UP = ["make install && .venv/bin/provision image --cuda 11.8 --torch 2.1", "make test"]
@@ -59,7 +64,7 @@ def test_make_targets_exist(path: Path) -> None:
 def test_call_of_the_program_exists(call: str) -> None:
     words = call.split()[1:]
     command = [words[0]]
-    if words[0] == "data" and len(words) > 1:
+    if words[0] in ("data", "node") and len(words) > 1:
         command.append(words[1])
     text = _help(*command)
     unknown = [word for word in words if word.startswith("-") and not re.search(rf"(?<!\S){re.escape(word)}\b", text)]
@@ -90,6 +95,14 @@ def test_table_of_files_is_what_an_image_context_holds() -> None:
     assert contexts
     # A certificate is copied for the classic builder only, when one was given.
     assert listed == written - {"provision-ca.crt"} | {".dockerignore"}
+
+
+def test_coverage_of_nodes_names_scenarios_that_exist() -> None:
+    rows = tomllib.loads((ROOT / "tools/node_coverage.toml").read_text(encoding="utf-8"))["run"]
+    assert rows
+    assert [
+        row["scenario"] for row in rows if not (ROOT / "molecule" / row["scenario"] / "molecule.yml").is_file()
+    ] == []
 
 
 def test_generated_parts_are_fresh() -> None:

@@ -23,7 +23,7 @@ HOSTS = tuple(
         ("registry", "npmjs", "org"),
     )
 )
-TOPS = (".ci", ".github", "compat", "docs", "images", "provision", "tests", "tools")
+TOPS = (".ci", ".github", "compat", "docs", "images", "molecule", "playbooks", "provision", "tests", "tools")
 
 
 def _files(top: Path) -> list[Path]:

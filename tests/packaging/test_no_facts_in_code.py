@@ -28,13 +28,17 @@ FACTS = {
     "address": re.compile(r"https?://(?!localhost|127\.0\.0\.1|[\w.-]*\.example\b)[\w-]+(\.[\w-]+)+"),
     "registry": re.compile(r"\b(nvcr\.io|docker\.io|quay\.io|ghcr\.io)\b"),
 }
-WHOLE_VERSION = re.compile(r"v?\d+\.\d+(\.\d+)*([+-][\w.]+)?")
+# This machine's own address has four numbers too.
+WHOLE_VERSION = re.compile(r"(?!127\.)v?\d+\.\d+(\.\d+)*([+-][\w.]+)?")
 EXAMPLE = re.compile(r"`[^`]*`")
 
-PYTHON = sorted(path for top in ("provision", "images") for path in (ROOT / top).rglob("*.py"))
+PYTHON = sorted(path for top in ("provision", "images", "playbooks") for path in (ROOT / top).rglob("*.py"))
 TEXT = sorted(
     path
-    for pattern in ("images/**/*.j2", "images/**/*.sh", "playbooks/roles/*/[dvt]*/**/*.yml")
+    for pattern in (
+        *("images/**/*.j2", "images/**/*.sh", "playbooks/roles/**/*.j2", "playbooks/roles/**/*.sh"),
+        *("playbooks/*.yml", "playbooks/tasks/*.yml", "playbooks/roles/*/[dhvt]*/**/*.yml"),
+    )
     for path in ROOT.glob(pattern)
 )
 
@@ -124,6 +128,7 @@ def test_scanner_sees_a_fact_in_python(code: str, kind: str) -> None:
         'hint = "write it as in `535.104.05` or `sm_90`"',
         'url = "http://localhost:5000/v2/"',
         'kind = "text/x-python; charset=utf-8"',
+        'address = "127.0.0.1"',
     ],
 )
 def test_scanner_lets_prose_and_examples_pass(code: str) -> None:

@@ -5,6 +5,8 @@ The machines are folders of stand-ins that are all there is on PATH.
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -122,9 +124,9 @@ def test_uv_chooses_a_python_where_there_is_none(machine: Machine) -> None:
     assert "--python" not in (machine.folder / "calls").read_text().splitlines()[0]
 
 
-@pytest.mark.parametrize("kind", ["data", "dockerfiles", "shell"])
+@pytest.mark.parametrize("kind", ["ansible", "data", "dockerfiles", "shell"])
 def test_linter_without_files_fails(tmp_path: Path, kind: str) -> None:
-    for folder in (".ci", "compat", "images", "tests/golden", "tools"):
+    for folder in (".ci", "compat", "images", "molecule", "playbooks", "tests/golden", "tools"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / ".ci" / "run").mkdir()
     done = subprocess.run(
@@ -132,6 +134,56 @@ def test_linter_without_files_fails(tmp_path: Path, kind: str) -> None:
     )
     assert done.returncode == 1
     assert "no file to lint" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(
+    ("ends", "require", "is_passed", "is_said"),
+    [
+        pytest.param(0, "", True, False, id="green"),
+        pytest.param(5, "", False, False, id="a-scenario-failed"),
+        pytest.param(7, "", True, True, id="nothing-boots-a-node"),
+        pytest.param(7, "1", False, False, id="an-engine-is-required"),
+    ],
+)
+def test_scenarios_are_skipped_aloud_and_only_where_allowed(
+    tmp_path: Path, ends: int, require: str, is_passed: bool, is_said: bool
+) -> None:
+    for name, text in {"tools/engine.sh": "exit 0", "tools/venv.sh": "exit 1", "pyproject.toml": ""}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "python").write_text(f"#!/bin/sh\necho ran $*\nexit {ends}\n")
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / "ready").touch()
+    done = subprocess.run(
+        ["make", "scenarios", "BIN=.", "DEVELOPMENT=ready"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PROVISION_REQUIRE_ENGINE": require},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ran tools/molecule.py default check-mode faults" in done.stdout
+    assert (done.returncode == 0, "SKIPPED: nothing here can boot a node" in done.stderr) == (is_passed, is_said)
+
+
+def test_play_that_the_strictest_profile_refuses_fails(tmp_path: Path) -> None:
+    linter = Path(sys.executable).with_name("ansible-lint")
+    if not linter.exists():
+        pytest.skip("ansible-lint is not installed")
+    for folder in ("molecule", "playbooks"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / ".ansible-lint").write_text((ROOT / ".ansible-lint").read_text())
+    play = tmp_path / "playbooks" / "site.yml"
+    words = ["/bin/sh", SCRIPTS / "lint.sh", "ansible", linter]
+    text = "---\n- name: Try the linter\n  hosts: all\n  tasks:\n    - name: Answer\n      {}:\n"
+    ends = {}
+    for module in ("ansible.builtin.ping", "ping"):
+        play.write_text(text.format(module))
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        ends[module] = done.returncode, "fqcn" in done.stdout
+    assert ends == {"ansible.builtin.ping": (0, False), "ping": (2, True)}
 
 
 def test_table_without_schema_fails(tmp_path: Path) -> None:

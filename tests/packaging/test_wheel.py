@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -16,7 +19,12 @@ if TYPE_CHECKING:
     from tests.packaging.conftest import Installed
 
 ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = {"compat": "provision/_assets/compat", "images": "provision/_assets/images", "provision": "provision"}
+SHIPPED = {
+    "compat": "provision/_assets/compat",
+    "images": "provision/_assets/images",
+    "playbooks": "provision/_assets/playbooks",
+    "provision": "provision",
+}
 
 
 def _tree(folder: Path) -> set[str]:
@@ -45,7 +53,10 @@ def test_wheel_carries_nothing_else(wheel: Path) -> None:
 def test_sdist_carries_what_the_checks_need(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         tops = {name.split("/")[1] for name in archive.getnames()}
-    assert {"LICENSE", "Makefile", "compat", "images", "provision", "pyproject.toml", "tests", "tools"} <= tops
+    assert {
+        *(".ansible-lint", "LICENSE", "Makefile", "compat", "images", "molecule", "playbooks", "provision"),
+        *("pyproject.toml", "tests", "tools"),
+    } <= tops
 
 
 def test_installed_program_tells_its_version(installed: Installed) -> None:
@@ -75,6 +86,27 @@ def test_installed_program_writes_the_context_of_an_image(installed: Installed, 
     done = installed.run("image", "--cuda", "11.8", "--torch", "2.1", "-o", str(context))
     assert done.returncode == 0, done.stderr
     assert {"Dockerfile", "provision.lock", "verify.py", "entrypoint.sh", ".dockerignore"} <= _names(context)
+
+
+def test_installed_playbooks_are_complete_for_ansible(installed: Installed, tmp_path: Path) -> None:
+    code = "from provision.assets import asset_dir; print(asset_dir('playbooks'))"
+    playbooks = Path(installed.run("-c", code, command="python").stdout.strip())
+    assert playbooks.is_relative_to(installed.bin.parent)
+    program = Path(sys.executable).with_name("ansible-playbook")
+    if not program.exists():
+        pytest.skip("ansible-core is not installed")
+    plays = sorted(playbooks.glob("gpu-node*.yml"))
+    assert plays
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))}
+    done = subprocess.run(
+        [program, "--syntax-check", "-i", playbooks / "inventory" / "single", *plays],
+        cwd="/",
+        env={**clean, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _names(folder: Path) -> set[str]:

@@ -40,16 +40,33 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def _flags(parser: Parser) -> list[_Flag]:
-    return [
-        _Flag(
-            names=tuple(action.option_strings),
-            text=(action.help or "").replace("%%", "%"),
-            takes_value=action.nargs != 0,
-            words=tuple(str(choice) for choice in action.choices or ()),
-        )
+    found: dict[str, _Flag] = {}
+    for part in (parser, *_parts(parser)):
+        for action in part._actions:
+            if action.option_strings:
+                flag = _Flag(
+                    names=tuple(action.option_strings),
+                    text=(action.help or "").replace("%%", "%"),
+                    takes_value=action.nargs != 0,
+                    words=tuple(str(choice) for choice in action.choices or ()),
+                )
+                # Where the actions of a command share a flag it is offered once.
+                found.setdefault(flag.names[-1], flag)
+    return list(found.values())
+
+
+def _parts(parser: Parser) -> list[Parser]:
+    """Return the parsers of a command's actions, where it has some."""
+    parts = [
+        part
         for action in parser._actions
-        if action.option_strings
+        if isinstance(action.choices, dict)
+        for part in action.choices.values()
+        if isinstance(part, Parser)
     ]
+    for part in parts:
+        part.fill()
+    return parts
 
 
 def _arguments(parser: Parser) -> list[str]:

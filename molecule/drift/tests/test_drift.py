@@ -1,0 +1,81 @@
+"""Drift: what was edited, deleted, disabled or removed is named one by one in check mode, and repaired by a run."""
+
+import json
+
+import pytest
+
+PIN = "/etc/apt/preferences.d"
+NOUVEAU = "/etc/modprobe.d/zz-provision-nouveau.conf"
+DAEMON = "/etc/docker/daemon.json"
+
+
+@pytest.fixture(scope="module")
+def pin(gpu_node):
+    """The file of the pins."""
+    names = gpu_node.say(f"ls {PIN}").split()
+    return next(f"{PIN}/{name}" for name in names if "src:nvidia" in gpu_node.read(f"{PIN}/{name}"))
+
+
+@pytest.fixture(scope="module")
+def healthy(gpu_node):
+    """What the node was when it had converged."""
+    return gpu_node.tree(), gpu_node.packages()
+
+
+@pytest.fixture(scope="module")
+def drifted(gpu_node, healthy, pin, play):
+    """The damage, and what check mode and a run say of it."""
+    gpu_node.say('rm "$1"', pin)
+    gpu_node.say('echo "# edited" >>"$1"', NOUVEAU)
+    gpu_node.say("systemctl disable nvidia-persistenced")
+    settings = json.loads(gpu_node.read(DAEMON))
+    gpu_node.write(DAEMON, json.dumps({"log-driver": settings["log-driver"], "debug": True}))
+    gpu_node.say("DEBIAN_FRONTEND=noninteractive apt-get -y purge nvidia-smi")
+    before = gpu_node.tree()
+    checked = play("gpu-node.yml", "--check", "--diff")
+    return checked, (before, gpu_node.tree()), play("gpu-node.yml", "--diff")
+
+
+def test_check_mode_names_each_drifted_file(drifted, pin):
+    output = drifted[0].expect_success().output
+    for path in (pin, NOUVEAU, DAEMON):
+        assert path in output
+
+
+def test_check_mode_shows_the_line_that_someone_added(drifted):
+    assert "-# edited" in drifted[0].output
+
+
+def test_check_mode_counts_each_file_by_itself(drifted, gpu_node, pin):
+    checked = drifted[0].output
+    for path in (pin, NOUVEAU):
+        assert f"changed: [{gpu_node.name}] => (item={path})" in checked
+
+
+def test_check_mode_names_the_package_and_the_service(drifted):
+    assert "nvidia-smi=" in drifted[0].output
+    assert "nvidia-persistenced" in drifted[0].output
+
+
+def test_check_mode_touched_nothing(drifted, difference):
+    assert difference(*drifted[1]) == []
+
+
+def test_a_run_repairs_all_of_it(drifted, gpu_node, healthy, difference):
+    drifted[2].expect_success()
+    assert difference(healthy[1], gpu_node.packages()) == []
+    own = {path: text for path, text in healthy[0].items() if path.startswith("/etc/") and path != DAEMON}
+    now = {path: text for path, text in gpu_node.tree().items() if path.startswith("/etc/") and path != DAEMON}
+    assert difference(own, now) == []
+
+
+def test_what_the_user_added_meanwhile_is_kept(drifted, gpu_node):
+    settings = json.loads(gpu_node.read(DAEMON))
+    assert settings["debug"] is True
+    assert settings["log-driver"] == "local"
+    assert "nvidia" in settings["runtimes"]
+
+
+def test_the_run_after_that_changes_nothing(drifted, gpu_node, play):
+    outcome = play("gpu-node.yml").expect_success()
+    assert outcome.changed(gpu_node.name) == []

@@ -1,0 +1,263 @@
+"""Filters that compare what a node is with what it should be, on the controller.
+
+A task that would change nothing is skipped before anything is sent to the node: that is what makes a second run
+cheap, and every drifted file, package or unit reported by itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+__all__ = ["FilterModule"]
+
+_MODE = "0644"
+_JSON_INDENT = 4
+
+
+def digest_lock(lock: Mapping[str, Any]) -> str:
+    """Return ``sha256:…`` over a lock's canonical JSON, its own ``digest`` left out."""
+    document = {key: value for key, value in lock.items() if key != "digest"}
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def find_drifted(files: Iterable[Mapping[str, Any]], host: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the files that are not on the node as they should be, in the order given.
+
+    Args:
+        files: Items with ``path``, ``content``, and optional ``mode``, ``owner``, ``group``, ``state``.
+        host: What gpu_facts collected.
+    """
+    drifted = []
+    for item in files:
+        path = _path_of(item)
+        found = host["files"].get(path)
+        if item.get("state", "present") == "absent":
+            if found is not None or path in host["links"]:
+                drifted.append(dict(item))
+            continue
+        if "content" not in item:
+            raise AnsibleFilterError(f"gpu_drifted: {path} has no content")
+        content = item["content"]
+        if not isinstance(content, str):
+            raise AnsibleFilterError(f"gpu_drifted: the content of {path} is {type(content).__name__}, not text")
+        wanted = {
+            "sha256": hashlib.sha256(content.encode()).hexdigest(),
+            "mode": _mode_of(item, path),
+            "owner": item.get("owner", "root"),
+            "group": item.get("group", "root"),
+        }
+        if found is None or any(found.get(key) != value for key, value in wanted.items()):
+            drifted.append(dict(item))
+    return drifted
+
+
+def find_missing_folders(files: Iterable[Mapping[str, Any]], host: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the parent folders that the node lacks, each once, with the first file that needs it."""
+    seen: dict[str, str] = {}
+    for item in files:
+        folder = _path_of(item).rpartition("/")[0]
+        if item.get("state", "present") == "absent" or folder in seen or folder in host["folders"]:
+            continue
+        # Only folders below what was looked at are known; what every system has is never missing.
+        if folder not in _ALWAYS_THERE:
+            seen[folder] = item["path"]
+    return [{"path": folder, "for": path} for folder, path in seen.items()]
+
+
+_ALWAYS_THERE = frozenset(
+    {"", "/etc", "/etc/apt", "/etc/apt/apt.conf.d", "/etc/apt/preferences.d", "/etc/apt/sources.list.d"}
+    | {"/etc/systemd/system", "/etc/profile.d", "/usr/local/sbin", "/usr/local/lib", "/opt", "/var/lib"}
+)
+
+
+def find_missing_packages(packages: Iterable[Mapping[str, Any]], host: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the packages that are not installed, or not at the wanted version; ``version: null`` takes any."""
+    missing = []
+    for item in packages:
+        found = host["packages"].get(item["name"])
+        is_there = found is not None and found["status"][1:2] == "i" and "R" not in found["status"]
+        if not is_there or item.get("version") not in (None, "", found["version"]):
+            missing.append(dict(item))
+    return missing
+
+
+def list_specs(packages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return apt's words for packages: ``name=version``, or ``name`` where any version will do."""
+    words = []
+    for item in packages:
+        name, version = item["name"], item.get("version")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]*([a-z0-9.]|\+\+)(:[a-z0-9]+)?", name):
+            raise AnsibleFilterError(f"gpu_specs: {name!r} is no package name")
+        if version and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+:~-]*", version):
+            raise AnsibleFilterError(f"gpu_specs: {version!r} is no version of {name}")
+        words.append(f"{name}={version}" if version else name)
+    return words
+
+
+def find_unit(name: str, host: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``exists``, ``is_enabled``, ``is_active`` and systemd's own words for a unit."""
+    row = host["units"].get(name)
+    if row is None:
+        return {"exists": False, "is_enabled": False, "is_active": False, "enabled": None, "active": None}
+    return {
+        "exists": True,
+        "is_enabled": row["enabled"] in ("enabled", "enabled-runtime", "static", "alias", "generated"),
+        "is_active": row["active"] in ("active", "activating", "reloading"),
+        **row,
+    }
+
+
+def merge_json(text: str | None, changes: Mapping[str, Any]) -> str:
+    """Return a JSON document with a mapping merged in, the user's own keys and indent kept.
+
+    An unchanged document keeps its bytes, so that a file that already says it is not rewritten.
+
+    Raises:
+        AnsibleFilterError: The text is no JSON object.
+    """
+    document = _read_json(text)
+    merged = _merged(document, changes)
+    return text if text and merged == document else _write_json(merged, text)
+
+
+def unmerge_json(text: str | None, changes: Mapping[str, Any]) -> str:
+    """Return the document without what :func:`merge_json` would put there; a changed value is the user's own."""
+    document = _read_json(text)
+    rest = _without(document, changes)
+    return text if text and rest == document else _write_json(rest, text)
+
+
+def _write_json(document: Mapping[str, Any], former: str | None) -> str:
+    """Return JSON indented as the former text was, so that taking a change back restores its bytes."""
+    indent = re.search(r"^([ \t]+)\S", former or "", re.MULTILINE)
+    return json.dumps(document, indent=indent[1] if indent else _JSON_INDENT, ensure_ascii=False) + "\n"
+
+
+def _read_json(text: str | None) -> dict[str, Any]:
+    if not text or not text.strip():
+        return {}
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise AnsibleFilterError(f"the file on the node is no JSON: {error}; mend or remove it") from error
+    if not isinstance(document, dict):
+        raise AnsibleFilterError("the file on the node holds no JSON object; mend or remove it")
+    return document
+
+
+def _merged(left: Any, right: Any) -> Any:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return {**left, **{key: _merged(left.get(key), value) for key, value in right.items()}}
+    return right
+
+
+def _without(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+    rest: dict[str, Any] = {}
+    for key, value in left.items():
+        if key not in right:
+            rest[key] = value
+        elif isinstance(value, Mapping) and isinstance(right[key], Mapping):
+            inner = _without(value, right[key])
+            if inner:
+                rest[key] = inner
+        elif value != right[key]:
+            rest[key] = value
+    return rest
+
+
+def order_version(version: str) -> tuple[Any, ...]:
+    """Return a key that orders Debian package versions as dpkg does: epoch, then upstream, then revision."""
+    epoch, colon, rest = version.partition(":")
+    if not colon:
+        epoch, rest = "0", version
+    upstream, dash, revision = rest.rpartition("-")
+    if not dash:
+        upstream, revision = rest, ""
+    return (int(epoch) if epoch.isdigit() else 0, _order_part(upstream), _order_part(revision))
+
+
+def _order_part(text: str) -> tuple[tuple[int, ...], ...]:
+    """Order alternating runs of non-digits and digits; ``~`` before the end, letters before all else."""
+    key: list[tuple[int, ...]] = []
+    while text:
+        word = re.split(r"\d", text, maxsplit=1)[0]
+        number = re.split(r"\D", text[len(word) :], maxsplit=1)[0]
+        letters = [(-1 if char == "~" else ord(char) if char.isalpha() else ord(char) + 256) for char in word]
+        # The end of a run of non-digits sorts after `~` and before everything else.
+        key.append((*letters, 0))
+        key.append((int(number or 0),))
+        text = text[len(word) + len(number) :]
+    return (*key, (0,), (0,))
+
+
+def is_version_at_least(version: str, floor: str) -> bool:
+    """Tell whether a package version is a floor or newer, by dpkg's order."""
+    return order_version(version) >= order_version(floor)
+
+
+def newest_version(versions: Iterable[str]) -> str | None:
+    """Return the newest of some package versions, None of none."""
+    return max(versions, key=order_version, default=None)
+
+
+def name_architectures(gpus: Iterable[Mapping[str, Any]], devices: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return the architectures of the GPUs of a node by their PCI device ids, sorted, ``unknown`` included.
+
+    Args:
+        gpus: Rows with ``device``, four hexadecimal digits.
+        devices: Ranges of the lock: ``first``, ``last``, ``architecture``.
+    """
+    ranges = [(int(row["first"], 16), int(row["last"], 16), row["architecture"]) for row in devices]
+    found = set()
+    for gpu in gpus:
+        number = int(gpu["device"], 16)
+        found.add(next((name for first, last, name in ranges if first <= number <= last), "unknown"))
+    return sorted(found)
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a misspelt one most likely means."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def _path_of(item: Mapping[str, Any]) -> str:
+    path = item.get("path")
+    if not isinstance(path, str) or not path.startswith("/") or "/../" in path + "/":
+        raise AnsibleFilterError(f"{path!r} is no absolute path of a file")
+    return path
+
+
+def _mode_of(item: Mapping[str, Any], path: str) -> str:
+    mode = item.get("mode", _MODE)
+    if not isinstance(mode, str) or not re.fullmatch(r"0[0-7]{3}", mode):
+        raise AnsibleFilterError(f"the mode of {path} must be text such as '{_MODE}', not {mode!r}")
+    return mode
+
+
+class FilterModule:
+    """What Ansible asks for the filters."""
+
+    def filters(self) -> dict[str, Any]:
+        """Return name → filter."""
+        return {
+            "gpu_architectures": name_architectures,
+            "gpu_drifted": find_drifted,
+            "gpu_lock_digest": digest_lock,
+            "gpu_merge_json": merge_json,
+            "gpu_missing": find_missing_packages,
+            "gpu_missing_folders": find_missing_folders,
+            "gpu_nearest": nearest_name,
+            "gpu_newest": newest_version,
+            "gpu_specs": list_specs,
+            "gpu_unit": find_unit,
+            "gpu_unmerge_json": unmerge_json,
+            "gpu_version_at_least": is_version_at_least,
+        }

@@ -1,0 +1,181 @@
+"""export: a site that runs without this program."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from provision.cli.node_run import read_lock
+from provision.cli.output import Output
+from provision.cli.parser import Once, parse_path, shown
+from provision.cli.request import read_matrix
+from provision.errors import ActionFailedError, UsageError
+from provision.matrix.load import Matrix
+
+if TYPE_CHECKING:
+    from provision.generate.write import Artifact
+
+__all__ = ["configure_export", "run_export"]
+
+_ANSIBLE_CORE = re.compile(r'^\s*min_ansible_version:\s*"?([0-9.]+)"?\s*$', re.MULTILINE)
+_IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/@-]{0,254}", re.IGNORECASE)
+_ARCHIVE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,100}?)\.(?:tar\.gz|tgz)")
+
+
+def configure_export(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    what = parser.add_argument_group("what")
+    what.add_argument(
+        "--lock",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="lock that `provision node lock` wrote; the playbooks' own unless given",
+    )
+    what.add_argument(
+        "--base-image",
+        action=Once,
+        type=_image,
+        metavar="IMAGE",
+        help="image to build the execution environment on",
+    )
+    where = parser.add_argument_group("where it goes")
+    where.add_argument(
+        "-o",
+        "--output",
+        dest="folder",
+        action=Once,
+        type=parse_path,
+        metavar="DIR",
+        help="folder to write; what an earlier export left there is taken away, a filled-in inventory is kept",
+    )
+    where.add_argument(
+        "--archive", action=Once, type=_archive, metavar="FILE.tar.gz", help="write one file instead, or beside it"
+    )
+    where.add_argument("--force", action="store_true", help="write into a folder that holds other files")
+
+
+def _image(text: str) -> str:
+    if not _IMAGE.fullmatch(text):
+        raise UsageError(
+            f"--base-image `{shown(text)}` is no image", hints=("write it as in `registry.example/team/base:1`",)
+        )
+    return text
+
+
+def _archive(text: str) -> Path:
+    path = parse_path(text)
+    if not _ARCHIVE.fullmatch(path.name):
+        raise UsageError(f"--archive `{shown(text)}` ends neither with .tar.gz nor with .tgz")
+    return path
+
+
+def run_export(options: argparse.Namespace, output: Output) -> int:
+    """Render the site and write it."""
+    from provision.assets import asset_dir
+    from provision.generate.site import SiteOptions, pack_site, render_site, write_site
+
+    if options.folder is None and options.archive is None:
+        raise UsageError("export needs to know where to", hints=("name a folder with `-o DIR`",))
+    playbooks = asset_dir("playbooks")
+    lock = read_lock(options)
+    site = SiteOptions(
+        ansible_core=_ansible_core(playbooks),
+        base_image=options.base_image,
+        wheels=_wheels(lock.document, read_matrix(options)),
+    )
+    artifacts = render_site(lock.document, lock.text, playbooks, site)
+    written: dict[str, Any] = {"files": [artifact.path for artifact in artifacts], "written": [], "removed": []}
+    if options.folder is not None:
+        changes = write_site(options.folder, artifacts, force=options.force, dry_run=output.is_dry_run)
+        written |= {"written": list(changes.written), "removed": list(changes.removed)}
+        verb = "would write" if output.is_dry_run else "wrote"
+        what = f"{len(changes.written)} of {len(artifacts)} files"
+        output.note(f"{verb} {options.folder}: {what}" if changes.written else f"{options.folder} is up to date")
+        if changes.removed:
+            output.note(
+                f"{'would remove' if output.is_dry_run else 'removed'} {len(changes.removed)} of an earlier export"
+            )
+        kept = [
+            path
+            for path in written["files"]
+            if path not in changes.written and _differs(options.folder, path, artifacts)
+        ]
+        if kept and not output.is_dry_run:
+            output.note(f"kept what somebody has filled in: {' '.join(kept)}")
+    if options.archive is not None:
+        name = _ARCHIVE.fullmatch(options.archive.name)
+        _save(options.archive, pack_site(artifacts, name["name"] if name else "site"), output)
+    output.note(f"lock {lock.name}; facts of {lock.facts_date}")
+    if options.folder is not None:
+        output.note(f"next: fill in {options.folder}/inventory/hosts.yml; {options.folder}/README.md says the rest")
+    document = {
+        "action": "export",
+        "folder": None if options.folder is None else str(options.folder),
+        "archive": None if options.archive is None else str(options.archive),
+        "lock": {"name": lock.name, "digest": lock.digest, "facts_date": lock.facts_date},
+        **written,
+    }
+    if output.is_json:
+        output.give(document, "")
+    return 0
+
+
+def _ansible_core(playbooks: Path) -> str:
+    """Return the requirement that the roles themselves state."""
+    text = (playbooks / "roles" / "gpu_facts" / "meta" / "main.yml").read_text(encoding="utf-8")
+    found = _ANSIBLE_CORE.search(text)
+    if found is None:
+        raise UsageError("the playbooks do not say which ansible-core they need", hints=("install the package again",))
+    return f"ansible-core>={found[1]}"
+
+
+def _wheels(lock: Mapping[str, Any], matrix: Matrix) -> dict[str, Any]:
+    """Return sha256 → file for every wheel of the lock that the facts know."""
+    from provision.generate.site import WheelFile, read_requirements
+
+    found: dict[str, Any] = {}
+    for text in _requirements_of(lock):
+        for name, version, _, _ in read_requirements(text):
+            package = matrix.package(name)
+            release = package.release(version) if package is not None and version is not None else None
+            for wheel in release.wheels if release is not None else ():
+                if wheel.sha256:
+                    found[wheel.sha256.removeprefix("sha256:")] = WheelFile(file=wheel.file, url=wheel.url)
+    return found
+
+
+def _requirements_of(lock: Mapping[str, Any]) -> list[str]:
+    """Return the requirements of every environment of a lock."""
+    return [
+        str(row.get("requirements", ""))
+        for profile in lock["profiles"].values()
+        if isinstance(profile, Mapping)
+        for row in (profile.get("frameworks") or {}).get("environments") or ()
+    ]
+
+
+def _differs(folder: Path, path: str, artifacts: tuple[Artifact, ...]) -> bool:
+    text = next(artifact.text for artifact in artifacts if artifact.path == path)
+    try:
+        return (folder / path).read_text(encoding="utf-8") != text
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _save(path: Path, content: bytes, output: Output) -> None:
+    if output.is_dry_run:
+        output.note(f"would write {path}")
+        return
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ActionFailedError(f"cannot write {path}", because=(error.strerror or str(error),)) from error
+    output.note(f"wrote {path}")

@@ -1,0 +1,513 @@
+"""plan, apply, verify, rollback and remove: one run of a committed playbook each."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from provision.cli.files import read_text
+from provision.cli.output import Output
+from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.request import read_matrix
+from provision.errors import (
+    EXIT_INTERRUPTED,
+    ActionFailedError,
+    DriftError,
+    MissingDependencyError,
+    UsageError,
+    VerificationFailedError,
+)
+from provision.node.events import CHANGED, OK, UNREACHABLE, Run
+from provision.node.lock import NodeLock, committed_lock, parse_lock
+from provision.records import record, replace
+
+__all__ = ["configure_run", "read_lock", "run_action"]
+
+_LOCK_BYTES_MAX = 16 * 1024 * 1024
+_FORKS_MAX = 1000
+_FORKS = 25
+_PATTERN = re.compile(r"[^\x00-\x1f\x7f]{1,4000}")
+_HAS_WORD = re.compile(r"[\w*]")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,63}")
+_TAG = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_GENERATIONS_MAX = 1_000_000
+_LEVELS = ("packages", "node", "gpu")
+_PASSWORD_FILES = ("become", "connection", "vault")
+
+
+def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
+    """Add the flags of one action.
+
+    Args:
+        parser: Takes them.
+        action: ``plan``, ``apply``, ``verify``, ``rollback`` or ``remove``.
+    """
+    where = parser.add_argument_group("which hosts")
+    where.add_argument(
+        "-i",
+        "--inventory",
+        dest="inventories",
+        action="append",
+        metavar="FILE",
+        help="Ansible inventory: file, folder, script, or hosts with a comma; may be repeated",
+    )
+    where.add_argument("--limit", action=Once, type=_pattern, metavar="PATTERN", help="hosts, as Ansible takes it")
+    where.add_argument(
+        "--slice", dest="slice_word", action=Once, metavar="I/N", help="only the I-th of N parts of these hosts"
+    )
+    if action == "apply":
+        where.add_argument(
+            "--resume", action="store_true", help="leave out hosts that a run which broke off has finished"
+        )
+    what = parser.add_argument_group("what")
+    if action != "rollback":
+        what.add_argument(
+            "--lock",
+            action=Once,
+            type=parse_path,
+            metavar="FILE",
+            help="lock that `provision node lock` wrote; the playbooks' own, or the inventory's, unless given",
+        )
+    else:
+        what.add_argument(
+            "--to",
+            action=Once,
+            type=_generation,
+            metavar="N",
+            help="generation to go back to; the one before unless given",
+        )
+    if action in ("plan", "apply"):
+        what.add_argument(
+            "--upgrade",
+            action="store_true",
+            help="one node after the other, each drained and proved; versions may go back",
+        )
+    if action == "verify":
+        what.add_argument(
+            "--level",
+            action=Once,
+            type=one_of("--level", _LEVELS),
+            choices=_LEVELS,
+            help="packages and files only, the whole node, or work on its GPUs too",
+        )
+    if action in ("plan", "apply", "verify"):
+        what.add_argument(
+            "--tags", action="append", metavar="NAME,…", help="only these parts (driver, cuda, …); may be repeated"
+        )
+    what.add_argument(
+        "-e",
+        "--extra",
+        dest="variables",
+        action="append",
+        metavar="KEY=VALUE",
+        help="variable of a role, over what the inventory says; may be repeated",
+    )
+    way = parser.add_argument_group("the way there (nothing is ever asked for)")
+    way.add_argument("-u", "--user", action=Once, type=_user, metavar="NAME", help="user of the connection")
+    way.add_argument("--private-key", action=Once, type=parse_path, metavar="FILE", help="private key of ssh")
+    for name in _PASSWORD_FILES:
+        whose = {"become": "sudo", "connection": "the connection", "vault": "ansible-vault"}[name]
+        way.add_argument(
+            f"--{name}-password-file",
+            action=Once,
+            type=_file(f"--{name}-password-file"),
+            metavar="FILE",
+            help=f"file with the password of {whose}, or a program that prints it",
+        )
+    way.add_argument("--forks", action=Once, type=_forks, metavar="N", help="hosts at a time")
+    out = parser.add_argument_group("what comes out")
+    if action == "plan":
+        out.add_argument("--fail-on-change", action="store_true", help="end with 8 when something would change")
+    out.add_argument(
+        "--log", action=Once, type=parse_path, metavar="DIR", help="keep what Ansible printed, and every event, there"
+    )
+    if action == "apply":
+        out.add_argument(
+            "--state",
+            action=Once,
+            type=parse_path,
+            default=Path(".provision"),
+            metavar="DIR",
+            help="where it is kept which hosts are finished (.provision)",
+        )
+
+
+def _pattern(text: str) -> str:
+    # Of separators alone Ansible makes every host.
+    if not _PATTERN.fullmatch(text) or text.startswith("-") or not _HAS_WORD.search(text):
+        raise UsageError(
+            f"--limit `{shown(text)}` is no pattern of hosts", hints=("write it as in `--limit rack1:!gpu07`",)
+        )
+    return text
+
+
+def _generation(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text[:9]) > _GENERATIONS_MAX:
+        raise UsageError(f"--to `{shown(text)}` is no generation", hints=("write its number, as in `--to 3`",))
+    return int(text)
+
+
+def _user(text: str) -> str:
+    if not _USER.fullmatch(text):
+        raise UsageError(f"--user `{shown(text)}` is no user")
+    return text
+
+
+def _file(flag: str) -> Callable[[str], Path]:
+    def check(text: str) -> Path:
+        path = parse_path(text)
+        if not path.is_file():
+            raise UsageError(f"{flag}: {path} is no file")
+        return path.absolute()
+
+    return check
+
+
+def _forks(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= _FORKS_MAX:
+        raise UsageError(f"--forks `{shown(text)}` is no number of hosts", hints=(f"write 1 to {_FORKS_MAX}",))
+    return int(text)
+
+
+@record
+class _Job:
+    """One run, before it has begun."""
+
+    action: str
+    playbook: Path
+    lock: NodeLock | None
+    variables: Mapping[str, Any]
+    tags: tuple[str, ...]
+    inventories: tuple[str, ...]
+    environment: Mapping[str, str]
+    words: tuple[str, ...]
+    is_check: bool
+    hosts: tuple[str, ...] = ()
+    done_before: tuple[str, ...] = ()
+
+
+def run_action(options: argparse.Namespace, output: Output) -> int:
+    """Run the playbook of an action and say how every host fared."""
+    job = _prepare(options, output)
+    state = None
+    if options.action == "apply" and not job.is_check:
+        state = _state_of(job, options)
+        if options.resume:
+            job = _leave_out_done(job, state.resume(), state.path, output)
+            if not job.hosts:
+                output.note("every host was finished before: nothing is left to do")
+                state.remove()
+                return _report(job, Run(()), state, options, output, code=0)
+    run = Run(job.hosts)
+    interrupted, code, errors = _run(job, run, state, options, output)
+    results = run.results()
+    is_fine = all(row.status in (OK, CHANGED) for row in results)
+    exit_code = EXIT_INTERRUPTED if interrupted else _exit_code(job, run, code, options)
+    if state is not None and is_fine and exit_code == 0:
+        state.remove()
+    elif state is not None and state.path.exists():
+        output.note(f"{_hint(output)} `--resume` on the same command goes on with the hosts that are left")
+    if errors and exit_code not in (0, EXIT_INTERRUPTED) and all(row.message is None for row in results):
+        # Nothing of it is any host's fault, so only Ansible's own words can tell.
+        raise ActionFailedError(
+            f"ansible-playbook ended with {code} and no host's error",
+            because=errors,
+            hints=("`--log DIR` keeps all that it printed",) if options.log is None else (f"see {options.log}",),
+            details={"result": _document(job, run, options, state)},
+        )
+    _report(job, run, state, options, output, code=exit_code, was_interrupted=interrupted)
+    return exit_code
+
+
+def _prepare(options: argparse.Namespace, output: Output) -> _Job:
+    from provision.node.ansible import make_environment
+    from provision.node.hosts import GROUP, check_inventory, list_hosts, take_slice
+    from provision.node.playbook import playbook_path
+    from provision.node.variables import parse_variables
+
+    playbook = playbook_path("upgrade" if getattr(options, "upgrade", False) else options.action)
+    # Every node holds the lock of each of its generations.
+    lock = None if options.action == "rollback" else read_lock(options)
+    variables = parse_variables(options.variables or ())
+    for flag, name in (("to", "gpu_rollback_to"), ("level", "gpu_verify_level")):
+        value = getattr(options, flag, None)
+        if value is not None and variables.setdefault(name, value) != value:
+            raise UsageError(f"--{flag} and -e {name} say different things", hints=("keep one of the two",))
+    tags = _read_tags(getattr(options, "tags", None) or (), playbook)
+    inventories = tuple(dict.fromkeys(map(check_inventory, options.inventories or ())))
+    environment = make_environment(os.environ)
+    passwords = {name: getattr(options, f"{name}_password_file") for name in _PASSWORD_FILES}
+    vault = [f"--vault-password-file={passwords['vault']}"] if passwords["vault"] else []
+    words = [f"--{name}-password-file={path}" for name, path in passwords.items() if path]
+    if options.user:
+        words.append(f"--user={options.user}")
+    if options.private_key:
+        words.append(f"--private-key={options.private_key.absolute()}")
+    pattern = variables.get("gpu_hosts", GROUP)
+    if not isinstance(pattern, str) or not pattern or pattern.startswith("-"):
+        raise UsageError("-e gpu_hosts: it is no pattern of hosts", hints=("write it as in `-e gpu_hosts=all`",))
+    hosts = list_hosts(inventories, pattern=pattern, limit=options.limit, words=vault, environment=environment)
+    if options.slice_word is not None:
+        hosts = take_slice(hosts, options.slice_word)
+    if lock is None:
+        pass
+    elif lock.is_committed:
+        output.note(
+            f"lock {lock.name} of the playbooks themselves, unless the inventory has one; facts of {lock.facts_date}"
+        )
+    else:
+        output.note(f"lock {lock.name}; facts of {lock.facts_date}")
+    if lock is not None and output.verbosity > 0:
+        output.note(f"lock digest {lock.digest}")
+    return _Job(
+        action=options.action,
+        playbook=playbook,
+        lock=lock,
+        variables=variables,
+        tags=tags,
+        inventories=inventories,
+        environment=environment,
+        words=tuple(words),
+        is_check=options.action == "plan" or output.is_dry_run,
+        hosts=hosts,
+    )
+
+
+def read_lock(options: argparse.Namespace) -> NodeLock:
+    """Read the lock that ``--lock`` names, or the one that the playbooks have.
+
+    Args:
+        options: ``lock`` is a ``provision_lock.yml``, or a ``provision.lock`` that was made for nodes.
+
+    Raises:
+        UsageError: It is no lock of nodes.
+    """
+    if options.lock is None:
+        return committed_lock()
+    text = read_text(options.lock, "--lock", bytes_max=_LOCK_BYTES_MAX)
+    where = f"--lock: {options.lock}"
+    if not _is_stack(text):
+        return parse_lock(text, where)
+    from provision.generate.node import render_node_lock
+    from provision.resolve.request import parse_request, to_flags
+    from provision.resolve.stack import Stack
+
+    stack = Stack.from_lock(text)
+    if stack.node is None:
+        words = shlex.join(("provision", "node", "lock", *to_flags(parse_request(stack.request))))
+        raise UsageError(f"{where} was made for images and says nothing about nodes", hints=(f"`{words}` writes one",))
+    return parse_lock(render_node_lock(stack, read_matrix(options)), where)
+
+
+def _is_stack(text: str) -> bool:
+    """Tell whether a text is a ``provision.lock`` and not what Ansible reads."""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        return "lock_digest" in json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return False
+
+
+def _read_tags(words: list[str] | tuple[()], playbook: Path) -> tuple[str, ...]:
+    from provision.node.playbook import known_tags
+
+    tags = tuple(dict.fromkeys(tag.strip() for word in words for tag in word.split(",")))
+    known = known_tags(playbook) if tags else ()
+    for tag in tags:
+        if not _TAG.fullmatch(tag):
+            raise UsageError(f"--tags `{shown(tag)}` is no tag", hints=("write them as in `--tags driver,cuda`",))
+        if known and tag not in known:
+            hints = (*did_you_mean(tag, known), f"choose of {', '.join(known)}")
+            raise UsageError(f"--tags `{shown(tag)}`: no part is called so", hints=hints)
+    return tags
+
+
+def _state_of(job: _Job, options: argparse.Namespace) -> Any:
+    from provision.node.lock import digest_folder
+    from provision.node.state import Identity, StateFile
+
+    kind = (
+        job.playbook.name,
+        *(str(Path(word).resolve()) if "," not in word else word for word in job.inventories),
+        f"limit {options.limit}",
+        f"slice {options.slice_word}",
+    )
+    variables = json.dumps(job.variables, sort_keys=True).encode()
+    patterns = ("*.yml", "group_vars/**/*", "filter_plugins/*.py", "roles/**/*.*", "tasks/**/*")
+    identity = Identity(
+        lock="" if job.lock is None else job.lock.digest,
+        playbook=digest_folder(job.playbook.parent, patterns),
+        tags=job.tags,
+        variables=hashlib.sha256(variables).hexdigest(),
+    )
+    return StateFile(options.state, kind, identity)
+
+
+def _leave_out_done(job: _Job, done: tuple[str, ...] | None, path: Path, output: Output) -> _Job:
+    if done is None:
+        output.note(f"no run broke off ({path} does not exist): all {len(job.hosts)} hosts are done")
+        return job
+    left = tuple(name for name in job.hosts if name not in done)
+    before = tuple(name for name in job.hosts if name in done)
+    if left:
+        output.note(f"{len(before)} of {len(job.hosts)} hosts were finished before; {len(left)} are left")
+    return replace(job, hosts=left, done_before=before)
+
+
+def _run(
+    job: _Job, run: Run, state: Any, options: argparse.Namespace, output: Output
+) -> tuple[bool, int | None, tuple[str, ...]]:
+    from provision.node.ansible import has_configuration
+    from provision.node.playbook import Order, run_playbook
+
+    forks = options.forks
+    if forks is None and "ANSIBLE_FORKS" not in job.environment and not has_configuration(os.environ):
+        forks = min(_FORKS, max(5, len(job.hosts)))
+    order = Order(
+        playbook=job.playbook,
+        hosts=job.hosts,
+        inventories=job.inventories,
+        lock=None if job.lock is None or job.lock.is_committed else job.lock.document,
+        variables=job.variables,
+        tags=job.tags,
+        forks=forks,
+        is_check=job.is_check,
+        has_diff=job.is_check or output.verbosity > 0,
+        words=job.words,
+        verbosity=max(0, output.verbosity - 1),
+        log=options.log,
+        log_name=job.action,
+    )
+    saved: set[str] = set()
+    if state is not None:
+        _save(state, {}, output)
+
+    def keep(event: Mapping[str, Any]) -> None:
+        if state is None or event["event"] not in ("play", "stats"):
+            return
+        done = {row.name: row.status for row in run.results() if row.status in (OK, CHANGED)}
+        if done.keys() - saved:
+            saved.update(done)
+            _save(state, done, output)
+
+    with _progress(run, job, output) as show:
+
+        def on_event(event: dict[str, Any]) -> None:
+            keep(event)
+            show(event)
+
+        outcome = run_playbook(order, run, environment=job.environment, on_event=on_event)
+    if run.unread:
+        output.warn(f"{run.unread} lines of Ansible's events could not be read")
+    return outcome.was_interrupted, outcome.code, outcome.errors
+
+
+def _save(state: Any, done: Mapping[str, str], output: Output) -> None:
+    try:
+        state.save(done)
+    except OSError as error:
+        # The nodes matter more than the note about them.
+        output.warn(f"{state.path} cannot be written, so `--resume` will not know of this run: {error.strerror}")
+
+
+@contextmanager
+def _progress(run: Run, job: _Job, output: Output) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Show what happens: a table where the standard error is a terminal, lines elsewhere, nothing with ``-q``."""
+    if output.verbosity < 0:
+        yield lambda _: None
+        return
+    is_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if is_terminal:
+        from provision.cli.node_board import NodeBoard
+
+        with NodeBoard(run, job.hosts, has_color=output.color != "never" and not os.environ.get("NO_COLOR")):
+            yield lambda _: None
+        return
+    yield lambda event: _tell(event, run, output)
+
+
+def _tell(event: Mapping[str, Any], run: Run, output: Output) -> None:
+    """Say one event in a line."""
+    from provision.probe.clean import clean_line
+
+    kind = event["event"]
+    if kind == "play":
+        output.note(f"play: {run.play}{f' (batch {run.batch})' if run.batch > 1 else ''}")
+    elif kind == "task" and output.verbosity > 0:
+        output.note(f"task: {f'{run.role}: ' if run.role else ''}{run.task}")
+    elif kind == "result" and event["status"] in ("changed", "failed", "unreachable"):
+        place = f"{event['role']}: " if event.get("role") else ""
+        output.note(clean_line(f"{event['host']}: {event['status']}: {place}{event['task']}"))
+
+
+def _exit_code(job: _Job, run: Run, code: int | None, options: argparse.Namespace) -> int:
+    statuses = {row.status for row in run.results()}
+    failed = VerificationFailedError if job.action == "verify" else ActionFailedError
+    bad = statuses - {OK, CHANGED}
+    if bad == {UNREACHABLE}:
+        return MissingDependencyError.exit_code
+    if bad or code:
+        return failed.exit_code
+    if getattr(options, "fail_on_change", False) and CHANGED in statuses:
+        return DriftError.exit_code
+    return 0
+
+
+def _document(job: _Job, run: Run, options: argparse.Namespace, state: Any) -> dict[str, Any]:
+    from provision.cli.node_screen import write_results
+
+    lock = None
+    if job.lock is not None:
+        lock = {
+            "name": job.lock.name,
+            "digest": job.lock.digest,
+            "facts_date": job.lock.facts_date,
+            "origin": "playbooks" if job.lock.is_committed else str(options.lock),
+        }
+    return {
+        "action": job.action,
+        "playbook": str(job.playbook),
+        "is_check": job.is_check,
+        "lock": lock,
+        "ansible": run.ansible,
+        "tags": list(job.tags),
+        "done_before": list(job.done_before),
+        "log": None if options.log is None else str(options.log),
+        "state": str(state.path) if state is not None and state.path.exists() else None,
+        **write_results(run.results(), has_diff=job.is_check or options.verbose > 0),
+    }
+
+
+def _report(
+    job: _Job,
+    run: Run,
+    state: Any,
+    options: argparse.Namespace,
+    output: Output,
+    *,
+    code: int,
+    was_interrupted: bool = False,
+) -> int:
+    from provision.cli.node_screen import show_results
+
+    results = run.results()
+    document = _document(job, run, options, state) | {"is_interrupted": was_interrupted}
+    text = show_results(results, output, is_check=job.is_check, done_before=len(job.done_before))
+    output.give(document, text, is_ok=code == 0)
+    if was_interrupted:
+        output.note(f"{output.paint('error:', 'error', sys.stderr)} interrupted")
+    return code
+
+
+def _hint(output: Output) -> str:
+    return output.paint("hint:", "hint", sys.stderr)

@@ -1,0 +1,143 @@
+"""Events of a playbook become results: complete or not, never better than what was seen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from provision.node.events import CHANGED, FAILED, INCOMPLETE, NOT_RUN, OK, UNREACHABLE, Run, shorten
+
+
+def _feed(run: Run, *events: dict[str, Any]) -> Run:
+    for event in events:
+        run.take(json.dumps(event))
+    return run
+
+
+def _start(*plays: str) -> dict[str, Any]:
+    return {"event": "start", "ansible": "2.19.0", "plays": list(plays)}
+
+
+def _play(number: int) -> dict[str, Any]:
+    return {"event": "play", "number": number, "name": f"play {number}"}
+
+
+def _result(host: str, status: str = "ok", role: str = "gpu_a", **more: Any) -> dict[str, Any]:
+    return {"event": "result", "host": host, "status": status, "task": "Do it", "role": role, "remote": 1, **more}
+
+
+def _stats(**hosts: dict[str, int]) -> dict[str, Any]:
+    return {"event": "stats", "hosts": hosts}
+
+
+def test_hosts_of_a_batch_are_done_when_the_next_one_begins() -> None:
+    run = _feed(Run(["a", "b"]), _start("look", "make"), _play(0), _result("a"), _result("b"))
+    assert run.done() == ()
+    _feed(run, _play(1), _result("a"))
+    assert run.done() == ()
+    _feed(run, _play(1), _result("b"))
+    assert run.done() == ("a",)
+    assert run.batch == 2
+
+
+def test_host_with_a_failure_is_not_done_until_the_counts_say_that_a_rescue_mended_it() -> None:
+    events = (_start("make"), _play(0), _result("a", "failed", message="broken"), _result("a"), _play(0))
+    run = _feed(Run(["a"]), *events)
+    assert run.done() == ()
+    assert run.result_of("a").status == FAILED
+    _feed(run, _stats(a={"ok": 2, "failures": 0, "rescued": 1}))
+    assert run.result_of("a").status == OK
+    assert run.result_of("a").message is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "status"),
+    [
+        ({"ok": 3, "failures": 0, "unreachable": 0}, OK),
+        ({"ok": 3, "failures": 1, "unreachable": 0}, FAILED),
+        ({"ok": 3, "failures": 0, "unreachable": 1}, UNREACHABLE),
+    ],
+)
+def test_counts_of_ansible_decide(counts: dict[str, int], status: str) -> None:
+    run = _feed(Run(["a"]), _start("make"), _play(0), _result("a"), _stats(a=counts))
+    assert run.result_of("a").status == status
+
+
+def test_host_that_never_had_its_turn_is_not_run() -> None:
+    run = _feed(Run(["a", "b"]), _start("make"), _play(0), _result("a"), _stats(a={"ok": 1}))
+    assert [row.status for row in run.results()] == [OK, NOT_RUN]
+
+
+def test_host_without_a_last_word_is_incomplete() -> None:
+    run = _feed(Run(["a"]), _start("make"), _play(0), _result("a", "changed", changes=[{"what": "/etc/x"}]))
+    assert run.result_of("a").status == INCOMPLETE
+    assert run.result_of("a").changes[0].what == "/etc/x"
+
+
+def test_changes_and_executions_are_collected() -> None:
+    changes = [{"item": "one", "diff": [{"before": "", "after": "1\n"}]}, {"item": "two"}]
+    run = _feed(
+        Run(["a"]),
+        _start("make"),
+        _play(0),
+        _result("a", "skipped", remote=0),
+        _result("a", "changed", role="gpu_b", remote=2, changes=changes),
+        _result("a", "ok", role="gpu_b"),
+        _stats(a={"ok": 2, "changed": 1}),
+    )
+    row = run.result_of("a")
+    assert row.status == CHANGED
+    assert row.remote_executions == 3
+    assert row.roles == {"gpu_a": "skipped", "gpu_b": "changed"}
+    assert [item.what for item in row.changes] == ["one", "two"]
+    assert row.changes[0].diff == ({"before": "", "after": "1\n"},)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "Traceback (most recent call last):",
+        "[]",
+        "7",
+        '"event"',
+        '{"event": "party"}',
+        '{"event": "result"}',
+        '{"event": "result", "host": "a", "status": "excellent", "task": "x"}',
+        '{"event": "stats", "hosts": [1]}',
+        '{"event": ["stats"]}',
+        "[" * 100_000,
+    ],
+)
+def test_rubbish_is_counted_and_nothing_else(line: str) -> None:
+    run = Run(["a"])
+    assert run.take(line) is None
+    assert run.unread == 1
+    assert [row.status for row in run.results()] == [NOT_RUN]
+
+
+def test_secrets_and_escapes_do_not_reach_a_message() -> None:
+    message = "\x1b[31mfailed\x1b[0m: password=hunter2secret"
+    run = _feed(Run(["a"]), _start("make"), _play(0), _result("a", "failed", message=message))
+    assert "hunter2secret" not in (run.result_of("a").message or "")
+    assert "\x1b" not in (run.result_of("a").message or "")
+
+
+def test_long_message_is_cut_but_a_list_of_problems_is_not() -> None:
+    message = "\n".join(f"problem {number} of many, each worth knowing" for number in range(90))
+    run = _feed(
+        Run(["a", "b"]),
+        _start("make"),
+        _play(0),
+        _result("a", "failed", role="gpu_preflight", message=message),
+        _result("b", "failed", role="gpu_driver", message=message),
+    )
+    assert shorten(run.result_of("a")) == message
+    cut = shorten(run.result_of("b")).splitlines()
+    assert (cut[0], cut[10], cut[-1]) == (
+        "problem 0 of many, each worth knowing",
+        "… 40 lines left out …",
+        "problem 89 of many, each worth knowing",
+    )

@@ -1,0 +1,93 @@
+"""A lock is data that nobody has edited."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.errors import UsageError
+from provision.generate.node import lock_digest
+from provision.node.lock import digest_folder, parse_lock
+
+
+def _lock(**more: Any) -> dict[str, Any]:
+    document = {"lock_version": 1, "facts_date": "2026-11-21", "name": "test", "profiles": {"debian12": {}}, **more}
+    return {**document, "digest": lock_digest(document)}
+
+
+def test_yaml_and_json_are_the_same_lock() -> None:
+    document = _lock()
+    yaml = "provision_lock:\n" + "".join(f"  {key}: {json.dumps(value)}\n" for key, value in document.items())
+    found = parse_lock(yaml, "x.yml")
+    assert found.document == document
+    assert found.text == yaml
+    assert parse_lock(json.dumps({"provision_lock": document}), "x.json").digest == found.digest
+
+
+def test_bare_lock_becomes_a_file_that_ansible_reads() -> None:
+    document = _lock()
+    assert json.loads(parse_lock(json.dumps(document), "x").text) == {"provision_lock": document}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is no lock of nodes"),
+        ("[1, 2]", "is no lock of nodes"),
+        ("provision_lock: 7", "is no lock of nodes"),
+        ("a: [", "is no YAML"),
+        ('{"a": ', "is no JSON"),
+        ("{" * 100_000, "is no JSON"),
+        ("a: &a [*a]\nb: *c", "is no YAML"),
+        ("!!python/object/apply:os.system ['true']", "is no YAML"),
+    ],
+)
+def test_anything_else_is_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_lock(text, "my.yml")
+    assert "my.yml" in refused.value.message
+    assert said in refused.value.message
+
+
+def test_lock_that_holds_itself_is_refused() -> None:
+    with pytest.raises(UsageError, match="JSON cannot say"):
+        parse_lock("lock_version: 1\ndigest: x\nprofiles: &a\n  b: *a\n", "x")
+
+
+def test_edited_lock_is_refused() -> None:
+    document = _lock()
+    document["profiles"]["debian12"]["driver"] = None
+    with pytest.raises(UsageError, match="was edited"):
+        parse_lock(json.dumps(document), "x")
+
+
+def test_lock_of_another_version_is_refused() -> None:
+    with pytest.raises(UsageError, match="this program reads version 1"):
+        parse_lock(json.dumps(_lock(lock_version=2)), "x")
+
+
+@pytest.mark.parametrize("place", ["name", "profiles", "key"])
+def test_template_in_a_lock_is_refused_with_its_place(place: str) -> None:
+    mark = "{{ lookup('pipe', 'id') }}"
+    more: dict[str, Any] = {
+        "name": {"name": mark},
+        "profiles": {"profiles": {"debian12": {"repos": [mark]}}},
+        "key": {"profiles": {"debian12": {mark: 1}}},
+    }[place]
+    with pytest.raises(UsageError, match="holds a template") as refused:
+        parse_lock(json.dumps(_lock(**more)), "x")
+    assert "provision_lock." in refused.value.message
+
+
+def test_digest_of_a_folder_changes_with_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text("1")
+    first = digest_folder(tmp_path, ("*.yml",))
+    (tmp_path / "b.txt").write_text("not looked at")
+    assert digest_folder(tmp_path, ("*.yml",)) == first
+    (tmp_path / "a.yml").rename(tmp_path / "b.yml")
+    renamed = digest_folder(tmp_path, ("*.yml",))
+    (tmp_path / "b.yml").write_text("2")
+    assert len({first, renamed, digest_folder(tmp_path, ("*.yml",))}) == 3

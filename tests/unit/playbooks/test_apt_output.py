@@ -1,0 +1,183 @@
+"""What apt says: transactions that must not be made are refused with a reason, and every failure names its cause."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+_PATH = Path(__file__).resolve().parents[3] / "playbooks" / "filter_plugins" / "gpu_apt.py"
+_SPEC = importlib.util.spec_from_file_location("gpu_apt_filters", _PATH)
+gpu_apt = importlib.util.module_from_spec(_SPEC)
+sys.modules["gpu_apt_filters"] = gpu_apt
+_SPEC.loader.exec_module(gpu_apt)
+
+Document = dict[str, Any]
+
+SIMULATION = """Reading package lists...
+The following packages will be REMOVED:
+  nvidia-kernel-dkms
+The following packages will be DOWNGRADED:
+  nvidia-modprobe nvidia-smi
+  libcuda1
+Remv nvidia-kernel-dkms [535.309.01-1]
+Inst nvidia-smi [535.309.01-1] (535.261.03-1 Debian:12/oldstable [amd64]) []
+Inst libcuda1:i386 (535.261.03-1 Debian:12/oldstable [i386])
+Conf nvidia-smi (535.261.03-1 Debian:12/oldstable [amd64])
+"""
+
+
+def judge(text: str, *, code: int = 0, host: Document | None = None, **more: Any) -> list[str]:
+    result = {"stdout": text, "stderr": "", "rc": code}
+    wanted = [{"name": "nvidia-smi", "version": "535.261.03-1"}]
+    return gpu_apt.gpu_apt_plan_problems(result, wanted, more.pop("offers", {}), host or {"packages": {}}, **more)
+
+
+def test_transaction_is_read() -> None:
+    plan = gpu_apt.gpu_apt_plan(SIMULATION)
+    assert plan["remove"] == [{"name": "nvidia-kernel-dkms", "old": "535.309.01-1", "new": None}]
+    assert [(row["name"], row["old"], row["new"]) for row in plan["install"]] == [
+        ("nvidia-smi", "535.309.01-1", "535.261.03-1"),
+        ("libcuda1", None, "535.261.03-1"),
+    ]
+
+
+def test_driver_may_replace_the_other_flavour_of_itself() -> None:
+    assert judge(SIMULATION, may_downgrade=True) == []
+
+
+def test_going_back_is_refused_with_all_names_until_it_is_allowed() -> None:
+    (problem,) = judge(SIMULATION)
+    assert "libcuda1, nvidia-modprobe, nvidia-smi" in problem
+
+
+@pytest.mark.parametrize("name", ["postgresql-15", "libc6", "linux-image-amd64"])
+def test_removing_what_is_not_ours_is_refused(name: str) -> None:
+    (problem,) = judge(f"Remv {name} [1-1]\n")
+    assert name in problem
+    assert judge(f"Remv {name} [1-1]\n", removable=[name]) == []
+
+
+def test_removing_is_allowed_by_the_name_of_the_source() -> None:
+    host = {"packages": {"libodd1": {"source": "nvidia-graphics-drivers"}}}
+    assert judge("Remv libodd1 [1-1]\n", host=host) == []
+
+
+def test_held_package_is_refused_until_that_is_allowed() -> None:
+    host = {"packages": {}, "holds": ["nvidia-smi"]}
+    assert "apt-mark unhold nvidia-smi" in judge(SIMULATION, may_downgrade=True, host=host)[0]
+    assert judge(SIMULATION, may_downgrade=True, host=host, may_change_held=True) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E: Version '535.261.03-1' for 'nvidia-smi' was not found",
+        "E: Unable to locate package nvidia-smi",
+        "E: Package 'nvidia-smi' has no installation candidate",
+    ],
+)
+def test_missing_version_is_told_with_what_there_is(line: str) -> None:
+    (problem,) = judge(line, code=100, offers={"nvidia-smi": ["535.309.01-1", "530.1-1"]})
+    assert "nvidia-smi 535.261.03-1" in problem
+    assert "535.309.01-1, 530.1-1" in problem
+    assert "provision node lock" in problem
+
+
+def test_offers_are_read_each_once() -> None:
+    text = " a | 2 | http://mirror.example x Packages\n a | 2 | http://other.example\n a | 1 | x\nnoise\n"
+    assert gpu_apt.gpu_apt_offers(text) == {"a": ["2", "1"]}
+
+
+# The lists
+
+URI = "http://mirror.example/debian"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"W: GPG error: {URI} x InRelease: NO_PUBKEY 0123", "not signed by the key"),
+        (f"E: The repository '{URI} x InRelease' is not signed.", "not signed by the key"),
+        (f"W: Failed to fetch {URI}/x  Could not connect to mirror.example:80", "cannot be reached"),
+        (f"E: Failed to fetch {URI}/x  Hash Sum mismatch", "do not match"),
+        (f"E: The repository '{URI} x Release' does not have a Release file.", "does not hold this release"),
+        (f"E: Failed to fetch {URI}/x  404  Not Found", "does not hold this release"),
+    ],
+)
+def test_failing_repository_is_named_with_the_reason(line: str, words: str) -> None:
+    (problem,) = gpu_apt.gpu_apt_update_problems({"stderr": line, "rc": 0}, [URI, URI])
+    assert URI in problem
+    assert words in problem
+
+
+def test_folder_without_an_index_is_told_as_such() -> None:
+    result = {"stderr": "E: Failed to fetch file:/srv/a/./Packages  File not found - /srv/a/./Packages", "rc": 100}
+    (problem,) = gpu_apt.gpu_apt_update_problems(result, ["file:/srv/a/"])
+    assert "gpu_repos_offline" in problem
+    assert not gpu_apt.gpu_apt_is_worth_retrying(result, 300, 3, 5)
+
+
+def test_failing_repository_of_somebody_else_is_no_problem() -> None:
+    result = {"stderr": "W: Failed to fetch https://other.example/x  Could not resolve", "rc": 0}
+    assert gpu_apt.gpu_apt_update_problems(result, [URI]) == []
+
+
+def test_failure_without_a_repository_is_a_problem() -> None:
+    (problem,) = gpu_apt.gpu_apt_update_problems(
+        {"stderr": "E: The list of sources could not be read.", "rc": 100}, [URI]
+    )
+    assert "could not be read" in problem
+
+
+# Failures
+
+LOCKED = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 42 (unattended-upgr)"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (LOCKED, "process 42 (unattended-upgr)"),
+        ("dpkg: error processing archive x: No space left on device", "disk of the node is full"),
+        ("E: Failed to fetch http://mirror.example/x  Hash Sum mismatch", "not the one its repository signed"),
+        ("E: Failed to fetch http://mirror.example/x  Connection timed out", "could not be reached"),
+        ("E: Sub-process /usr/bin/dpkg returned an error code (1)", "apt failed"),
+    ],
+)
+def test_failure_is_explained(text: str, words: str) -> None:
+    message = gpu_apt.gpu_apt_explain({"stderr": text, "msg": "failed"})
+    assert words in message
+    assert text in message
+
+
+@pytest.mark.parametrize(
+    ("text", "attempts", "is_worth"),
+    [
+        (LOCKED, 1, True),
+        (LOCKED, 60, False),
+        ("E: Failed to fetch x  Connection timed out", 1, True),
+        ("E: Failed to fetch x  Connection timed out", 3, False),
+        ("W: GPG error: x: NO_PUBKEY 1", 1, False),
+        ("E: No space left on device", 1, False),
+        ("E: Unable to locate package x", 1, False),
+        ("Reading package lists...", 1, False),
+    ],
+)
+def test_only_what_may_pass_is_tried_again(text: str, attempts: int, is_worth: bool) -> None:
+    result = {"stderr": text, "rc": 0 if text.startswith(("W", "R")) else 100, "attempts": attempts}
+    assert gpu_apt.gpu_apt_is_worth_retrying(result, 300, 3, 5) is is_worth
+
+
+@given(st.text(max_size=300))
+def test_any_output_is_read(text: str) -> None:
+    result = {"stdout": text, "stderr": text, "rc": 100}
+    gpu_apt.gpu_apt_plan(text)
+    gpu_apt.gpu_apt_offers(text)
+    assert gpu_apt.gpu_apt_explain(result)
+    assert gpu_apt.gpu_apt_update_problems(result, [URI])

@@ -1,0 +1,73 @@
+"""The example inventories and the plays are what Ansible itself accepts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
+EXAMPLES = sorted(path.parent for path in (PLAYBOOKS / "inventory").glob("*/hosts.yml"))
+PLAYS = sorted(PLAYBOOKS.glob("*.yml"))
+
+
+def ansible(tool: str, *words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run one of Ansible's programs far from the checkout, with no configuration but its own defaults."""
+    beside = Path(sys.executable).with_name(tool)
+    program = str(beside) if beside.exists() else shutil.which(tool)
+    if program is None:
+        pytest.skip(f"{tool} is not installed: `pip install 'gpu-provision[ansible]'`")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))}
+    return subprocess.run(
+        [program, *words],
+        cwd=folder,
+        env={**clean, "HOME": str(folder), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_there_are_plays_and_examples() -> None:
+    assert {path.name for path in EXAMPLES} == {"single", "fleet", "slurm", "kubernetes", "airgap"}
+    assert {path.name for path in PLAYS} == {
+        *("gpu-node.yml", "gpu-node-verify.yml", "gpu-node-upgrade.yml", "gpu-node-rollback.yml", "gpu-node-remove.yml")
+    }
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_example_lists_hosts_in_the_group_of_the_play(example: Path, tmp_path: Path) -> None:
+    done = ansible("ansible-inventory", "-i", example, "--list", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr, done.stderr
+    inventory = json.loads(done.stdout)
+    members = [*inventory["gpu_nodes"].get("hosts", ())]
+    members += [host for group in inventory["gpu_nodes"].get("children", ()) for host in inventory[group]["hosts"]]
+    assert members
+    for host in members:
+        assert "ansible_python_interpreter" in inventory["_meta"]["hostvars"][host], host
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_every_play_accepts_the_example(example: Path, tmp_path: Path) -> None:
+    done = ansible("ansible-playbook", "--syntax-check", "-i", example, *PLAYS, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr, done.stderr
+    assert "DEPRECATION" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_told_of(example: Path) -> None:
+    assert f"({example.name}/hosts.yml)" in (PLAYBOOKS / "inventory" / "README.md").read_text(encoding="utf-8")
+
+
+def test_addresses_of_examples_belong_to_nobody() -> None:
+    for example in EXAMPLES:
+        for file in example.rglob("*.yml"):
+            for line in file.read_text(encoding="utf-8").splitlines():
+                assert "://" not in line or ".example" in line, f"{file}: {line}"

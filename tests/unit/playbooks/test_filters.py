@@ -1,0 +1,310 @@
+"""The filters that decide on the controller what a node lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors, and ansible-core is not installed")
+
+from ansible.errors import AnsibleFilterError
+
+_PATH = Path(__file__).resolve().parents[3] / "playbooks" / "filter_plugins" / "gpu.py"
+_SPEC = importlib.util.spec_from_file_location("gpu_filters", _PATH)
+gpu = importlib.util.module_from_spec(_SPEC)
+sys.modules["gpu_filters"] = gpu
+_SPEC.loader.exec_module(gpu)
+
+FILTERS = gpu.FilterModule().filters()
+drifted = FILTERS["gpu_drifted"]
+missing = FILTERS["gpu_missing"]
+specs = FILTERS["gpu_specs"]
+unit = FILTERS["gpu_unit"]
+merge = FILTERS["gpu_merge_json"]
+unmerge = FILTERS["gpu_unmerge_json"]
+
+
+def node(*, files=(), links=(), packages=(), units=(), folders=()):
+    """What gpu_facts collects, cut down to what the filters read."""
+    return {
+        "files": dict(files),
+        "links": dict(links),
+        "folders": {path: {} for path in folders},
+        "packages": {name: {"version": version, "status": status} for name, version, status in packages},
+        "units": dict(units),
+    }
+
+
+def on_disk(content: str, **changes: str) -> dict[str, str]:
+    row = {
+        "sha256": hashlib.sha256(content.encode()).hexdigest(),
+        "mode": "0644",
+        "owner": "root",
+        "group": "root",
+    }
+    return row | changes
+
+
+ITEM = {"path": "/etc/nccl.conf", "content": "NCCL_DEBUG=WARN\n"}
+
+
+class TestDrifted:
+    def test_file_as_it_should_be_is_not_listed(self) -> None:
+        assert drifted([ITEM], node(files={"/etc/nccl.conf": on_disk("NCCL_DEBUG=WARN\n")})) == []
+
+    @pytest.mark.parametrize(
+        "found",
+        [
+            pytest.param({}, id="missing"),
+            pytest.param({"/etc/nccl.conf": on_disk("NCCL_DEBUG=INFO\n")}, id="other-content"),
+            pytest.param({"/etc/nccl.conf": on_disk("NCCL_DEBUG=WARN\n", mode="0666")}, id="other-mode"),
+            pytest.param({"/etc/nccl.conf": on_disk("NCCL_DEBUG=WARN\n", owner="mallory")}, id="other-owner"),
+            pytest.param({"/etc/nccl.conf": on_disk("NCCL_DEBUG=WARN\n", group="mallory")}, id="other-group"),
+        ],
+    )
+    def test_file_that_differs_is_listed_whole(self, found: dict[str, dict[str, str]]) -> None:
+        assert drifted([ITEM], node(files=found)) == [ITEM]
+
+    def test_each_drifted_file_is_its_own_item_in_the_order_given(self) -> None:
+        items = [{"path": f"/etc/{name}", "content": name} for name in "cab"]
+        assert drifted(items, node(files={"/etc/a": on_disk("a")})) == [items[0], items[2]]
+
+    def test_wanted_mode_is_compared(self) -> None:
+        item = {**ITEM, "mode": "0600"}
+        assert drifted([item], node(files={"/etc/nccl.conf": on_disk("NCCL_DEBUG=WARN\n", mode="0600")})) == []
+
+    @pytest.mark.parametrize(
+        ("host", "expected"),
+        [
+            (node(), False),
+            (node(files={"/etc/nccl.conf": on_disk("")}), True),
+            (node(links={"/etc/nccl.conf": "/dev/null"}), True),
+        ],
+        ids=["gone", "file", "link"],
+    )
+    def test_file_that_should_be_gone(self, host: dict[str, object], expected: bool) -> None:
+        assert bool(drifted([{"path": "/etc/nccl.conf", "state": "absent"}], host)) is expected
+
+    def test_a_link_in_the_place_of_a_file_is_drift(self) -> None:
+        assert drifted([ITEM], node(links={"/etc/nccl.conf": "/dev/null"})) == [ITEM]
+
+    @pytest.mark.parametrize(
+        ("item", "word"),
+        [
+            ({"path": "etc/x", "content": ""}, "etc/x"),
+            ({"path": "/etc/../shadow", "content": ""}, "/etc/../shadow"),
+            ({"content": ""}, "None"),
+            ({"path": "/etc/x"}, "/etc/x has no content"),
+            ({"path": "/etc/x", "content": {"a": 1}}, "/etc/x"),
+            ({"path": "/etc/x", "content": "", "mode": 420}, "420"),
+            ({"path": "/etc/x", "content": "", "mode": "644"}, "644"),
+        ],
+    )
+    def test_malformed_item_is_named(self, item: dict[str, object], word: str) -> None:
+        with pytest.raises(AnsibleFilterError, match=word.replace(".", r"\.")):
+            drifted([item], node())
+
+
+class TestFolders:
+    def test_missing_folder_is_listed_once_with_the_first_file_that_needs_it(self) -> None:
+        items = [{"path": f"/etc/docker/{name}", "content": ""} for name in "ab"]
+        assert FILTERS["gpu_missing_folders"](items, node()) == [{"path": "/etc/docker", "for": "/etc/docker/a"}]
+
+    def test_folder_that_is_there_or_not_needed_is_not_listed(self) -> None:
+        items = [
+            {"path": "/etc/docker/daemon.json", "content": ""},
+            {"path": "/etc/nccl.conf", "content": ""},
+            {"path": "/etc/gone/x", "state": "absent"},
+        ]
+        assert FILTERS["gpu_missing_folders"](items, node(folders=["/etc/docker"])) == []
+
+
+class TestMissing:
+    @pytest.mark.parametrize(
+        ("packages", "wanted", "is_missing"),
+        [
+            pytest.param([], None, True, id="absent"),
+            pytest.param([("dkms", "3.0", "ii")], None, False, id="any-version"),
+            pytest.param([("dkms", "3.0", "ii")], "3.0", False, id="that-version"),
+            pytest.param([("dkms", "3.0", "ii")], "3.1", True, id="another-version"),
+            pytest.param([("dkms", "3.0", "hi")], "3.0", False, id="held"),
+            pytest.param([("dkms", "3.0", "rc")], "3.0", True, id="removed-with-its-configuration-left"),
+            pytest.param([("dkms", "3.0", "iU")], "3.0", True, id="unpacked-only"),
+            pytest.param([("dkms", "3.0", "iF")], "3.0", True, id="half-configured"),
+            pytest.param([("dkms", "3.0", "iHR")], "3.0", True, id="half-installed"),
+            pytest.param([("dkms", "3.0", "iiR")], "3.0", True, id="to-be-reinstalled"),
+        ],
+    )
+    def test_package(self, packages: list[tuple[str, str, str]], wanted: str | None, is_missing: bool) -> None:
+        assert bool(missing([{"name": "dkms", "version": wanted}], node(packages=packages))) is is_missing
+
+    def test_version_may_be_left_out(self) -> None:
+        assert missing([{"name": "dkms"}], node(packages=[("dkms", "3.0", "ii")])) == []
+
+
+class TestSpecs:
+    def test_words_of_apt(self) -> None:
+        packages = [{"name": "libc++1:amd64", "version": "1:2.0~rc1-1+b1"}, {"name": "dkms", "version": None}]
+        assert specs(packages) == ["libc++1:amd64=1:2.0~rc1-1+b1", "dkms"]
+
+    @pytest.mark.parametrize(
+        "package",
+        [
+            {"name": "-oDpkg::Pre-Invoke::=id"},
+            {"name": "dkms; reboot"},
+            {"name": "dkms/unstable"},
+            {"name": "dkms-"},
+            {"name": ""},
+            {"name": "dkms", "version": "1 --allow-unauthenticated"},
+            {"name": "dkms", "version": "$(id)"},
+        ],
+        ids=str,
+    )
+    def test_hostile_words_are_refused(self, package: dict[str, str]) -> None:
+        with pytest.raises(AnsibleFilterError, match="is no "):
+            specs([package])
+
+
+class TestUnit:
+    def test_unknown_unit_has_safe_answers(self) -> None:
+        found = unit("docker.service", node())
+        assert (found["exists"], found["is_enabled"], found["is_active"]) == (False, False, False)
+
+    @pytest.mark.parametrize(
+        ("row", "is_enabled", "is_active"),
+        [
+            ({"enabled": "enabled", "active": "active"}, True, True),
+            ({"enabled": "disabled", "active": "inactive"}, False, False),
+            ({"enabled": "masked", "active": "failed"}, False, False),
+            ({"enabled": "static", "active": "activating"}, True, True),
+        ],
+    )
+    def test_words_of_systemd_become_yes_or_no(self, row: dict[str, str], is_enabled: bool, is_active: bool) -> None:
+        found = unit("docker.service", node(units={"docker.service": row}))
+        assert (found["exists"], found["is_enabled"], found["is_active"]) == (True, is_enabled, is_active)
+
+
+class TestDigest:
+    def test_digest_ignores_itself_and_the_order_of_keys(self) -> None:
+        digest = FILTERS["gpu_lock_digest"]
+        assert digest({"a": 1, "b": 2, "digest": "sha256:x"}) == digest({"b": 2, "a": 1})
+        assert digest({"a": 1}).startswith("sha256:")
+        assert len(digest({"a": 1})) == len("sha256:") + 64
+
+    def test_any_change_changes_it(self) -> None:
+        digest = FILTERS["gpu_lock_digest"]
+        assert len({digest({"a": value}) for value in (1, "1", None, [1], {"b": 1})}) == 5
+
+
+NESTED = st.integers() | st.dictionaries(st.sampled_from("xy"), st.integers(), min_size=1)
+USER = '{\n  "log-driver": "journald",\n  "runtimes": {"kata": {"path": "kata"}}\n}\n'
+OURS = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
+
+
+class TestMerge:
+    def test_keys_of_the_user_are_kept(self) -> None:
+        merged = json.loads(merge(USER, OURS))
+        assert merged["log-driver"] == "journald"
+        assert set(merged["runtimes"]) == {"kata", "nvidia"}
+
+    def test_a_second_merge_changes_no_byte(self) -> None:
+        once = merge(USER, OURS)
+        assert merge(once, OURS) == once
+
+    def test_document_that_already_says_it_keeps_its_bytes(self) -> None:
+        text = '{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}},"x":1}'
+        assert merge(text, OURS) == text
+
+    @pytest.mark.parametrize("text", [None, "", "  \n"])
+    def test_file_that_is_not_there_or_empty_is_begun(self, text: str | None) -> None:
+        assert json.loads(merge(text, OURS)) == OURS
+
+    def test_four_spaces(self) -> None:
+        assert '\n    "runtimes"' in merge(None, OURS)
+
+    @pytest.mark.parametrize("text", ["{", "[]", "7", '{"a": 1,}'])
+    def test_what_is_no_json_object_is_refused(self, text: str) -> None:
+        with pytest.raises(AnsibleFilterError, match="JSON"):
+            merge(text, OURS)
+
+    def test_taking_back_leaves_what_was_there(self) -> None:
+        assert json.loads(unmerge(merge(USER, OURS), OURS)) == json.loads(USER)
+
+    def test_value_that_the_user_changed_is_the_users(self) -> None:
+        text = merge(USER, OURS).replace("nvidia-container-runtime", "/usr/local/bin/mine")
+        assert json.loads(unmerge(text, OURS))["runtimes"]["nvidia"]["path"] == "/usr/local/bin/mine"
+
+    @given(
+        st.dictionaries(st.sampled_from("abc"), NESTED),
+        st.dictionaries(st.sampled_from("def"), NESTED),
+    )
+    def test_merge_then_unmerge_of_new_keys_is_nothing(self, user: dict[str, object], ours: dict[str, object]) -> None:
+        assert json.loads(unmerge(merge(json.dumps(user), ours), ours)) == user
+
+
+ORDERED = [
+    "1.0~rc1-1",
+    "1.0-1",
+    "1.0-1+deb12u1",
+    "1.0-2",
+    "1.0.1-1",
+    "1.9-1",
+    "1.10-1",
+    "535.216.03-2~bpo12+1",
+    "535.216.03-2",
+    "535.261.03-1",
+    "535.309.01-0+deb12u1",
+    "1:0.1-1",
+]
+
+
+class TestVersions:
+    def test_order_is_debians(self) -> None:
+        at_least = FILTERS["gpu_version_at_least"]
+        for position, version in enumerate(ORDERED):
+            assert [at_least(version, other) for other in ORDERED] == [
+                index <= position for index in range(len(ORDERED))
+            ], version
+
+    def test_newest(self) -> None:
+        assert FILTERS["gpu_newest"](reversed(ORDERED)) == ORDERED[-1]
+        assert FILTERS["gpu_newest"]([]) is None
+
+    @pytest.mark.skipif(shutil.which("dpkg") is None, reason="dpkg, which decides the order, is not on this machine")
+    @settings(max_examples=60, deadline=None)
+    @given(*[st.from_regex(r"\A(?:[0-9]:)?[0-9][0-9a-z.+~]{0,6}(?:-[0-9a-z+.~]{1,4})?\Z")] * 2)
+    def test_order_is_what_dpkg_says(self, left: str, right: str) -> None:
+        said = subprocess.run(["dpkg", "--compare-versions", left, "ge", right], check=False, capture_output=True)
+        assert FILTERS["gpu_version_at_least"](left, right) is (said.returncode == 0)
+
+
+DEVICES = [
+    {"first": "1d81", "last": "1df6", "architecture": "Volta"},
+    {"first": "2321", "last": "233f", "architecture": "Hopper"},
+]
+
+
+class TestArchitectures:
+    def test_ids_become_names_each_once(self) -> None:
+        gpus = [{"device": "2330"}, {"device": "1db1"}, {"device": "2331"}]
+        assert FILTERS["gpu_architectures"](gpus, DEVICES) == ["Hopper", "Volta"]
+
+    def test_bounds_belong_to_the_range(self) -> None:
+        assert FILTERS["gpu_architectures"]([{"device": "2321"}, {"device": "233f"}], DEVICES) == ["Hopper"]
+
+    def test_id_of_no_range_is_unknown_and_not_left_out(self) -> None:
+        assert FILTERS["gpu_architectures"]([{"device": "2340"}], DEVICES) == ["unknown"]
+
+
+def test_every_filter_is_prefixed() -> None:
+    assert FILTERS
+    assert all(name.startswith("gpu_") for name in FILTERS)

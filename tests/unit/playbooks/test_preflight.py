@@ -1,0 +1,404 @@
+"""Preflight: every problem of a lock, of variables and of a node is found, all in one go, each with a way out."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors, and ansible-core is not installed")
+
+from ansible.errors import AnsibleFilterError
+
+_ROOT = Path(__file__).resolve().parents[3] / "playbooks"
+_SPEC = importlib.util.spec_from_file_location("gpu_lock_filters", _ROOT / "filter_plugins" / "gpu_lock.py")
+gpu_lock = importlib.util.module_from_spec(_SPEC)
+sys.modules["gpu_lock_filters"] = gpu_lock
+_SPEC.loader.exec_module(gpu_lock)
+
+Document = dict[str, Any]
+
+
+def signed(lock: Document) -> Document:
+    lock["digest"] = gpu_lock.digest_lock(lock)
+    return lock
+
+
+def make_lock() -> Document:
+    driver = {
+        "branch": 535,
+        "version": "535.261.03",
+        "package_version": "535.261.03-1",
+        "flavours": {
+            "proprietary": {
+                "packages": [{"name": "nvidia-kernel-dkms", "version": "535.261.03-1"}],
+                "module": "nvidia-current",
+                "dkms_name": "nvidia-current",
+                "license": "NVIDIA",
+            },
+            "open": {
+                "packages": [{"name": "nvidia-open-kernel-dkms", "version": "535.261.03-1"}],
+                "module": "nvidia-current-open",
+                "dkms_name": "nvidia-current-open",
+                "license": "Dual MIT/GPL",
+            },
+        },
+        "profiles": {"compute": [{"name": "nvidia-smi", "version": "535.261.03-1"}]},
+        "services": ["nvidia-persistenced"],
+    }
+    source = {
+        "id": "cuda",
+        "uri": "https://mirror.example/debian12/",
+        "suite": "/",
+        "components": [],
+        "key": {"url": "https://mirror.example/key", "sha256": None, "fingerprint": "A" * 40},
+    }
+    return signed(
+        {
+            "lock_version": 1,
+            "name": "test",
+            "stack": {"driver_minimum": "525.60.13", "architectures": ["Ampere"]},
+            "modules": {"Volta": "proprietary", "Ampere": "open", "Blackwell": "open"},
+            "only_modules": {"Volta": "proprietary", "Blackwell": "open"},
+            "known_bad": [
+                {
+                    "driver": "535.261.03",
+                    "flavour": "open",
+                    "kernel_first": "6.12.97",
+                    "kernel_last": None,
+                    "symptom": "does not compile",
+                    "reference": "owner/repo#1",
+                }
+            ],
+            "profiles": {
+                "debian12": {
+                    "os": "debian12",
+                    "refusal": None,
+                    "method": "distro",
+                    "repos": {
+                        "components": ["contrib"],
+                        "sources": [source],
+                        "pins": [{"packages": "src:nvidia-graphics-drivers", "version": "535.261.03-1"}],
+                    },
+                    "kernel": {"build": ["dkms", "gcc"]},
+                    "driver": driver,
+                    "cuda": {"packages": {"12.1": [{"name": "cuda-toolkit-12-1", "version": "12.1.1-1"}]}},
+                },
+                "debian13": {"os": "debian13", "refusal": "its compiler is too new for this toolkit."},
+            },
+        }
+    )
+
+
+def make_host() -> Document:
+    return {
+        "os": {"id": "debian12", "name": "Debian 12", "arch": "amd64", "is_root": True},
+        "kernel": {"target": "6.1.0-50-amd64"},
+        "gpus": [{"device": "20b0"}],
+        "module": {"version": None},
+        "dkms": [],
+        "dpkg": {"audit": "", "half": [], "is_locked": False},
+        "packages": {},
+        "files": {},
+        "foreign": {"runfile": None, "repos": []},
+        "secure_boot": False,
+        "disk": {"/usr": 9000, "/var": 8000, "/opt": 7000},
+        "busy": [],
+    }
+
+
+def judge(host: Document, lock: Document | None = None, **wanted: Any) -> Document:
+    settings = {"architectures": ["Ampere"], **wanted}
+    return gpu_lock.list_host_problems(host, lock or make_lock(), settings)
+
+
+# The lock
+
+
+def test_honest_lock_has_no_problem() -> None:
+    assert gpu_lock.list_lock_problems(make_lock()) == []
+
+
+@pytest.mark.parametrize("lock", [None, "text", {}, {"profiles": []}, {**make_lock(), "lock_version": 2}])
+def test_what_is_no_lock_is_refused_in_one_sentence(lock: Any) -> None:
+    (problem,) = gpu_lock.list_lock_problems(lock)
+    assert "`provision_lock`" in problem
+    assert "provision node lock" in problem
+
+
+def test_changed_lock_is_refused_by_its_digest() -> None:
+    lock = make_lock()
+    lock["profiles"]["debian12"]["driver"]["services"] = ["other"]
+    (problem,) = gpu_lock.list_lock_problems(lock)
+    assert "changed after it was written" in problem
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("{{ lookup('pipe', 'id') }}", "a template"),
+        ("{% raw %}", "a template"),
+        ("one\ntwo", "more than one line"),
+        ("bell\x07", "control characters"),
+        ("left\u202eright", "control characters"),
+        ("../../etc/shadow", "a path that leaves its folder"),
+        (b"bytes", "a bytes"),
+    ],
+)
+def test_hostile_value_is_named_by_its_place(value: Any, words: str) -> None:
+    lock = make_lock()
+    lock["profiles"]["debian12"]["driver"]["services"] = [value]
+    (problem,) = gpu_lock.list_lock_problems(lock)
+    assert "profiles.debian12.driver.services[0]" in problem
+    assert words in problem
+
+
+def test_requirements_may_have_lines_and_nothing_else() -> None:
+    lock = make_lock()
+    lock["profiles"]["debian12"]["frameworks"] = {"environments": [{"name": "torch", "requirements": "a==1\nb==2\n"}]}
+    assert gpu_lock.list_lock_problems(signed(lock)) == []
+
+
+def change(path: str, value: Any) -> Document:
+    lock = make_lock()
+    place = lock["profiles"]["debian12"]
+    *folders, name = path.split("/")
+    for folder in folders:
+        place = place[int(folder) if folder.isdigit() else folder]
+    place[int(name) if name.isdigit() else name] = value
+    return signed(lock)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("driver/version", "515.1", "needs 525.60.13 or newer"),
+        ("driver/branch", 550, "its version is 535.261.03"),
+        ("driver/package_version", "550.1-1", "no package of 535.261.03"),
+        ("driver/flavours/open/packages", [], "nothing to install"),
+        ("driver/flavours", {}, "no module to install"),
+        ("driver/flavours/open/packages/0/name", "Bad Name", "is no package"),
+        ("driver/flavours/open/packages/0/version", "1; id", "has a version that is none"),
+        ("driver/services", ["a b"], "a unit that is none"),
+        ("method", "magic", "not one of distro"),
+        ("repos/sources/0/uri", "ftp://x y", "no address that apt reads"),
+        ("repos/sources/0/key", {"url": "x"}, "neither sha256 nor fingerprint"),
+        ("repos/sources/0/id", "../x", "leaves its folder"),
+        ("repos/pins/0", {"packages": "a;b", "version": "1"}, "is no pin"),
+        ("repos/components/0", "non free", "is no component"),
+    ],
+)
+def test_contradiction_in_a_profile_is_named(path: str, value: Any, words: str) -> None:
+    problems = gpu_lock.list_lock_problems(change(path, value))
+    assert any(words in problem for problem in problems), problems
+
+
+def test_refused_profile_is_not_examined() -> None:
+    lock = make_lock()
+    lock["profiles"]["debian12"] = {"refusal": "never", "method": "magic"}
+    assert gpu_lock.list_lock_problems(signed(lock)) == []
+
+
+# Variables
+
+
+def test_unknown_variable_is_told_with_its_neighbour() -> None:
+    (problem,) = gpu_lock.list_variable_problems({"gpu_driver_flavor": "open"}, ["gpu_driver_flavour"])
+    assert "`gpu_driver_flavor`" in problem
+    assert "did you mean `gpu_driver_flavour`?" in problem.lower()
+
+
+def test_known_and_ignored_variables_pass() -> None:
+    values = {"gpu_driver_flavour": "open", "gpu_team": "x"}
+    assert gpu_lock.list_variable_problems(values, ["gpu_driver_flavour"], ["gpu_team"]) == []
+
+
+@pytest.mark.parametrize("value", ["a\x1b[0m", ["fine", "{{ x }}"], {"key": "../../x"}])
+def test_hostile_variable_is_refused(value: Any) -> None:
+    (problem,) = gpu_lock.list_variable_problems({"gpu_a": value}, ["gpu_a"])
+    assert "`gpu_a" in problem
+
+
+def test_variables_of_all_roles_are_known() -> None:
+    known = set(gpu_lock.list_known_variables(str(_ROOT / "roles")))
+    assert {"gpu_preflight_mode", "gpu_repos_mirror", "gpu_driver_flavour", "gpu_hosts", "gpu_facts_host"} <= known
+    assert "gpu_driver_flavor" not in known
+
+
+# The flavour of the kernel modules
+
+
+@pytest.mark.parametrize(
+    ("requested", "found", "flavour", "problems"),
+    [
+        ("auto", ["Volta"], "proprietary", 0),
+        ("auto", ["Ampere"], "open", 0),
+        ("auto", [], "open", 0),
+        ("auto", ["Volta", "Ampere"], "open", 1),
+        ("open", ["Volta"], "open", 1),
+        ("proprietary", ["Blackwell"], "proprietary", 1),
+        ("proprietary", ["Ampere"], "proprietary", 0),
+        ("auto", ["unknown"], "open", 1),
+    ],
+)
+def test_flavour_follows_the_gpus(requested: str, found: list[str], flavour: str, problems: int) -> None:
+    lock = make_lock()
+    decided = gpu_lock.decide_flavour(requested, found, lock, lock["profiles"]["debian12"])
+    assert decided["flavour"] == flavour
+    assert len(decided["problems"]) == problems
+
+
+def test_flavour_that_the_lock_has_not_is_refused() -> None:
+    lock = make_lock()
+    del lock["profiles"]["debian12"]["driver"]["flavours"]["open"]
+    decided = gpu_lock.decide_flavour("auto", ["Blackwell"], lock, lock["profiles"]["debian12"])
+    assert decided["flavour"] is None
+    assert "offers proprietary alone" in decided["problems"][0]
+
+
+# The node
+
+
+def test_fit_node_has_no_problem() -> None:
+    result = judge(make_host())
+    assert result["problems"] == []
+    assert result["flavour"] == "open"
+    assert result["is_disruptive"]
+
+
+def test_node_that_has_everything_is_not_disturbed() -> None:
+    host = make_host()
+    for name, version in (("nvidia-open-kernel-dkms", "535.261.03-1"), ("nvidia-smi", "535.261.03-1")):
+        host["packages"][name] = {"version": version, "status": "ii"}
+    host["packages"]["cuda-toolkit-12-1"] = {"version": "12.1.1-1", "status": "ii"}
+    host.update(busy=[{"pid": 1, "command": "python"}], disk={"/usr": 1}, secure_boot=True)
+    result = judge(host, disk_mib={"driver": {"/usr": 100}})
+    assert result["problems"] == []
+    assert not result["is_disruptive"]
+    assert result["missing"] == []
+
+
+def with_host(**changes: Any) -> Document:
+    host = make_host()
+    for path, value in changes.items():
+        *folders, name = path.split("__")
+        place = host
+        for folder in folders:
+            place = place[folder]
+        place[name] = value
+    return host
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted", "words"),
+    [
+        ({"os__is_root": False}, {}, "not root"),
+        ({"os__id": "debian11"}, {}, "no profile for this node's system debian11"),
+        ({"os__id": "debian13"}, {}, "its compiler is too new"),
+        ({"os__arch": "arm64"}, {}, "This node is arm64"),
+        ({"gpus": []}, {"is_no_gpu_allowed": False}, "no NVIDIA GPU"),
+        ({"kernel__target": "6.12.107+deb13-amd64"}, {}, "does not compile"),
+        ({"dpkg__half": ["postfix"]}, {}, "unfinished business: postfix"),
+        ({"dpkg__audit": "The following packages are odd"}, {}, "unfinished business"),
+        ({"busy": [{"pid": 7, "command": "train"}]}, {}, "in use by train (7)"),
+        ({"secure_boot": True}, {}, "Secure Boot"),
+        ({"foreign__runfile": "/usr/bin/nvidia-uninstall"}, {}, "runfile"),
+        ({"foreign__repos": [{"file": "/a.list", "uri": "https://b"}]}, {}, "/a.list brings packages from https://b"),
+        ({"disk": {"/usr": 10}}, {"disk_mib": {"driver": {"/usr": 100}}}, "10 MiB free, and about 100 MiB"),
+        ({}, {"connection": "local", "reboot": "always"}, "would reboot itself"),
+    ],
+)
+def test_unfit_node_is_refused(changes: Document, wanted: Document, words: str) -> None:
+    problems = judge(with_host(**changes), **wanted)["problems"]
+    assert len(problems) == 1, problems
+    assert words in problems[0]
+    assert problems[0].endswith(".")
+
+
+def test_all_problems_are_told_at_once() -> None:
+    host = with_host(os__is_root=False, busy=[{"pid": 7, "command": "x"}], secure_boot=True, dpkg__half=["postfix"])
+    assert len(judge(host)["problems"]) == 4
+
+
+def test_run_that_died_half_way_may_go_on() -> None:
+    result = judge(with_host(dpkg__half=["nvidia-kernel-dkms", "gcc"], dpkg__audit="half"))
+    assert result["problems"] == []
+    assert any("finished first" in note for note in result["notes"])
+
+
+def test_known_bad_kernel_passes_where_the_module_was_built() -> None:
+    host = with_host(kernel__target="6.12.107+deb13-amd64")
+    host["dkms"] = [
+        {
+            "module": "nvidia-current-open",
+            "version": "535.261.03",
+            "kernel": "6.12.107+deb13-amd64",
+            "status": "installed",
+        }
+    ]
+    assert judge(host)["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("release", "is_bad"), [("6.12.94", False), ("6.12.97", True), ("6.13.0", True), ("7.1.2", True)]
+)
+def test_kernel_ranges_are_ordered_by_number(release: str, is_bad: bool) -> None:
+    assert bool(judge(with_host(kernel__target=f"{release}-amd64"))["problems"]) is is_bad
+
+
+@pytest.mark.parametrize(("last", "is_bad"), [("6.12.106", False), ("6.12.107", True), ("6.12", True), ("6.11", False)])
+def test_last_kernel_of_a_range_counts_with_all_its_patches(last: str, is_bad: bool) -> None:
+    lock = make_lock()
+    lock["known_bad"][0]["kernel_last"] = last
+    host = with_host(kernel__target="6.12.107-amd64")
+    assert bool(judge(host, signed(lock))["problems"]) is is_bad
+
+
+def test_kernel_is_judged_by_its_packages_version() -> None:
+    host = with_host(kernel__target="6.12-cloud-amd64")
+    host["packages"]["linux-image-6.12-cloud-amd64"] = {"version": "6.12.107-1", "status": "ii"}
+    assert "does not compile" in judge(host)["problems"][0]
+
+
+@pytest.mark.parametrize("allowed", [{"is_busy_allowed": True}, {"has_drain": True}])
+def test_busy_gpus_are_a_note_where_somebody_sees_to_it(allowed: Document) -> None:
+    result = judge(with_host(busy=[{"pid": 7, "command": "x"}]), **allowed)
+    assert result["problems"] == []
+    assert any("in use" in note for note in result["notes"])
+
+
+def test_folders_of_one_file_system_share_its_space() -> None:
+    sizes = {"driver": {"/usr": 60, "/var": 60}}
+    assert judge(with_host(disk={"/usr": 100, "/var": 100}), disk_mib=sizes)["problems"]
+    assert not judge(with_host(disk={"/usr": 100, "/var": 101}), disk_mib=sizes)["problems"]
+
+
+# Generations
+
+
+def test_lock_of_a_generation_is_checked_like_any_other() -> None:
+    import json
+
+    lock = make_lock()
+    assert gpu_lock.read_generation_lock(json.dumps(lock), 3) == lock
+    broken = copy.deepcopy(lock)
+    broken["name"] = "other"
+    with pytest.raises(AnsibleFilterError, match="generation 3"):
+        gpu_lock.read_generation_lock(json.dumps(broken), 3)
+    with pytest.raises(AnsibleFilterError, match="no JSON"):
+        gpu_lock.read_generation_lock("{", 3)
+
+
+def test_same_roles_in_both_lists() -> None:
+    """The upgrade runs what gpu-node.yml runs, in the same order."""
+    import yaml
+
+    plays = yaml.safe_load((_ROOT / "gpu-node.yml").read_text(encoding="utf-8"))
+    steps = yaml.safe_load((_ROOT / "tasks" / "stack.yml").read_text(encoding="utf-8"))
+    listed = [row["role"] for row in plays[1]["roles"]]
+    imported = [step["ansible.builtin.import_role"]["name"] for step in steps if "ansible.builtin.import_role" in step]
+    assert imported == [*listed, "gpu_verify"]

@@ -1,0 +1,246 @@
+"""The runner of Molecule scenarios: what it believes, what it does not, and what it says when nothing can be booted."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+_ROOT = Path(__file__).resolve().parents[3]
+_SPEC = importlib.util.spec_from_file_location("molecule_runner", _ROOT / "tools" / "molecule.py")
+runner = importlib.util.module_from_spec(_SPEC)
+sys.modules["molecule_runner"] = runner
+_SPEC.loader.exec_module(runner)
+
+SAID = {"hosts": ["one", "two"], "tests": 3}
+
+
+def play(folder: Path, hosts: dict, number: int = 1, playbook: str = "gpu-node.yml") -> None:
+    rows = {name: {"changed": 0, "failures": 0, "modules": 2, **row} for name, row in hosts.items()}
+    text = json.dumps({"playbook": playbook, "seconds": 1, "hosts": rows})
+    (folder / f"{number:03}-{playbook}.json").write_text(text, encoding="utf-8")
+
+
+def verified(folder: Path, **counts: object) -> None:
+    report = {"collected": 3, "passed": 3, "failed": 0, "skipped": [], **counts}
+    (folder / "verify-1.json").write_text(json.dumps(report), encoding="utf-8")
+
+
+def test_a_run_with_its_hosts_and_its_tests_passes(tmp_path):
+    play(tmp_path, {"one": {}, "two": {}})
+    verified(tmp_path)
+    assert runner.judge_run(0, tmp_path, SAID) == ("passed", ())
+
+
+def test_a_converge_without_hosts_is_not_believed(tmp_path):
+    play(tmp_path, {})
+    verified(tmp_path)
+    status, reasons = runner.judge_run(0, tmp_path, SAID)
+    assert status == "failed"
+    assert "gpu-node.yml ran on no host" in reasons
+
+
+def test_a_host_that_is_missing_from_the_recap_is_named(tmp_path):
+    play(tmp_path, {"one": {}})
+    verified(tmp_path)
+    assert runner.judge_run(0, tmp_path, SAID) == ("failed", ("the first play did not have two",))
+
+
+def test_plays_that_only_make_nodes_do_not_count(tmp_path):
+    play(tmp_path, {"localhost": {}}, playbook="create.yml")
+    verified(tmp_path)
+    assert runner.judge_run(0, tmp_path, SAID)[1] == ("no play of the committed playbooks left a record",)
+
+
+@pytest.mark.parametrize("found", [0, 2])
+def test_fewer_tests_than_promised_are_not_believed(tmp_path, found):
+    play(tmp_path, {"one": {}, "two": {}})
+    verified(tmp_path, collected=found, passed=found)
+    assert runner.judge_run(0, tmp_path, SAID) == ("failed", (f"{found} tests were found, 3 or more are there",))
+
+
+def test_a_verifier_that_left_no_report_is_not_believed(tmp_path):
+    play(tmp_path, {"one": {}, "two": {}})
+    assert runner.judge_run(0, tmp_path, SAID)[0] == "failed"
+
+
+def test_the_exit_status_of_molecule_decides_too(tmp_path):
+    play(tmp_path, {"one": {}, "two": {}})
+    verified(tmp_path)
+    assert runner.judge_run(2, tmp_path, SAID) == ("failed", ("molecule ended with 2",))
+
+
+def test_an_archive_that_does_not_answer_skips_with_the_reason(tmp_path):
+    (tmp_path / "skipped.txt").write_text("jammy: the archive does not answer\n", encoding="utf-8")
+    assert runner.judge_run(2, tmp_path, SAID) == ("skipped", ("jammy: the archive does not answer",))
+
+
+def test_a_scenario_whose_tests_were_all_skipped_is_no_pass(tmp_path):
+    play(tmp_path, {"one": {}, "two": {}})
+    verified(tmp_path, passed=0, skipped=["test_upgrade: fewer than two releases"])
+    assert runner.judge_run(0, tmp_path, SAID) == ("skipped", ("test_upgrade: fewer than two releases",))
+
+
+def test_remote_executions_are_those_of_the_last_play_that_changed_nothing(tmp_path):
+    play(tmp_path, {"one": {"changed": 5, "modules": 40}}, 1)
+    play(tmp_path, {"one": {"modules": 3}}, 2)
+    play(tmp_path, {"one": {"failures": 1, "modules": 9}}, 3)
+    assert runner.count_remote(tmp_path) == {"one": 3}
+
+
+def test_an_emptied_role_has_no_task_and_the_others_keep_theirs(tmp_path):
+    for role in ("gpu_a", "gpu_b"):
+        tasks = tmp_path / "playbooks/roles" / role / "tasks"
+        tasks.mkdir(parents=True)
+        for name in ("main", "absent"):
+            (tasks / f"{name}.yml").write_text("---\n- name: Work\n", encoding="utf-8")
+    copy = runner.empty_role("gpu_a", tmp_path / "copy", tmp_path / "playbooks")
+    found = {path.relative_to(copy).as_posix(): yaml.safe_load(path.read_text()) for path in copy.rglob("*.yml")}
+    assert found["roles/gpu_a/tasks/main.yml"] == found["roles/gpu_a/tasks/absent.yml"] == []
+    assert found["roles/gpu_b/tasks/main.yml"] == [{"name": "Work"}]
+    assert "Work" in (tmp_path / "playbooks/roles/gpu_a/tasks/main.yml").read_text()
+
+
+def test_an_unknown_role_is_named_with_those_that_exist(tmp_path):
+    (tmp_path / "playbooks/roles/gpu_a/tasks").mkdir(parents=True)
+    with pytest.raises(ValueError, match="`gpu_x` is no role; there are gpu_a"):
+        runner.empty_role("gpu_x", tmp_path / "copy", tmp_path / "playbooks")
+
+
+@pytest.mark.parametrize("text", ["tests: 3", "hosts: [one]", "hosts: [one]\ntests: 0", ""])
+def test_a_scenario_that_promises_nothing_is_refused(tmp_path, text):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/scenario.yml").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match="are needed"):
+        runner.read_said("x", tmp_path)
+
+
+def test_every_scenario_promises_hosts_and_tests_and_has_what_molecule_needs():
+    names = runner.list_scenarios()
+    assert names[0] == "default"
+    for name in names:
+        said = runner.read_said(name)
+        config = yaml.safe_load((runner.SCENARIOS / name / "molecule.yml").read_text(encoding="utf-8"))
+        platforms = {platform["name"]: platform for platform in config["platforms"]}
+        assert set(said["hosts"]) <= platforms.keys(), name
+        assert all("gpu_nodes" in platforms[host]["groups"] for host in said["hosts"]), name
+        assert list((runner.SCENARIOS / name / "tests").glob("test_*.py")), name
+        assert "verify" in config["scenario"]["test_sequence"], name
+
+
+def test_an_unknown_scenario_is_refused_and_the_known_are_named(capsys):
+    with pytest.raises(SystemExit) as ended:
+        runner.main(["no-such"])
+    assert ended.value.code == 2
+    assert "default" in capsys.readouterr().err
+
+
+def test_without_engine_and_root_it_says_so_and_ends_with_7(tmp_path, monkeypatch, capsys):
+    for name in ("molecule", "pytest", "ansible-playbook"):
+        (tmp_path / name).write_text("#!/bin/sh\n", encoding="utf-8")
+    monkeypatch.setenv("PROVISION_NODE_ENGINE", "docker")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert runner.main(["default", "--ansible-core", str(tmp_path), "--logs", str(tmp_path / "logs")]) == 7
+    assert "no container engine answers" in capsys.readouterr().err
+
+
+def test_a_folder_without_ansible_ends_with_7_and_says_what_makes_it(tmp_path, capsys):
+    assert runner.main(["default", "--ansible-core", str(tmp_path)]) == 7
+    assert "make dev" in capsys.readouterr().err
+
+
+def test_the_table_gives_reasons_and_the_log_of_what_failed():
+    results = [
+        runner.Result("default", "passed", 200.4, 30, 31, (), ("test_x: no GPU",), {"one": 4}),
+        runner.Result("remove", "failed", 9.0, 1, 2, ("2 tests failed",), (), {}, "/logs/remove/molecule.log"),
+    ]
+    table = runner.write_table(results)
+    assert "30/31" in table
+    assert "one 4" in table
+    assert "test skipped: test_x: no GPU" in table
+    assert table.endswith("2 tests failed\n    log: /logs/remove/molecule.log")
+
+
+def test_a_run_of_a_fake_molecule_is_judged_by_what_it_left(tmp_path, monkeypatch):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    script = """#!/bin/sh
+echo "$@" >>"$PROVISION_MOLECULE_RECORDS/../calls"
+[ "$3" = destroy ] || echo '{"playbook": "gpu-node.yml", "hosts": {}}' >"$PROVISION_MOLECULE_RECORDS/001-gpu-node.json"
+"""
+    (programs / "molecule").write_text(script, encoding="utf-8")
+    (programs / "molecule").chmod(0o755)
+    monkeypatch.setattr(runner, "read_said", lambda name: SAID)
+    result = runner.run_scenario("default", tmp_path / "logs", programs, {})
+    assert result.status == "failed"
+    assert "gpu-node.yml ran on no host" in result.reasons
+    calls = (tmp_path / "logs/default/calls").read_text().splitlines()
+    assert [line.split()[2] for line in calls] == ["test", "destroy"]
+
+
+def test_the_tree_of_a_folder_tells_content_mode_and_links_apart(tmp_path):
+    spec = importlib.util.spec_from_file_location("tree", _ROOT / "molecule/shared/tree.py")
+    tree = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tree)
+    path = tmp_path / "file"
+    path.write_text("a", encoding="utf-8")
+    first = tree.describe(str(path), os.lstat(path))
+    path.chmod(0o600)
+    second = tree.describe(str(path), os.lstat(path))
+    path.write_text("b", encoding="utf-8")
+    third = tree.describe(str(path), os.lstat(path))
+    (tmp_path / "link").symlink_to("file")
+    assert len({first, second, third}) == 3
+    assert tree.describe(str(tmp_path / "link"), os.lstat(tmp_path / "link")) == "link file"
+    os.utime(path, (1, 1))
+    assert tree.describe(str(path), os.lstat(path)) == third
+
+
+def test_every_exception_of_the_tree_has_a_reason():
+    spec = importlib.util.spec_from_file_location("tree", _ROOT / "molecule/shared/tree.py")
+    tree = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tree)
+    assert all(
+        len(reason.split()) > 0 and path.startswith("/") for path, reason in {**tree.VOLATILE, **tree.RESIDUE}.items()
+    )
+    assert not {"/", "/etc", "/usr", "/var", "/var/lib"} & {*tree.VOLATILE, *tree.RESIDUE}
+
+
+def test_the_counter_writes_one_record_a_play_and_counts_no_work_of_the_controller(tmp_path):
+    book = tmp_path / "gpu-node.yml"
+    tasks = [
+        {"name": "Decide", "ansible.builtin.set_fact": {"a": 1}},
+        {"name": "Look", "ansible.builtin.command": {"argv": ["true"]}, "changed_when": False},
+        {"name": "Leave", "ansible.builtin.command": {"argv": ["true"]}, "when": False},
+    ]
+    play_ = {"name": "P", "hosts": "all", "gather_facts": False, "tasks": tasks}
+    book.write_text(yaml.safe_dump([play_]), encoding="utf-8")
+    environment = {
+        **os.environ,
+        "ANSIBLE_CALLBACK_PLUGINS": str(_ROOT / "molecule/shared/callback"),
+        "ANSIBLE_CALLBACKS_ENABLED": "remote_executions",
+        "PROVISION_MOLECULE_RECORDS": str(tmp_path / "records"),
+    }
+    program = Path(sys.executable).with_name("ansible-playbook")
+    words = [
+        str(program),
+        "-i",
+        "here,",
+        "-c",
+        "local",
+        "-e",
+        f"ansible_python_interpreter={sys.executable}",
+        str(book),
+    ]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = runner.read_records(tmp_path / "records", "[0-9]*.json")
+    assert record["playbook"] == "gpu-node.yml"
+    assert record["hosts"]["here"]["ok"] == 2
+    assert record["hosts"]["here"]["modules"] == 0, "a local connection is no remote execution"

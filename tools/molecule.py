@@ -1,0 +1,347 @@
+"""Run Molecule scenarios, and believe a green one only when hosts and tests were really there.
+
+::
+
+    tools/molecule.py default check-mode faults
+    tools/molecule.py --all --json molecule.json
+    tools/molecule.py --emptied gpu_nccl default      # the scenario must turn red without that role's tasks
+    tools/molecule.py --ansible-core newest default   # on a Python that the newest ansible-core takes
+
+Molecule itself calls a play without hosts and a verifier without tests successful. Here each scenario says in
+``scenario.yml`` which hosts its converge must have and how many tests it has at least; less is a failure. Logs go to
+one folder a scenario.
+
+Exit status: 0 all passed or were skipped with a reason, 2 wrong usage, 5 a scenario failed, 7 no way to boot a node or
+no molecule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SCENARIOS = REPOSITORY / "molecule"
+FIRST = "default"
+"""It leaves the image that others start from."""
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+_PLAYBOOK = "gpu-node"
+_NEWEST = ("ansible-core>=2.20", "molecule>=26", "pytest-testinfra>=10", "pytest>=9", "pyyaml>=6", "rich>=13")
+_MINUTES = 30
+
+
+class MissingError(Exception):
+    """Something that a run needs is not on this machine; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a scenario ended."""
+
+    scenario: str
+    status: str
+    seconds: float
+    passed: int = 0
+    collected: int = 0
+    reasons: tuple[str, ...] = ()
+    skipped_tests: tuple[str, ...] = ()
+    remote_executions: Mapping[str, int] = field(default_factory=dict)
+    log: str = ""
+
+
+def list_scenarios(folder: Path = SCENARIOS) -> list[str]:
+    """Return the scenarios, the one that others start from first."""
+    names = sorted(path.parent.name for path in folder.glob("*/molecule.yml"))
+    return sorted(names, key=lambda name: (name != FIRST, name))
+
+
+def read_said(scenario: str, folder: Path = SCENARIOS) -> dict[str, Any]:
+    """Return what a scenario promises of itself.
+
+    Raises:
+        ValueError: It does not say which hosts and how many tests it has.
+    """
+    path = folder / scenario / "scenario.yml"
+    said = dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    if not said.get("hosts") or not isinstance(said.get("tests"), int) or said["tests"] < 1:
+        raise ValueError(f"{path}: `hosts` (names that converge must have) and `tests` (their least number) are needed")
+    return said
+
+
+def read_records(folder: Path, pattern: str) -> list[dict[str, Any]]:
+    """Return the records of a run in their order."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(pattern))]
+
+
+def judge_run(status: int, records: Path, said: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Say whether a run passed, and every reason why not.
+
+    Args:
+        status: Exit status of molecule.
+        records: Folder with the records of its plays and tests.
+        said: What the scenario promises, as ``read_said`` returns it.
+
+    Returns:
+        ``passed``, ``failed`` or ``skipped``, and the reasons.
+    """
+    note = records / "skipped.txt"
+    if note.exists():
+        return SKIPPED, (note.read_text(encoding="utf-8").strip(),)
+    reasons = [f"molecule ended with {status}"] if status else []
+    plays = [play for play in read_records(records, "[0-9]*.json") if play["playbook"].startswith(_PLAYBOOK)]
+    if not plays:
+        reasons.append("no play of the committed playbooks left a record")
+    else:
+        reasons += [f"{play['playbook']} ran on no host" for play in plays if not play["hosts"]]
+        if absent := sorted(set(said["hosts"]) - set(plays[0]["hosts"])):
+            reasons.append(f"the first play did not have {', '.join(absent)}")
+    tests = read_records(records, "verify-*.json")
+    collected = sum(report["collected"] for report in tests)
+    if collected < said["tests"]:
+        reasons.append(f"{collected} tests were found, {said['tests']} or more are there")
+    failed = sum(report["failed"] for report in tests)
+    if failed:
+        reasons.append(f"{failed} tests failed")
+    if not reasons and tests and not any(report["passed"] for report in tests):
+        return SKIPPED, tuple(reason for report in tests for reason in report["skipped"])
+    return (FAILED if reasons else PASSED), tuple(reasons)
+
+
+def count_remote(records: Path) -> dict[str, int]:
+    """Return host → remote executions of the last play that changed nothing, which is the promise that is kept."""
+    for play in reversed(read_records(records, "[0-9]*.json")):
+        hosts = play["hosts"]
+        is_still = hosts and all(not row["changed"] and not row["failures"] for row in hosts.values())
+        if play["playbook"] == f"{_PLAYBOOK}.yml" and is_still:
+            return {name: row["modules"] for name, row in hosts.items()}
+    return {}
+
+
+def empty_role(role: str, target: Path, playbooks: Path = REPOSITORY / "playbooks") -> Path:
+    """Copy the playbooks with every task of a role taken out, and return the copy.
+
+    Raises:
+        ValueError: There is no such role.
+    """
+    if not (playbooks / "roles" / role / "tasks").is_dir():
+        known = ", ".join(sorted(path.name for path in (playbooks / "roles").iterdir()))
+        raise ValueError(f"`{role}` is no role; there are {known}")
+    shutil.copytree(playbooks, target, symlinks=True)
+    for path in (target / "roles" / role / "tasks").glob("*.yml"):
+        path.write_text("---\n[]\n", encoding="utf-8")
+    return target
+
+
+def choose_engine(environment: Mapping[str, str]) -> str:
+    """Return how nodes are booted here.
+
+    Raises:
+        MissingError: Neither an engine nor systemd-nspawn can be used.
+    """
+    words = [sys.executable, str(SCENARIOS / "shared/nodes.py"), "engine"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env=dict(environment))
+    if done.returncode:
+        raise MissingError(done.stderr.strip().removeprefix("error: "))
+    return done.stdout.strip()
+
+
+def find_python(least: tuple[int, int] = (3, 12)) -> str:
+    """Return an interpreter that the newest ansible-core takes.
+
+    Raises:
+        MissingError: None is on PATH.
+    """
+    for minor in range(20, least[1] - 1, -1):
+        name = shutil.which(f"python3.{minor}")
+        if name and not subprocess.run([name, "-c", "import venv, ssl"], check=False, capture_output=True).returncode:
+            return name
+    raise MissingError(f"the newest ansible-core takes Python {least[0]}.{least[1]} or newer, and none is on PATH")
+
+
+def make_newest(folder: Path) -> Path:
+    """Make a virtual environment with the newest ansible-core and return its programs' folder."""
+    programs = folder / "bin"
+    if not (programs / "molecule").exists():
+        print(f"making {folder} with the newest ansible-core", file=sys.stderr)
+        subprocess.run([find_python(), "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(programs / "pip"), "install", "-q", *_NEWEST], check=True)
+    return programs
+
+
+def choose_programs(asked: str) -> Path:
+    """Return the folder of ansible-playbook and molecule.
+
+    Raises:
+        MissingError: They are not there.
+    """
+    if asked == "newest":
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        folder = make_newest(cache / "provision-molecule/ansible-core-newest")
+    else:
+        folder = Path(asked or os.environ.get("ANSIBLE_BIN", "") or Path(sys.executable).parent)
+    for name in ("ansible-playbook", "molecule", "pytest"):
+        if not (folder / name).exists():
+            raise MissingError(f"{folder} has no {name}: `make dev` puts it into .venv")
+    return folder
+
+
+def run_scenario(scenario: str, logs: Path, programs: Path, extra: Mapping[str, str]) -> Result:
+    """Run one scenario from nothing to nothing and judge it.
+
+    Args:
+        scenario: Its name.
+        logs: Folder for logs and records; the scenario's own part of it is emptied first.
+        programs: Folder of molecule and Ansible.
+        extra: More environment variables.
+    """
+    said = read_said(scenario)
+    folder = logs / scenario
+    shutil.rmtree(folder, ignore_errors=True)
+    records = folder / "records"
+    records.mkdir(parents=True)
+    log = folder / "molecule.log"
+    # A short path: ssh's control sockets have little room.
+    work = Path(tempfile.mkdtemp(prefix="pvm-"))
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")])),
+        "MOLECULE_EPHEMERAL_DIRECTORY": str(work),
+        "PROVISION_MOLECULE_RECORDS": str(records),
+        "NO_COLOR": "1",
+        **extra,
+    }
+    base = ["molecule", "--base-config", str(REPOSITORY / ".config/molecule/config.yml")]
+    started = time.monotonic()
+    with log.open("w", encoding="utf-8") as file:
+        limit = 60 * said.get("minutes", _MINUTES)
+        try:
+            words = [str(programs / base[0]), *base[1:], "test", "-s", scenario]
+            status = subprocess.run(
+                words,
+                check=False,
+                cwd=REPOSITORY,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=limit,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = 124
+            file.write(f"\nit took longer than {limit} seconds\n")
+        finally:
+            # Whatever ended it, no node stays behind.
+            words = [str(programs / base[0]), *base[1:], "destroy", "-s", scenario]
+            subprocess.run(words, check=False, cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT)
+    shutil.rmtree(work, ignore_errors=True)
+    verdict, reasons = judge_run(status, records, said)
+    tests = read_records(records, "verify-*.json")
+    return Result(
+        scenario,
+        verdict,
+        round(time.monotonic() - started, 1),
+        sum(report["passed"] for report in tests),
+        sum(report["collected"] for report in tests),
+        reasons,
+        tuple(reason for report in tests for reason in report["skipped"]),
+        count_remote(records),
+        str(log),
+    )
+
+
+def write_table(results: Iterable[Result]) -> str:
+    """Return scenario, result, time, tests and remote executions in columns, with the reasons below each."""
+    lines = [f"{'scenario':18} {'result':8} {'seconds':>8} {'tests':>9} {'remote executions of a second run'}"]
+    for result in results:
+        tests = f"{result.passed}/{result.collected}"
+        remote = ", ".join(f"{name} {count}" for name, count in sorted(result.remote_executions.items())) or "-"
+        lines.append(f"{result.scenario:18} {result.status:8} {result.seconds:8.1f} {tests:>9} {remote}")
+        lines += [f"    {reason}" for reason in result.reasons]
+        lines += [f"    test skipped: {reason}" for reason in result.skipped_tests]
+        if result.status == FAILED:
+            lines.append(f"    log: {result.log}")
+    return "\n".join(lines)
+
+
+def run_all(names: Sequence[str], asked: argparse.Namespace) -> int:
+    """Run the scenarios one after the other and print the table; return the exit status."""
+    extra: dict[str, str] = {}
+    programs = choose_programs(asked.ansible_core)
+    kind = choose_engine(os.environ)
+    if asked.fresh or asked.emptied:
+        extra["PROVISION_MOLECULE_FRESH"] = "1"
+    version = subprocess.run(
+        [str(programs / "ansible-playbook"), "--version"], capture_output=True, text=True, check=True
+    )
+    print(f"nodes: {kind}; {version.stdout.splitlines()[0]}; logs: {asked.logs}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="pvm-") as folder:
+        if asked.emptied:
+            extra["PROVISION_PLAYBOOKS"] = str(empty_role(asked.emptied, Path(folder) / "playbooks"))
+        results = []
+        for name in names:
+            print(f"{name} …", file=sys.stderr, flush=True)
+            results.append(run_scenario(name, asked.logs, programs, extra))
+            print(write_table(results[-1:]).split("\n", 1)[1], file=sys.stderr, flush=True)
+    print(write_table(results))
+    if asked.json:
+        document = {"engine": kind, "ansible": version.stdout.splitlines()[0], "emptied": asked.emptied}
+        document["results"] = [asdict(result) for result in results]
+        asked.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if asked.emptied:
+        green = [result.scenario for result in results if result.status != FAILED]
+        if green:
+            print(f"without the tasks of {asked.emptied} these did not turn red: {', '.join(green)}", file=sys.stderr)
+        return 5 if green else 0
+    return 5 if any(result.status == FAILED for result in results) else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="default: every scenario")
+    parser.add_argument("--all", action="store_true", help="every scenario")
+    parser.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="the same as naming it")
+    parser.add_argument("--list", action="store_true", help="print the scenarios and end")
+    parser.add_argument(
+        "--emptied", metavar="ROLE", help="take that role's tasks out; a scenario that stays green fails"
+    )
+    parser.add_argument(
+        "--ansible-core", default="", metavar="newest|DIR", help="which Ansible; default: this Python's"
+    )
+    parser.add_argument("--fresh", action="store_true", help="start every node bare, not from what `default` left")
+    parser.add_argument("--logs", type=Path, default=Path(tempfile.gettempdir()) / "provision-molecule", metavar="DIR")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    asked = parser.parse_args(arguments)
+    known = list_scenarios()
+    if asked.list:
+        print("\n".join(known))
+        return 0
+    wanted = dict.fromkeys([*asked.scenarios, *asked.only])
+    names = sorted(wanted, key=lambda name: name != FIRST) if wanted and not asked.all else known
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"{shlex.join(unknown)}: no such scenario; there are {', '.join(known)}")
+    try:
+        return run_all(names, asked)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except MissingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 7
+
+
+if __name__ == "__main__":
+    sys.exit(main())

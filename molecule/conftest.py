@@ -12,6 +12,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -248,13 +249,15 @@ def find_key(document: Any, key: str) -> Any:
     return None
 
 
-def run_play(playbook: str, *flags: str, during: Callable[[], None] | None = None, **variables: Any) -> Outcome:
+def run_play(
+    playbook: str, *flags: str, during: Callable[[Callable[[], bool]], None] | None = None, **variables: Any
+) -> Outcome:
     """Run a committed playbook against the scenario's hosts.
 
     Args:
         playbook: Its name in ``playbooks/``, or a path.
         flags: More words for ansible-playbook, such as ``--check``.
-        during: Called once while the play runs; it decides itself when to act.
+        during: Called once while the play runs, with what tells whether it still does; it decides itself when to act.
         variables: Extra variables, which beat everything else.
     """
     path = Path(playbook) if "/" in playbook else PLAYBOOKS / playbook
@@ -266,17 +269,23 @@ def run_play(playbook: str, *flags: str, during: Callable[[], None] | None = Non
     RECORDS.mkdir(parents=True, exist_ok=True)
     # Assertions read the output, where molecule would have it in colours.
     plain = {name: value for name, value in os.environ.items() if name != "ANSIBLE_FORCE_COLOR"}
-    with subprocess.Popen(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**plain, "ANSIBLE_NOCOLOR": "1"},
-    ) as process:
+    # A file takes all that is said while `during` waits; a pipe that nobody reads would stop the play.
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said,
+        subprocess.Popen(
+            words,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env={**plain, "ANSIBLE_NOCOLOR": "1"},
+        ) as process,
+    ):
         if during is not None:
-            during()
-        output = process.communicate()[0]
+            during(lambda: process.poll() is None)
+        process.wait()
+        said.seek(0)
+        output = said.read()
     with log.open("a", encoding="utf-8") as file:
         file.write(f"$ {shlex.join(words)}\n{output}\n")
     new = sorted(set(RECORDS.glob("[0-9]*.json")) - seen)

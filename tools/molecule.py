@@ -5,14 +5,15 @@
     tools/molecule.py default check-mode faults
     tools/molecule.py --all --json molecule.json
     tools/molecule.py --emptied gpu_nccl default      # the scenario must turn red without that role's tasks
+    tools/molecule.py --prove-red drift remove        # the same for every role that `emptied` in scenario.yml names
     tools/molecule.py --ansible-core newest default   # on a Python that the newest ansible-core takes
 
 Molecule itself calls a play without hosts and a verifier without tests successful. Here each scenario says in
 ``scenario.yml`` which hosts its converge must have and how many tests it has at least; less is a failure. Logs go to
 one folder a scenario.
 
-Exit status: 0 all passed or were skipped with a reason, 2 wrong usage, 5 a scenario failed, 7 no way to boot a node or
-no molecule.
+Exit status: 0 all passed or were skipped with a reason, or turned red where they had to; 2 wrong usage, 5 a scenario
+failed, or stayed green without a role, 7 no way to boot a node or no molecule.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -41,6 +43,8 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _PLAYBOOK = "gpu-node"
 _NEWEST = ("ansible-core>=2.20", "molecule>=26", "pytest-testinfra>=10", "pytest>=9", "pyyaml>=6", "rich>=13")
 _MINUTES = 30
+LEAST_PYTHON = (3, 12)
+"""What the newest ansible-core runs on."""
 
 
 class MissingError(Exception):
@@ -62,6 +66,19 @@ class Result:
     log: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Whether a scenario turned red without the tasks of a role."""
+
+    scenario: str
+    role: str
+    is_red: bool
+    seconds: float
+    why: str
+    failed_tests: tuple[str, ...] = ()
+    log: str = ""
+
+
 def list_scenarios(folder: Path = SCENARIOS) -> list[str]:
     """Return the scenarios, the one that others start from first."""
     names = sorted(path.parent.name for path in folder.glob("*/molecule.yml"))
@@ -79,6 +96,47 @@ def read_said(scenario: str, folder: Path = SCENARIOS) -> dict[str, Any]:
     if not said.get("hosts") or not isinstance(said.get("tests"), int) or said["tests"] < 1:
         raise ValueError(f"{path}: `hosts` (names that converge must have) and `tests` (their least number) are needed")
     return said
+
+
+def read_pairs(scenarios: Iterable[str], folder: Path = SCENARIOS) -> list[tuple[str, str]]:
+    """Return each scenario with each role without whose tasks it says it turns red.
+
+    Raises:
+        ValueError: One names no role.
+    """
+    pairs: list[tuple[str, str]] = []
+    for scenario in scenarios:
+        roles = read_said(scenario, folder).get("emptied")
+        if not isinstance(roles, list) or not roles or not all(isinstance(role, str) for role in roles):
+            path = folder / scenario / "scenario.yml"
+            raise ValueError(f"{path}: `emptied` is needed, a list of roles without whose tasks it turns red")
+        pairs += [(scenario, role) for role in roles]
+    return pairs
+
+
+def judge_red(role: str, result: Result, records: Path) -> Proof:
+    """Say whether a run without the tasks of a role failed as it had to.
+
+    A scenario that never came as far as a play or a test failed for another reason, and that proves nothing.
+
+    Args:
+        role: The emptied role.
+        result: How the run ended.
+        records: Folder with the records of its plays and tests.
+    """
+    log = Path(result.log)
+    text = log.read_text(encoding="utf-8", errors="replace") if result.log and log.exists() else ""
+    failed = tuple(dict.fromkeys(re.findall(r"^(?:FAILED|ERROR) \S*?::(.+?)(?: - .*)?$", text, re.MULTILINE)))
+    plays = [play for play in read_records(records, "[0-9]*.json") if play["playbook"].startswith(_PLAYBOOK)]
+    is_red = result.status == FAILED and any(play["hosts"] for play in plays)
+    if is_red:
+        tests = sum(report["failed"] for report in read_records(records, "verify-*.json"))
+        why = f"{tests} tests failed" if tests else "the play failed"
+    elif result.status == FAILED:
+        why = f"it broke before any play: {'; '.join(result.reasons)}"
+    else:
+        why = "; ".join(["skipped", *result.reasons]) if result.status == SKIPPED else "it stayed green"
+    return Proof(result.scenario, role, is_red, result.seconds, why, failed, result.log)
 
 
 def read_records(folder: Path, pattern: str) -> list[dict[str, Any]]:
@@ -158,17 +216,24 @@ def choose_engine(environment: Mapping[str, str]) -> str:
     return done.stdout.strip()
 
 
-def find_python(least: tuple[int, int] = (3, 12)) -> str:
-    """Return an interpreter that the newest ansible-core takes.
+def find_python(least: tuple[int, int] = LEAST_PYTHON) -> str:
+    """Return an interpreter that the newest ansible-core takes: this one, on PATH, or where version managers put them.
 
     Raises:
-        MissingError: None is on PATH.
+        MissingError: There is none.
     """
+    places = [Path(place) for place in os.environ.get("PATH", "").split(os.pathsep) if place]
+    places += [*Path.home().glob(".pyenv/versions/*/bin"), *Path.home().glob(".local/share/uv/python/*/bin")]
+    candidates = [Path(sys.executable)]
     for minor in range(20, least[1] - 1, -1):
-        name = shutil.which(f"python3.{minor}")
-        if name and not subprocess.run([name, "-c", "import venv, ssl"], check=False, capture_output=True).returncode:
-            return name
-    raise MissingError(f"the newest ansible-core takes Python {least[0]}.{least[1]} or newer, and none is on PATH")
+        candidates += [path for place in places if (path := place / f"python3.{minor}").exists()]
+    code = f"import sys, venv, ensurepip, ssl; sys.exit(sys.version_info < {least})"
+    for path in candidates:
+        if not subprocess.run([str(path), "-c", code], check=False, capture_output=True).returncode:
+            return str(path)
+    raise MissingError(
+        f"the newest ansible-core wants Python {least[0]}.{least[1]} or newer with venv and ssl, and none was found"
+    )
 
 
 def make_newest(folder: Path) -> Path:
@@ -276,17 +341,61 @@ def write_table(results: Iterable[Result]) -> str:
     return "\n".join(lines)
 
 
-def run_all(names: Sequence[str], asked: argparse.Namespace) -> int:
-    """Run the scenarios one after the other and print the table; return the exit status."""
-    extra: dict[str, str] = {}
+def write_proofs(proofs: Iterable[Proof]) -> str:
+    """Return scenario, role, verdict and time in columns, with what failed below each."""
+    lines = [f"{'scenario':18} {'without':22} {'verdict':8} {'seconds':>8} why"]
+    for proof in proofs:
+        verdict = "red" if proof.is_red else "NOT RED"
+        lines.append(f"{proof.scenario:18} {proof.role:22} {verdict:8} {proof.seconds:8.1f} {proof.why}")
+        lines += [f"    {test}" for test in proof.failed_tests]
+        if not proof.is_red:
+            lines.append(f"    log: {proof.log}")
+    return "\n".join(lines)
+
+
+def prove_red(names: Sequence[str], asked: argparse.Namespace) -> int:
+    """Run each scenario without each role that it names, and print which turned red; return the exit status.
+
+    Nodes begin as the scenario has them, so that one that starts from what `default` left needs no new compilation.
+    """
+    pairs = read_pairs(names)
+    programs, document = _start(asked)
+    extra = {"PROVISION_MOLECULE_FRESH": "1"} if asked.fresh else {}
+    proofs: list[Proof] = []
+    for scenario, role in pairs:
+        print(f"{scenario} without {role} …", file=sys.stderr, flush=True)
+        logs = asked.logs / f"without-{role}"
+        with tempfile.TemporaryDirectory(prefix="pvm-") as folder:
+            extra["PROVISION_PLAYBOOKS"] = str(empty_role(role, Path(folder) / "playbooks"))
+            result = run_scenario(scenario, logs, programs, extra)
+        proofs.append(judge_red(role, result, logs / scenario / "records"))
+        print(write_proofs(proofs[-1:]).split("\n", 1)[1], file=sys.stderr, flush=True)
+        if asked.json:
+            # After each, so that a break loses nothing.
+            document["proofs"] = [asdict(proof) for proof in proofs]
+            asked.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(write_proofs(proofs))
+    return 0 if all(proof.is_red for proof in proofs) else 5
+
+
+def _start(asked: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of programs, and what is said of every run."""
     programs = choose_programs(asked.ansible_core)
     kind = choose_engine(os.environ)
-    if asked.fresh or asked.emptied:
-        extra["PROVISION_MOLECULE_FRESH"] = "1"
     version = subprocess.run(
         [str(programs / "ansible-playbook"), "--version"], capture_output=True, text=True, check=True
     )
-    print(f"nodes: {kind}; {version.stdout.splitlines()[0]}; logs: {asked.logs}", file=sys.stderr)
+    core = version.stdout.splitlines()[0]
+    print(f"nodes: {kind}; {core}; logs: {asked.logs}", file=sys.stderr)
+    return programs, {"engine": kind, "ansible": core}
+
+
+def run_all(names: Sequence[str], asked: argparse.Namespace) -> int:
+    """Run the scenarios one after the other and print the table; return the exit status."""
+    extra: dict[str, str] = {}
+    programs, document = _start(asked)
+    if asked.fresh or asked.emptied:
+        extra["PROVISION_MOLECULE_FRESH"] = "1"
     with tempfile.TemporaryDirectory(prefix="pvm-") as folder:
         if asked.emptied:
             extra["PROVISION_PLAYBOOKS"] = str(empty_role(asked.emptied, Path(folder) / "playbooks"))
@@ -297,8 +406,7 @@ def run_all(names: Sequence[str], asked: argparse.Namespace) -> int:
             print(write_table(results[-1:]).split("\n", 1)[1], file=sys.stderr, flush=True)
     print(write_table(results))
     if asked.json:
-        document = {"engine": kind, "ansible": version.stdout.splitlines()[0], "emptied": asked.emptied}
-        document["results"] = [asdict(result) for result in results]
+        document |= {"emptied": asked.emptied, "results": [asdict(result) for result in results]}
         asked.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if asked.emptied:
         green = [result.scenario for result in results if result.status != FAILED]
@@ -319,6 +427,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--emptied", metavar="ROLE", help="take that role's tasks out; a scenario that stays green fails"
     )
     parser.add_argument(
+        "--prove-red",
+        action="store_true",
+        help="run each scenario without each role of its `emptied`; one that stays green fails",
+    )
+    parser.add_argument(
         "--ansible-core", default="", metavar="newest|DIR", help="which Ansible; default: this Python's"
     )
     parser.add_argument("--fresh", action="store_true", help="start every node bare, not from what `default` left")
@@ -333,8 +446,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = sorted(wanted, key=lambda name: name != FIRST) if wanted and not asked.all else known
     if unknown := [name for name in names if name not in known]:
         parser.error(f"{shlex.join(unknown)}: no such scenario; there are {', '.join(known)}")
+    if asked.prove_red and asked.emptied:
+        parser.error("--prove-red takes the roles from scenario.yml, --emptied names one: give either")
     try:
-        return run_all(names, asked)
+        return prove_red(names, asked) if asked.prove_red else run_all(names, asked)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

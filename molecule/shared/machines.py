@@ -4,6 +4,8 @@ It proves what no container can: that the kernel the node would boot takes the d
 its signature) and keeps nouveau out, and that the play's reboot is one. There is no GPU in it, so the module answers
 that it found none; that is its own code speaking.
 
+``create`` and ``destroy`` are called by the plays of the same name in the scenario ``machine``.
+
 Needs an engine (the tree comes out of an image), ``qemu-system-x86_64``, ``mkfs.ext4`` and no root beyond the engine's.
 Everything is emulated, so it takes minutes: no test but the scenario ``machine`` uses it.
 """
@@ -14,9 +16,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import nodes
 
 __all__ = ["MachineError", "boot_machine", "halt_machine", "missing_tools"]
 
@@ -24,6 +30,9 @@ TOOLS = ("docker", "qemu-system-x86_64", "mkfs.ext4", "tar")
 DISK = "8G"
 MEMORY_MIB = 3072
 HALT_SECONDS = 20
+# Where QEMU's own network answers questions for names.
+NAME_SERVER = "10.0.2.3"
+BOOT_SECONDS = 420
 KERNEL_COMMAND = "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off"
 # A container's systemd must not manage devices, a machine's must; the network is QEMU's, which speaks DHCP.
 SETTLE = """set -eu
@@ -107,6 +116,8 @@ def _write_disk(name: str, folder: Path, hostname: str) -> None:
     # The engine puts these into a running container, not into its tree.
     (root / ".dockerenv").unlink(missing_ok=True)
     (root / "etc/hostname").write_text(hostname + "\n", encoding="utf-8")
+    (root / "etc/resolv.conf").unlink(missing_ok=True)
+    (root / "etc/resolv.conf").write_text(f"nameserver {NAME_SERVER}\n", encoding="utf-8")
     disk = folder / "disk"
     disk.unlink(missing_ok=True)
     _run(["truncate", "-s", DISK, str(disk)])
@@ -138,3 +149,57 @@ def _run(words: Sequence[str], text: str | None = None, stdin: object = None) ->
     if done.returncode:
         raise MachineError(f"{words[0]} {words[1]} ended with {done.returncode}: {done.stderr.strip()[-1500:]}")
     return str(done.stdout)
+
+
+def _start(platform: Mapping[str, Any], key: Path) -> dict[str, Any]:
+    """Boot one platform and return where it is, once its ssh server answers."""
+    image = nodes.image_of(platform)
+    if not image.endswith("-converged"):
+        raise SystemExit(nodes.skip(f"{image} has no driver yet, and compiling one in an emulator takes an hour"))
+    folder, port = nodes.ephemeral() / str(platform["name"]), nodes.free_port()
+    public = key.with_suffix(".pub")
+    machine = boot_machine(
+        image, folder, port, public_key=public, hostname=platform["name"], kernel_package=platform["kernel"]
+    )
+    end = time.monotonic() + BOOT_SECONDS
+    while time.monotonic() < end and machine.poll() is None:
+        try:
+            nodes.wait_for_ssh("127.0.0.1", port, platform["name"])
+        except nodes.NodeError:
+            continue
+        place = {"address": "127.0.0.1", "user": "root", "port": port, "identity_file": str(key)}
+        return {"instance": platform["name"], **place}
+    console = (folder / "console.log").read_text(encoding="utf-8", errors="replace")[-1500:]
+    raise MachineError(f"{platform['name']} did not come up; its console said:\n{console}")
+
+
+def create() -> int:
+    """Boot every platform."""
+    if missing := missing_tools():
+        return nodes.skip(f"{', '.join(missing)} is not installed")
+    key = nodes.key_pair()
+    nodes.write_instances([_start(platform, key) for platform in nodes.platforms()])
+    return 0
+
+
+def destroy() -> int:
+    """Power off every platform."""
+    for platform in nodes.platforms():
+        halt_machine(nodes.ephemeral() / str(platform["name"]))
+    config = Path(os.environ["MOLECULE_INSTANCE_CONFIG"])
+    if config.exists():
+        config.write_text("[]\n", encoding="utf-8")
+    return 0
+
+
+def main() -> int:
+    """Do what the command line says; return the exit status."""
+    try:
+        return {"create": create, "destroy": destroy}[sys.argv[1]]()
+    except (MachineError, nodes.NodeError) as error:
+        nodes.say(f"error: {error}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

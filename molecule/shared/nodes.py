@@ -349,6 +349,9 @@ def keep(suffix: str) -> int:
     if engine() != "docker":
         say("no container engine: nothing is kept for other scenarios")
         return 0
+    if os.environ.get("PROVISION_PLAYBOOKS"):
+        say("made by other playbooks than the committed ones: nothing is kept for other scenarios")
+        return 0
     lock = ephemeral() / "site/group_vars/gpu_nodes/provision_lock.yml"
     digest = json.loads(json.dumps(yaml.safe_load(lock.read_text(encoding="utf-8"))))["provision_lock"]["digest"]
     for platform in platforms():

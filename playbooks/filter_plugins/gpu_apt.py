@@ -264,6 +264,21 @@ def _is_failure(line: str) -> bool:
     return line.startswith("W:") and any(pattern.search(line) for pattern in (_FAILED, _NETWORK, _KEY, _HASH))
 
 
+def gpu_apt_fetch_problems(result: dict[str, Any]) -> list[str]:
+    """Say why packages could not be fetched.
+
+    Args:
+        result: Result of ``apt-get --download-only install``.
+
+    Returns:
+        One sentence with its way out. Empty where all was fetched, and where apt refused the set as such: that is for
+        the role to tell whose set it is.
+    """
+    text = _text(result)
+    is_of_fetching = any(pattern.search(text) for pattern in (_LOCK, _SPACE, _HASH, _NETWORK))
+    return [gpu_apt_explain(result)] if result.get("rc") and is_of_fetching else []
+
+
 def gpu_apt_explain(result: dict[str, Any]) -> str:
     """Say in one message why an apt command failed.
 
@@ -304,6 +319,7 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "gpu_apt_explain": gpu_apt_explain,
+            "gpu_apt_fetch_problems": gpu_apt_fetch_problems,
             "gpu_apt_is_worth_retrying": gpu_apt_is_worth_retrying,
             "gpu_apt_missing": gpu_apt_missing,
             "gpu_apt_offers": gpu_apt_offers,

@@ -51,6 +51,17 @@ _MULTILINE = ("requirements",)
 """Keys of a lock whose values are whole files; elsewhere a line end is hostile."""
 _METHODS = ("distro", "cuda_repo", "precompiled")
 _OTHER_FLAVOUR = {"open": "proprietary", "proprietary": "open"}
+_MODULE_OPTIONS = {
+    "nvidia": re.compile(r"NVreg_[A-Za-z0-9_]+"),
+    "nvidia-drm": re.compile(r"[a-z][a-z0-9_]*"),
+    "nvidia-modeset": re.compile(r"[a-z][a-z0-9_]*"),
+    "nvidia-peermem": re.compile(r"[a-z][a-z0-9_]*"),
+    "nvidia-uvm": re.compile(r"[a-z][a-z0-9_]*"),
+}
+"""Modules whose options may be set, and what the names of their options look like."""
+
+_OPTION_VALUE = re.compile(r"[A-Za-z0-9_.,:;=/+-]+")
+_OPTIONS_FILE = "/etc/modprobe.d/zz-provision-gpu.conf"
 _PINNED_MAX = 1000
 _LOCK_AGAIN = "lock again with `provision node lock`"
 
@@ -341,6 +352,9 @@ def _read_known(roles: str) -> tuple[str, ...]:
         text = path.read_text(encoding="utf-8")
         known.update(re.findall(r"^[ -]*(gpu_[a-z0-9_]+):", text, re.MULTILINE))
         known.update(re.findall(r"^\s+(?:register|loop_var|index_var): [\"']?(gpu_[a-z0-9_]+)", text, re.MULTILINE))
+    # What the plays make for themselves before the preflight, as a rollback does.
+    for path in sorted([*Path(roles).parent.glob("gpu-node*.yml"), *Path(roles).parent.glob("tasks/*.yml")]):
+        known.update(re.findall(r"\b(gpu_node_[a-z0-9_]+)\b", path.read_text(encoding="utf-8")))
     return tuple(sorted(known))
 
 
@@ -419,7 +433,9 @@ def decide_flavour(
                 )
             )
         planned = [rules[name] for name in _architectures_of(lock) if rules.get(name) in flavours]
-        flavour = wanted[0] if wanted else planned[0] if planned else next(iter(flavours))
+        # For no GPU at all what most take. Not what stands first: the lock of a generation has its keys sorted.
+        most = sorted(flavours, key=lambda name: (-list(rules.values()).count(name), name))
+        flavour = wanted[0] if wanted else planned[0] if planned else most[0]
     else:
         flavour = requested
         for name, only in _never(lock).items():
@@ -461,15 +477,19 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
         lock: A lock without problems of its own.
         wanted: ``flavour``, ``driver_version``, ``architectures``, ``connection``, ``secure_boot``,
             ``is_no_gpu_allowed``,
-            ``is_busy_allowed``, ``foreign``, ``reboot``, ``is_driver_absent``, ``disk_mib``, ``has_drain``.
+            ``is_busy_allowed``, ``foreign``, ``reboot``, ``is_driver_absent``, ``disk_mib``, ``has_drain``,
+            ``kernel_policy``, ``kernel_version``, ``module_options``, ``requests``, ``services`` (that hold GPUs for
+            nobody in particular), ``is_mig_due``, ``refusals`` (problems that others found).
 
     Returns:
-        ``problems``, ``notes``, ``flavour``, ``is_disruptive``, ``missing`` (names of packages to be installed).
+        ``problems``, ``notes``, ``flavour``, ``is_disruptive``, ``disruptions`` (why), ``missing`` (names of packages
+        to be installed).
     """
     problems: list[str] = []
     notes: list[str] = []
     system = _mapping(host.get("os"))
-    result = {"problems": problems, "notes": notes, "flavour": None, "is_disruptive": False, "missing": []}
+    result: dict[str, Any] = {"problems": problems, "notes": notes, "flavour": None, "missing": []}
+    result.update(is_disruptive=False, disruptions=[])
     if not system.get("is_root"):
         problems.append(
             _problem(
@@ -520,19 +540,24 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
     has_driver_change = bool(missing["driver"]) and not wanted.get("is_driver_absent")
     driver = _mapping(profile.get("driver"))
     version = _upstream(str(wanted.get("driver_version") or driver.get("version") or ""))
-    loaded = _mapping(host.get("module")).get("version")
-    is_stale = bool(loaded and version and loaded != version and driver)
-    result["is_disruptive"] = has_driver_change or is_stale
-    problems += _list_known_bad(host, lock, version, decided["flavour"])
+    if not wanted.get("is_driver_absent"):
+        built_as = _mapping(_mapping(driver.get("flavours")).get(decided["flavour"])).get("dkms_name")
+        problems += _list_known_bad(host, lock, version, decided["flavour"], built_as)
     problems += _list_state_problems(host, profile, wanted, bool(missing["all"]), notes)
-    if result["is_disruptive"] and host.get("busy"):
-        users = ", ".join(f"{row.get('command')} ({row.get('pid')})" for row in host["busy"][:8])
-        if wanted.get("is_busy_allowed") or wanted.get("has_drain"):
-            notes.append(f"GPUs are in use by {users}; the driver changes under them or at the next boot")
-        else:
+    problems += [str(line) for line in _list(wanted.get("refusals"))]
+    reasons = (["the driver is installed or changed"] if has_driver_change else []) + _list_disruptions(
+        host, driver, version, decided["flavour"], wanted, problems
+    )
+    result["is_disruptive"] = bool(reasons)
+    result["disruptions"] = reasons
+    if reasons and host.get("busy"):
+        users = ", ".join(find_users(host, _list(wanted.get("services")))[:8])
+        if users and (wanted.get("is_busy_allowed") or wanted.get("has_drain")):
+            notes.append(f"GPUs are in use by {users}, and this run would disturb them: {'; '.join(reasons)}")
+        elif users:
             problems.append(
                 _problem(
-                    f"The driver would change while GPUs are in use by {users}",
+                    f"GPUs are in use by {users}, and this run would disturb them: {'; '.join(reasons)}",
                     "drain the node first (`gpu_rollout_drain`), or set `gpu_preflight_allow_busy: true`",
                 )
             )
@@ -541,6 +566,110 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
     if missing["all"]:
         problems += _list_disk_problems(host, missing, _mapping(wanted.get("disk_mib")))
     return result
+
+
+def _list_disruptions(
+    host: Mapping[str, Any],
+    driver: Mapping[str, Any],
+    version: str,
+    flavour: str | None,
+    wanted: Mapping[str, Any],
+    problems: list[str],
+) -> list[str]:
+    """Return for what else than new packages those who work on this node would be disturbed.
+
+    What gpu_reboot will find due is foreseen here, before the node is drained.
+    """
+    reasons: list[str] = []
+    name = _mapping(_mapping(driver.get("flavours")).get(flavour or "")).get("module")
+    options = None
+    try:
+        options = render_options(_mapping(wanted.get("module_options")), name)
+    except AnsibleFilterError as error:
+        problems.append(_problem(str(error), "mend `gpu_driver_module_options`"))
+    if _mapping(host.get("os")).get("is_container"):
+        return reasons
+    kernel, module = _mapping(host.get("kernel")), _mapping(host.get("module"))
+    if wanted.get("reboot") == "always":
+        reasons.append("`gpu_reboot_policy` is always")
+    reasons += [str(row) for row in _list(wanted.get("requests"))]
+    target = wanted.get("kernel_version") if wanted.get("kernel_policy") == "pin" else kernel.get("target")
+    if target and kernel.get("running") and target != kernel["running"]:
+        reasons.append(f"kernel {kernel['running']} runs, and {target} is the one to run")
+    if wanted.get("is_mig_due"):
+        reasons.append("the partitions of the GPUs are due to change")
+    loaded = module.get("version")
+    if not driver or wanted.get("is_driver_absent"):
+        if driver and loaded and wanted.get("is_driver_removed"):
+            reasons.append(f"the driver that is loaded, {loaded}, is removed")
+        return reasons
+    bound = [str(gpu.get("address")) for gpu in _list(host.get("gpus")) if gpu.get("driver") == "nouveau"]
+    if bound:
+        reasons.append(f"nouveau has {', '.join(bound)}")
+    if loaded and version and loaded != version:
+        reasons.append(f"driver {loaded} is loaded, and {version} is planned")
+    if loaded and flavour and module.get("is_open") is not None and module["is_open"] != (flavour == "open"):
+        reasons.append(f"the modules that are loaded are not the {flavour} ones")
+    if options is not None and loaded:
+        found = _mapping(_mapping(host.get("files")).get(_OPTIONS_FILE)).get("sha256")
+        if found != (hashlib.sha256(options.encode()).hexdigest() if options else None):
+            reasons.append("the options of the driver's modules change")
+    if not loaded and host.get("gpus") and not bound:
+        reasons.append("no module is loaded for the GPUs")
+    return reasons
+
+
+def find_users(host: Mapping[str, Any], services: Iterable[str]) -> list[str]:
+    """Return who works on the GPUs of a node, as text; services that hold them for nobody are left out.
+
+    Args:
+        host: ``gpu_facts_host``.
+        services: Names of those services.
+    """
+    # The kernel tells fifteen letters of a name; DCGM's daemon is not called as its service.
+    known = {str(name).removesuffix(".service")[:15] for name in services}
+    known |= {"nv-hostengine"} if "nvidia-dcgm" in known else set()
+    return [
+        f"{row.get('command')} ({row.get('pid')})" for row in _list(host.get("busy")) if row["command"] not in known
+    ]
+
+
+def render_options(options: Mapping[str, Any], module: str | None) -> str:
+    """Return the module options as modprobe reads them; empty where there are none.
+
+    Args:
+        options: Module → option → value. An option of ``nvidia`` may stand at the top by itself.
+        module: What the main module is called here, ``nvidia-current`` on Debian, for instance.
+
+    Raises:
+        AnsibleFilterError: A module, an option or a value that is not one.
+    """
+    sorted_out: dict[str, dict[str, Any]] = {}
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            sorted_out.setdefault(key, {}).update(value)
+        else:
+            sorted_out.setdefault("nvidia", {})[key] = value
+    lines = []
+    for name, rows in sorted(sorted_out.items()):
+        if name not in _MODULE_OPTIONS:
+            raise AnsibleFilterError(
+                f"gpu_driver_module_options: {name!r} is none of the driver's modules: {', '.join(_MODULE_OPTIONS)}"
+            )
+        words = []
+        for key, value in sorted(rows.items()):
+            text = str(int(value)) if isinstance(value, bool) else str(value)
+            if not _MODULE_OPTIONS[name].fullmatch(key):
+                raise AnsibleFilterError(
+                    f"gpu_driver_module_options: {key!r} is no option of {name}; `modinfo -p` lists them"
+                )
+            if not _OPTION_VALUE.fullmatch(text):
+                raise AnsibleFilterError(f"gpu_driver_module_options: {text!r} cannot be the value of {key}")
+            words.append(f"{key}={text}")
+        real = name.replace("nvidia", module or "nvidia", 1)
+        lines.append(f"options {real} {' '.join(words)}\n" if words else "")
+    text = "".join(lines)
+    return f"# Managed by provision (role gpu_driver).\n{text}" if text else ""
 
 
 def _is_installed(host: Mapping[str, Any], name: str, version: str | None) -> bool:
@@ -589,8 +718,13 @@ def _upstream(version: str) -> str:
     return re.sub(r"^\d+:", "", version).split("-")[0]
 
 
-def _list_known_bad(host: Mapping[str, Any], lock: Mapping[str, Any], version: str, flavour: str | None) -> list[str]:
-    """Return the refusals of rows of known-bad combinations of driver, flavour and kernel."""
+def _list_known_bad(
+    host: Mapping[str, Any], lock: Mapping[str, Any], version: str, flavour: str | None, built_as: str | None
+) -> list[str]:
+    """Return the refusals of rows of known-bad combinations of driver, flavour and kernel.
+
+    What DKMS has built already is no refusal; ``built_as`` is its name for this flavour, as the other may be built.
+    """
     kernel = _mapping(host.get("kernel"))
     target = kernel.get("target")
     if not target or not version:
@@ -604,7 +738,10 @@ def _list_known_bad(host: Mapping[str, Any], lock: Mapping[str, Any], version: s
         if (first and _order(real) < _order(first)) or (last and _order(real)[: len(_order(last))] > _order(last)):
             continue
         is_built = any(
-            item.get("kernel") == target and item.get("version") == version and item.get("status") == "installed"
+            item.get("kernel") == target
+            and item.get("version") == version
+            and item.get("status") == "installed"
+            and built_as in (None, item.get("module"))
             for item in _list(host.get("dkms"))
         )
         if is_built:
@@ -683,8 +820,14 @@ def _is_ours(host: Mapping[str, Any], profile: Mapping[str, Any], name: str) -> 
     """Tell whether a run installs a package, or brings it along."""
     planned = {str(row.get("name")) for _, row in _find_packages(profile, "") if isinstance(row, Mapping)}
     planned |= {str(word) for word in _list(_mapping(profile.get("kernel")).get("build"))}
-    source = str(_mapping(_mapping(host.get("packages")).get(name)).get("source", ""))
-    return name in planned or bool(_OURS.search(name) or _OURS.search(source))
+    row = _mapping(_mapping(host.get("packages")).get(name))
+    if name in planned or _OURS.search(name) or _OURS.search(str(row.get("source", ""))):
+        return True
+    broken_off = set(_list(_mapping(host.get("dpkg")).get("broken_off")))
+    if not any(word in planned or _OURS.search(word) for word in broken_off):
+        return False
+    # A transaction of ours that never ended: what it brought along is ours too, and so are triggers that wait for it.
+    return name in broken_off or str(row.get("status"))[1:2] in ("t", "W")
 
 
 def _list_boot_problems(
@@ -742,7 +885,7 @@ def _list_disk_problems(
 
 
 def describe_baseline(host: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a node was before its first change: packages with versions and marks, holds, system.
+    """Return what a node was before its first change: packages with versions and marks, holds, folders, system.
 
     Args:
         host: ``gpu_facts_host``.
@@ -750,7 +893,8 @@ def describe_baseline(host: Mapping[str, Any]) -> dict[str, Any]:
     packages = {
         name: {"version": row["version"], "is_auto": bool(row.get("is_auto"))} for name, row in host["packages"].items()
     }
-    return {"os": host["os"]["id"], "packages": packages, "holds": list(host.get("holds", []))}
+    folders = sorted(host.get("folders") or {})
+    return {"os": host["os"]["id"], "packages": packages, "holds": list(host.get("holds", [])), "folders": folders}
 
 
 def number_lines(problems: Iterable[str]) -> str:
@@ -787,12 +931,14 @@ class FilterModule:
         return {
             "gpu_baseline": describe_baseline,
             "gpu_decide_flavour": decide_flavour,
+            "gpu_driver_options": render_options,
             "gpu_generation_lock": read_generation_lock,
             "gpu_host_problems": list_host_problems,
             "gpu_known_variables": list_known_variables,
             "gpu_lock_problems": list_lock_problems,
             "gpu_numbered": number_lines,
             "gpu_raw": read_raw,
+            "gpu_users": find_users,
             "gpu_variable_problems": list_variable_problems,
             "gpu_variables": read_variables,
         }

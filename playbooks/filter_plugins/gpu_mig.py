@@ -1,7 +1,8 @@
-"""Filter that turns MIG configurations into the document that nvidia-mig-parted reads, or refuses them."""
+"""Filters that turn MIG configurations into the document that nvidia-mig-parted reads, or refuse them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ from ansible.errors import AnsibleFilterError
 
 __all__ = ["FilterModule"]
 
+FILE = "/etc/nvidia-mig-manager/provision.yaml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PROFILE = re.compile(r"\d+g\.\d+gb([+.][a-z0-9.+-]+)?|\d+c\.\d+g\.\d+gb([+.][a-z0-9.+-]+)?")
 _KEYS = frozenset({"devices", "mig-enabled", "mig-devices", "device-filter"})
@@ -46,6 +48,38 @@ def write_document(configs: Mapping[Any, Any], chosen: str) -> str:
     if problems:
         raise AnsibleFilterError("gpu_mig_configs:\n" + "\n".join(f"- {line}" for line in problems))
     return json.dumps({"version": "v1", "mig-configs": whole}, indent=2, sort_keys=True) + "\n"
+
+
+def is_due(host: Mapping[str, Any], wanted: Mapping[str, Any], devices: Iterable[str] = ()) -> bool:
+    """Tell whether the partitions of a node are going to change, as far as its files show.
+
+    Args:
+        host: ``gpu_facts_host``.
+        wanted: ``profile``, ``configs`` and ``capable`` of the role.
+        devices: PCI ids of the GPUs that can be partitioned.
+    """
+    profile = str(wanted.get("profile") or "none")
+    capable = str(wanted.get("capable", "auto")).lower()
+    is_capable = (
+        any(gpu.get("device") in set(devices) for gpu in host["gpus"]) if capable == "auto" else capable == "true"
+    )
+    if profile == "none" or not is_capable:
+        return False
+    try:
+        text = write_document(wanted.get("configs") or {}, profile)
+    except AnsibleFilterError:
+        return False
+    row = host["files"].get(FILE) or {}
+    return bool(row.get("sha256") != hashlib.sha256(text.encode()).hexdigest())
+
+
+def list_refusals(wanted: Mapping[str, Any]) -> list[str]:
+    """Return what :func:`write_document` refuses, for preflight's list."""
+    try:
+        write_document(wanted.get("configs") or {}, str(wanted.get("profile") or "none"))
+    except AnsibleFilterError as error:
+        return [str(error)]
+    return []
 
 
 def _is_number(value: Any, least: int) -> bool:
@@ -94,4 +128,9 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         """Return name → filter."""
-        return {"gpu_mig_document": write_document, "gpu_mig_strangers": list_strangers}
+        return {
+            "gpu_mig_document": write_document,
+            "gpu_mig_is_due": is_due,
+            "gpu_mig_refusals": list_refusals,
+            "gpu_mig_strangers": list_strangers,
+        }

@@ -109,7 +109,9 @@ def plan_repositories(
             files.append({"path": _keyring(name), "content": text})
         uri = _mirrored(source, settings)
         watched.append(uri)
-        files.append({"path": f"{_SOURCES}/provision-{name}.sources", "content": _stanza(source, uri)})
+        item = {"path": f"{_SOURCES}/provision-{name}.sources", "content": _stanza(source, uri)}
+        # An address may hold a password, which belongs into no diff.
+        files.append({**item, "is_secret": True} if re.search(r"://[^/]*@", uri) else item)
     if settings.get("offline"):
         uri = _offline_uri(str(settings["offline"]))
         watched.append(uri)

@@ -379,6 +379,25 @@ def list_residue(host: Mapping[str, Any], baseline: Mapping[str, Any] | None, ig
     return left
 
 
+def list_empty_folders(host: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> list[str]:
+    """Return the folders that came since the baseline and hold nothing any more, the deepest first.
+
+    Args:
+        host: ``gpu_facts_host``, read after everything else was taken away.
+        baseline: As in :func:`list_purgeable`; where it is lost, only folders that carry this project's name go.
+    """
+    folders = host.get("folders") or {}
+    before = _mapping(baseline).get("folders")
+    entries = {*host.get("files", {}), *host.get("links", {})}
+    gone: list[str] = []
+    for path in sorted(folders, key=lambda path: (-path.count("/"), path)):
+        is_new = path not in before if before is not None else path.endswith("/provision")
+        is_full = any(other.startswith(f"{path}/") for other in entries | (set(folders) - set(gone)))
+        if is_new and not is_full:
+            gone.append(path)
+    return gone
+
+
 class FilterModule:
     """What Ansible asks for the filters."""
 
@@ -386,6 +405,7 @@ class FilterModule:
         """Return name → filter."""
         return {
             "gpu_choose_generation": choose_generation,
+            "gpu_empty_folders": list_empty_folders,
             "gpu_expect_node": expect_node,
             "gpu_failures_text": write_failures,
             "gpu_generation": describe_generation,

@@ -333,7 +333,7 @@ def _read_tags(words: list[str] | tuple[()], playbook: Path) -> tuple[str, ...]:
 
 
 def _state_of(job: _Job, options: argparse.Namespace) -> Any:
-    from provision.node.lock import digest_folder
+    from provision.node.lock import digest_folder, digest_inventory_locks
     from provision.node.state import Identity, StateFile
 
     kind = (
@@ -344,8 +344,12 @@ def _state_of(job: _Job, options: argparse.Namespace) -> Any:
     )
     variables = json.dumps(job.variables, sort_keys=True).encode()
     patterns = ("*.yml", "group_vars/**/*", "filter_plugins/*.py", "roles/**/*.*", "tasks/**/*")
+    lock = "" if job.lock is None else job.lock.digest
+    if job.lock is not None and job.lock.is_committed:
+        # An inventory's own lock comes before the playbooks'.
+        lock += digest_inventory_locks(job.inventories)
     identity = Identity(
-        lock="" if job.lock is None else job.lock.digest,
+        lock=lock,
         playbook=digest_folder(job.playbook.parent, patterns),
         tags=job.tags,
         variables=hashlib.sha256(variables).hexdigest(),

@@ -11,7 +11,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -129,6 +129,7 @@ def write_site(folder: Path, artifacts: tuple[Artifact, ...], *, force: bool = F
                 because=(f"it is not empty, and has no {SUMS} of a site",),
                 hints=("choose another folder with `-o DIR`", "write into it with `--force`"),
             )
+        _reject_links(folder, {*wanted, *(before or {})})
         edited = [
             path
             for path, digest in (before or {}).items()
@@ -303,6 +304,18 @@ def _read_sums(folder: Path) -> dict[str, str] | None:
             return None
         found[match[2]] = match[1]
     return found if LOCK_PATH in found and "site.yml" in found else None
+
+
+def _reject_links(folder: Path, paths: Iterable[str]) -> None:
+    """Refuse a folder of the site that is a link: what is written or taken away below it lies elsewhere."""
+    below = {str(parent) for path in paths for parent in PurePosixPath(path).parents} - {"."}
+    for name in sorted(below):
+        if (folder / name).is_symlink():
+            raise UsageError(
+                f"{folder / name} is a link",
+                because=("writing through it would change files elsewhere",),
+                hints=("remove the link, or choose another folder with `-o DIR`",),
+            )
 
 
 def _digest_of(path: Path) -> str | None:

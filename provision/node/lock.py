@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from provision.errors import MissingDependencyError, UsageError
 from provision.generate.node import NODE_LOCK_VERSION, lock_digest
 from provision.records import record, replace
 
-__all__ = ["COMMITTED", "NodeLock", "committed_lock", "digest_folder", "parse_lock"]
+__all__ = ["COMMITTED", "NodeLock", "committed_lock", "digest_folder", "digest_inventory_locks", "parse_lock"]
 
 COMMITTED = "group_vars/all/provision_lock.yml"
 """Where the playbooks keep the lock that they use unless another is named."""
@@ -107,8 +107,9 @@ def parse_lock(text: str, where: str) -> NodeLock:
             hints=("write it again with `provision node lock`",),
         )
     if _count(document) > _VALUES_MAX:
-        raise UsageError(f"{where} holds more than {_VALUES_MAX} values", because=("no lock is as large",))
-    # First, because it also refuses what holds itself.
+        raise UsageError(
+            f"{where} holds more than {_VALUES_MAX} values, or itself", because=("YAML's aliases may write that",)
+        )
     try:
         digest = lock_digest(document)
     except (TypeError, ValueError) as error:
@@ -166,7 +167,6 @@ def _count(document: object) -> int:
         value = left.pop()
         count += 1
         if isinstance(value, dict):
-            # What holds itself is told as that: the digest finds it.
             left.extend(value.values())
         elif isinstance(value, list):
             left.extend(value)
@@ -235,3 +235,28 @@ def digest_folder(folder: Path, patterns: tuple[str, ...]) -> str:
         name = path.relative_to(folder).as_posix()
         whole.update(f"{len(name)} {name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return f"sha256:{whole.hexdigest()}"
+
+
+def digest_inventory_locks(inventories: Sequence[str]) -> str:
+    """Return a digest of the files of some inventories that set ``provision_lock``; empty where none does.
+
+    Args:
+        inventories: As Ansible takes them; lists of hosts and scripts hold no files of variables.
+    """
+    files: dict[Path, bytes] = {}
+    for word in inventories:
+        place = Path(word)
+        if "," in word:
+            continue
+        folder = place if place.is_dir() else place.parent
+        paths = {path for name in ("group_vars", "host_vars") for path in folder.glob(f"{name}/**/*")}
+        for path in paths | (set(place.glob("*")) if place.is_dir() else {place}):
+            try:
+                content = path.read_bytes() if path.is_file() else b""
+            except OSError:
+                continue
+            if b"provision_lock" in content:
+                files[path.resolve()] = hashlib.sha256(content).digest()
+    if not files:
+        return ""
+    return " " + hashlib.sha256(b"".join(files[path] for path in sorted(files))).hexdigest()

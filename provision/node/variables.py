@@ -39,20 +39,25 @@ def parse_variables(words: Iterable[str]) -> dict[str, Any]:
             )
         if name in _NOT_HERE:
             raise UsageError(f"-e {name}: a lock is named with `--lock FILE`")
+        _reject_template(name, text)
         if len(text) > _VALUE_CHARACTERS_MAX or "\0" in text:
             raise UsageError(f"-e {name}: its value is too long, or no text")
         value = _read(name, text)
-        # Only now: JSON writes a mark in other words too.
-        if _holds_template(value):
-            raise UsageError(
-                f"-e {name}: its value holds a template",
-                because=("Ansible would run it",),
-                hints=("put variables with templates into the inventory",),
-            )
+        # JSON has another way to write a mark.
+        _reject_template(name, value)
         if name in values and values[name] != value:
             raise UsageError(f"-e {name} was given two values", hints=("keep one of the two",))
         values[name] = value
     return values
+
+
+def _reject_template(name: str, value: object) -> None:
+    if _holds_template(value):
+        raise UsageError(
+            f"-e {name}: its value holds a template",
+            because=("Ansible would run it",),
+            hints=("put variables with templates into the inventory",),
+        )
 
 
 def _holds_template(value: object) -> bool:

@@ -73,9 +73,12 @@ class Site:
         release: What the nodes are.
         count: How many.
         start_from: What an earlier scenario, or ``keep``, left of that release; bare where it is not there.
+        scenario: Whose lock and variables the nodes have.
     """
 
-    def __init__(self, folder: Path, release: str, count: int, start_from: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, release: str, count: int, start_from: str | None = None, scenario: str = "default"
+    ) -> None:
         self.folder = folder
         self.release = release
         self.start_from = start_from
@@ -87,7 +90,7 @@ class Site:
             "MOLECULE_EPHEMERAL_DIRECTORY": str(folder),
             "MOLECULE_FILE": str(folder / "molecule.yml"),
             "MOLECULE_INSTANCE_CONFIG": str(folder / "instances.yml"),
-            "MOLECULE_SCENARIO_DIRECTORY": str(MOLECULE / "default"),
+            "MOLECULE_SCENARIO_DIRECTORY": str(MOLECULE / scenario),
             "MOLECULE_SCENARIO_NAME": f"bench-{secrets.token_hex(3)}",
         }
 

@@ -6,6 +6,7 @@ reason, where one of them is missing. `tools/molecule.py --ansible-core newest` 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -18,7 +19,10 @@ pytestmark = pytest.mark.network
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOKS = ROOT / "playbooks"
-LEAST = (3, 12)
+_SPEC = importlib.util.spec_from_file_location("molecule_runner", ROOT / "tools" / "molecule.py")
+runner = importlib.util.module_from_spec(_SPEC)
+sys.modules["molecule_runner"] = runner
+_SPEC.loader.exec_module(runner)
 CONVERGE = """\
 ---
 - name: Read this machine with the newest ansible-core
@@ -40,27 +44,13 @@ CONVERGE = """\
 """
 
 
-def _is_usable(python: Path | str) -> bool:
-    code = f"import sys, venv, ensurepip, ssl; sys.exit(sys.version_info < {LEAST})"
-    return subprocess.run([python, "-c", code], check=False, capture_output=True).returncode == 0
-
-
-def find_python() -> str | None:
-    """The newest Python on PATH, or where people's version managers put them."""
-    candidates: list[Path | str] = [sys.executable]
-    places = [Path(place) for place in os.environ.get("PATH", "").split(os.pathsep) if place]
-    places += [*Path.home().glob(".pyenv/versions/*/bin"), *Path.home().glob(".local/share/uv/python/*/bin")]
-    for minor in range(20, LEAST[1] - 1, -1):
-        candidates += [place / f"python3.{minor}" for place in places if (place / f"python3.{minor}").exists()]
-    return next((str(python) for python in candidates if _is_usable(python)), None)
-
-
 @pytest.fixture(scope="module")
 def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of an environment with the newest ansible-core and ansible-lint."""
-    python = find_python()
-    if python is None:
-        pytest.skip(f"the newest ansible-core wants Python {LEAST[0]}.{LEAST[1]} or newer, and none was found")
+    try:
+        python = runner.find_python()
+    except runner.MissingError as error:
+        pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("newest") / "venv"
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     make = [uv, "venv", "--quiet", "--python", python, folder] if uv else [python, "-m", "venv", folder]

@@ -54,7 +54,7 @@ def test_sdist_carries_what_the_checks_need(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         tops = {name.split("/")[1] for name in archive.getnames()}
     assert {
-        *(".ansible-lint", "LICENSE", "Makefile", "compat", "images", "molecule", "playbooks", "provision"),
+        *(".ansible-lint", ".config", "LICENSE", "Makefile", "compat", "images", "molecule", "playbooks", "provision"),
         *("pyproject.toml", "tests", "tools"),
     } <= tops
 

@@ -33,6 +33,13 @@ def stopped(hosts, refused, play):
     return outcome, before, hosts["c-good"].tree()
 
 
+@pytest.fixture(scope="module")
+def together(hosts, stopped, play):
+    """The same three in one batch; the disk of the second is full still."""
+    hosts["a-good"].say("DEBIAN_FRONTEND=noninteractive apt-get -y -q purge nvidia-smi && apt-get clean")
+    return play("gpu-node.yml", gpu_rollout_batches=["100%"])
+
+
 def test_a_host_that_the_preflight_refuses_stops_the_run_by_name(refused):
     assert refused[0].status != 0
     assert "gpu_drivr_flavour" in refused[0].failures
@@ -63,7 +70,20 @@ def test_the_failed_host_has_a_sane_dpkg(stopped, hosts):
     assert hosts["b-bad"].say("dpkg --audit") == ""
 
 
-def test_mended_all_three_converge_with_the_next_run(stopped, hosts, play):
+def test_in_one_batch_the_bad_host_alone_fails(together):
+    assert together.status != 0
+    assert {name: row["failures"] for name, row in together.hosts.items()} == {"a-good": 0, "b-bad": 1, "c-good": 0}
+    assert "space" in together.failures
+
+
+def test_the_others_of_its_batch_are_stopped_between_tasks_and_sane(together, hosts):
+    for name, node in hosts.items():
+        assert node.say("dpkg --audit") == "", name
+        half = [package for package, row in node.packages().items() if not row.startswith(("ii", "hi", "rc"))]
+        assert half == [], name
+
+
+def test_mended_all_three_converge_with_the_next_run(together, hosts, play):
     hosts["b-bad"].say("umount /var/cache/apt/archives")
     outcome = play("gpu-node.yml").expect_success()
     assert set(outcome.hosts) >= set(NAMES)
@@ -71,7 +91,7 @@ def test_mended_all_three_converge_with_the_next_run(stopped, hosts, play):
         assert "ii" in node.packages()[VICTIM], name
 
 
-def test_then_nothing_changes_on_any_of_them_and_each_costs_the_same(stopped, play):
+def test_then_nothing_changes_on_any_of_them_and_each_costs_the_same(together, play):
     outcome = play("gpu-node.yml").expect_success()
     assert {name: outcome.changed(name) for name in NAMES} == {name: [] for name in NAMES}
     counts = {outcome.hosts[name]["modules"] for name in NAMES}

@@ -6,7 +6,10 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def removed(gpu_node, play):
+def removed(gpu_node, node_named, play):
+    before = json.loads(gpu_node.read("/var/lib/provision/baseline/packages.json"))["packages"]
+    bare = {name.partition(":")[0] for name in node_named("bare").packages()}
+    assert set(before) == bare, "what it starts from was not bare before its first run, so removal does not lead there"
     return play("gpu-node-remove.yml")
 
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import nodes as machines
-import pytest
 
 
 def test_the_shipped_layer_finds_nothing_that_a_node_without_gpu_must_not_have(gpu_node, tmp_path):
@@ -24,8 +23,6 @@ def test_the_shipped_layer_finds_nothing_that_a_node_without_gpu_must_not_have(g
     words += [f"--provision-lock={lock}"] if lock.exists() else []
     words += [f"--hosts=ansible://{gpu_node.name}", f"--ansible-inventory={inventory}", "--import-mode=importlib"]
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
-    assert "passed" in done.stdout or "skipped" in done.stdout, done.stdout + done.stderr
-    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    if done.returncode == 5:
-        pytest.fail("the layer found no test")
-    assert failed == [], done.stdout[-4000:]
+    # 5, no test found, is as red as a failure or a fixture that broke.
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "passed" in done.stdout, done.stdout[-4000:]

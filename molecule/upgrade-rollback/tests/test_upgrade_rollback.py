@@ -1,5 +1,6 @@
 """Up over the releases that the archive offers, and back: packages, module, user space and files agree each time."""
 
+import functools
 import json
 
 import pytest
@@ -27,53 +28,93 @@ def state_of(node):
     return {"package": package, "library": library, "module": module, "audit": node.say("dpkg --audit")}
 
 
+def agreed(release):
+    """What a node in which all agree on a release looks like."""
+    version = release.partition("-")[0]
+    return {"package": release, "library": version, "module": version, "audit": ""}
+
+
+def remembered(node):
+    """The state file, and the record of the generation that it names."""
+    state = json.loads(node.read("/var/lib/provision/state.json"))
+    path = f"/var/lib/provision/generations/{state['generation']}/generation.json"
+    return state["generation"], json.loads(node.read(path))
+
+
 @pytest.fixture(scope="module")
 def releases(gpu_node):
-    """Releases of the branch that apt could install, oldest first; two are needed."""
+    """What is installed and every newer release of the branch that apt could install, oldest first."""
     listed = gpu_node.say(f"apt-cache madison {PACKAGE}").splitlines()
     found = {line.split("|")[1].strip() for line in listed if "|" in line}
     now = gpu_node.say(f"dpkg-query -W -f '${{Version}}' {PACKAGE}")
     branch = now.split(".")[0]
-    newer = sorted(each for each in found if each.split(".")[0] == branch and is_older(gpu_node, now, each))
+    newer = [each for each in found if each.split(".")[0] == branch and is_older(gpu_node, now, each)]
     if not newer:
         pytest.skip(f"the archive offers no release after {now} today: {', '.join(sorted(found))}")
-    return now, newer[0]
+    newer.sort(key=functools.cmp_to_key(lambda one, other: -1 if is_older(gpu_node, one, other) else 1))
+    return [now, *newer]
 
 
 @pytest.fixture(scope="module")
 def before(gpu_node, releases):
-    return gpu_node.packages(), gpu_node.tree(residue=True)
+    return gpu_node.packages(), gpu_node.tree(residue=True), remembered(gpu_node)
 
 
 @pytest.fixture(scope="module")
 def upgraded(gpu_node, releases, before, play, altered_lock):
-    outcome = play("gpu-node-upgrade.yml", "-e", altered_lock(lambda lock: move(lock, *releases)))
-    return outcome.expect_success(), state_of(gpu_node), gpu_node.say("ls /var/lib/provision/generations")
+    """Each newer release in turn: what the node was after it, and which generation that is."""
+    steps = []
+    for release in releases[1:]:
+        lock = altered_lock(lambda lock, to=release: move(lock, releases[0], to))
+        play("gpu-node-upgrade.yml", "-e", lock).expect_success()
+        steps.append((release, state_of(gpu_node), remembered(gpu_node), gpu_node.packages()))
+    return steps
 
 
 @pytest.fixture(scope="module")
-def rolled_back(gpu_node, upgraded, play):
-    outcome = play("gpu-node-rollback.yml")
-    return outcome.expect_success(), state_of(gpu_node)
+def rolled_back(gpu_node, before, upgraded, play):
+    """One release up: the generation before, which nobody has to name; several: the first one, by its number."""
+    words = {"gpu_rollback_to": before[2][0]} if len(upgraded) > 1 else {}
+    outcome = play("gpu-node-rollback.yml", **words)
+    return outcome.expect_success(), state_of(gpu_node), remembered(gpu_node)
 
 
-def test_the_upgrade_moves_packages_library_and_module_together(upgraded, releases):
-    new = releases[1].partition("-")[0]
-    assert upgraded[1] == {"package": releases[1], "library": new, "module": new, "audit": ""}
+def test_each_upgrade_moves_packages_library_and_module_together(upgraded, releases):
+    assert [step[0] for step in upgraded] == releases[1:]
+    for release, state, _generation, _packages in upgraded:
+        assert state == agreed(release)
 
 
-def test_the_upgrade_moves_every_package_of_the_driver(upgraded, gpu_node, before, releases):
-    old = [name for name, text in before[0].items() if text.endswith(releases[0])]
+def test_each_upgrade_moves_every_package_of_the_driver(upgraded, before, releases):
+    old = [name for name, text in before[0].items() if text.endswith(f" {releases[0]}")]
     assert len(old) > 5
+    for release, _state, _generation, packages in upgraded:
+        # What the new release no longer has may be gone; nothing of the old one may stay.
+        assert [name for name in old if name in packages and not packages[name].endswith(f" {release}")] == []
 
 
-def test_the_upgrade_keeps_a_generation(upgraded):
-    assert len(upgraded[2].split()) >= 2
+def test_each_upgrade_keeps_a_generation_of_its_own(upgraded, before):
+    last = before[2][0]
+    for release, _state, (number, record), _packages in upgraded:
+        assert number > last
+        assert (record["kind"], record["driver"]) == ("upgrade", release.partition("-")[0])
+        last = number
+
+
+def test_rollback_says_which_generation_it_goes_back_to(rolled_back, before):
+    assert f"Going back to generation {before[2][0]}:" in " ".join(rolled_back[0].output.split())
+
+
+def test_rollback_is_a_generation_with_the_lock_of_the_first(rolled_back, before, upgraded):
+    number, record = rolled_back[2]
+    assert number > upgraded[-1][2][0]
+    assert record["kind"] == "rollback"
+    assert record["lock_digest"] == before[2][1]["lock_digest"]
+    assert record["lock_digest"] != upgraded[-1][2][1]["lock_digest"]
 
 
 def test_rollback_brings_packages_library_and_module_back_together(rolled_back, releases):
-    old = releases[0].partition("-")[0]
-    assert rolled_back[1] == {"package": releases[0], "library": old, "module": old, "audit": ""}
+    assert rolled_back[1] == agreed(releases[0])
 
 
 def test_rollback_brings_every_package_back(rolled_back, gpu_node, before, difference):
@@ -96,7 +137,8 @@ def test_a_further_run_changes_nothing(rolled_back, gpu_node, play):
     assert outcome.changed(gpu_node.name) == []
 
 
-def test_rollback_to_a_generation_that_is_not_there_is_refused_and_says_which_are(rolled_back, play):
+def test_rollback_to_a_generation_that_is_not_there_is_refused_and_says_which_are(rolled_back, before, play):
     outcome = play("gpu-node-rollback.yml", gpu_rollback_to=999)
     assert outcome.status != 0
-    assert "999" in outcome.output
+    assert "has no generation 999" in " ".join(outcome.output.split())
+    assert f"{before[2][0]} (" in outcome.output

@@ -260,3 +260,16 @@ def test_requirements_are_read_as_pip_reads_them() -> None:
         ("unknown-thing", "1.0", None, (HASHES[2], HASHES[3])),
     ]
     assert list(read_requirements("--index-url x\n-r y\n# torch==1\n\n")) == []
+
+
+@pytest.mark.parametrize("name", ["roles", "inventory/group_vars"])
+def test_folder_of_a_site_that_is_a_link_is_not_written_through(tmp_path: Path, playbooks: Path, name: str) -> None:
+    folder, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    site = render_site(LOCK, "the lock\n", playbooks, OPTIONS)
+    link = folder / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="is a link"):
+        write_site(folder, site, force=True)
+    assert list(elsewhere.iterdir()) == []

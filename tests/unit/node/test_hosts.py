@@ -25,6 +25,12 @@ def test_hosts_of_the_group_come_in_order(inventory: str) -> None:
     assert list_hosts([inventory], environment=ENVIRONMENT) == ("n1", "n2", "n3")
 
 
+@pytest.mark.parametrize("limit", ["n1,gone", "rack1:!gone"])
+def test_word_of_a_limit_that_matches_nothing_is_refused(inventory: str, limit: str) -> None:
+    with pytest.raises(UsageError, match="gone"):
+        list_hosts([inventory], limit=limit, environment=ENVIRONMENT)
+
+
 def test_limit_and_pattern_are_ansibles(inventory: str) -> None:
     assert list_hosts([inventory], limit="rack1:!n1", environment=ENVIRONMENT) == ("n2",)
     assert list_hosts([inventory], pattern="others", environment=ENVIRONMENT) == ("x1",)

@@ -10,7 +10,7 @@ import pytest
 
 from provision.errors import UsageError
 from provision.generate.node import lock_digest
-from provision.node.lock import digest_folder, parse_lock
+from provision.node.lock import digest_folder, digest_inventory_locks, parse_lock
 
 
 def _lock(**more: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_anything_else_is_refused_by_name(text: str, said: str) -> None:
 
 
 def test_lock_that_holds_itself_is_refused() -> None:
-    with pytest.raises(UsageError, match="JSON cannot say"):
+    with pytest.raises(UsageError, match="or itself"):
         parse_lock("lock_version: 1\ndigest: x\nprofiles: &a\n  b: *a\n", "x")
 
 
@@ -91,3 +91,55 @@ def test_digest_of_a_folder_changes_with_names_and_contents(tmp_path: Path) -> N
     renamed = digest_folder(tmp_path, ("*.yml",))
     (tmp_path / "b.yml").write_text("2")
     assert len({first, renamed, digest_folder(tmp_path, ("*.yml",))}) == 3
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"name": ["a"]},
+        {"name": "one\nTrusted: yes"},
+        {"facts_date": None},
+        {"profiles": "x"},
+        {"profiles": ["x"]},
+        {"profiles": {"../x": {}}},
+        {"profiles": {"debian12": None}},
+        {"profiles": {"debian12": {"driver": "x"}}},
+        {"profiles": {"debian12": {"frameworks": {"environments": ["x"]}}}},
+        {"profiles": {"debian12": {"frameworks": {"environments": [{"requirements": "x"}]}}}},
+        {"profiles": {"debian12": {"frameworks": {"environments": [{"name": "x"}]}}}},
+        {"profiles": {"debian12": {"repos": {"sources": [{"uri": "https://mirror.example/\nTrusted: yes"}]}}}},
+    ],
+)
+def test_lock_with_a_right_digest_and_a_wrong_shape_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="is no lock of nodes"):
+        parse_lock(json.dumps({"provision_lock": _lock(**more)}), "my.json")
+
+
+def test_files_in_a_lock_may_have_lines() -> None:
+    environments = [{"name": "torch", "requirements": "a==1\nb==2\n"}]
+    document = _lock(profiles={"debian12": {"frameworks": {"environments": environments}}})
+    assert parse_lock(json.dumps(document), "x").document == document
+
+
+def test_lock_that_aliases_make_endless_is_refused_at_once() -> None:
+    rows = ["  a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    rows += [f"  a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 9)}]" for number in range(1, 10)]
+    text = "\n".join(["provision_lock:", *rows, "  lock_version: 1", "  digest: x", "  profiles: {x: *a9}"])
+    with pytest.raises(UsageError, match="more than"):
+        parse_lock(text, "x")
+
+
+def test_lock_of_an_inventory_is_told_from_another(tmp_path: Path) -> None:
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text("gpu_nodes: {}\n")
+    assert digest_inventory_locks([str(inventory), "gpu01,"]) == ""
+    file = tmp_path / "group_vars" / "gpu_nodes" / "lock.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text("provision_lock: {a: 1}\n")
+    one = digest_inventory_locks([str(inventory)])
+    assert one
+    assert digest_inventory_locks([str(tmp_path)]) == one
+    file.with_name("other.yml").write_text("gpu_mig_layout: x\n")
+    assert digest_inventory_locks([str(inventory)]) == one
+    file.write_text("provision_lock: {a: 2}\n")
+    assert digest_inventory_locks([str(inventory)]) not in ("", one)

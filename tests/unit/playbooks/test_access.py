@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,15 @@ def test_contradiction_is_named(changed: dict[str, Any], host: Any, reason: str 
         assert problems == []
     else:
         assert [problem for problem in problems if reason in problem]
+
+
+def test_rules_are_not_loaded_once_the_timer_that_takes_them_back_has_run_out(tmp_path: Path) -> None:
+    guard = Path(__file__).resolve().parents[3] / "playbooks/roles/gpu_access/files/guard.py"
+    text = guard.read_text(encoding="utf-8").replace('"/run/provision-access"', repr(str(tmp_path / "gone")))
+    text = text.replace('"/usr/sbin/nft"', repr(str(tmp_path / "nft")))
+    (tmp_path / "nft").write_text(f"#!/bin/sh\ntouch {tmp_path}/loaded\n", encoding="utf-8")
+    (tmp_path / "nft").chmod(0o755)
+    done = subprocess.run([sys.executable, "-", "load"], input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "gpu_access_revert_seconds" in done.stderr
+    assert not (tmp_path / "loaded").exists()

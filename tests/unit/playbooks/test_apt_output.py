@@ -116,6 +116,20 @@ def test_failing_repository_is_named_with_the_reason(line: str, words: str) -> N
     assert words in problem
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"W: {URI}/dists/x/InRelease: Key is stored in legacy trusted.gpg keyring (x), see apt-key(8)",
+        f"W: {URI}/dists/x/InRelease: Policy will reject signature within a year, see --audit for details",
+        f"W: {URI}/dists/x/InRelease: Signature by key 0123 uses weak algorithm (rsa1024)",
+        f"W: Skipping acquire of configured file 'c/binary-amd64/Packages' as repository '{URI} x InRelease' doesn't "
+        "have the component 'c' (component misspelt in sources.list?)",
+    ],
+)
+def test_warning_about_lists_that_were_read_is_no_failure(line: str) -> None:
+    assert gpu_apt.gpu_apt_update_problems({"stderr": line, "rc": 0}, [URI]) == []
+
+
 def test_folder_without_an_index_is_told_as_such() -> None:
     result = {"stderr": "E: Failed to fetch file:/srv/a/./Packages  File not found - /srv/a/./Packages", "rc": 100}
     (problem,) = gpu_apt.gpu_apt_update_problems(result, ["file:/srv/a/"])
@@ -172,6 +186,32 @@ def test_failure_is_explained(text: str, words: str) -> None:
 def test_only_what_may_pass_is_tried_again(text: str, attempts: int, is_worth: bool) -> None:
     result = {"stderr": text, "rc": 0 if text.startswith(("W", "R")) else 100, "attempts": attempts}
     assert gpu_apt.gpu_apt_is_worth_retrying(result, 300, 3, 5) is is_worth
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("E: Failed to fetch file:/srv/x.deb  Hash Sum mismatch", "x.deb"),
+        ("E: Failed to fetch http://mirror.example/x.deb  Connection timed out", "could not be reached"),
+        ("E: You don't have enough free space in /var/cache/apt/archives/.", "disk of the node is full"),
+        (LOCKED, "process 42"),
+    ],
+)
+def test_a_package_that_cannot_be_fetched_is_a_problem(text: str, words: str) -> None:
+    (problem,) = gpu_apt.gpu_apt_fetch_problems({"stderr": text, "rc": 100})
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("E: Unable to correct problems, you have held broken packages.", 100),
+        ("E: Version '1' for 'x' was not found", 100),
+        ("W: Failed to fetch http://mirror.example/x  tried again", 0),
+    ],
+)
+def test_what_the_role_itself_tells_is_no_problem_of_fetching(text: str, status: int) -> None:
+    assert gpu_apt.gpu_apt_fetch_problems({"stderr": text, "rc": status}) == []
 
 
 @given(st.text(max_size=300))

@@ -17,12 +17,12 @@ from ansible.errors import AnsibleFilterError
 ROLES = Path(__file__).resolve().parents[3] / "playbooks" / "roles"
 
 
-def _load(role: str) -> Any:
-    spec = importlib.util.spec_from_file_location(role, ROLES / role / "filter_plugins" / f"{role}.py")
+def _load(name: str, folder: Path | None = None) -> Any:
+    spec = importlib.util.spec_from_file_location(name, (folder or ROLES / name) / "filter_plugins" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[role] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -30,6 +30,7 @@ def _load(role: str) -> Any:
 driver = _load("gpu_driver")
 kernel = _load("gpu_kernel")
 reboot = _load("gpu_reboot")
+lock = _load("gpu_lock", ROLES.parent)
 
 KERNEL = "6.1.0-50-amd64"
 NOTHING_LOADED = {"version": None, "is_open": None}
@@ -265,11 +266,11 @@ def test_only_whole_packages_are_remembered() -> None:
 
 def test_options_are_written_for_the_modules_as_they_are_called_here() -> None:
     options = {"NVreg_EnableGpuFirmware": 0, "nvidia-drm": {"modeset": True}, "nvidia": {"NVreg_DmaRemapPeerMmio": "1"}}
-    assert driver.render_options(options, "nvidia-current-open").splitlines()[1:] == [
+    assert lock.render_options(options, "nvidia-current-open").splitlines()[1:] == [
         "options nvidia-current-open NVreg_DmaRemapPeerMmio=1 NVreg_EnableGpuFirmware=0",
         "options nvidia-current-open-drm modeset=1",
     ]
-    assert driver.render_options({}, "nvidia") == ""
+    assert lock.render_options({}, "nvidia") == ""
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_options_are_written_for_the_modules_as_they_are_called_here() -> None:
 )
 def test_options_that_are_none_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(AnsibleFilterError, match="gpu_driver_module_options"):
-        driver.render_options(options, "nvidia")
+        lock.render_options(options, "nvidia")
 
 
 # The kernel
@@ -425,3 +426,29 @@ def test_other_kernel_and_requests_need_a_restart() -> None:
 
 def test_node_without_a_gpu_needs_no_module() -> None:
     assert due(node(gpus=[], module=NOTHING_LOADED)) == {"reload": [], "restart": []}
+
+
+SETTINGS: dict[str, Any] = {"policy": "if_needed", "users": [], "is_drained": False, "is_busy_allowed": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"users": ["train (7)"]}, "in use by train (7)"),
+        ({"users": ["train (7)"], "policy": "always"}, "in use by train (7)"),
+        ({"users": ["train (7)"], "is_drained": True}, ""),
+        ({"users": ["train (7)"], "is_busy_allowed": True}, ""),
+        ({"policy": "report"}, "gpu_reboot_policy is report"),
+    ],
+)
+def test_nobody_loses_a_gpu_who_works_on_it(changes: dict[str, Any], words: str) -> None:
+    obstacle = reboot.find_obstacle(node(), {**SETTINGS, **changes})
+    assert words in obstacle
+    assert bool(words) == bool(obstacle)
+
+
+def test_container_is_never_restarted() -> None:
+    inside = node()
+    inside["os"]["is_container"] = True
+    assert "container" in reboot.find_obstacle(inside, SETTINGS)

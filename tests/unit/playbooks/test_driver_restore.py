@@ -187,3 +187,5 @@ def test_log_is_the_failed_builds_last_lines_cut_to_length(root: Path) -> None:
     assert lines[0] == "line 61"
     assert len(lines[-1]) == restore.LINE_CHARACTERS + 1
     assert restore.read_log(["nothing"], 40) == (None, [])
+    failed.unlink()
+    assert restore.read_log(["nvidia-current"], 40) == (None, []), "a build that succeeded explains no failure"

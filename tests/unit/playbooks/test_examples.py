@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -71,3 +72,41 @@ def test_addresses_of_examples_belong_to_nobody() -> None:
         for file in example.rglob("*.yml"):
             for line in file.read_text(encoding="utf-8").splitlines():
                 assert "://" not in line or ".example" in line, f"{file}: {line}"
+
+
+def listed(play: Path, folder: Path, *words: str) -> dict[str, set[str]]:
+    """The tasks of a play that do something → their tags: neither looking, judging nor the scheduler's words."""
+    single = PLAYBOOKS / "inventory" / "single"
+    done = ansible("ansible-playbook", "--list-tasks", "-i", single, play, *words, folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = re.findall(r"^ {6}(\S.*)\tTAGS: \[(.*)\]$", done.stdout, re.MULTILINE)
+    idle = re.compile(r"Validating arguments|gpu_facts :|gpu_preflight :|(Take|Put) the node .*service|Look at")
+    return {name: set(tags.split(", ")) for name, tags in rows if not idle.search(name)}
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda path: path.name)
+def test_no_play_passes_by_doing_nothing_when_asked_for_one_part(play: Path, tmp_path: Path) -> None:
+    found = listed(play, tmp_path, "--tags", "driver")
+    wanted = {"gpu-node-verify.yml": "Prove the node", "gpu-node-remove.yml": "Refuse to take a part away"}
+    assert wanted.get(play.name, "gpu_driver : Put the driver there") in found
+
+
+def test_first_run_and_upgrade_have_the_documented_tags(tmp_path: Path) -> None:
+    text = (PLAYBOOKS / "README.md").read_text(encoding="utf-8")
+    part = re.search(r"^## Tags\n\n(.*?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert part
+    tags = set(re.findall(r"`([a-z0-9_]+)`", part[1]))
+    assert {"repos", "driver", "verify"} <= tags
+    for play in ("gpu-node.yml", "gpu-node-upgrade.yml"):
+        found = {tag for row in listed(PLAYBOOKS / play, tmp_path).values() for tag in row}
+        assert tags <= found, play
+
+
+@pytest.mark.parametrize("words", [("--tags", "driver"), ("--skip-tags", "cuda")], ids=" ".join)
+def test_removal_of_a_part_is_refused(words: tuple[str, str], tmp_path: Path) -> None:
+    # In check mode and at an address that nobody has: were it not refused, nothing would be taken away.
+    nowhere = ("--check", "-i", "192.0.2.1,", "-e", "gpu_hosts=all", "-e", "ansible_timeout=1")
+    done = ansible("ansible-playbook", *nowhere, PLAYBOOKS / "gpu-node-remove.yml", *words, folder=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Removal knows no tags" in done.stdout
+    assert re.search(r"192.0.2.1 +: ok=0 +changed=0 ", done.stdout), done.stdout

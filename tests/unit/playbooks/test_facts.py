@@ -343,7 +343,31 @@ def test_packages_with_their_state_marks_and_holds(tree: Tree) -> None:
     assert packages["nvidia-smi"]["is_auto"] is True
     assert packages["dkms"]["is_auto"] is False
     assert holds == ["dkms"]
-    assert facts.read_dpkg(tree.node(), packages)["half"] == ["linux-image-6.12.117", "nvidia-open"]
+    found = facts.read_dpkg(tree.node(), packages)
+    assert found["half"] == ["linux-image-6.12.117", "nvidia-open"]
+    assert found["broken_off"] == []
+
+
+HISTORY = """
+Start-Date: 2026-11-20  10:00:00
+Commandline: apt-get install tree
+Install: tree:amd64 (2.1.0-1)
+End-Date: 2026-11-20  10:00:09
+
+Start-Date: 2026-11-21  10:00:00
+Commandline: /usr/bin/apt-get -y install nvidia-smi=535.261.03-1
+Install: nvidia-smi:amd64 (535.261.03-1), gcc-12:amd64 (12.2.0-14, automatic), libstdc++6:amd64 (12, automatic)
+Upgrade: libc6:amd64 (2.36-9, 2.36-10)
+"""
+
+
+def test_transaction_that_never_ended_is_named(tree: Tree) -> None:
+    half = {"gcc-12": {"status": "iHR"}}
+    tree.has("/var/log/apt/history.log", HISTORY)
+    assert facts.read_dpkg(tree.node(), half)["broken_off"] == ["gcc-12", "libc6", "libstdc++6", "nvidia-smi"]
+    assert facts.read_dpkg(tree.node(), {})["broken_off"] == []
+    tree.has("/var/log/apt/history.log", HISTORY + "End-Date: 2026-11-21  10:01:00\n")
+    assert facts.read_dpkg(tree.node(), half)["broken_off"] == []
 
 
 def test_modules_of_other_purposes_are_left_out(tree: Tree) -> None:

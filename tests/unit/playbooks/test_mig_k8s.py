@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import sys
@@ -94,6 +95,20 @@ def test_services_that_are_stopped_are_no_strangers() -> None:
 
 
 # Kubernetes
+
+
+def test_partitions_are_due_where_the_file_differs() -> None:
+    text = mig.write_document({}, "all-enabled")
+    host: dict[str, Any] = {"gpus": [{"device": "20b0"}], "files": {}}
+    wanted = {"profile": "all-enabled", "configs": {}, "capable": "auto"}
+    assert mig.is_due(host, wanted, ["20b0"])
+    assert not mig.is_due(host, wanted, ["2330"])
+    assert mig.is_due(host, {**wanted, "capable": True}, [])
+    assert not mig.is_due(host, {**wanted, "profile": "none"}, ["20b0"])
+    host["files"][mig.FILE] = {"sha256": hashlib.sha256(text.encode()).hexdigest()}
+    assert not mig.is_due(host, wanted, ["20b0"])
+    assert mig.list_refusals(wanted) == []
+    assert "gpu_mig_configs" in mig.list_refusals({"profile": "small", "configs": {}})[0]
 
 
 def test_labels_are_sorted_and_unknown_ones_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,14 @@ def test_variables_of_all_roles_are_known() -> None:
     assert "gpu_driver_flavor" not in known
 
 
+def test_what_the_plays_make_for_themselves_is_known() -> None:
+    known = set(gpu_lock.list_known_variables(str(_ROOT / "roles")))
+    files = [*_ROOT.glob("gpu-node*.yml"), *(_ROOT / "tasks").glob("*.yml")]
+    made = {name for path in files for name in re.findall(r"\bgpu_node_\w+", path.read_text(encoding="utf-8"))}
+    assert {"gpu_node_lock_text", "gpu_node_lock_digest"} <= made
+    assert made <= known
+
+
 # The flavour of the kernel modules
 
 
@@ -250,6 +259,18 @@ def test_flavour_follows_the_gpus(requested: str, found: list[str], flavour: str
     decided = gpu_lock.decide_flavour(requested, found, lock, lock["profiles"]["debian12"])
     assert decided["flavour"] == flavour
     assert len(decided["problems"]) == problems
+
+
+def test_flavour_does_not_hang_on_the_order_of_keys() -> None:
+    """The lock of a generation comes back with its keys sorted: open would stand first for every driver."""
+    lock = make_lock()
+    lock["modules"] = dict.fromkeys(("Hopper", "Ampere", "Volta"), "proprietary")
+    profile = lock["profiles"]["debian12"]
+    decided = []
+    for names in (["open", "proprietary"], ["proprietary", "open"]):
+        profile["driver"]["flavours"] = {name: profile["driver"]["flavours"][name] for name in names}
+        decided.append(gpu_lock.decide_flavour("auto", [], lock, profile)["flavour"])
+    assert decided == ["proprietary", "proprietary"]
 
 
 def test_flavour_that_the_lock_has_not_is_refused() -> None:
@@ -276,6 +297,7 @@ def test_node_that_has_everything_is_not_disturbed() -> None:
         host["packages"][name] = {"version": version, "status": "ii"}
     host["packages"]["cuda-toolkit-12-1"] = {"version": "12.1.1-1", "status": "ii"}
     host.update(busy=[{"pid": 1, "command": "python"}], disk={"/usr": 1}, secure_boot=True)
+    host["module"] = {"version": "535.261.03", "is_open": True}
     result = judge(host, disk_mib={"driver": {"/usr": 100}})
     assert result["problems"] == []
     assert not result["is_disruptive"]
@@ -330,6 +352,22 @@ def test_run_that_died_half_way_may_go_on() -> None:
     assert any("finished first" in note for note in result["notes"])
 
 
+@pytest.mark.parametrize(
+    ("broken_off", "is_ours"),
+    [
+        (["gcc-12", "cpp-12", "nvidia-kernel-dkms"], True),
+        (["gcc-12", "cpp-12", "postfix"], False),
+        (["cpp-12", "nvidia-kernel-dkms"], False),
+        ([], False),
+    ],
+)
+def test_what_our_own_transaction_brought_along_is_ours(broken_off: list[str], is_ours: bool) -> None:
+    host = with_host(dpkg__half=["gcc-12", "cpp-12", "libc-bin"], dpkg__broken_off=broken_off)
+    host["packages"].update({"gcc-12": {"version": "12", "status": "iHR"}, "cpp-12": {"version": "12", "status": "iU"}})
+    host["packages"]["libc-bin"] = {"version": "2", "status": "it"}
+    assert (judge(host)["problems"] == []) is is_ours
+
+
 def test_known_bad_kernel_passes_where_the_module_was_built() -> None:
     host = with_host(kernel__target="6.12.107+deb13-amd64")
     host["dkms"] = [
@@ -341,6 +379,8 @@ def test_known_bad_kernel_passes_where_the_module_was_built() -> None:
         }
     ]
     assert judge(host)["problems"] == []
+    host["dkms"][0]["module"] = "nvidia-current"
+    assert "does not compile" in judge(host)["problems"][0], "the other flavour's module proves nothing"
 
 
 @pytest.mark.parametrize(
@@ -369,6 +409,88 @@ def test_busy_gpus_are_a_note_where_somebody_sees_to_it(allowed: Document) -> No
     result = judge(with_host(busy=[{"pid": 7, "command": "x"}]), **allowed)
     assert result["problems"] == []
     assert any("in use" in note for note in result["notes"])
+
+
+def make_converged() -> Document:
+    """What :func:`make_lock` plans, with somebody at work on it."""
+    host = make_host()
+    for name in ("nvidia-open-kernel-dkms", "nvidia-smi"):
+        host["packages"][name] = {"version": "535.261.03-1", "status": "ii"}
+    host["packages"]["cuda-toolkit-12-1"] = {"version": "12.1.1-1", "status": "ii"}
+    host["kernel"]["running"] = host["kernel"]["target"]
+    host["module"] = {"version": "535.261.03", "is_open": True}
+    host["busy"] = [{"pid": 7, "command": "train"}]
+    return host
+
+
+DISTURBED: list[tuple[Document, Document, str]] = [
+    ({}, {"reboot": "always"}, "`gpu_reboot_policy` is always"),
+    ({}, {"requests": ["a new BIOS"]}, "a new BIOS"),
+    ({}, {"kernel_policy": "pin", "kernel_version": "6.1.0-51-amd64"}, "6.1.0-51-amd64 is the one to run"),
+    ({"kernel": {"target": "6.1.0-51-amd64", "running": "6.1.0-50-amd64"}}, {}, "kernel 6.1.0-50-amd64 runs"),
+    ({"gpus": [{"device": "20b0", "address": "0000:01:00.0", "driver": "nouveau"}]}, {}, "nouveau has 0000:01:00.0"),
+    ({"module": {"version": "535.261.03", "is_open": False}}, {}, "not the open ones"),
+    ({"module": {"version": "535.1", "is_open": True}}, {}, "driver 535.1 is loaded"),
+    ({"module": {"version": None, "is_open": None}}, {}, "no module is loaded"),
+    ({}, {"module_options": {"NVreg_UsePageAttributeTable": 1}}, "options of the driver's modules"),
+    ({"files": {"/etc/modprobe.d/zz-provision-gpu.conf": {"sha256": "0"}}}, {}, "options of the driver's modules"),
+    ({}, {"is_mig_due": True}, "partitions"),
+    ({}, {"is_driver_absent": True, "is_driver_removed": True}, "is removed"),
+]
+
+
+@pytest.mark.parametrize(("changes", "wanted", "words"), DISTURBED)
+def test_whatever_would_disturb_jobs_needs_a_drain(changes: Document, wanted: Document, words: str) -> None:
+    host = {**make_converged(), **changes}
+    result = judge(host, **wanted)
+    assert result["is_disruptive"]
+    (problem,) = result["problems"]
+    assert words in problem
+    assert "in use by train (7)" in problem
+    assert judge(host, **wanted, has_drain=True)["problems"] == []
+    inside = {**host, "os": {**host["os"], "is_container": True}}
+    assert not judge(inside, **wanted)["is_disruptive"]
+
+
+def test_converged_node_is_left_to_its_jobs() -> None:
+    options = {"NVreg_UsePageAttributeTable": 1}
+    text = gpu_lock.render_options(options, "nvidia-current-open")
+    import hashlib
+
+    host = make_converged()
+    host["files"]["/etc/modprobe.d/zz-provision-gpu.conf"] = {"sha256": hashlib.sha256(text.encode()).hexdigest()}
+    result = judge(host, module_options=options, kernel_policy="pin", kernel_version="6.1.0-50-amd64")
+    assert (result["problems"], result["is_disruptive"], result["disruptions"]) == ([], False, [])
+    assert not judge(make_converged(), is_driver_absent=True)["is_disruptive"]
+
+
+def test_services_on_a_gpu_are_nobodys_work() -> None:
+    host = make_converged()
+    host["busy"] = [
+        {"pid": 1, "command": "nvidia-persiste"},
+        {"pid": 2, "command": "nv-hostengine"},
+        {"pid": 3, "command": "train"},
+    ]
+    services = ["nvidia-persistenced", "nvidia-dcgm.service"]
+    assert gpu_lock.find_users(host, services) == ["train (3)"]
+    host["busy"].pop()
+    assert judge(host, reboot="always", services=services)["problems"] == []
+
+
+def test_options_that_are_none_are_a_problem_of_the_list() -> None:
+    host = make_converged()
+    host["busy"] = []
+    (problem,) = judge(host, module_options={"rm": "-rf"})["problems"]
+    assert "gpu_driver_module_options" in problem
+
+
+def test_driver_of_an_operator_is_not_judged() -> None:
+    host = with_host(kernel__target="6.12.107+deb13-amd64")
+    assert judge(host, is_driver_absent=True)["problems"] == []
+
+
+def test_what_others_refuse_is_in_the_list() -> None:
+    assert "no such network" in judge(make_host(), refusals=["no such network"])["problems"]
 
 
 def test_folders_of_one_file_system_share_its_space() -> None:

@@ -108,10 +108,24 @@ def test_components_go_to_the_archives_stanzas_alone() -> None:
         "deb http://mirror.example/debian sid main",
         "deb http://mirror.example/debian ./ main",
         "deb https://other.example/debianish bookworm main",
+        "deb https://ppa.example/somebody/tools/ubuntu bookworm main",
+        "deb [arch=amd64 signed-by=/usr/share/keyrings/vendor.gpg] https://vendor.example/ubuntu/24.04 bookworm main",
     ],
 )
 def test_what_only_looks_like_the_archive_is_left_alone(line: str) -> None:
     assert gpu_repos.add_components(line, WANTED, "bookworm") == line
+
+
+@pytest.mark.parametrize("word", ["no", "No", "false", "off", "0", "without", "disable"])
+def test_stanza_that_apt_does_not_read_is_left_alone(word: str) -> None:
+    text = f"Enabled: {word}\nTypes: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\n"
+    assert gpu_repos.add_components(text, WANTED, "bookworm", True) == text
+
+
+@pytest.mark.parametrize("word", ["/usr/share/keyrings/vendor.gpg", "\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n a"])
+def test_stanza_with_a_vendors_key_is_left_alone(word: str) -> None:
+    text = f"Types: deb\nURIs: https://vendor.example/debian\nSuites: bookworm\nComponents: main\nSigned-By: {word}\n"
+    assert gpu_repos.add_components(text, WANTED, "bookworm", True) == text
 
 
 @pytest.mark.parametrize(("text", "is_deb822"), [(LINES, False), (STANZAS, True)])
@@ -175,6 +189,20 @@ def test_competing_repository_is_put_out_of_use_and_back() -> None:
     assert gpu_repos.restore_original(text, "deb https://gpu.example/cuda /\n") == "deb https://gpu.example/cuda /\n"
 
 
+def test_competing_stanza_that_says_it_is_enabled_is_put_out_of_use_and_back() -> None:
+    path = "/etc/apt/sources.list.d/cuda.sources"
+    before = "Types: deb\nEnabled: yes\nURIs: https://gpu.example/cuda/\nSuites: /\n"
+    host = make_host({path: before})
+    host["foreign"]["repos"] = [{"file": path, "uri": "https://gpu.example/cuda/"}]
+    text = contents(plan(host, {}, foreign="replace"))[path]
+    # apt takes the last of several.
+    words = [line for line in text.splitlines() if line.startswith("Enabled:")]
+    assert words == ["Enabled: no"]
+    assert gpu_repos.restore_original(text, before) == before
+    host["files"][path] = file(text)
+    assert path not in contents(plan(host, {}, foreign="replace"))
+
+
 # Repositories of others
 
 SOURCE = {
@@ -200,6 +228,18 @@ def test_mirror_takes_the_place_of_the_address(mirror: Any, uri: str) -> None:
     result = plan(make_host(), PROFILE, mirror=mirror)
     assert f"\nURIs: {uri}\n" in contents(result)["/etc/apt/sources.list.d/provision-cuda.sources"]
     assert uri in result["watched"]
+
+
+@pytest.mark.parametrize("mirror", ["https://mirror.example/\nTrusted: yes", {"cuda": "a b"}, "ftp.mirror.example"])
+def test_mirror_that_is_no_address_is_refused(mirror: Any) -> None:
+    with pytest.raises(AnsibleFilterError, match="gpu_repos_mirror"):
+        plan(make_host(), PROFILE, mirror=mirror)
+
+
+def test_mirror_with_a_password_is_in_no_diff() -> None:
+    result = plan(make_host(), PROFILE, mirror="https://me:secret@mirror.example")
+    (item,) = [item for item in result["files"] if item["path"].endswith("provision-cuda.sources")]
+    assert item["is_secret"]
 
 
 def test_key_moves_with_its_repository() -> None:
@@ -270,6 +310,17 @@ PINNED: Document = {"driver": DRIVER, "repos": {"pins": [{"packages": "src:a b",
 def test_pin_follows_the_driver_that_is_wanted(override: str, version: str) -> None:
     text = contents(plan(make_host(), PINNED, driver_version=override))["/etc/apt/preferences.d/provision-gpu"]
     assert f"Package: src:a b\nPin: version {version}\nPin-Priority: 1001\n" in text
+
+
+def test_driver_version_that_would_begin_another_stanza_is_refused() -> None:
+    with pytest.raises(AnsibleFilterError, match="gpu_driver_version"):
+        plan(make_host(), PINNED, driver_version="535\nPin-Priority: 9\n\nPackage: *\nPin: release a=x")
+
+
+def test_name_is_guarded_as_the_expression_that_matches_it() -> None:
+    profile = {"driver": {"packages": [{"name": "firmware-x1.0+b", "version": "1"}]}}
+    text = contents(plan(make_host(), profile))["/etc/apt/apt.conf.d/52provision-gpu"]
+    assert '"firmware-x1\\.0\\+b$";' in text
 
 
 def test_without_pins_their_file_goes() -> None:

@@ -311,6 +311,30 @@ def test_residue_is_named() -> None:
     assert gpu_verify.list_residue(host, BASELINE) == []
 
 
+FOLDERS = ["/etc/provision", "/etc/provision/deep", "/etc/systemd/system.conf.d", "/etc/docker", "/etc/apt/keyrings"]
+
+
+@pytest.mark.parametrize(
+    ("before", "gone"),
+    [
+        (["/etc/apt/keyrings"], ["/etc/provision/deep", "/etc/systemd/system.conf.d", "/etc/provision"]),
+        (["/etc/systemd/system.conf.d", "/etc/provision", "/etc/provision/deep", "/etc/apt/keyrings"], []),
+        # A baseline of before folders were written down.
+        (None, ["/etc/provision"]),
+    ],
+)
+def test_folders_that_were_made_go_when_they_are_empty(before: list[str] | None, gone: list[str]) -> None:
+    folders = FOLDERS if before is not None else ["/etc/provision", "/etc/docker", "/etc/systemd/system.conf.d"]
+    host = {"folders": {key: {} for key in folders}, "files": {"/etc/docker/daemon.json": {}}, "links": {}}
+    baseline = {"packages": {}} if before is None else {"packages": {}, "folders": before}
+    assert gpu_verify.list_empty_folders(host, baseline) == gone
+
+
+def test_a_folder_that_holds_a_link_is_not_empty() -> None:
+    host = {"folders": {"/etc/provision": {}}, "files": {}, "links": {"/etc/provision/x": "/y"}}
+    assert gpu_verify.list_empty_folders(host, None) == []
+
+
 # The bridge to `provision verify`
 
 

@@ -134,6 +134,91 @@ def test_every_scenario_promises_hosts_and_tests_and_has_what_molecule_needs():
         assert "verify" in config["scenario"]["test_sequence"], name
 
 
+@pytest.mark.parametrize("text", ["", "emptied: []", "emptied: gpu_a", "emptied: [1]"])
+def test_a_scenario_that_names_no_role_to_turn_red_without_is_refused(tmp_path, text):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/scenario.yml").write_text(f"hosts: [one]\ntests: 1\n{text}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="`emptied` is needed"):
+        runner.read_pairs(["x"], tmp_path)
+
+
+def test_every_role_that_a_scenario_names_makes_a_pair(tmp_path):
+    for name, roles in (("x", "[gpu_a, gpu_b]"), ("y", "[gpu_a]")):
+        (tmp_path / name).mkdir()
+        text = f"hosts: [one]\ntests: 1\nemptied: {roles}\n"
+        (tmp_path / name / "scenario.yml").write_text(text, encoding="utf-8")
+    assert runner.read_pairs(["x", "y"], tmp_path) == [("x", "gpu_a"), ("x", "gpu_b"), ("y", "gpu_a")]
+
+
+def ended(tmp_path, status="failed", log=""):
+    (tmp_path / "log").write_text(log, encoding="utf-8")
+    return runner.Result("x", status, 1.0, 2, 3, ("molecule ended with 1",), log=str(tmp_path / "log"))
+
+
+def test_a_red_run_tells_which_tests_failed(tmp_path):
+    play(tmp_path, {"one": {}})
+    verified(tmp_path, passed=2, failed=1)
+    log = "PASSED a::b\nFAILED x/tests/test_x.py::test_one[a b] - assert 1\nERROR x/tests/test_x.py::test_two - no\n"
+    proof = runner.judge_red("gpu_a", ended(tmp_path, log=log), tmp_path)
+    assert (proof.is_red, proof.failed_tests) == (True, ("test_one[a b]", "test_two"))
+    assert proof.why == "1 tests failed"
+
+
+def test_a_run_that_broke_before_any_play_proves_nothing(tmp_path):
+    play(tmp_path, {"localhost": {}}, playbook="create.yml")
+    proof = runner.judge_red("gpu_a", ended(tmp_path), tmp_path)
+    assert not proof.is_red
+    assert "before any play: molecule ended with 1" in proof.why
+
+
+@pytest.mark.parametrize(("status", "why"), [("passed", "it stayed green"), ("skipped", "skipped; molecule ended")])
+def test_a_run_that_did_not_fail_is_not_red(tmp_path, status, why):
+    play(tmp_path, {"one": {}})
+    proof = runner.judge_red("gpu_a", ended(tmp_path, status), tmp_path)
+    assert not proof.is_red
+    assert proof.why.startswith(why)
+
+
+def test_proving_red_runs_each_pair_and_writes_down_what_it_saw(tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def run(scenario, logs, programs, extra):
+        role = next(path.name for path in Path(extra["PROVISION_PLAYBOOKS"]).glob("roles/*") if is_empty(path))
+        seen.append((scenario, role))
+        records = logs / scenario / "records"
+        records.mkdir(parents=True)
+        play(records, {"one": {}})
+        return runner.Result(scenario, "failed" if scenario == "x" else "passed", 1.0)
+
+    def is_empty(role):
+        return yaml.safe_load((role / "tasks/main.yml").read_text(encoding="utf-8")) == []
+
+    monkeypatch.setattr(runner, "list_scenarios", lambda: ["x", "y"])
+    monkeypatch.setattr(runner, "read_pairs", lambda names: [("x", "gpu_nccl"), ("y", "gpu_cuda")])
+    monkeypatch.setattr(runner, "_start", lambda asked: (tmp_path, {"engine": "docker"}))
+    monkeypatch.setattr(runner, "run_scenario", run)
+    words = ["--prove-red", "x", "y", "--logs", str(tmp_path / "logs"), "--json", str(tmp_path / "red.json")]
+    assert runner.main(words) == 5
+    assert seen == [("x", "gpu_nccl"), ("y", "gpu_cuda")]
+    proofs = json.loads((tmp_path / "red.json").read_text())["proofs"]
+    assert [(row["scenario"], row["is_red"]) for row in proofs] == [("x", True), ("y", False)]
+    assert "it stayed green" in capsys.readouterr().out
+
+
+def test_a_python_of_a_version_manager_is_found(tmp_path, monkeypatch):
+    programs = tmp_path / ".pyenv/versions/3.19.0/bin"
+    programs.mkdir(parents=True)
+    (programs / "python3.19").write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    (programs / "python3.19").chmod(0o755)
+    monkeypatch.setattr(runner.Path, "home", lambda: tmp_path)
+    monkeypatch.setattr(runner.sys, "executable", "/bin/false")
+    monkeypatch.setenv("PATH", "")
+    assert runner.find_python() == str(programs / "python3.19")
+    (programs / "python3.19").write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    with pytest.raises(runner.MissingError, match=r"wants Python 3\.12 or newer"):
+        runner.find_python()
+
+
 def test_an_unknown_scenario_is_refused_and_the_known_are_named(capsys):
     with pytest.raises(SystemExit) as ended:
         runner.main(["no-such"])

@@ -52,6 +52,9 @@ def arm(seconds):
 
 
 def load():
+    # Without the timer nothing would take these rules back: on a slow node it may have run out before they were here.
+    if not os.path.isdir(FOLDER):
+        sys.exit("the time ran out before the rules were loaded: raise gpu_access_revert_seconds")
     call(NFT, "-c", "-f", RULES)
     call(NFT, "-f", RULES)
 

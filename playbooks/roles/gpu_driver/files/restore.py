@@ -44,14 +44,15 @@ def read_packages():
 
 
 def read_log(modules, lines):
-    """Return the path and the last lines of the newest make.log of the modules."""
+    """Return the path and the last lines of the newest make.log of a build of the modules that failed."""
     logs = []
     for module in modules:
         folder = os.path.join(ROOT, "var/lib/dkms", glob.escape(module))
         logs += glob.glob(os.path.join(folder, "*", "**", "make.log"), recursive=True)
-    # The log of a build that succeeded lies in a folder `log`; one that failed stays where it was built.
+    # The log of a build that succeeded lies in a folder `log`, and has nothing to say of this failure; one that failed
+    # stays where it was built until the next build there.
     failed = [path for path in logs if os.path.basename(os.path.dirname(path)) != "log"]
-    newest = max(failed or logs, key=os.path.getmtime, default=None)
+    newest = max(failed, key=os.path.getmtime, default=None)
     if newest is None:
         return None, []
     with open(newest, "rb") as file:

@@ -1,4 +1,4 @@
-"""Decide the driver's package set, judge what is installed, and render the options of its modules."""
+"""Decide the driver's package set, and judge what is installed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 __all__ = ["FilterModule"]
 
-_OPTIONS = {
-    "nvidia": re.compile(r"NVreg_[A-Za-z0-9_]+"),
-    "nvidia-drm": re.compile(r"[a-z][a-z0-9_]*"),
-    "nvidia-modeset": re.compile(r"[a-z][a-z0-9_]*"),
-    "nvidia-peermem": re.compile(r"[a-z][a-z0-9_]*"),
-    "nvidia-uvm": re.compile(r"[a-z][a-z0-9_]*"),
-}
-"""Modules whose options may be set, and what the names of their options look like."""
-
-_VALUE = re.compile(r"[A-Za-z0-9_.,:;=/+-]+")
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9]")
 
@@ -194,44 +182,6 @@ def remember_packages(host: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     }
 
 
-def render_options(options: Mapping[str, Any], module: str | None) -> str:
-    """Return the module options as modprobe reads them; empty where there are none.
-
-    Args:
-        options: Module → option → value. An option of ``nvidia`` may stand at the top by itself.
-        module: What the main module is called here, ``nvidia-current`` on Debian, for instance.
-
-    Raises:
-        AnsibleFilterError: A module, an option or a value that is not one.
-    """
-    sorted_out: dict[str, dict[str, Any]] = {}
-    for key, value in options.items():
-        if isinstance(value, Mapping):
-            sorted_out.setdefault(key, {}).update(value)
-        else:
-            sorted_out.setdefault("nvidia", {})[key] = value
-    lines = []
-    for name, rows in sorted(sorted_out.items()):
-        if name not in _OPTIONS:
-            raise AnsibleFilterError(
-                f"gpu_driver_module_options: {name!r} is none of the driver's modules: {', '.join(_OPTIONS)}"
-            )
-        words = []
-        for key, value in sorted(rows.items()):
-            text = str(int(value)) if isinstance(value, bool) else str(value)
-            if not _OPTIONS[name].fullmatch(key):
-                raise AnsibleFilterError(
-                    f"gpu_driver_module_options: {key!r} is no option of {name}; `modinfo -p` lists them"
-                )
-            if not _VALUE.fullmatch(text):
-                raise AnsibleFilterError(f"gpu_driver_module_options: {text!r} cannot be the value of {key}")
-            words.append(f"{key}={text}")
-        real = name.replace("nvidia", module or "nvidia", 1)
-        lines.append(f"options {real} {' '.join(words)}\n" if words else "")
-    text = "".join(lines)
-    return f"# Managed by provision (role gpu_driver).\n{text}" if text else ""
-
-
 class FilterModule:
     """What Ansible asks for the filters."""
 
@@ -239,7 +189,6 @@ class FilterModule:
         """Return name → filter."""
         return {
             "gpu_driver_judge": judge_driver,
-            "gpu_driver_options": render_options,
             "gpu_driver_plan": plan_driver,
             "gpu_driver_remember": remember_packages,
             "gpu_driver_resolve": resolve_lookup,

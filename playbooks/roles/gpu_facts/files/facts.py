@@ -64,8 +64,12 @@ PATHS = (
     "/opt/provision/etc",
     "/usr/local/lib/provision",
     "/usr/local/sbin",
+    "/var/lib/dkms/mok.key",
+    "/var/lib/dkms/mok.pub",
     "/var/lib/dpkg/diversions",
     "/var/lib/provision",
+    "/var/lib/shim-signed/mok/MOK.der",
+    "/var/lib/shim-signed/mok/MOK.priv",
 )
 
 # Files whose text the roles merge with, compare by meaning, or restore; only while they are small.
@@ -356,7 +360,17 @@ def read_dpkg(node, packages):
                 is_locked = True
     except (ImportError, OSError):
         pass
-    return {"audit": (node.run("dpkg", "--audit") or "").strip(), "is_locked": is_locked, "half": half}
+    audit = (node.run("dpkg", "--audit") or "").strip()
+    return {"audit": audit, "is_locked": is_locked, "half": half, "broken_off": read_broken_off(node) if half else []}
+
+
+def read_broken_off(node):
+    """Return the packages of apt's last transaction where that never came to its end, what it brings along included."""
+    last = (node.text("/var/log/apt/history.log", 16 << 20) or "").strip().split("\n\n")[-1]
+    if "\nEnd-Date:" in last:
+        return []
+    rows = re.findall(r"^(?:Install|Reinstall|Upgrade|Downgrade|Remove|Purge): (.+)$", last, re.MULTILINE)
+    return sorted({name for row in rows for name in re.findall(r"([a-z0-9][a-z0-9+.-]+):\w+ \(", row)})
 
 
 def read_files(node, paths):

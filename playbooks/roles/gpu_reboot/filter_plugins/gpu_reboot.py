@@ -52,9 +52,29 @@ def plan_reboot(
     return {"reload": reload, "restart": restart}
 
 
+def find_obstacle(host: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Say why neither the driver may be loaded again nor the node restarted, empty where nothing is in the way.
+
+    Args:
+        host: ``gpu_facts_host``, as it is now.
+        settings: ``policy``, ``users`` (who works on the GPUs), ``is_drained``, ``is_busy_allowed``.
+    """
+    if host["os"]["is_container"]:
+        return "a container has no kernel of its own"
+    if settings["policy"] == "report":
+        return "gpu_reboot_policy is report"
+    users = list(settings["users"])
+    if users and not settings["is_drained"] and not settings["is_busy_allowed"]:
+        return (
+            f"GPUs are in use by {', '.join(users[:8])}: drain the node first (gpu_rollout_drain), or set "
+            "gpu_preflight_allow_busy to true"
+        )
+    return ""
+
+
 class FilterModule:
     """What Ansible asks for the filters."""
 
     def filters(self) -> dict[str, Any]:
         """Return name → filter."""
-        return {"gpu_reboot_plan": plan_reboot}
+        return {"gpu_reboot_obstacle": find_obstacle, "gpu_reboot_plan": plan_reboot}

@@ -161,14 +161,18 @@ def list_lock_problems(lock: Any) -> list[str]:
                 "use the playbooks that came with the program that wrote it, or " + _LOCK_AGAIN,
             )
         ]
+    hostile = list(_find_hostile(lock, ""))
     problems = [
         _problem(
             f"`provision_lock.{place}` holds {what}: {value!r:.60}", "such a lock was tampered with; " + _LOCK_AGAIN
         )
-        for place, what, value in _find_hostile(lock, "")
+        for place, what, value in hostile
     ]
-    if problems:
-        return problems
+    if hostile:
+        # What is wrong beside it is said too, each place once.
+        named = [re.sub(r"(\[\d+\]|\.\w+)$", "", place) for place, _, _ in hostile if "." in place]
+        others = [row for name in sorted(lock["profiles"]) for row in _problems_of(lock, name)]
+        return problems + [row for row in others if not any(place in row for place in named)]
     digest = lock.get("digest")
     try:
         real = digest_lock(lock)
@@ -182,9 +186,13 @@ def list_lock_problems(lock: Any) -> list[str]:
                 "change the request and not the lock: " + _LOCK_AGAIN,
             )
         )
-    for name, profile in sorted(lock["profiles"].items()):
-        problems += _list_profile_problems(f"profiles.{name}", profile, lock)
+    for name in sorted(lock["profiles"]):
+        problems += _problems_of(lock, name)
     return problems
+
+
+def _problems_of(lock: Mapping[str, Any], name: str) -> list[str]:
+    return _list_profile_problems(f"profiles.{name}", lock["profiles"][name], lock)
 
 
 def _find_hostile(value: Any, place: str) -> Iterator[tuple[str, str, Any]]:

@@ -158,6 +158,15 @@ def test_hostile_value_is_named_by_its_place(value: Any, words: str) -> None:
     assert words in problem
 
 
+def test_what_is_no_package_is_named_beside_what_is_hostile() -> None:
+    lock = make_lock()
+    names = ["$(reboot)", "{{ lookup('pipe', 'id') }}", "nvidia-smi"]
+    lock["profiles"]["debian12"]["driver"]["profiles"]["compute"] = [{"name": name, "version": "1"} for name in names]
+    problems = gpu_lock.list_lock_problems(lock)
+    places = [f"driver.profiles.compute[{number}]" for number in range(len(names))]
+    assert [sum(place in problem for problem in problems) for place in places] == [1, 1, 0]
+
+
 def test_requirements_may_have_lines_and_nothing_else() -> None:
     lock = make_lock()
     lock["profiles"]["debian12"]["frameworks"] = {"environments": [{"name": "torch", "requirements": "a==1\nb==2\n"}]}

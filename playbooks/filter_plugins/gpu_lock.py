@@ -191,6 +191,11 @@ def list_lock_problems(lock: Any) -> list[str]:
     return problems
 
 
+def is_inert(lock: Any) -> bool:
+    """Tell whether a lock, from :func:`read_raw`, is mere data, so that looking anything up in it runs nothing."""
+    return not isinstance(lock, str) and next(_find_hostile(lock, ""), None) is None
+
+
 def _problems_of(lock: Mapping[str, Any], name: str) -> list[str]:
     return _list_profile_problems(f"profiles.{name}", lock["profiles"][name], lock)
 
@@ -943,6 +948,7 @@ class FilterModule:
             "gpu_generation_lock": read_generation_lock,
             "gpu_host_problems": list_host_problems,
             "gpu_known_variables": list_known_variables,
+            "gpu_is_inert": is_inert,
             "gpu_lock_problems": list_lock_problems,
             "gpu_numbered": number_lines,
             "gpu_raw": read_raw,

@@ -533,3 +533,16 @@ def test_same_roles_in_both_lists() -> None:
     listed = [row["role"] for row in plays[1]["roles"]]
     imported = [step["ansible.builtin.import_role"]["name"] for step in steps if "ansible.builtin.import_role" in step]
     assert imported == [*listed, "gpu_verify"]
+
+
+@pytest.mark.parametrize(
+    ("lock", "expected"),
+    [
+        (None, True),
+        ({"profiles": {"debian12": {"name": "x"}}}, True),
+        ({"profiles": {"debian12": {"name": "{{ lookup('pipe', 'id') }}"}}}, False),
+        ("{{ lookup('file', 'lock.json') }}", False),
+    ],
+)
+def test_a_lock_that_would_run_something_is_not_looked_into(lock: Any, expected: bool) -> None:
+    assert gpu_lock.is_inert(lock) is expected

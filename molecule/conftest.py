@@ -302,7 +302,7 @@ def altered_lock(node_lock: dict[str, Any], tmp_path_factory: pytest.TempPathFac
         lock = copy.deepcopy(node_lock)
         change(lock)
         if is_digested:
-            lock["digest"] = sites.digest_lock(lock)
+            lock["digest"] = sites.lock_digest(lock)
         path = tmp_path_factory.mktemp("lock") / "lock.yml"
         sites.dump(path, {"provision_lock": lock})
         return f"@{path}"

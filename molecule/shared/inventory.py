@@ -16,7 +16,6 @@ the same branch is asked for by ``gpu_driver_version``, loudly.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -30,6 +29,8 @@ from typing import Any
 
 import nodes
 import yaml
+
+from provision.generate.node import lock_digest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STUBS = "/opt/provision-stubs"
@@ -86,16 +87,9 @@ def make_lock(flags: list[str], path: Path) -> dict[str, Any]:
     return dict(yaml.safe_load(path.read_text(encoding="utf-8"))["provision_lock"])
 
 
-def digest_lock(lock: dict[str, Any]) -> str:
-    """Return the digest that the preflight expects of a lock."""
-    document = {key: value for key, value in lock.items() if key != "digest"}
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
 def write_lock(lock: dict[str, Any], path: Path) -> None:
     """Write a lock that was altered for a test, with the digest of what it says now."""
-    lock["digest"] = digest_lock(lock)
+    lock["digest"] = lock_digest(lock)
     dump(path, {"provision_lock": lock})
 
 

@@ -6,7 +6,6 @@ cheap, and every drifted file, package or unit reported by itself.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -15,17 +14,10 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-__all__ = ["FilterModule"]
+__all__ = ["FilterModule", "order_version"]
 
 _MODE = "0644"
 _JSON_INDENT = 4
-
-
-def digest_lock(lock: Mapping[str, Any]) -> str:
-    """Return ``sha256:…`` over a lock's canonical JSON, its own ``digest`` left out."""
-    document = {key: value for key, value in lock.items() if key != "digest"}
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def find_drifted(files: Iterable[Mapping[str, Any]], host: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -174,7 +166,10 @@ def _without(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any
 
 
 def order_version(version: str) -> tuple[Any, ...]:
-    """Return a key that orders Debian package versions as dpkg does: epoch, then upstream, then revision."""
+    """Return a key that orders Debian package versions as dpkg does: epoch, then upstream, then revision.
+
+    Drivers' and kernels' own versions are ordered by it too. The other filters take it from here.
+    """
     epoch, colon, rest = version.partition(":")
     if not colon:
         epoch, rest = "0", version
@@ -187,6 +182,8 @@ def order_version(version: str) -> tuple[Any, ...]:
 def _order_part(text: str) -> tuple[tuple[int, ...], ...]:
     """Order alternating runs of non-digits and digits; ``~`` before the end, letters before all else."""
     key: list[tuple[int, ...]] = []
+    # Nothing at all is as much as 0: a version without a revision has revision 0.
+    text = text or "0"
     while text:
         word = re.split(r"\d", text, maxsplit=1)[0]
         number = re.split(r"\D", text[len(word) :], maxsplit=1)[0]
@@ -196,16 +193,6 @@ def _order_part(text: str) -> tuple[tuple[int, ...], ...]:
         key.append((int(number or 0),))
         text = text[len(word) + len(number) :]
     return (*key, (0,), (0,))
-
-
-def is_version_at_least(version: str, floor: str) -> bool:
-    """Tell whether a package version is a floor or newer, by dpkg's order."""
-    return order_version(version) >= order_version(floor)
-
-
-def newest_version(versions: Iterable[str]) -> str | None:
-    """Return the newest of some package versions, None of none."""
-    return max(versions, key=order_version, default=None)
 
 
 def name_architectures(gpus: Iterable[Mapping[str, Any]], devices: Iterable[Mapping[str, str]]) -> list[str]:
@@ -221,11 +208,6 @@ def name_architectures(gpus: Iterable[Mapping[str, Any]], devices: Iterable[Mapp
         number = int(gpu["device"], 16)
         found.add(next((name for first, last, name in ranges if first <= number <= last), "unknown"))
     return sorted(found)
-
-
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that a misspelt one most likely means."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 def _path_of(item: Mapping[str, Any]) -> str:
@@ -250,14 +232,10 @@ class FilterModule:
         return {
             "gpu_architectures": name_architectures,
             "gpu_drifted": find_drifted,
-            "gpu_lock_digest": digest_lock,
             "gpu_merge_json": merge_json,
             "gpu_missing": find_missing_packages,
             "gpu_missing_folders": find_missing_folders,
-            "gpu_nearest": nearest_name,
-            "gpu_newest": newest_version,
             "gpu_specs": list_specs,
             "gpu_unit": find_unit,
             "gpu_unmerge_json": unmerge_json,
-            "gpu_version_at_least": is_version_at_least,
         }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import unquote
 
 _FAMILY = re.compile(
     r"nvidia|cuda|cudnn|nvml|nvcuvid|nvoptix|nccl|datacenter-gpu-manager|(^|-)dcgm|^libnv(?!me|pair)|"
@@ -26,6 +27,8 @@ _KEY = re.compile(
     r"NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG|KEYEXPIRED|is not signed|couldn't be verified|public key is not available|"
     r"Sub-process .*sqv|signature verification"
 )
+_GONE = re.compile(r"Failed to fetch \S*/([^/\s]+)\.deb\s+(?:404 |410 |File not found)")
+"""A file that the lists name and the archive no longer has."""
 _HASH = re.compile(r"Hash Sum mismatch|unexpected size|Filesize mismatch")
 _FAILED = re.compile(
     r"Failed to fetch|Some index files failed|GPG error|Release file|not signed|no longer signed|previous index files"
@@ -201,7 +204,7 @@ def gpu_apt_is_worth_retrying(result: dict[str, Any], lock_seconds: int, tries: 
         return False
     if _LOCK.search(text):
         return attempts * delay < lock_seconds
-    if _KEY.search(text) or _SPACE.search(text) or "File not found" in text:
+    if _KEY.search(text) or _SPACE.search(text) or "File not found" in text or _gone(text):
         return False
     return bool(_NETWORK.search(text)) and attempts < tries
 
@@ -279,6 +282,15 @@ def gpu_apt_fetch_problems(result: dict[str, Any]) -> list[str]:
     return [gpu_apt_explain(result)] if result.get("rc") and is_of_fetching else []
 
 
+def _gone(text: str) -> list[str]:
+    """Return name and version of the packages that the archive no longer has; none where something else failed too."""
+    failed = len(set(re.findall(r"Failed to fetch (\S+)", text)))
+    files = dict.fromkeys(_GONE.findall(text))
+    if not files or len(files) < failed:
+        return []
+    return [" ".join(unquote(name).split("_")[:2]) for name in files]
+
+
 def gpu_apt_explain(result: dict[str, Any]) -> str:
     """Say in one message why an apt command failed.
 
@@ -306,6 +318,13 @@ def gpu_apt_explain(result: dict[str, Any]) -> str:
     if _HASH.search(text):
         return (
             f"a downloaded package is not the one its repository signed: refused, nothing of it was installed\n{tail}"
+        )
+    if gone := _gone(text):
+        return (
+            f"{', '.join(gone)} is gone from the repository, which answers and whose lists still name it: a newer "
+            "version took its place, or the mirror is incomplete. Lock again against today's archive (`provision node "
+            "lock`), or give the node a repository that still has it (`gpu_repos_mirror`, `gpu_repos_offline`); "
+            f"nothing was installed\n{tail}"
         )
     if _NETWORK.search(text):
         return f"a repository could not be reached: check the network, `gpu_repos_proxy` and `gpu_repos_mirror`\n{tail}"

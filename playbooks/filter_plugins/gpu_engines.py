@@ -11,9 +11,17 @@ import posixpath
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 __all__ = ["FilterModule"]
+
+# Ansible loads filters by path, and puts none of their folders where Python would look for a neighbour.
+_GPU = ModuleType("provision_filters_gpu")
+SourceFileLoader(_GPU.__name__, str(Path(__file__).with_name("gpu.py"))).exec_module(_GPU)
+_order = _GPU.order_version
 
 ENGINES = ("docker", "containerd", "crio", "podman")
 RUNTIME = "nvidia"
@@ -467,17 +475,13 @@ def find_toolkit_problems(packages: Iterable[Mapping[str, Any]], floor: str | No
         pairs = ", ".join(f"{item['name']}={item['version']}" for item in packages)
         problems.append(f"the packages of the container toolkit must all have one version, and have: {pairs}")
     below = sorted({item["version"] for item in packages if floor and item.get("version")}, key=_order)
-    if floor and below and _order(below[0]) < _order(floor):
+    # No epoch lifts a package above the floor, which has none.
+    if floor and below and _order(below[0].rpartition(":")[2]) < _order(floor):
         problems.append(
             f"version {below[0]} of the container toolkit is below {floor}, the oldest without a known hole: "
             "lock again (`provision node lock`)"
         )
     return problems
-
-
-def _order(version: str) -> tuple[int, ...]:
-    upstream = version.rpartition(":")[2].partition("-")[0].partition("~")[0]
-    return tuple(int(part) for part in re.findall(r"\d+", upstream))
 
 
 class FilterModule:

@@ -12,13 +12,20 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
 from jinja2 import pass_context
 
 __all__ = ["FilterModule"]
+
+# Ansible loads filters by path, and puts none of their folders where Python would look for a neighbour.
+_GPU = ModuleType("provision_filters_gpu")
+SourceFileLoader(_GPU.__name__, str(Path(__file__).with_name("gpu.py"))).exec_module(_GPU)
+_order = _GPU.order_version
 
 LOCK_VERSION = 1
 _PLAY_VARIABLES = (
@@ -329,11 +336,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _order(version: str) -> tuple[tuple[int, str], ...]:
-    """Order driver and kernel versions: numbers by value, all else by text."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[^\d.+~-]+", version))
 
 
 # ------------------------------------------------------------------------------------------------------- variables
@@ -748,7 +750,9 @@ def _list_known_bad(
         if row.get("driver") != version or row.get("flavour") not in (None, flavour):
             continue
         first, last = row.get("kernel_first"), row.get("kernel_last")
-        if (first and _order(real) < _order(first)) or (last and _order(real)[: len(_order(last))] > _order(last)):
+        # A bound of a series, such as `6.2`, holds all of it.
+        is_in_last = last and f"{real}.".startswith(f"{last}.")
+        if (first and _order(real) < _order(first)) or (last and not is_in_last and _order(real) > _order(last)):
             continue
         is_built = any(
             item.get("kernel") == target
@@ -898,7 +902,7 @@ def _list_disk_problems(
 
 
 def describe_baseline(host: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a node was before its first change: packages with versions and marks, holds, folders, system.
+    """Return what a node was before its first change: packages with versions and marks, holds, folders, accounts.
 
     Args:
         host: ``gpu_facts_host``.
@@ -907,7 +911,9 @@ def describe_baseline(host: Mapping[str, Any]) -> dict[str, Any]:
         name: {"version": row["version"], "is_auto": bool(row.get("is_auto"))} for name, row in host["packages"].items()
     }
     folders = sorted(host.get("folders") or {})
-    return {"os": host["os"]["id"], "packages": packages, "holds": list(host.get("holds", [])), "folders": folders}
+    accounts = sorted(host.get("accounts") or {})
+    holds = list(host.get("holds", []))
+    return {"os": host["os"]["id"], "packages": packages, "holds": holds, "folders": folders, "accounts": accounts}
 
 
 def number_lines(problems: Iterable[str]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import re
 from collections.abc import Iterable, Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,17 +13,10 @@ from typing import Any
 __all__ = ["FilterModule"]
 
 
-def _load(name: str) -> ModuleType:
-    """Load a neighbour: Ansible loads filters by path, not as a package."""
-    spec = importlib.util.spec_from_file_location(f"provision_filters_{name}", Path(__file__).with_name(f"{name}.py"))
-    if spec is None or spec.loader is None:
-        raise ImportError(name)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-_ORDER = _load("gpu").order_version
+# Ansible loads filters by path, and puts none of their folders where Python would look for a neighbour.
+_GPU = ModuleType("provision_filters_gpu")
+SourceFileLoader(_GPU.__name__, str(Path(__file__).with_name("gpu.py"))).exec_module(_GPU)
+_order = _GPU.order_version
 
 
 def find_cuda_problems(
@@ -55,7 +48,7 @@ def find_cuda_problems(
     ]
     if problems:
         return sorted(set(problems))
-    known = ", ".join(sorted(packages, key=_ORDER)) or "none"
+    known = ", ".join(sorted(packages, key=_order)) or "none"
     problems += [
         f"gpu_cuda_versions names CUDA {value}, for which the lock has no packages (it has: {known}): "
         "lock again (`provision node lock`), or give them in gpu_cuda_packages"
@@ -168,7 +161,7 @@ def find_dcgm_kept(packages: Iterable[Mapping[str, Any]], host: Mapping[str, Any
     kept = {
         f"{name} {installed[name]['version']}"
         for name, version in planned.items()
-        if version and name in installed and _ORDER(installed[name]["version"]) > _ORDER(version)
+        if version and name in installed and _order(installed[name]["version"]) > _order(version)
     }
     generation = max((_dcgm_generation(name) for name in planned), default=0)
     kept |= {f"{name} {row['version']}" for name, row in installed.items() if _dcgm_generation(name) > generation > 0}

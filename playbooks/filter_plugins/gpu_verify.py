@@ -21,6 +21,7 @@ _PREFERENCES = "/etc/apt/preferences.d/provision-gpu"
 _FAMILY = re.compile(r"nvidia|cuda|cudnn|nccl|datacenter-gpu-manager|^libnv(?!me|pair)|^dkms$")
 _MERGED = ("/etc/docker/daemon.json", "/etc/containerd/config.toml", "/etc/nccl.conf")
 """Files that belong to others too, and are edited rather than owned."""
+_DKMS_KEYS = ("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
 _SCHEMA = 1
 
 
@@ -316,8 +317,9 @@ def list_purgeable(
 
     Returns:
         ``purge``, ``release`` (what the lock asked for besides, to go unless something else needs it), ``new`` (all
-        that came since the baseline), ``auto`` and ``manual`` (marks to restore), ``kept`` (GPU software from before)
-        and ``changed`` (such of another version now → its version before).
+        that came since the baseline), ``auto`` and ``manual`` (marks to restore), ``kept`` (GPU software from before),
+        ``changed`` (such of another version now → its version before), ``accounts`` (that packages of the GPU
+        software made, and leave) and ``keys`` (with which a DKMS that came along signed).
     """
     before = _mapping(_mapping(baseline).get("packages"))
     packages = host["packages"]
@@ -328,7 +330,14 @@ def list_purgeable(
         name for name in new - purge if name in names or re.match(r"linux-(headers|kbuild|compiler)-|dkms$", name)
     }
     marks = {name: bool(row.get("is_auto")) for name, row in packages.items() if name in before}
+    accounts = _mapping(baseline).get("accounts")
     return {
+        "accounts": sorted(
+            name
+            for name, words in (host.get("accounts") or {}).items()
+            if accounts is not None and name not in accounts and _FAMILY.search(f"{name} {words}".lower())
+        ),
+        "keys": [path for path in _DKMS_KEYS if before and "dkms" not in before and path in host["files"]],
         "purge": sorted(purge),
         "release": sorted(name for name in release if not packages[name].get("is_auto")),
         "new": sorted(new),

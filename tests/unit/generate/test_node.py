@@ -51,7 +51,7 @@ def document(stack: Stack, matrix: Matrix) -> dict[str, Any]:
 
 
 def playbook_filters() -> ModuleType:
-    path = ROOT / "playbooks" / "filter_plugins" / "gpu.py"
+    path = ROOT / "playbooks" / "filter_plugins" / "gpu_lock.py"
     spec = importlib.util.spec_from_file_location("playbook_filters", path)
     assert spec is not None
     assert spec.loader is not None

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from playbook_files import PLAYBOOKS
 
-PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 ROLES = sorted(path for path in (PLAYBOOKS / "roles").glob("*") if path.is_dir())
 
 KEYWORDS = frozenset(

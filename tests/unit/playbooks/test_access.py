@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 
 pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors, and ansible-core is not installed")
 
 from ansible.errors import AnsibleFilterError
 
-PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
-
-
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, PLAYBOOKS / "filter_plugins" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-access = _load("gpu_access")
+access = playbook_files.load_filters("gpu_access")
 
 
 def service(name: str, networks: list[Any], ports: list[Any]) -> dict[str, Any]:
@@ -173,7 +160,7 @@ def test_contradiction_is_named(changed: dict[str, Any], host: Any, reason: str 
 
 
 def test_rules_are_not_loaded_once_the_timer_that_takes_them_back_has_run_out(tmp_path: Path) -> None:
-    guard = Path(__file__).resolve().parents[3] / "playbooks/roles/gpu_access/files/guard.py"
+    guard = playbook_files.ROLES / "gpu_access" / "files" / "guard.py"
     text = guard.read_text(encoding="utf-8").replace('"/run/provision-access"', repr(str(tmp_path / "gone")))
     text = text.replace('"/usr/sbin/nft"', repr(str(tmp_path / "nft")))
     (tmp_path / "nft").write_text(f"#!/bin/sh\ntouch {tmp_path}/loaded\n", encoding="utf-8")

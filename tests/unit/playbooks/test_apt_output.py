@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-_PATH = Path(__file__).resolve().parents[3] / "playbooks" / "filter_plugins" / "gpu_apt.py"
-_SPEC = importlib.util.spec_from_file_location("gpu_apt_filters", _PATH)
-gpu_apt = importlib.util.module_from_spec(_SPEC)
-sys.modules["gpu_apt_filters"] = gpu_apt
-_SPEC.loader.exec_module(gpu_apt)
+gpu_apt = playbook_files.load_filters("gpu_apt")
 
 Document = dict[str, Any]
 
@@ -168,6 +162,38 @@ def test_failure_is_explained(text: str, words: str) -> None:
     message = gpu_apt.gpu_apt_explain({"stderr": text, "msg": "failed"})
     assert words in message
     assert text in message
+
+
+GONE = """Err:1 http://mirror.example/debian bookworm/non-free amd64 nvidia-smi amd64 1:535.261.03-1
+  404  Not Found [IP: 192.0.2.1 80]
+E: Failed to fetch http://mirror.example/debian/pool/n/nvidia-smi_1%3a535.261.03-1_amd64.deb  404  Not Found [IP: 192.0.2.1 80]
+E: Unable to fetch some archives, maybe run apt-get update or try with --fix-missing?"""  # noqa: E501
+
+
+def test_a_package_that_the_archive_has_no_more_is_named_with_the_way_out() -> None:
+    (problem,) = gpu_apt.gpu_apt_fetch_problems({"stderr": GONE, "rc": 100})
+    assert problem.startswith("nvidia-smi 1:535.261.03-1 is gone from the repository")
+    assert "provision node lock" in problem
+    assert "gpu_repos_mirror" in problem
+    assert "could not be reached" not in problem
+    assert not gpu_apt.gpu_apt_is_worth_retrying({"stderr": GONE, "rc": 100}, 300, 3, 5)
+
+
+def test_a_package_that_a_folder_lacks_is_named_too() -> None:
+    text = "E: Failed to fetch file:/srv/debs/dkms_3.0-1_all.deb  File not found - /srv/debs/dkms_3.0-1_all.deb"
+    assert gpu_apt.gpu_apt_explain({"stderr": text, "rc": 100}).startswith("dkms 3.0-1 is gone")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GONE + "\nE: Failed to fetch http://mirror.example/x_1_all.deb  Connection timed out",
+        "E: Failed to fetch http://mirror.example/dists/x/InRelease  404  Not Found",
+    ],
+)
+def test_what_else_fails_is_no_package_that_is_gone(text: str) -> None:
+    assert "could not be reached" in gpu_apt.gpu_apt_explain({"stderr": text, "rc": 100})
+    assert gpu_apt.gpu_apt_is_worth_retrying({"stderr": text, "rc": 100}, 300, 3, 5)
 
 
 @pytest.mark.parametrize(

@@ -3,57 +3,26 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 
 pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors, and ansible-core is not installed")
 
 from ansible.errors import AnsibleFilterError
 
-ROLES = Path(__file__).resolve().parents[3] / "playbooks" / "roles"
-
-
-def _load(name: str, folder: Path | None = None) -> Any:
-    spec = importlib.util.spec_from_file_location(name, (folder or ROLES / name) / "filter_plugins" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-driver = _load("gpu_driver")
-kernel = _load("gpu_kernel")
-reboot = _load("gpu_reboot")
-lock = _load("gpu_lock", ROLES.parent)
+driver = playbook_files.load_filters("gpu_driver", "gpu_driver")
+kernel = playbook_files.load_filters("gpu_kernel", "gpu_kernel")
+reboot = playbook_files.load_filters("gpu_reboot", "gpu_reboot")
+lock = playbook_files.load_filters("gpu_lock")
 
 KERNEL = "6.1.0-50-amd64"
 NOTHING_LOADED = {"version": None, "is_open": None}
 PROFILE: dict[str, Any] = {
     "method": "distro",
     "driver": {
-        "branch": 535,
-        "version": "535.261.03",
-        "package_version": "535.261.03-1",
-        "flavours": {
-            "proprietary": {
-                "packages": [{"name": "nvidia-kernel-dkms", "version": "535.261.03-1"}],
-                "module": "nvidia-current",
-                "dkms_name": "nvidia-current",
-                "license": "NVIDIA",
-            },
-            "open": {
-                "packages": [{"name": "nvidia-open-kernel-dkms", "version": "535.261.03-1"}],
-                "module": "nvidia-current-open",
-                "dkms_name": "nvidia-current-open",
-                "license": "Dual MIT/GPL",
-            },
-        },
+        **playbook_files.make_driver(),
         "profiles": {
             "compute": [
                 {"name": "libcuda1", "version": "535.261.03-1"},
@@ -61,7 +30,6 @@ PROFILE: dict[str, Any] = {
             ],
             "full": [],
         },
-        "services": ["nvidia-persistenced"],
     },
 }
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 
-_PATH = Path(__file__).resolve().parents[3] / "playbooks" / "roles" / "gpu_driver" / "files" / "restore.py"
-_SPEC = importlib.util.spec_from_file_location("driver_restore", _PATH)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-restore = importlib.util.module_from_spec(_SPEC)
-sys.modules["driver_restore"] = restore
-_SPEC.loader.exec_module(restore)
+restore = playbook_files.load_script(playbook_files.ROLES / "gpu_driver" / "files" / "restore.py")
 
 DRIVER, OTHER = "nvidia-graphics-drivers", "glibc"
 

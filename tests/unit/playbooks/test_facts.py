@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.util
 import json
 import os
 import platform
@@ -13,18 +12,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import playbook_files
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[3] / "playbooks" / "roles" / "gpu_facts" / "files" / "facts.py"
-_SPEC = importlib.util.spec_from_file_location("gpu_facts_script", SCRIPT)
-facts = importlib.util.module_from_spec(_SPEC)
-sys.modules["gpu_facts_script"] = facts
-_SPEC.loader.exec_module(facts)
+SCRIPT = playbook_files.ROLES / "gpu_facts" / "files" / "facts.py"
+facts = playbook_files.load_script(SCRIPT)
 
 PARTS = {
     *("schema", "os", "kernel", "gpus", "nvswitches", "nics", "module", "dkms", "modules", "dpkg", "packages", "holds"),
     *("files", "links", "folders", "units", "secure_boot", "foreign", "engines", "disk", "busy", "alternatives"),
-    *("python", "state", "generations", "environments", "problems"),
+    *("python", "state", "generations", "environments", "problems", "accounts"),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import json
 import os
 import signal
@@ -12,30 +11,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 
 pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors, and ansible-core is not installed")
 
 from ansible.errors import AnsibleFilterError
 
-PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 HASH = "--hash=sha256:" + "0" * 64
 OTHER = "--hash=sha256:" + "1" * 64
 EMPTY: dict[str, Any] = {"environments": [], "links": {}}
 
 
-def _load(name: str, path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-filters = _load("gpu_frameworks_filters", PLAYBOOKS / "filter_plugins/gpu_frameworks.py")
-builder = _load("gpu_frameworks_builder", PLAYBOOKS / "roles/gpu_frameworks/files/environments.py")
+filters = playbook_files.load_filters("gpu_frameworks")
+builder = playbook_files.load_script(playbook_files.ROLES / "gpu_frameworks" / "files" / "environments.py")
 
 
 def lock(text: str = f"torch==1.0 {HASH}\n", **more: Any) -> list[dict[str, Any]]:

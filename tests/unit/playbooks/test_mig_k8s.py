@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 
 pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors, and ansible-core is not installed")
 
 from ansible.errors import AnsibleFilterError
 
-PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
-
-
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, PLAYBOOKS / "filter_plugins" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-mig = _load("gpu_mig")
-k8s = _load("gpu_k8s")
+mig = playbook_files.load_filters("gpu_mig")
+k8s = playbook_files.load_filters("gpu_k8s")
 
 ROW: dict[str, Any] = {"devices": "all", "mig-enabled": True, "mig-devices": {"1g.10gb": 7}}
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 
 pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors, and ansible-core is not installed")
 
 from ansible.errors import AnsibleFilterError
 
-_ROOT = Path(__file__).resolve().parents[3] / "playbooks"
-_SPEC = importlib.util.spec_from_file_location("gpu_lock_filters", _ROOT / "filter_plugins" / "gpu_lock.py")
-gpu_lock = importlib.util.module_from_spec(_SPEC)
-sys.modules["gpu_lock_filters"] = gpu_lock
-_SPEC.loader.exec_module(gpu_lock)
+PLAYBOOKS = playbook_files.PLAYBOOKS
+gpu_lock = playbook_files.load_filters("gpu_lock")
 
 Document = dict[str, Any]
 
@@ -31,25 +26,8 @@ def signed(lock: Document) -> Document:
 
 def make_lock() -> Document:
     driver = {
-        "branch": 535,
-        "version": "535.261.03",
-        "package_version": "535.261.03-1",
-        "flavours": {
-            "proprietary": {
-                "packages": [{"name": "nvidia-kernel-dkms", "version": "535.261.03-1"}],
-                "module": "nvidia-current",
-                "dkms_name": "nvidia-current",
-                "license": "NVIDIA",
-            },
-            "open": {
-                "packages": [{"name": "nvidia-open-kernel-dkms", "version": "535.261.03-1"}],
-                "module": "nvidia-current-open",
-                "dkms_name": "nvidia-current-open",
-                "license": "Dual MIT/GPL",
-            },
-        },
+        **playbook_files.make_driver(),
         "profiles": {"compute": [{"name": "nvidia-smi", "version": "535.261.03-1"}]},
-        "services": ["nvidia-persistenced"],
     }
     source = {
         "id": "cuda",
@@ -122,6 +100,13 @@ def judge(host: Document, lock: Document | None = None, **wanted: Any) -> Docume
 
 def test_honest_lock_has_no_problem() -> None:
     assert gpu_lock.list_lock_problems(make_lock()) == []
+
+
+def test_digest_ignores_itself_and_the_order_of_keys_and_nothing_else() -> None:
+    digest = gpu_lock.digest_lock
+    assert digest({"a": 1, "b": 2, "digest": "sha256:x"}) == digest({"b": 2, "a": 1})
+    assert re.fullmatch("sha256:[0-9a-f]{64}", digest({"a": 1}))
+    assert len({digest({"a": value}) for value in (1, "1", None, [1], {"b": 1})}) == 5
 
 
 @pytest.mark.parametrize("lock", [None, "text", {}, {"profiles": []}, {**make_lock(), "lock_version": 2}])
@@ -234,14 +219,14 @@ def test_hostile_variable_is_refused(value: Any) -> None:
 
 
 def test_variables_of_all_roles_are_known() -> None:
-    known = set(gpu_lock.list_known_variables(str(_ROOT / "roles")))
+    known = set(gpu_lock.list_known_variables(str(playbook_files.ROLES)))
     assert {"gpu_preflight_mode", "gpu_repos_mirror", "gpu_driver_flavour", "gpu_hosts", "gpu_facts_host"} <= known
     assert "gpu_driver_flavor" not in known
 
 
 def test_what_the_plays_make_for_themselves_is_known() -> None:
-    known = set(gpu_lock.list_known_variables(str(_ROOT / "roles")))
-    files = [*_ROOT.glob("gpu-node*.yml"), *(_ROOT / "tasks").glob("*.yml")]
+    known = set(gpu_lock.list_known_variables(str(playbook_files.ROLES)))
+    files = [*PLAYBOOKS.glob("gpu-node*.yml"), *(PLAYBOOKS / "tasks").glob("*.yml")]
     made = {name for path in files for name in re.findall(r"\bgpu_node_\w+", path.read_text(encoding="utf-8"))}
     assert {"gpu_node_lock_text", "gpu_node_lock_digest"} <= made
     assert made <= known
@@ -528,8 +513,8 @@ def test_same_roles_in_both_lists() -> None:
     """The upgrade runs what gpu-node.yml runs, in the same order."""
     import yaml
 
-    plays = yaml.safe_load((_ROOT / "gpu-node.yml").read_text(encoding="utf-8"))
-    steps = yaml.safe_load((_ROOT / "tasks" / "stack.yml").read_text(encoding="utf-8"))
+    plays = yaml.safe_load((PLAYBOOKS / "gpu-node.yml").read_text(encoding="utf-8"))
+    steps = yaml.safe_load((PLAYBOOKS / "tasks" / "stack.yml").read_text(encoding="utf-8"))
     listed = [row["role"] for row in plays[1]["roles"]]
     imported = [step["ansible.builtin.import_role"]["name"] for step in steps if "ansible.builtin.import_role" in step]
     assert imported == [*listed, "gpu_verify"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,11 +15,7 @@ pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors
 
 from ansible.errors import AnsibleFilterError
 
-_PATH = Path(__file__).resolve().parents[3] / "playbooks" / "filter_plugins" / "gpu_repos.py"
-_SPEC = importlib.util.spec_from_file_location("gpu_repos_filters", _PATH)
-gpu_repos = importlib.util.module_from_spec(_SPEC)
-sys.modules["gpu_repos_filters"] = gpu_repos
-_SPEC.loader.exec_module(gpu_repos)
+gpu_repos = playbook_files.load_filters("gpu_repos")
 
 Document = dict[str, Any]
 WANTED = ["contrib", "non-free"]

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import ast
 import fnmatch
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import role_files as roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PATH = Path(__file__).with_name("role_files.py")
-_SPEC = importlib.util.spec_from_file_location("role_files", _PATH)
-roles = importlib.util.module_from_spec(_SPEC)
-sys.modules["role_files"] = roles
-_SPEC.loader.exec_module(roles)
 
 PLAYBOOKS = roles.PLAYBOOKS
 NAMES = [role.name for role in roles.ROLES]

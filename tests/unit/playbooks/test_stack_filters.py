@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 
 pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors, and ansible-core is not installed")
 
-FILTERS = Path(__file__).resolve().parents[3] / "playbooks" / "filter_plugins"
 
-
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"filters_{name}", FILTERS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-stack = _load("gpu_stack")
+stack = playbook_files.load_filters("gpu_stack")
 
 PACKAGES = {"11.8": [{"name": "cuda-toolkit-11-8", "version": "11.8.0-1"}], "12.1": [{"name": "x", "version": "1"}]}
 HOMES = {"11.8": "/usr/local/cuda-11.8", "12.1": "/usr/local/cuda-12.1"}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import playbook_files
 import pytest
 
-BUILD = Path(__file__).resolve().parents[3] / "molecule" / "shared" / "stubs" / "build.py"
+BUILD = playbook_files.PLAYBOOKS.parent / "molecule" / "shared" / "stubs" / "build.py"
 
 needs_dpkg = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not installed")
 
@@ -31,17 +30,7 @@ provision_lock:
 """
 
 
-def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("stubs_build", BUILD)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["stubs_build"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-stubs = _load()
+stubs = playbook_files.load_script(BUILD)
 
 
 @pytest.fixture

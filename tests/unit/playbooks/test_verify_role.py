@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import os
 import shutil
@@ -12,26 +11,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import playbook_files
 import pytest
 
 pytest.importorskip("ansible.errors", reason="the filters raise Ansible's errors, and ansible-core is not installed")
 
 from ansible.errors import AnsibleFilterError
 
-_ROOT = Path(__file__).resolve().parents[3]
-_JUDGE = _ROOT / "playbooks" / "roles" / "gpu_verify" / "files" / "judge.py"
+_JUDGE = playbook_files.ROLES / "gpu_verify" / "files" / "judge.py"
 
 
-def load(name: str, path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-gpu_verify = load("gpu_verify_filters", _ROOT / "playbooks" / "filter_plugins" / "gpu_verify.py")
-judge = load("gpu_verify_judge", _JUDGE)
+gpu_verify = playbook_files.load_filters("gpu_verify")
+judge = playbook_files.load_script(_JUDGE)
 
 Document = dict[str, Any]
 KERNEL = "6.1.0-50-amd64"
@@ -295,6 +286,28 @@ def test_gpu_software_from_before_stays() -> None:
     assert result["changed"] == {"nvidia-modprobe": "529-1"}
 
 
+@pytest.mark.parametrize(
+    ("before", "accounts", "keys"),
+    [
+        ({"packages": {"bash": {}}, "accounts": ["sshd"]}, ["nvpd"], ["/var/lib/dkms/mok.key"]),
+        ({"packages": {"dkms": {}}, "accounts": ["sshd", "nvpd"]}, [], []),
+        ({"packages": {"bash": {}}}, [], ["/var/lib/dkms/mok.key"]),
+        (None, [], []),
+    ],
+    ids=["new", "from before", "an older baseline", "no baseline"],
+)
+def test_accounts_and_keys_go_with_what_made_them(
+    before: dict[str, Any] | None, accounts: list[str], keys: list[str]
+) -> None:
+    host = removal_host()
+    host["accounts"] = {"sshd": "", "nvpd": "NVIDIA Persistence Daemon,,,", "postgres": "PostgreSQL administrator"}
+    host["files"]["/var/lib/dkms/mok.key"] = {}
+    if before:
+        before["packages"] = {name: {"version": "1", "is_auto": True} for name in before["packages"]}
+    result = gpu_verify.list_purgeable(host, before, make_lock())
+    assert (result["accounts"], result["keys"]) == (accounts, keys)
+
+
 def test_without_a_baseline_only_gpu_software_goes() -> None:
     result = gpu_verify.list_purgeable(removal_host(), None, make_lock())
     assert "nvidia-kernel-dkms" in result["purge"]
@@ -382,7 +395,7 @@ def test_provision_in_an_environment_of_its_own_is_found(tmp_path: Path) -> None
     program = tmp_path / "provision"
     program.write_text(f"#!{sys.executable}\n", encoding="utf-8")
     program.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}{os.pathsep}/usr/bin:/bin", "PYTHONPATH": str(_ROOT)}
+    environment = {"PATH": f"{tmp_path}{os.pathsep}/usr/bin:/bin", "PYTHONPATH": str(playbook_files.PLAYBOOKS.parent)}
     # -I leaves PYTHONPATH out, so that the first interpreter does not see the package and the second does.
     command = [sys.executable, "-I", "-S", str(_JUDGE), "compose", "quick"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)

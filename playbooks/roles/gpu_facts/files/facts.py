@@ -342,6 +342,16 @@ def read_packages(node):
     return packages, holds
 
 
+def read_accounts(node):
+    """Return the system's own accounts and what they say they are: packages make them, and leave them when they go."""
+    rows = {}
+    for line in (node.text("/etc/passwd") or "").splitlines():
+        fields = line.split(":")
+        if len(fields) == 7 and fields[2].isdigit() and int(fields[2]) < 1000:
+            rows[fields[0]] = fields[4]
+    return rows
+
+
 def read_dpkg(node, packages):
     half = sorted(
         name
@@ -579,6 +589,7 @@ def collect(options):
         "dpkg": read_dpkg(node, packages),
         "packages": packages,
         "holds": holds,
+        "accounts": read_accounts(node),
         "files": files,
         "links": links,
         "folders": folders,

@@ -902,18 +902,27 @@ def _list_disk_problems(
 
 
 def describe_baseline(host: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a node was before its first change: packages with versions and marks, holds, folders, accounts.
+    """Return what a node was before its first change: packages, leftovers, holds, folders, accounts, modules.
 
     Args:
         host: ``gpu_facts_host``.
     """
+    # What is left of a removed package is no package: a run that installs it brings it.
+    leftovers = {name for name, row in host["packages"].items() if str(row.get("status"))[1:2] == "c"}
     packages = {
-        name: {"version": row["version"], "is_auto": bool(row.get("is_auto"))} for name, row in host["packages"].items()
+        name: {"version": row["version"], "is_auto": bool(row.get("is_auto"))}
+        for name, row in host["packages"].items()
+        if name not in leftovers
     }
-    folders = sorted(host.get("folders") or {})
-    accounts = sorted(host.get("accounts") or {})
-    holds = list(host.get("holds", []))
-    return {"os": host["os"]["id"], "packages": packages, "holds": holds, "folders": folders, "accounts": accounts}
+    return {
+        "os": host["os"]["id"],
+        "packages": packages,
+        "leftovers": sorted(leftovers),
+        "holds": list(host.get("holds", [])),
+        "folders": sorted(host.get("folders") or {}),
+        "accounts": sorted(host.get("accounts") or {}),
+        "modules": sorted(row["path"] for rows in (host.get("modules") or {}).values() for row in rows),
+    }
 
 
 def number_lines(problems: Iterable[str]) -> str:

@@ -19,6 +19,9 @@ __all__ = ["FilterModule"]
 _ROOT = "/var/lib/provision"
 _PREFERENCES = "/etc/apt/preferences.d/provision-gpu"
 _FAMILY = re.compile(r"nvidia|cuda|cudnn|nccl|datacenter-gpu-manager|^libnv(?!me|pair)|^dkms$")
+_MODULE_PACKAGE = re.compile(r"dkms|modules|kernel")
+"""Packages of the family that bring a module, or build one."""
+_GOING = ("accounts", "keys", "purge", "release", "new", "auto", "manual")
 _MERGED = ("/etc/docker/daemon.json", "/etc/containerd/config.toml", "/etc/nccl.conf")
 """Files that belong to others too, and are edited rather than owned."""
 _DKMS_KEYS = ("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
@@ -309,28 +312,47 @@ def list_purgeable(
 ) -> dict[str, Any]:
     """Return the packages that a removal purges, and the marks that it puts back.
 
+    What was there before the first run stays, whatever version it has now. On a node without a record and without a
+    trace of a run nothing was put there, so nothing goes.
+
     Args:
-        host: ``gpu_facts_host``, read after the roles took their files away.
-        baseline: What ``gpu_baseline`` wrote before the first change; None where it is lost, and then only what is
-            certainly part of the GPU software goes.
+        host: ``gpu_facts_host``.
+        baseline: What ``gpu_baseline`` wrote before the first change; None where there is none. Where only the record
+            is lost, what is certainly part of the GPU software goes.
         lock: Names what was planned.
 
     Returns:
         ``purge``, ``release`` (what the lock asked for besides, to go unless something else needs it), ``new`` (all
         that came since the baseline), ``auto`` and ``manual`` (marks to restore), ``kept`` (GPU software from before),
-        ``changed`` (such of another version now → its version before), ``accounts`` (that packages of the GPU
+        ``kept_modules`` (paths of modules likewise), ``changed`` (such of another version now → its version before),
+        ``lost`` (such that is not installed any more → its version before), ``accounts`` (that packages of the GPU
         software made, and leave) and ``keys`` (with which a DKMS that came along signed).
     """
     before = _mapping(_mapping(baseline).get("packages"))
     packages = host["packages"]
+    family = {name for name, row in packages.items() if _is_family(name, row) and name != "dkms"}
+    modules = [str(row["path"]) for rows in (host.get("modules") or {}).values() for row in rows]
+    if baseline is None and not _has_trace(host):
+        nothing: dict[str, Any] = {key: [] for key in _GOING}
+        return {**nothing, "kept": sorted(family), "kept_modules": modules, "changed": {}, "lost": {}}
     names = _lock_names(lock or {}) | _kernel_names(lock or {})
-    purge = {name for name, row in packages.items() if name not in before and _is_family(name, row) and name != "dkms"}
-    new = {name for name in packages if before and name not in before}
+    # What somebody had removed before, and is no more than its configuration still.
+    leftovers = {
+        name for name in _mapping(baseline).get("leftovers") or [] if name in packages and _is_leftover(packages[name])
+    }
+    stays = leftovers | set(before)
+    # The driver's packages bring others of their source, whose own names do not tell.
+    sources = {packages[name]["source"] for name in family if packages[name].get("source")}
+    along = {name for name, row in packages.items() if _is_leftover(row) and row.get("source") in sources}
+    purge = (family | (along if before else set())) - stays
+    new = {name for name in packages if before and name not in stays}
     release = {
         name for name in new - purge if name in names or re.match(r"linux-(headers|kbuild|compiler)-|dkms$", name)
     }
     marks = {name: bool(row.get("is_auto")) for name, row in packages.items() if name in before}
     accounts = _mapping(baseline).get("accounts")
+    kept = family & stays
+    is_module_kept = any(_MODULE_PACKAGE.search(name) for name in kept - leftovers)
     return {
         "accounts": sorted(
             name
@@ -343,13 +365,33 @@ def list_purgeable(
         "new": sorted(new),
         "auto": sorted(name for name, is_auto in marks.items() if before[name]["is_auto"] and not is_auto),
         "manual": sorted(name for name, is_auto in marks.items() if not before[name]["is_auto"] and is_auto),
-        "kept": sorted(name for name in before if name in packages and _is_family(name, packages[name])),
+        "kept": sorted(kept),
+        "kept_modules": modules if is_module_kept else list(_mapping(baseline).get("modules") or []),
         "changed": {
             name: before[name]["version"]
-            for name, row in sorted(packages.items())
-            if name in before and before[name]["version"] != row["version"] and _is_family(name, row)
+            for name in sorted(kept - leftovers)
+            if not _is_leftover(packages[name]) and before[name]["version"] != packages[name]["version"]
+        },
+        "lost": {
+            name: row["version"]
+            for name, row in sorted(before.items())
+            if _FAMILY.search(name) and (name not in packages or _is_leftover(packages[name]))
         },
     }
+
+
+def _is_leftover(row: Mapping[str, Any]) -> bool:
+    """Tell whether a package is removed and its configuration is still there."""
+    return str(row.get("status"))[1:2] == "c"
+
+
+def _has_trace(host: Mapping[str, Any]) -> bool:
+    """Tell whether anything on a node says that a run has been there."""
+    return bool(host.get("state") or host.get("generations") or _own_files(host))
+
+
+def _own_files(host: Mapping[str, Any]) -> list[str]:
+    return [path for path in sorted(host.get("files") or {}) if "provision" in path]
 
 
 def _is_family(name: str, row: Mapping[str, Any]) -> bool:
@@ -366,25 +408,31 @@ def _kernel_names(lock: Mapping[str, Any]) -> set[str]:
     return found
 
 
-def list_residue(host: Mapping[str, Any], baseline: Mapping[str, Any] | None, ignored: Iterable[str] = ()) -> list[str]:
+def list_residue(host: Mapping[str, Any], removal: Mapping[str, Any], ignored: Iterable[str] = ()) -> list[str]:
     """Return what a removal left behind: packages of the GPU software, and files of ours.
 
     Args:
         host: ``gpu_facts_host``, read at the end.
-        baseline: As in :func:`list_purgeable`.
-        ignored: Paths that are somebody else's.
+        removal: From :func:`list_purgeable`; what it keeps is not left behind.
+        ignored: Beginnings of paths that are somebody else's, or go last.
     """
-    before = _mapping(_mapping(baseline).get("packages"))
+    kept = {*removal["kept"], "dkms"}
     left = [
         f"package {name} {row['version']} ({row['status']})"
         for name, row in sorted(host["packages"].items())
-        if name not in before and _is_family(name, row) and name != "dkms"
+        if name not in kept and _is_family(name, row)
     ]
     skip = tuple(ignored)
-    left += [f"file {path}" for path in sorted(host["files"]) if "provision" in path and not path.startswith(skip)]
-    left += [f"link {path}" for path, target in sorted(host["links"].items()) if "provision" in path + target]
+    left += [f"file {path}" for path in _own_files(host) if not path.startswith(skip)]
+    left += [
+        f"link {path}"
+        for path, target in sorted(host["links"].items())
+        if "provision" in path + target and not path.startswith(skip)
+    ]
     for kernel, rows in sorted((host.get("modules") or {}).items()):
-        left += [f"module {row['path']} of kernel {kernel}" for row in rows]
+        left += [
+            f"module {row['path']} of kernel {kernel}" for row in rows if row["path"] not in removal["kept_modules"]
+        ]
     return left
 
 

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -198,17 +198,37 @@ class _Job:
 def run_action(options: argparse.Namespace, output: Output) -> int:
     """Run the playbook of an action and say how every host fared."""
     job = _prepare(options, output)
-    state = None
-    if options.action == "apply" and not job.is_check:
-        state = _state_of(job, options)
+    if options.action != "apply" or job.is_check:
+        return _run_and_report(job, None, options, output)
+    state = _state_of(job, options)
+    with _hold(state, output):
         if options.resume:
             job = _leave_out_done(job, state.resume(), state.path, output)
             if not job.hosts:
                 output.note("every host was finished before: nothing is left to do")
                 state.remove()
                 return _report(job, Run(()), state, options, output, code=0)
+        return _run_and_report(job, state, options, output)
+
+
+@contextmanager
+def _hold(state: Any, output: Output) -> Iterator[None]:
+    """Let no second run of the same begin before this one has ended."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(state.hold())
+        except OSError as error:
+            # As with the note of what is finished: the nodes matter more.
+            output.warn(f"no lock can be had in {state.path.parent}, so a second run is not kept out: {error.strerror}")
+        yield
+
+
+def _run_and_report(job: _Job, state: Any, options: argparse.Namespace, output: Output) -> int:
     run = Run(job.hosts)
     interrupted, code, errors = _run(job, run, state, options, output)
+    for row in _describe_locks(job, run, options):
+        if row["origin"] == "inventory":
+            output.note(f"the lock of {', '.join(row['hosts'])} was the inventory's, {row['name']}")
     results = run.results()
     is_fine = all(row.status in (OK, CHANGED) for row in results)
     exit_code = EXIT_INTERRUPTED if interrupted else _exit_code(job, run, code, options)
@@ -470,19 +490,14 @@ def _exit_code(job: _Job, run: Run, code: int | None, options: argparse.Namespac
 def _document(job: _Job, run: Run, options: argparse.Namespace, state: Any) -> dict[str, Any]:
     from provision.cli.node_screen import write_results
 
-    lock = None
-    if job.lock is not None:
-        lock = {
-            "name": job.lock.name,
-            "digest": job.lock.digest,
-            "facts_date": job.lock.facts_date,
-            "origin": "playbooks" if job.lock.is_committed else str(options.lock),
-        }
+    locks = _describe_locks(job, run, options)
     return {
         "action": job.action,
         "playbook": str(job.playbook),
         "is_check": job.is_check,
-        "lock": lock,
+        # Where hosts have different ones no single lock can be named.
+        "lock": {key: value for key, value in locks[0].items() if key != "hosts"} if len(locks) == 1 else None,
+        "locks": locks,
         "ansible": run.ansible,
         "tags": list(job.tags),
         "done_before": list(job.done_before),
@@ -490,6 +505,32 @@ def _document(job: _Job, run: Run, options: argparse.Namespace, state: Any) -> d
         "state": str(state.path) if state is not None and state.path.exists() else None,
         **write_results(run.results(), has_diff=job.is_check or options.verbose > 0),
     }
+
+
+def _describe_locks(job: _Job, run: Run, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the locks that are used, with their hosts; none where nobody can tell."""
+    lock = job.lock
+    if lock is None:
+        return []
+    if lock.is_committed and not run.locks:
+        from provision.node.lock import digest_inventory_locks
+
+        if digest_inventory_locks(job.inventories):
+            # Ansible has not said which of the two it takes.
+            return []
+    if not lock.is_committed or not run.locks:
+        origin = "playbooks" if lock.is_committed else str(options.lock)
+        return [_lock_row(lock.name, lock.digest, lock.facts_date, origin, job.hosts)]
+    return [
+        _lock_row(
+            row.name, row.digest, row.facts_date, "playbooks" if row.digest == lock.digest else "inventory", row.hosts
+        )
+        for row in run.locks
+    ]
+
+
+def _lock_row(name: str, digest: str, facts_date: str, origin: str, hosts: tuple[str, ...]) -> dict[str, Any]:
+    return {"name": name, "digest": digest, "facts_date": facts_date, "origin": origin, "hosts": list(hosts)}
 
 
 def _report(

@@ -25,6 +25,7 @@ __all__ = [
     "Change",
     "HostResult",
     "Run",
+    "UsedLock",
     "shorten",
 ]
 
@@ -84,6 +85,23 @@ class HostResult:
     message: str | None = None
 
 
+@record
+class UsedLock:
+    """A lock as Ansible gave it to some hosts.
+
+    Attributes:
+        name: For people.
+        digest: ``sha256:…``, as the lock says it.
+        facts_date: Day of the facts (ISO).
+        hosts: Those that have it.
+    """
+
+    name: str
+    digest: str
+    facts_date: str
+    hosts: tuple[str, ...]
+
+
 _RANK = {"skipped": 0, "ok": 1, "ignored": 1, "changed": 2, "failed": 3, "unreachable": 4}
 
 
@@ -112,6 +130,7 @@ class Run:
         batch: Which batch of hosts of this play, from 1.
         role: Likewise.
         task: Likewise.
+        locks: The locks of the hosts; none until Ansible has said so.
         is_counted: Whether Ansible came to its end and counted.
         unread: How many lines were no event.
     """
@@ -127,6 +146,7 @@ class Run:
         self.batch = 0
         self.role: str | None = None
         self.task: str | None = None
+        self.locks: tuple[UsedLock, ...] = ()
         self.is_counted = False
         self.unread = 0
 
@@ -157,6 +177,17 @@ class Run:
         self._play = number
         self.play = clean_line(str(event["name"]))
         self.role = self.task = None
+
+    def _find_locks(self, event: Mapping[str, Any]) -> None:
+        self.locks = tuple(
+            UsedLock(
+                name=clean_line(str(row["name"]), 300),
+                digest=clean_line(str(row["digest"]), 300),
+                facts_date=clean_line(str(row["facts_date"]), 300),
+                hosts=tuple(clean_line(str(name)) for name in row["hosts"]),
+            )
+            for row in event["locks"]
+        )
 
     def _begin_task(self, event: Mapping[str, Any]) -> None:
         self.task = clean_line(str(event["task"]))
@@ -214,6 +245,7 @@ class Run:
     _HANDLERS: ClassVar[Mapping[str, Callable[[Run, Mapping[str, Any]], None]]] = {
         "start": _start,
         "play": _begin_play,
+        "locks": _find_locks,
         "task": _begin_task,
         "result": _result,
         "stats": _stats,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from provision.errors import DataError
-from provision.matrix.model import DriverPackages
+from provision.matrix.model import DriverPackages, KnownBadModule
 from provision.matrix.query import secure_minimums
 from provision.records import replace
 from provision.resolve.node_job import PACKAGES_FILE, Job, No, RefusedError, name_packages
@@ -140,7 +140,21 @@ def _driver_warnings(job: Job, row: DriverPackages, version: str, needed: tuple[
     absent = [name for name in needed if version not in _flavour_versions(row, name)]
     if absent:
         warnings.append(f"driver {version} has no {' and no '.join(absent)} module here")
+    if row.method != "precompiled":
+        warnings += [
+            f"the {bad.flavour} module of driver {version} does not build on kernels {_kernels(bad)}: {bad.symptom}"
+            + (f" ({bad.reference})" if bad.reference else "")
+            for bad in job.matrix.known_bad_modules
+            if bad.driver == version and bad.flavour in needed and version in _flavour_versions(row, bad.flavour)
+        ]
     return warnings
+
+
+def _kernels(bad: KnownBadModule) -> str:
+    """Return the kernels on which a module does not build, in words."""
+    if bad.kernel_first is None:
+        return f"up to {bad.kernel_last}" if bad.kernel_last else "of any version"
+    return f"{bad.kernel_first} to {bad.kernel_last}" if bad.kernel_last else f"{bad.kernel_first} and newer"
 
 
 def describe_driver(job: Job, row: DriverPackages, version: str) -> tuple[NodeDriver, list[NodePin]]:

@@ -253,12 +253,56 @@ def test_resume_without_an_earlier_run_does_all(node: Callable[..., Answer]) -> 
     assert "n3: changed: gpu_driver: Write files" in answer.err
 
 
+def test_second_apply_on_the_same_hosts_is_refused_while_the_first_runs(
+    node: Callable[..., Answer], made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from provision.node import playbook
+
+    real, seconds = playbook.run_playbook, []
+
+    def run(*words: Any, **settings: Any) -> Any:
+        seconds.append(node("apply", "--json"))
+        seconds.append(node("apply", "--resume"))
+        return real(*words, **settings)
+
+    monkeypatch.setattr(playbook, "run_playbook", run)
+    assert node("apply").code == 0
+    assert [answer.code for answer in seconds] == [7, 7]
+    because = seconds[0].document["error"]["because"]
+    assert f"process {os.getpid()} on " in because[0]
+    assert len(_files(made)) == 6
+    assert not Path(".provision").exists()
+
+
 def test_named_lock_beats_that_of_the_playbooks(node: Callable[..., Answer], made: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text(json.dumps(_lock("other-lock")))
     answer = node("apply", "--lock", other, "--json")
     assert answer.document["result"]["lock"]["name"] == "other-lock"
     assert (made / "n1-one").read_text() == "other-lock\n"
+
+
+def test_lock_of_the_inventory_is_named_where_it_is_the_one_that_is_used(
+    node: Callable[..., Answer], made: Path, tmp_path: Path
+) -> None:
+    shipped = node("plan", "--json").document["result"]
+    assert (shipped["lock"]["name"], shipped["lock"]["origin"]) == ("test-lock", "playbooks")
+    assert shipped["locks"][0]["hosts"] == ["n1", "n2", "n3"]
+    # A group's variables beat those that the playbooks have for all.
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "gpu_nodes.json").write_text(json.dumps(_lock("own-lock")))
+    own = node("apply", "--json")
+    lock = own.document["result"]["lock"]
+    assert (lock["name"], lock["origin"]) == ("own-lock", "inventory")
+    assert lock["digest"] == _lock("own-lock")["provision_lock"]["digest"]
+    assert (made / "n1-one").read_text() == "own-lock\n"
+    assert "the lock of n1, n2, n3 was the inventory's, own-lock" in own.err
+    # Hosts may have different ones.
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars" / "n3.json").write_text(json.dumps(_lock("third")))
+    several = node("plan", "--json").document["result"]
+    assert several["lock"] is None
+    assert {row["name"]: row["hosts"] for row in several["locks"]} == {"own-lock": ["n1", "n2"], "third": ["n3"]}
 
 
 def test_limit_slice_and_tags_choose(node: Callable[..., Answer], made: Path) -> None:

@@ -45,6 +45,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         super().__init__(*arguments, **settings)
         self._plays: list[str] = []
         self._stream = None
+        self._has_told_locks = False
         word = os.environ.get("PROVISION_NODE_EVENTS", "")
         try:
             # What this process starts must not hold the descriptor: its reader waits for the end of it.
@@ -65,6 +66,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         """Say that a play, or the next batch of one, begins."""
         number = self._plays.index(str(play._uuid)) if str(play._uuid) in self._plays else None
         self._write("play", number=number, name=_text(play.get_name()))
+        if not self._has_told_locks:
+            self._has_told_locks = True
+            self._write("locks", locks=_find_locks(play))
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Say that a task begins."""
@@ -126,6 +130,26 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         except (OSError, ValueError):
             # Nobody listens any more; the play goes on.
             self._stream = None
+
+
+def _find_locks(play: Any) -> list[dict[str, Any]]:
+    """Return the locks that the hosts of a play have, by Ansible's own precedence, each with its hosts."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    try:
+        manager = play.get_variable_manager()
+        for host in manager._inventory.get_hosts(play.hosts):
+            lock = manager.get_vars(play=play, host=host, include_hostvars=False).get("provision_lock")
+            # As it is written: a lock that is a template is refused by the play, and nothing is run here.
+            if isinstance(lock, dict):
+                row = tuple(_text(dict.get(lock, key, "")) for key in ("name", "digest", "facts_date"))
+                found.setdefault(row, []).append(_text(host.get_name()))
+    except Exception:
+        # Which lock it was is worth less than the play.
+        return []
+    return [
+        {"name": _cut(name, 300), "digest": _cut(digest, 300), "facts_date": _cut(date, 300), "hosts": hosts}
+        for (name, digest, date), hosts in found.items()
+    ]
 
 
 def _task(task: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ _JUDGE = playbook_files.ROLES / "gpu_verify" / "files" / "judge.py"
 
 
 gpu_verify = playbook_files.load_filters("gpu_verify")
+gpu_lock = playbook_files.load_filters("gpu_lock")
 judge = playbook_files.load_script(_JUDGE)
 
 Document = dict[str, Any]
@@ -308,20 +309,88 @@ def test_accounts_and_keys_go_with_what_made_them(
     assert (result["accounts"], result["keys"]) == (accounts, keys)
 
 
-def test_without_a_baseline_only_gpu_software_goes() -> None:
-    result = gpu_verify.list_purgeable(removal_host(), None, make_lock())
+def test_driver_from_before_stays_with_its_modules_and_is_no_residue() -> None:
+    host = removal_host()
+    host["packages"]["libnccl2"] = package("2-1")
+    rows = {name: {"version": "535.1-1", "is_auto": False} for name in ("nvidia-kernel-dkms", "libodd1")}
+    result = gpu_verify.list_purgeable(host, {"packages": rows, "modules": []}, make_lock())
+    assert result["kept"] == ["libodd1", "nvidia-kernel-dkms"]
+    assert result["purge"] == ["libnccl2", "nvidia-modprobe", "nvidia-support"]
+    assert result["changed"] == {"libodd1": "535.1-1"}
+    for name in result["purge"]:
+        del host["packages"][name]
+    assert gpu_verify.list_residue(host, result) == ["file /etc/apt/preferences.d/provision-gpu"]
+
+
+def test_driver_from_before_that_another_took_the_place_of_is_named() -> None:
+    rows = {name: {"version": "1", "is_auto": False} for name in ("nvidia-open-kernel-dkms", "nvidia-support", "bash")}
+    result = gpu_verify.list_purgeable(removal_host(), {"packages": rows}, make_lock())
+    assert result["lost"] == {"nvidia-open-kernel-dkms": "1", "nvidia-support": "1"}
+    assert result["changed"] == {}
+
+
+def test_modules_of_no_package_from_before_are_no_residue() -> None:
+    host = removal_host()
+    result = gpu_verify.list_purgeable(host, {**BASELINE, "modules": ["/x.ko"]}, make_lock())
+    host.update(packages={}, files={})
+    assert gpu_verify.list_residue(host, result) == []
+
+
+def test_what_is_left_of_removed_packages_goes_with_its_siblings() -> None:
+    host = removal_host()
+    host["packages"] |= {
+        "glx-alternative-nvidia": package("1.2", "rc", source="glx-alternatives"),
+        "update-glx": package("1.2", "rc", source="glx-alternatives"),
+        "htop": package("3", "rc", source="htop"),
+    }
+    purge = gpu_verify.list_purgeable(host, BASELINE, make_lock())["purge"]
+    assert {"glx-alternative-nvidia", "update-glx", "nvidia-support"} <= set(purge)
+    assert "htop" not in purge
+
+
+def test_what_was_left_of_a_driver_before_stays_until_a_run_installs_it() -> None:
+    before = {"packages": {"nvidia-support": package("1", "rc"), "bash": package("5")}, "os": {"id": "debian12"}}
+    baseline = gpu_lock.describe_baseline(before)
+    assert list(baseline["packages"]) == ["bash"]
+    assert baseline["leftovers"] == ["nvidia-support"]
+    host = removal_host()
+    result = gpu_verify.list_purgeable(host, baseline, make_lock())
+    assert "nvidia-support" not in result["purge"]
+    assert "package nvidia-support 1 (rc)" not in gpu_verify.list_residue(host, result)
+    host["packages"]["nvidia-support"] = package("2")
+    assert "nvidia-support" in gpu_verify.list_purgeable(host, baseline, make_lock())["purge"]
+
+
+@pytest.mark.parametrize("trace", ["files", "generations", "state"])
+def test_where_only_the_record_is_lost_gpu_software_goes(trace: str) -> None:
+    host = removal_host()
+    host.update({"files": {}, "generations": [], "state": None, trace: removal_host()[trace] or {"generation": 1}})
+    result = gpu_verify.list_purgeable(host, None, make_lock())
     assert "nvidia-kernel-dkms" in result["purge"]
     assert (result["release"], result["new"], result["auto"]) == ([], [], [])
 
 
+def test_where_no_run_has_been_nothing_goes_and_nothing_is_residue() -> None:
+    host = removal_host()
+    host.update(files={"/var/lib/dkms/mok.key": {}}, generations=[], state=None)
+    host["accounts"] = {"nvpd": "NVIDIA Persistence Daemon"}
+    result = gpu_verify.list_purgeable(host, None, make_lock())
+    going = ("purge", "release", "new", "auto", "manual", "accounts", "keys")
+    assert {key: result[key] for key in going} == {key: [] for key in going}
+    assert "nvidia-kernel-dkms" in result["kept"]
+    assert gpu_verify.list_residue(host, result) == []
+
+
 def test_residue_is_named() -> None:
     host = removal_host()
-    left = gpu_verify.list_residue(host, BASELINE)
+    result = gpu_verify.list_purgeable(host, BASELINE, make_lock())
+    left = gpu_verify.list_residue(host, result)
     assert "package nvidia-support 1 (rc)" in left
     assert "file /etc/apt/preferences.d/provision-gpu" in left
     assert f"module /x.ko of kernel {KERNEL}" in left
-    host.update(packages={"bash": package("5"), "htop": package("3")}, files={}, modules={})
-    assert gpu_verify.list_residue(host, BASELINE) == []
+    record = {"/var/lib/provision/state.json": {}}
+    host.update(packages={"bash": package("5"), "htop": package("3"), "dkms": package("3")}, files=record, modules={})
+    assert gpu_verify.list_residue(host, result, ["/var/lib/provision/"]) == []
 
 
 FOLDERS = ["/etc/provision", "/etc/provision/deep", "/etc/systemd/system.conf.d", "/etc/docker", "/etc/apt/keyrings"]

@@ -136,6 +136,38 @@ def test_an_older_version_for_its_flavour_is_warned_of(matrix: Matrix) -> None:
     assert any("known vulnerabilities" in text for text in warnings)
 
 
+@pytest.mark.parametrize(
+    ("system", "wish", "said"),
+    [
+        ("debian12", {"driver": "535.261.03", "flavour": "open"}, "on kernels 6.1.192 to 6.2: nv-pci.c"),
+        ("debian13", {"driver": "550", "flavour": "open"}, "on kernels 6.12.97 and newer: nv-pci.c"),
+        ("debian12", {"driver": "535.261.03", "flavour": "proprietary"}, None),
+        ("debian12", {"driver": "535.261.03"}, None),
+        ("debian12", {"driver": "580", "flavour": "open"}, None),
+    ],
+)
+def test_a_module_that_some_kernels_do_not_build_is_warned_of(
+    matrix: Matrix, system: str, wish: dict[str, str], said: str | None
+) -> None:
+    found = [text for text in profile(matrix, system, **wish).warnings if "does not build" in text]
+    assert len(found) == bool(said)
+    if said:
+        assert said in found[0]
+        assert "open-gpu-kernel-modules#1272" in found[0]
+
+
+def test_a_module_that_is_compiled_elsewhere_is_not_warned_of(matrix: Matrix, tmp_path: Path) -> None:
+    wish = {"driver": "580", "flavour": "open"}
+
+    def warnings(method: str) -> list[str]:
+        version = profile(matrix, "ubuntu24.04", **wish, method=method).driver.version
+        own = changed(tmp_path, "node_packages.toml", lambda document: document["known_bad"][0].update(driver=version))
+        return [text for text in profile(own, "ubuntu24.04", **wish, method=method).warnings if "not build" in text]
+
+    assert len(warnings("distro")) == 1
+    assert warnings("precompiled") == []
+
+
 def test_a_branch_that_the_archive_moved_on_is_taken_from_nvidia_or_refused(matrix: Matrix) -> None:
     assert profile(matrix, "ubuntu22.04", driver="535").method == "cuda_repo"
     found = refusal(matrix, driver="535", os="ubuntu22.04", method="distro")

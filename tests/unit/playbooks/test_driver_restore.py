@@ -182,3 +182,21 @@ def test_log_is_the_failed_builds_last_lines_cut_to_length(root: Path) -> None:
     assert restore.read_log(["nothing"], 40) == (None, [])
     failed.unlink()
     assert restore.read_log(["nvidia-current"], 40) == (None, []), "a build that succeeded explains no failure"
+
+
+def test_log_shows_the_first_error_also_where_make_went_on_after_it(root: Path) -> None:
+    failed = root / "var/lib/dkms/nvidia-current/535.2/build/make.log"
+    failed.parent.mkdir(parents=True)
+    rows = [f"line {n}" for n in range(500)]
+    rows[200] = "/var/lib/dkms/x/nvidia/nv-pci.c:222:13: error: too many arguments to function pci_resize_resource"
+    rows[450] = "#define NV_IS_ERROR_PRESENT"
+    failed.write_text("\n".join(rows))
+    _path, lines = restore.read_log(["nvidia-current"], 40)
+    assert rows[200] in lines
+    assert rows[499] == lines[-1]
+    assert len(lines) == 40
+    # One that the last lines show anyway is not told twice.
+    rows[480] = rows[200]
+    rows[200] = "line 200"
+    failed.write_text("\n".join(rows))
+    assert restore.read_log(["nvidia-current"], 40)[1] == rows[-40:]

@@ -15,6 +15,7 @@ import sys
 ROOT = os.environ.get("PROVISION_ROOT", "/")
 PREFERENCES = "etc/apt/preferences.d/provision-restored"
 ARCHIVES = "var/cache/apt/archives"
+COMPILER_ERROR = re.compile(r":\d+: (?:fatal )?error: ")
 # The command lines of a compiler are longer than what anyone reads.
 LINE_CHARACTERS = 200
 FORM = "${Package}\t${Version}\t${db:Status-Abbrev}\t${source:Package}\n"
@@ -44,7 +45,11 @@ def read_packages():
 
 
 def read_log(modules, lines):
-    """Return the path and the last lines of the newest make.log of a build of the modules that failed."""
+    """Return the path and the telling lines of the newest make.log of a build of the modules that failed.
+
+    make goes on with other files after the first error, so that the last lines may hold none: then the first half of
+    what is shown begins just before it.
+    """
     logs = []
     for module in modules:
         folder = os.path.join(ROOT, "var/lib/dkms", glob.escape(module))
@@ -57,9 +62,15 @@ def read_log(modules, lines):
         return None, []
     with open(newest, "rb") as file:
         text = file.read().decode("utf-8", "replace")
-    return newest, [
-        line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS] + "…" for line in text.splitlines()[-lines:]
-    ]
+    all_lines = text.splitlines()
+    shown = all_lines[-lines:]
+    first = next((number for number, line in enumerate(all_lines) if COMPILER_ERROR.search(line)), None)
+    if first is not None and first < len(all_lines) - lines:
+        half = lines // 2
+        begin = max(0, first - half // 4)
+        rest = lines - half - 1
+        shown = [*all_lines[begin : begin + half], "…", *(all_lines[-rest:] if rest > 0 else [])]
+    return newest, [line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS] + "…" for line in shown]
 
 
 def plan(before, now, names):

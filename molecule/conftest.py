@@ -214,6 +214,8 @@ class Driver:
 
     version: str
     packages: Mapping[str, str | None]
+    followers: frozenset[str]
+    """Those of them that go with the kernel: the lock gives them no version, and an upgrade may move them."""
     module: str
     license: str
     dkms_name: str | None
@@ -232,8 +234,9 @@ def driver(node: Node, profile: dict[str, Any], site_vars: dict[str, Any]) -> Dr
     is_moved = "gpu_driver_version" in wanted
     rows = [*kind["packages"], *section["profiles"][wanted.get("gpu_driver_profile", "compute")]]
     packages = {row["name"]: None if is_moved else row["version"] for row in rows}
+    followers = frozenset(row["name"] for row in rows if not row["version"])
     version = str(wanted.get("gpu_driver_version", section["version"]))
-    return Driver(version, packages, kind["module"], kind["license"], kind.get("dkms_name"))
+    return Driver(version, packages, followers, kind["module"], kind["license"], kind.get("dkms_name"))
 
 
 def find_key(document: Any, key: str) -> Any:

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
-_PATH = Path(__file__).resolve().parents[3] / "tools" / "wheel_requires.py"
-_SPEC = importlib.util.spec_from_file_location("wheel_requires", _PATH)
-wheel_requires = importlib.util.module_from_spec(_SPEC)
-sys.modules["wheel_requires"] = wheel_requires
-_SPEC.loader.exec_module(wheel_requires)
+from provision.refresh.requires import extras_of, reduce_requires
 
 
 @pytest.mark.parametrize(
@@ -38,7 +30,7 @@ _SPEC.loader.exec_module(wheel_requires)
     ],
 )
 def test_what_linux_decides_is_decided(line: str, row: list[str]) -> None:
-    assert wheel_requires.reduce_requires([line], (), None) == [row]
+    assert reduce_requires([line], (), None) == [row]
 
 
 @pytest.mark.parametrize(
@@ -52,26 +44,26 @@ def test_what_linux_decides_is_decided(line: str, row: list[str]) -> None:
     ],
 )
 def test_what_never_applies_is_dropped(line: str) -> None:
-    assert wheel_requires.reduce_requires([line], ("cuda12",), None) == []
+    assert reduce_requires([line], ("cuda12",), None) == []
 
 
 def test_the_releases_own_bound_decides_markers() -> None:
     line = 'numpy>=1.22; python_version < "3.11"'
-    assert wheel_requires.reduce_requires([line], (), ">=3.11") == []
-    assert wheel_requires.reduce_requires([line], (), "<3.11") == [["numpy", ">=1.22", "", ""]]
+    assert reduce_requires([line], (), ">=3.11") == []
+    assert reduce_requires([line], (), "<3.11") == [["numpy", ">=1.22", "", ""]]
 
 
 def test_an_extra_is_kept_under_its_normalised_name() -> None:
     lines = ['a==1; extra == "cuda12_pip"', 'b==2; extra == "cuda12-pip" and python_version < "3.12"', "c"]
-    assert wheel_requires.reduce_requires(lines, ("cuda12-pip",), None) == [
+    assert reduce_requires(lines, ("cuda12-pip",), None) == [
         ["a", "==1", "", "cuda12-pip"],
         ["b", "==2", 'python_version < "3.12"', "cuda12-pip"],
         ["c", "", "", ""],
     ]
-    assert wheel_requires.extras_of(lines) == {"cuda12-pip"}
+    assert extras_of(lines) == {"cuda12-pip"}
 
 
 def test_or_inside_and_keeps_its_brackets() -> None:
     line = 'x; (python_version < "3.8" or python_version > "3.11") and platform_machine == "x86_64"'
-    (row,) = wheel_requires.reduce_requires([line], (), None)
+    (row,) = reduce_requires([line], (), None)
     assert row[2] == '(python_version < "3.8" or python_version > "3.11") and platform_machine == "x86_64"'

@@ -24,7 +24,7 @@ _LINUX = {
     "platform_python_implementation": "CPython",
     "python_implementation": "CPython",
     "implementation_name": "cpython",
-    "platform_release": "5.10",
+    "platform_release": "5",
     "platform_version": "",
 }
 

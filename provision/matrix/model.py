@@ -665,8 +665,9 @@ class Diagnosis(Fact):
 class AuditRule(Fact):
     """One thing ``provision check`` looks for (``audit_rules.toml``, ``[[rule]]``).
 
-    ``severity`` is ``error`` (it will not work), ``warn`` (it may not, or not tomorrow) or ``info``. ``title`` says what
-    is wrong, ``why`` why that matters, ``remedy`` what to do about it where the finding itself names nothing better.
+    ``severity`` is ``error`` (it will not work), ``warn`` (it may not, or not tomorrow) or ``info``. ``title`` says
+    what is wrong, ``why`` why that matters, ``remedy`` what to do about it where the finding itself names nothing
+    better.
     """
 
     id: str

@@ -3,13 +3,13 @@
 # make test      lint, a container engine where root can have one, all tests, the scenarios every change must pass
 # make molecule  every Molecule scenario; MOLECULE_ARGS='upgrade-rollback' chooses, molecule/README.md says more
 # make bench     the figures of the README, as ratios within one run
-# make docs      rewrite the parts of the docs that are generated
+# make docs      rewrite the parts of the docs that are generated, and run their examples again
 # make clean     remove build outputs and caches; .venv stays
 #
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test scenarios molecule engine bench docs clean \
+.PHONY: install dev lint test scenarios molecule engine browser bench docs clean \
 	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
@@ -33,7 +33,7 @@ $(DEVELOPMENT): pyproject.toml tools/venv.sh
 
 # A finding of a linter does not hide what the tests say, nor these what the scenarios say: all run, any fails the whole.
 # The scenarios go before the tests, so that the summary of pytest ends the output.
-test: $(DEVELOPMENT) engine
+test: $(DEVELOPMENT) engine browser
 	@status=0; \
 	$(MAKE) -k lint || status=1; \
 	$(MAKE) scenarios || status=1; \
@@ -88,6 +88,13 @@ engine:
 	@sh tools/engine.sh || { \
 		echo 'no container engine (see above): the engine tests will be skipped' >&2; \
 		[ "$$PROVISION_REQUIRE_ENGINE" != 1 ]; \
+	}
+
+# The browser tests say likewise why they are skipped; PROVISION_REQUIRE_BROWSER=1 makes that a failure.
+browser:
+	@sh tools/browser.sh || { \
+		echo 'no browser (see above): the browser tests will be skipped' >&2; \
+		[ "$$PROVISION_REQUIRE_BROWSER" != 1 ]; \
 	}
 
 # What needs an engine and a few minutes is run by hand: tests/benchmarks/README.md says how.

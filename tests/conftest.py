@@ -20,6 +20,7 @@ def _load(name: str):
 
 golden_cases = _load("golden_cases")
 _load("machines")
+_load("upstream")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

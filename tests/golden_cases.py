@@ -155,6 +155,30 @@ CASES: dict[str, Case] = {
             )
         )
     ),
+    "torch-devel-sources": Case(
+        _torch(
+            ImagePart(
+                flavor="devel",
+                base=_SLIM,
+                cuda_base=BaseImage(ref="nvidia/cuda:12.1.1-devel-ubuntu22.04", cuda="12.1"),
+                compiled=("flash-attn",),
+                compile_base=BaseImage(ref="python:3.11-bookworm", os="debian12"),
+                extras=(ExtraPart(id="flash-attn", requires=("flash-attn>=2.5,<3", "einops>=0.6")),),
+                apt=("cmake=3.25.*",),
+            )
+        )
+    ),
+    "torch-devel-sources-at-run-time": Case(
+        _torch(
+            ImagePart(
+                flavor="devel",
+                base=BaseImage(ref="python:3.11-bookworm"),
+                cuda_base=BaseImage(ref="nvidia/cuda:12.1.1-devel-ubuntu22.04", cuda="12.1"),
+                compiled=("deepspeed",),
+                user_requirements=("deepspeed>=0.10",),
+            )
+        )
+    ),
     "tensorflow-cuda-base": Case(
         _stack(
             (_package("tensorflow", "2.13.1", "framework"), *_COMMON),

@@ -1,10 +1,11 @@
 """Write the parts of the documentation that the code and the facts decide.
 
-``README.md`` and the READMEs of the roles hold blocks between ``<!-- generated: NAME -->`` and ``<!-- end -->``; the
-files of ``docs/`` named here are generated whole. ``make docs`` rewrites them, and a test refuses a tree in which they
-are stale.
+``README.md``, the READMEs of the roles and the pages of ``docs/commands/`` hold blocks between ``<!-- generated: NAME
+-->`` and ``<!-- end -->``; the files of ``docs/`` named here are generated whole. The console examples of ``docs/`` are
+run, and show what came (``tools/console.py``). ``make docs`` rewrites all that, and tests refuse a tree in which it is
+stale. A new command gets its page by itself; its examples are written by hand.
 
-usage: python tools/docs.py --write | --check
+usage: python -m tools.docs --write | --check [--skip-examples]
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +25,29 @@ from provision.errors import EXIT_INTERRUPTED, ProvisionError
 from provision.matrix.load import Matrix
 from provision.versions import parse
 
+# Run as a module, this has the root on its path and not its own folder.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from console import BrokenExampleError, has_examples, replay
+from rule_docs import rule_pages
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from provision.matrix.model import DriverPackages, TorchBuild
 
 ROOT = Path(__file__).resolve().parents[1]
 ROLES = ROOT / "playbooks" / "roles"
+COMMAND_PAGES = ROOT / "docs" / "commands"
 COVERAGE = Path(__file__).with_name("node_coverage.toml")
+_NEW_PAGE = """\
+<!-- generated: command -->
+<!-- end -->
+
+## Examples
+
+<!-- generated: flags -->
+<!-- end -->
+"""
 _BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -195,19 +212,96 @@ def commands_summary() -> str:
     return table(("command", "does"), ((f"`provision {name}`", line) for name, line in COMMANDS.items()))
 
 
-def commands() -> str:
-    """Return the page of every command and flag, from the parsers themselves."""
-    lines = ["# Commands and flags", "", "Written by `make docs` from the program's own parsers.", ""]
-    shared = _flags(build_top_parser())
-    for name in COMMANDS:
-        parser = build_parser(name)
-        own = [flag for flag in _flags(parser) if flag not in shared]
-        lines += [f"## provision {name}", "", (parser.description or "").strip(), "", table(("word", "does"), own)]
-        for action, inner in _actions(parser):
-            fresh = [flag for flag in _flags(inner) if flag not in shared and flag not in own]
-            description = (inner.description or "").strip()
-            lines += [f"### provision {name} {action}", "", _sentence(description), "", table(("word", "does"), fresh)]
-    return "\n".join([*lines, "## Flags of every command", "", table(("word", "does"), shared)])
+def commands_index() -> str:
+    """Return the page that lists the commands and holds what all of them share."""
+    rows = ((f"[provision {name}]({name}.md)", line) for name, line in COMMANDS.items())
+    return "\n".join(
+        (
+            "# Commands",
+            "",
+            "A page for each, with every flag and with examples that a test runs.",
+            "",
+            table(("command", "does"), rows),
+            "## Flags of every command",
+            "",
+            table(("flag", "does"), _flags(build_top_parser())),
+            "Results go to the standard output, everything else to the standard error. `--json` prints one document,",
+            '`{"schema_version": 1, "command": …, "ok": …}` with a `result` or an `error`. No command asks anything.',
+            "",
+            "## Exit codes",
+            "",
+            exit_codes().rstrip("\n"),
+            "",
+        )
+    )
+
+
+def command_summary(name: str) -> str:
+    """Return the head of a command's page: what it does, and its actions."""
+    parser = build_parser(name)
+    words = [word for word in _positionals(parser) if word != "ACTION"]
+    actions = dict(_actions(parser))
+    calls = [f"provision {name} {action}" for action in actions] or [" ".join(["provision", name, *words])]
+    usage = ["```text", *(f"{call} [flags]" for call in calls), "```"]
+    return "\n".join([f"# provision {name}", "", _prose(parser), "", *usage, ""])
+
+
+def command_flags(name: str) -> str:
+    """Return every word a command and its actions take, from the parsers themselves, in the groups of their help."""
+    parser = build_parser(name)
+    shared = set(_flags(build_top_parser()))
+    lines = _groups(parser, shared, level=3)
+    known = shared | set(_flags(parser))
+    for action, inner in _actions(parser):
+        lines += [f"### provision {name} {action}", "", _sentence(_prose(inner)), "", *_groups(inner, known, level=4)]
+    if lines:
+        lines = ["## Flags", "", *lines]
+    return "\n".join(
+        [*lines, "Flags that all commands share are in the [list of commands](README.md#flags-of-every-command).", ""]
+    )
+
+
+def data_rules() -> str:
+    """Return the rules that the facts are held against."""
+    from provision.matrix.check import RULES
+
+    rows = ((name, " ".join((rule.__doc__ or "").split()).replace("``", "`")) for name, rule in sorted(RULES.items()))
+    return table(("rule", "says"), rows)
+
+
+def _groups(parser: argparse.ArgumentParser, known: set[tuple[str, str]], *, level: int) -> list[str]:
+    """The tables of a parser's own words, a table a group."""
+    lines = []
+    for group in parser._action_groups:
+        rows = [row for row in _flags(group) if row not in known]
+        if not rows:
+            continue
+        if group.title not in ("positional arguments", "options", "actions"):
+            title = group.title or ""
+            lines += [f"{'#' * level} {title[:1].upper()}{title[1:]}", ""]
+        lines += [table(("word", "does"), rows)]
+    return lines
+
+
+def _positionals(parser: argparse.ArgumentParser) -> list[str]:
+    """The words a command takes without a flag, as a call writes them."""
+    words = []
+    for action in parser._actions:
+        if not action.option_strings:
+            word = str(action.metavar or ("|".join(action.choices) if action.choices else action.dest.upper()))
+            many = "…" if action.nargs in ("*", "+") else ""
+            words.append(f"[{word}{many}]" if action.nargs in ("?", "*") else f"{word}{many}")
+    return words
+
+
+def _prose(parser: argparse.ArgumentParser) -> str:
+    """What a parser says of itself; lines that are commands become a block of them."""
+    paragraphs = (parser.description or "").strip().split("\n\n")
+    calls = ("provision ", "eval ")
+    return "\n\n".join(
+        f"```sh\n{text}\n```" if all(line.startswith(calls) for line in text.splitlines()) else text
+        for text in paragraphs
+    )
 
 
 def example() -> str:
@@ -330,12 +424,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "commands": commands_summary,
     "doctor": doctor_example,
     "example": example,
-    "exit-codes": exit_codes,
     "facts": facts_summary,
     "node-coverage": node_coverage,
 }
 PAGES: dict[str, Callable[[], str]] = {
-    "docs/commands.md": commands,
+    "docs/commands/README.md": commands_index,
     "docs/roles.md": roles_page,
     "docs/runbooks.md": runbooks,
     "docs/stacks.md": supported_stacks,
@@ -355,26 +448,45 @@ def span(versions: Iterable[str]) -> str:
     return f"{ordered[0]} … {ordered[-1]}" if ordered else ""
 
 
-def render() -> dict[Path, str]:
-    """Return every file with generated content, as it ought to be."""
+def render(*, is_run: bool = True) -> dict[Path, str]:
+    """Return every file with generated content, as it ought to be.
+
+    Args:
+        is_run: Run the examples too; without that they stay as they are written.
+    """
     readme = ROOT / "README.md"
-    text = _BLOCK.sub(lambda block: block[1] + BLOCKS[block[2]]() + block[3], readme.read_text(encoding="utf-8"))
-    found = {readme: text}
+    found = {readme: _fill(readme.read_text(encoding="utf-8"), BLOCKS)}
     for path in sorted(ROLES.glob("*/README.md")):
-        found[path] = _BLOCK.sub(
-            rf"\g<1>{_escaped(role_variables(path.parent))}\g<3>", path.read_text(encoding="utf-8")
-        )
-    return found | {ROOT / name: page() for name, page in PAGES.items()}
+        role = path.parent
+        found[path] = _fill(path.read_text(encoding="utf-8"), {"variables": partial(role_variables, role)})
+    found |= {ROOT / name: page() for name, page in PAGES.items()}
+    found |= {ROOT / name: text for name, text in rule_pages().items()}
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if path not in found:
+            text = path.read_text(encoding="utf-8")
+            try:
+                found[path] = replay(text) if is_run and has_examples(text) else text
+            except BrokenExampleError as error:
+                raise SystemExit(f"{path.relative_to(ROOT)}: {error}") from error
+    for name in COMMANDS:
+        path = COMMAND_PAGES / f"{name}.md"
+        blocks = {"command": partial(command_summary, name), "flags": partial(command_flags, name)}
+        found[path] = _fill(found.get(path, _NEW_PAGE), blocks | {"data-rules": data_rules})
+    return found
 
 
-def _escaped(text: str) -> str:
-    """A text that stands for itself in the replacement of a pattern."""
-    return text.replace("\\", r"\\")
+def _fill(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
+    """Return a text with its generated blocks as they ought to be."""
+    return _BLOCK.sub(lambda block: block[1] + blocks[block[2]]() + block[3], text)
 
 
-def stale() -> list[Path]:
-    """Return the files whose generated content differs from what it ought to be."""
-    return [path for path, text in render().items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+def stale(*, is_run: bool = True) -> dict[Path, str]:
+    """Return the files whose generated content differs from what it ought to be, with that."""
+    return {
+        path: text
+        for path, text in render(is_run=is_run).items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    }
 
 
 def main() -> int:
@@ -383,12 +495,13 @@ def main() -> int:
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help="rewrite what is stale")
     action.add_argument("--check", action="store_true", help="name what is stale")
+    parser.add_argument("--skip-examples", action="store_true", help="leave the console examples as they are")
     options = parser.parse_args()
-    old = stale()
+    old = stale(is_run=not options.skip_examples)
     if options.write:
-        text = render()
-        for path in old:
-            path.write_text(text[path], encoding="utf-8")
+        for path, text in old.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
     for path in old:
         print(("wrote " if options.write else "stale: ") + str(path.relative_to(ROOT)))
     return int(bool(old) and options.check)
@@ -399,18 +512,21 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, inner in action.choices.items():
-                # Such a parser adds its flags when they are wanted.
+                # Some parsers add their flags only when they are wanted.
                 if callable(fill := getattr(inner, "fill", None)):
                     fill()
-                    yield name, inner
+                yield name, inner
 
 
-def _flags(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
-    """Each word a parser takes, as it is written, and its help."""
+def _flags(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> list[tuple[str, str]]:
+    """Each word a parser or one of its groups takes, as it is written, and its help."""
     rows = []
-    for action in parser._actions:
+    actions = group._actions if isinstance(group, argparse.ArgumentParser) else group._group_actions
+    for action in actions:
+        if isinstance(action, argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
+            continue
         value = action.metavar or ("|".join(action.choices) if action.choices else action.dest.upper())
-        takes = "" if action.nargs == 0 else f" {value}"
+        takes = {0: "", "?": f" [{value}]"}.get(action.nargs, f" {value}")
         word = ", ".join(action.option_strings) + takes if action.option_strings else str(value)
         rows.append((f"`{word}`".replace("|", "\\|"), (action.help or "").replace("%%", "%")))
     return rows

@@ -15,6 +15,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 import urllib.parse
 from collections import defaultdict
@@ -25,13 +26,14 @@ from typing import Any
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
-from refresh_wheels import COMPAT, write
-from wheel_requires import reduce_requires
 
 from provision.errors import ActionFailedError, DataError, ProvisionError
 from provision.matrix.cache import parse_toml
 from provision.matrix.canonical import encode_json, encode_toml
 from provision.matrix.load import Matrix
+from provision.refresh.requires import reduce_requires
+
+COMPAT = Path(__file__).resolve().parent.parent / "compat"
 
 PACKAGES = ("torch", "torchvision", "torchaudio")
 LOCKS = re.compile(r"(\.lock|requirements[^/]*\.txt|pylock[^/]*\.toml|hashes\.nix)$")
@@ -294,6 +296,15 @@ def register(projects: Sequence[str], dated: str, data_dir: Path) -> list[str]:
         document["dated"] = datetime.date.fromisoformat(document["dated"])
     write(path, encode_toml("sources.toml", document))
     return sorted(ids)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as part:
+        part.write(text)
+    Path(part.name).chmod(0o644)
+    Path(part.name).replace(path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

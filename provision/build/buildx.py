@@ -16,12 +16,12 @@ from provision.build.engine import BuildRequest, BuildResult, Completed, Fronten
 from provision.build.export import CONTAINERD, choose_export, quote_field
 from provision.build.failures import engine_absent, explain_build, explain_push
 from provision.build.progress import BuildKitLog, Observer, PushLog
-from provision.errors import ActionFailedError, UsageError
+from provision.errors import ActionFailedError, MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["CommandEngine", "connect"]
+__all__ = ["CommandEngine", "connect", "follow"]
 
 _ANSWER_SECONDS = 30
 _CONTAINERD_SNAPSHOTTER = "io.containerd.snapshotter"
@@ -72,26 +72,36 @@ class CommandEngine:
 
     def build(self, context: Path, request: BuildRequest, observer: Observer) -> BuildResult:
         """Build the context; see ``Engine.build``."""
-        export = choose_export(self.image_store, request.purpose, is_buildx=self._is_buildx)
+        export = choose_export(
+            self.image_store,
+            request.purpose,
+            is_buildx=self._is_buildx,
+            compression=request.compression,
+            destination=request.destination,
+        )
         archive = request.archive if request.purpose == "file" else None
         started = time.monotonic()
         with contextlib.ExitStack() as stack:
-            unfinished = stack.enter_context(written_beside(archive)) if archive is not None else None
+            unfinished = archive
+            if archive is not None and export.exporter != "local":
+                unfinished = stack.enter_context(written_beside(archive))
             output = export.output(str(unfinished) if unfinished else None)
             words = [*self._build_words, "--progress=plain", *_flags(request)]
             if output is not None:
                 words.append(f"--output={output}")
             log = BuildKitLog(observer)
             feed = stack.enter_context(copied_to(request.log_path, log.feed))
-            returncode = _follow([*words, str(context)], feed)
+            returncode = follow([*words, str(context)], feed)
             if returncode != 0:
                 raise explain_build(log, context, is_engine_alive=_is_answering(), log_path=request.log_path)
             image = None
-            if export.exporter != "oci":
+            if export.is_saved or export.exporter in ("image", "engine") or archive is None:
                 # The id that builders report is unknown to a containerd store; the tag is known to every store.
                 image = self.inspect(request.tags[0])
             if export.is_saved and unfinished is not None:
                 _must("save the image", ["docker", "save", f"--output={unfinished}", *request.tags])
+                if request.destination is not None and request.destination.kind == "oci":
+                    _check_layout(unfinished)
         return BuildResult(
             image=image,
             archive=archive,
@@ -125,12 +135,25 @@ class CommandEngine:
     def push(self, tag: str, observer: Observer) -> str:
         """Push a tag; see ``Engine.push``."""
         log = PushLog(tag, observer)
-        returncode = _follow(["docker", "push", tag], log.feed)
+        returncode = follow(["docker", "push", tag], log.feed)
         is_done = returncode == 0 and log.digest is not None
         log.finish(is_done=is_done)
         if log.digest is None or not is_done:
             raise explain_push(tag, log.text)
         return log.digest
+
+
+def _check_layout(archive: Path) -> None:
+    """Refuse an archive of the engine's own kind where an OCI layout was asked for; newer engines write both in one."""
+    import tarfile
+
+    with tarfile.open(archive) as tar:
+        if "oci-layout" not in tar.getnames():
+            raise MissingDependencyError(
+                "the archives of this engine are no OCI layout",
+                because=("it keeps images in a store that knows only its own kind",),
+                hints=("write that kind with `--output type=docker,dest=FILE`", "or use a newer engine"),
+            )
 
 
 def connect() -> CommandEngine | None:
@@ -204,8 +227,14 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _follow(words: list[str], feed: Callable[[str], None]) -> int:
-    """Run a command, hand over each line that it prints, and return its exit status."""
+def follow(words: list[str], feed: Callable[[str], None], *, folder: Path | None = None) -> int:
+    """Run a command, hand over each line that it prints, and return its exit status.
+
+    Args:
+        words: The command.
+        feed: Takes each line.
+        folder: Where it runs; here unless said.
+    """
     import subprocess
 
     with subprocess.Popen(
@@ -216,6 +245,7 @@ def _follow(words: list[str], feed: Callable[[str], None]) -> int:
         encoding="utf-8",
         errors="replace",
         env=_environment(),
+        cwd=folder,
     ) as process:
         try:
             for line in process.stdout or ():

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from provision.build.export import Export, Purpose
+from provision.build.export import Destination, Export, Purpose
 from provision.build.progress import Observer, Step
 from provision.errors import MissingDependencyError
 
@@ -43,6 +43,8 @@ class BuildRequest:
         tags: Names of the image, at least one.
         purpose: ``local``, ``push`` (pushed by a later call, once proved) or ``file``.
         archive: The archive to write, for the purpose ``file``.
+        destination: What to write, where somebody said so exactly; its path is the archive.
+        compression: Of the layers, where somebody asked for one.
         platform: ``linux/amd64`` or ``linux/arm64``; the engine's own when absent.
         source_date_epoch: Seconds; the date that image and archive carry.
         build_args: Values for ``ARG``.
@@ -55,6 +57,8 @@ class BuildRequest:
     tags: tuple[str, ...]
     purpose: Purpose = "local"
     archive: Path | None = None
+    destination: Destination | None = None
+    compression: str | None = None
     platform: str | None = None
     source_date_epoch: int | None = None
     build_args: Mapping[str, str] = field(default_factory=dict)

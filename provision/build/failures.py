@@ -45,6 +45,12 @@ _BUILD_CAUSES = (
         "then name the right index with `--index-url`",
     ),
     _cause(
+        r"cache export (?:feature )?is (?:currently )?not supported for (?:the )?(?P<driver>\S+) driver",
+        "the `{driver}` driver of this builder writes no registry cache",
+        "leave `cache` out of [bake], or set `CACHE=` for this call; a builder of another driver, and an engine with "
+        "the containerd store, can",
+    ),
+    _cause(
         r"no space left on device|disk quota exceeded",
         "the disk that the engine keeps its images on is full",
         "make room with `docker system df` and `docker builder prune`, then build again",

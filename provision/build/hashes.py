@@ -20,7 +20,7 @@ from provision.versions import parse
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["IndexFile", "complete_hashes", "parse_page"]
+__all__ = ["IndexFile", "complete_hashes", "find_urls", "parse_page", "read_page", "trust"]
 
 _PAGE_BYTES_MAX = 64 * 1024 * 1024
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
@@ -87,6 +87,46 @@ def complete_hashes(
     return replace(stack, image=replace(stack.image, packages=tuple(packages))), (*left, *missed)
 
 
+def find_urls(
+    stack: Stack,
+    *,
+    index_url: str | None = None,
+    ca_cert: str | None = None,
+    timeout_seconds: float = 30,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return where an index has the locked files whose address the facts do not hold: package → address.
+
+    Args:
+        stack: The stack.
+        index_url: Index to ask for every package; else the one that installers here are told to use.
+        ca_cert: Certificates (PEM) to trust beside the machine's own.
+        timeout_seconds: For each answer of the index.
+        environment: Variables that may name an index; the process's own when absent.
+
+    Raises:
+        UsageError: No index is known.
+        MissingDependencyError: An index cannot be reached, or lacks a file of that hash.
+    """
+    found: dict[str, str] = {}
+    for package in stack.image.packages if stack.image is not None else ():
+        if package.sha256 is None or (package.url is not None and index_url is None):
+            continue
+        index = index_url or package.index_url or _index_of(environment)
+        if index is None:
+            raise UsageError(
+                f"--fetch-hashes: no index is known for {package.name} {package.version}",
+                hints=("name one with `--index-url URL`", f"or set {' or '.join(_INDEX_VARIABLES)}"),
+            )
+        page = f"{index.rstrip('/')}/{package.name}/"
+        files = parse_page(*read_page(page, ca_cert, timeout_seconds), page)
+        file = next((item for item in files if item.sha256 == package.sha256), None)
+        if file is None:
+            raise _silent(page, f"it lists no file of {package.name} {package.version} with the hash of the lock")
+        found[package.name] = file.url
+    return found
+
+
 def _index_of(environment: Mapping[str, str] | None) -> str | None:
     import os
 
@@ -104,7 +144,7 @@ def _complete(
             hints=("name one with `--index-url URL`", f"or set {' or '.join(_INDEX_VARIABLES)}"),
         )
     page = f"{index.rstrip('/')}/{package.name}/"
-    files = parse_page(*_read(page, ca_cert, timeout_seconds), page)
+    files = parse_page(*read_page(page, ca_cert, timeout_seconds), page)
     if not files:
         return package, f"{name}: {page} lists no file at all"
     best = _choose(files, package, stack)
@@ -140,8 +180,13 @@ def _rank(file: str, package: LockedPackage, python: str, machine: str) -> tuple
         return None
 
 
-def _read(url: str, ca_cert: str | None, timeout_seconds: float) -> tuple[str, str, str]:
-    """Return the page's media type, its text and where it really came from."""
+def read_page(url: str, ca_cert: str | None, timeout_seconds: float) -> tuple[str, str, str]:
+    """Return the page's media type, its text and where it really came from; no text where the index has no such page.
+
+    Raises:
+        UsageError: The address is none of http.
+        MissingDependencyError: The index does not answer, or not with a page.
+    """
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
@@ -150,7 +195,7 @@ def _read(url: str, ca_cert: str | None, timeout_seconds: float) -> tuple[str, s
         raise UsageError(f"the index {url} is no http address")
     try:
         request = Request(url, headers={"Accept": _ACCEPT, "User-Agent": "provision"})  # noqa: S310 - checked above
-        with urlopen(request, timeout=timeout_seconds, context=_trust(ca_cert)) as response:  # noqa: S310
+        with urlopen(request, timeout=timeout_seconds, context=trust(ca_cert)) as response:  # noqa: S310
             content = response.read(_PAGE_BYTES_MAX + 1)
             kind = response.headers.get_content_type()
             base = response.url
@@ -167,7 +212,12 @@ def _read(url: str, ca_cert: str | None, timeout_seconds: float) -> tuple[str, s
     return kind, content.decode("utf-8", "replace"), base
 
 
-def _trust(ca_cert: str | None) -> ssl.SSLContext:
+def trust(ca_cert: str | None) -> ssl.SSLContext:
+    """Return the machine's own trust, with the certificates (PEM) beside it.
+
+    Raises:
+        UsageError: They cannot be read.
+    """
     import ssl
 
     context = ssl.create_default_context()

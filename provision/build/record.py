@@ -9,15 +9,31 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from provision.build.archive import written_beside
-from provision.build.engine import BuildResult, Engine
+from provision.build.engine import BuildResult
 from provision.build.verify import Finding
 
-__all__ = ["BuildRecord", "record_path", "write_record"]
+__all__ = ["BuildRecord", "Maker", "record_path", "write_record"]
 
 _RECORD_VERSION = 1
+
+
+class Maker(Protocol):
+    """Who made an image: an engine, or this program itself."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+
+    @property
+    def image_store(self) -> str:
+        """Where it keeps images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +50,7 @@ class BuildRecord:
 
     lock_digest: str
     tags: tuple[str, ...]
-    engine: Engine
+    engine: Maker
     frontend: str
     result: BuildResult
     findings: tuple[Finding, ...] | None = None

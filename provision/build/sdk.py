@@ -63,7 +63,13 @@ class SdkEngine:
                 because=("it would have to be copied into a layer",),
                 hints=("install the buildx plug-in (Debian, Ubuntu: `apt install docker-buildx`)",),
             )
-        export = choose_export(self.image_store, request.purpose, is_buildx=False)
+        export = choose_export(
+            self.image_store,
+            request.purpose,
+            is_buildx=False,
+            compression=request.compression,
+            destination=request.destination,
+        )
         started = time.monotonic()
         log = ClassicLog(observer)
         self._follow(context, request, log)

@@ -54,6 +54,7 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "performance": lambda matrix: [(row.id, row) for row in matrix.performance_floors],
     "nvlink": lambda matrix: [(row.gpu, row) for row in matrix.nvlinks],
     "xid": lambda matrix: [(str(code), row) for code, row in matrix.xids.items()],
+    "rule": lambda matrix: list(matrix.audit_rules.items()),
     "source": lambda matrix: list(matrix.sources.items()),
 }
 """Kind of a fact → its rows with what follows the slash in their ids (``torch/2.1.2+cu118``)."""

@@ -37,6 +37,7 @@ COMMANDS = {
     "resolve": "find the stack for a request, or say why there is none",
     "explain": "say why a stack is what it is, why a request has none, or what a fact rests on",
     "matrix": "browse the builds, toolkits, drivers, GPUs and images the facts know",
+    "check": "hold Dockerfiles, requirements and environments against the facts",
     "probe": "look at machines, containers or images and tell what is there",
     "verify": "prove that hosts, containers and images do what their lock promises",
     "doctor": "say why a GPU does not work, and what to do",

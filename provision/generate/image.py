@@ -15,10 +15,24 @@ from provision.generate.write import Artifact
 from provision.records import NOTHING, record
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Stack
 
-__all__ = ["FRONTENDS", "LAYERS", "ImageOptions", "count_unlocked", "render_image"]
+__all__ = [
+    "COMPRESSIONS",
+    "FRONTENDS",
+    "LAYERS",
+    "ImageOptions",
+    "check_value",
+    "count_unlocked",
+    "normalise_name",
+    "pull_reference",
+    "render_image",
+    "to_artifacts",
+    "unlocked_lines",
+    "write_down",
+]
 
 FRONTENDS = ("modern", "builtin", "classic")
 LAYERS = ("cuda", "framework", "rest")
+COMPRESSIONS = ("zstd", "gzip", "estargz", "uncompressed")
 
 _TRIPLETS = {"linux/amd64": "x86_64-linux-gnu", "linux/arm64": "aarch64-linux-gnu"}
 _RESERVED_LABELS = ("dev.provision.", "org.opencontainers.image.base.")
@@ -35,6 +49,10 @@ _GRAMMAR = {
     "sha256": r"[0-9a-f]{64}",
     "apt package": r"[a-z0-9][a-z0-9+.-]+(?:=[A-Za-z0-9.+:~*-]+)?",
     "folder": r"[A-Za-z0-9_]+(?:[./-][A-Za-z0-9_]+)*",
+    "image name": r"[a-z0-9]+(?:(?:\.|_{1,2}|-{1,2})[a-z0-9]+){0,30}",
+    "group": r"[A-Za-z0-9_-]{1,60}",
+    "GPU target": r"sm_[0-9]{2,3}[a-z]?",
+    "file name": r"[A-Za-z0-9][A-Za-z0-9._+!-]*",
     "stack name": r"[0-9A-Za-z]+(?:[.!_-][0-9A-Za-z]+)*",
     "Python version": r"[0-9]+\.[0-9]+t?",
     "CUDA version": r"[0-9]+\.[0-9]+",
@@ -68,7 +86,7 @@ class _Step:
     is_constrained: bool = False
 
 
-def _check(kind: str, text: str, where: str) -> str:
+def check_value(kind: str, text: str, where: str) -> str:
     """Return the text if it is of the kind, all of it printable ASCII (label values may be any printable text).
 
     Raises:
@@ -111,7 +129,7 @@ class ImageOptions:
         if self.frontend not in FRONTENDS:
             raise UsageError(f"--frontend: {self.frontend!r} is none of {', '.join(FRONTENDS)}")
         if self.syntax is not None:
-            _check("image reference", self.syntax, "--syntax")
+            check_value("image reference", self.syntax, "--syntax")
             if self.frontend == "classic":
                 raise UsageError("--syntax: the classic builder knows no `# syntax` line")
         if self.index_url is not None:
@@ -121,24 +139,42 @@ class ImageOptions:
                     because=("it would be readable in the image's history",),
                     hints=("let a proxy on the build host add the credentials",),
                 )
-            _check("URL", self.index_url, "--index-url")
+            check_value("URL", self.index_url, "--index-url")
         if self.registry_mirror is not None:
-            _check("registry", self.registry_mirror, "--registry-mirror")
+            check_value("registry", self.registry_mirror, "--registry-mirror")
         if not 1 <= self.non_root_uid <= _UID_MAX:
             raise UsageError(f"--non-root-uid: {self.non_root_uid} is not from 1 to {_UID_MAX}")
         for key, value in self.labels.items():
-            _check("label name", key, "--label")
-            _check("label value", value, f"--label {key}")
+            check_value("label name", key, "--label")
+            check_value("label value", value, f"--label {key}")
             if key.startswith(_RESERVED_LABELS):
                 raise UsageError(f"--label {key}: this name is set from the lock")
         if self.ca_cert is not None:
             _check_certificates(self.ca_cert)
 
 
+def group_layers(image: ImagePart) -> list[tuple[str, list[LockedPackage]]]:
+    """Return what is installed by hash, a group for each layer: its name, its packages by name.
+
+    The group that changes least comes first. However an image is made, these are its layers.
+    """
+    packages = sorted(image.packages, key=lambda package: package.name)
+    groups = [
+        (layer, [package for package in packages if package.layer == layer and package.sha256 is not None])
+        for layer in LAYERS
+    ]
+    return [group for group in groups if group[1]]
+
+
 def count_unlocked(image: ImagePart) -> int:
     """Return how many lines of the user and of extras are resolved only when the image is built."""
+    return len(unlocked_lines(image))
+
+
+def unlocked_lines(image: ImagePart) -> tuple[str, ...]:
+    """Return the lines of the user and of extras that are resolved only when the image is built."""
     locked = _locked_names(image)
-    return sum(_normalise(_name_of(line)) not in locked or "[" in line for line in _user_lines(image))
+    return tuple(line for line in _user_lines(image) if normalise_name(_name_of(line)) not in locked or "[" in line)
 
 
 def render_image(stack: Stack, options: ImageOptions | None = None) -> tuple[Artifact, ...]:
@@ -155,13 +191,39 @@ def render_image(stack: Stack, options: ImageOptions | None = None) -> tuple[Art
         UsageError: A value of the stack or an option would not be safe in a file.
         DataError: A tool has no sha256, or there is none for a stack with Python.
     """
-    options = options or ImageOptions()
+    texts, values = write_down(stack, options or ImageOptions())
+    texts["Dockerfile"] = render("Dockerfile.j2", values)
+    texts[".dockerignore"] = "\n".join(["*", *(f"!{path}" for path in sorted(texts))]) + "\n"
+    return to_artifacts(texts)
+
+
+def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return what every way to build an image of a stack shares: its files, and the values of its template.
+
+    Args:
+        stack: The stack; its ``image`` part must be there.
+        options: How to write it.
+
+    Returns:
+        Path → text of the files that the steps read, and name → value for a template.
+
+    Raises:
+        UsageError: A value of the stack or an option would not be safe in a file.
+        DataError: A tool has no sha256, or there is none for a stack with Python.
+    """
     if stack.image is None:
         raise ProvisionError("the stack has no image part")
     if stack.platform not in _TRIPLETS:
         raise UsageError(f"platform: {stack.platform!r} is none of {', '.join(_TRIPLETS)}")
     steps = _locked_steps(stack.image, options) + _unverified_steps(stack.image, options) if stack.python else []
     user_step = _user_step(stack.image, options) if stack.python else None
+    source = _source_lines(stack.image)
+    if source and options.frontend == "classic":
+        raise UsageError(
+            f"--frontend classic: {' and '.join(stack.image.compiled)} would be compiled in a stage of its own",
+            because=("the classic builder has no mounts, so the stage could not use the environment",),
+            hints=("use a builder with BuildKit, and leave `--frontend` out",),
+        )
     texts = {
         "provision.lock": stack.to_lock(),
         "entrypoint.sh": _shipped("entrypoint.sh"),
@@ -169,10 +231,15 @@ def render_image(stack: Stack, options: ImageOptions | None = None) -> tuple[Art
     if stack.python is not None:
         texts |= _environment_files(stack, stack.image, options)
         texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *([user_step] if user_step else []))}
+        if source:
+            texts["requirements.source.txt"] = _lines("Compiled in a stage that only their wheels leave.", source)
         if options.ca_cert is not None:
             texts["provision-ca.crt"] = options.ca_cert
-    texts["Dockerfile"] = render("Dockerfile.j2", _dockerfile_values(stack, stack.image, options, steps, user_step))
-    texts[".dockerignore"] = "\n".join(["*", *(f"!{path}" for path in sorted(texts))]) + "\n"
+    return texts, _template_values(stack, stack.image, options, steps, user_step)
+
+
+def to_artifacts(texts: Mapping[str, str]) -> tuple[Artifact, ...]:
+    """Return path → text as files, sorted by path; scripts can be run."""
     return tuple(
         Artifact(path=path, text=text, mode=0o755 if path.endswith(".sh") else 0o644)
         for path, text in sorted(texts.items())
@@ -203,36 +270,46 @@ def _shipped(name: str) -> str:
     return (asset_dir("images") / name).read_text(encoding="utf-8")
 
 
-def _dockerfile_values(
+def _template_values(
     stack: Stack, image: ImagePart, options: ImageOptions, steps: list[_Step], user_step: _Step | None
 ) -> dict[str, Any]:
     is_classic = options.frontend == "classic"
+    # Where code is compiled in a stage of its own, the final image has no compiler, unless the code needs it to run.
+    has_toolkit = image.flavor == "devel" and image.compile_base is None
     # Certificates are public, so a file of the context will do; a secret mount makes BuildKit read through all that
     # earlier steps wrote before each step that has one.
     ca_path = "/build/provision-ca.crt" if options.ca_cert is not None else None
     trust = f"SSL_CERT_FILE={ca_path} " if ca_path else ""
+    labels = _labels(stack, image, options)
+    command = _command(stack, image)
     values: dict[str, Any] = {
         "syntax": options.syntax,
         "frontend": options.frontend,
         "link": "--link " if options.frontend == "modern" else "",
         "lock_digest": stack.lock_digest,
-        "name": _check("stack name", stack.name, "name"),
-        "facts_date": _check("date", stack.facts_date, "facts_date"),
+        "name": check_value("stack name", stack.name, "name"),
+        "facts_date": check_value("date", stack.facts_date, "facts_date"),
         "build_command": _build_command(stack, image, options),
-        "base": _reference(image.base, options),
-        "cuda_base": _reference(image.cuda_base, options) if image.cuda_base else None,
+        "base": pull_reference(image.base, options),
+        "cuda_base": pull_reference(image.cuda_base, options) if image.cuda_base else None,
         # An image of another minor than the stack's names its folders after its own.
-        "cuda": _check("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda"),
+        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda"),
         "triplet": _TRIPLETS[stack.platform],
-        "python": f"python{_check('Python version', stack.python, 'python')}" if stack.python else None,
-        "is_devel": image.flavor == "devel",
+        "python": f"python{check_value('Python version', stack.python, 'python')}" if stack.python else None,
+        "is_devel": has_toolkit,
+        "compile_base": pull_reference(image.compile_base or image.base, options) if image.compiled else None,
+        "has_cuda": image.cuda_base is not None and image.compile_base is None,
+        "arch_list": ";".join(_capability(name) for name in stack.sm),
+        "index_options": "".join(f" {shlex.quote(word)}" for word in _index(options.index_url)),
         "has_ca_cert": ca_path is not None,
-        "apt": [_check("apt package", package, "apt") for package in image.apt],
+        "apt": [check_value("apt package", package, "apt") for package in image.apt],
         "uid": options.non_root_uid,
-        "driver_minimum": _check("version", stack.driver.minimum, "driver.minimum"),
-        "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(_labels(stack, image, options).items())],
+        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum"),
+        "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(labels.items())],
+        "label_values": labels,
         "ports": [extra.port for extra in image.extras if extra.port is not None],
-        "command_json": json.dumps(_command(stack, image)),
+        "command": command,
+        "command_json": json.dumps(command),
         "pip_environment": f"PIP_CERT={ca_path} " if ca_path else "",
         "pip_options": _join("--disable-pip-version-check", "--no-input", *_index(options.index_url, "--index-url")),
         "uv": trust + _join(*_UV, *_ALONE),
@@ -244,7 +321,7 @@ def _dockerfile_values(
     }
     if image.library_path:
         site_packages = f"/opt/venv/lib/{values['python']}/site-packages"
-        folders = [f"{site_packages}/{_check('folder', path, 'library_path')}" for path in image.library_path]
+        folders = [f"{site_packages}/{check_value('folder', path, 'library_path')}" for path in image.library_path]
         values["library_path"] = ":".join(folders)
     return values
 
@@ -252,8 +329,7 @@ def _dockerfile_values(
 def _locked_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
     """Return the installations by hash: a layer each, the one that changes least first."""
     steps = []
-    for layer in LAYERS:
-        members = [package for package in image.packages if package.layer == layer and package.sha256 is not None]
+    for layer, members in group_layers(image):
         for suffix, index_url, group in _by_index(members, options):
             steps.append(
                 _Step(
@@ -301,17 +377,33 @@ def _wheels_only(packages: list[LockedPackage]) -> tuple[str, ...]:
 
 def _user_step(image: ImagePart, options: ImageOptions) -> _Step | None:
     """Return the installation of what the user and the extras ask for beyond the lock."""
-    lines = tuple(_user_lines(image))
-    if not lines:
+    source = _source_lines(image)
+    lines = tuple(line for line in _user_lines(image) if line not in source)
+    if not lines and not source:
         return None
+    # What was compiled comes as wheels; without them it must fail and not be compiled again.
+    built = [word for name in image.compiled for word in ("--only-binary", check_value("package name", name, "source"))]
     return _Step(
         layer="user",
         file="requirements.user.txt",
         title="Asked for by the user, constrained by constraints.txt.",
         lines=lines,
-        options=_join("--constraint", "/build/constraints.txt", *_index(options.index_url)),
+        options=_join("--constraint", "/build/constraints.txt", *built, *_index(options.index_url)),
         is_constrained=True,
     )
+
+
+def _source_lines(image: ImagePart) -> tuple[str, ...]:
+    """Return the lines whose packages are compiled against the framework."""
+    if not image.compiled:
+        return ()
+    return tuple(line for line in _user_lines(image) if normalise_name(_name_of(line)) in image.compiled)
+
+
+def _capability(target: str) -> str:
+    """Return ``8.0`` for ``sm_80``, as the compilers of extensions want it."""
+    digits, letters = re.fullmatch(r"sm_([0-9]+)([a-z]?)", check_value("GPU target", target, "sm")).groups()  # type: ignore[union-attr]
+    return f"{digits[:-1]}.{digits[-1]}{letters}"
 
 
 def _by_index(
@@ -330,21 +422,21 @@ def _by_index(
 
 def _requirement(package: LockedPackage, options: ImageOptions) -> str:
     """Return the line of a package; where an index was asked for, its wheels come from nowhere else."""
-    name = _check("package name", package.name, "package")
-    version = _check("version", package.version, name)
-    line = f"{name}=={version}"
+    line = _pin(package)
     if package.url and options.index_url is None:
-        line = f"{name} @ {_check('URL', package.url, name)}"
+        line = f"{package.name} @ {check_value('URL', package.url, package.name)}"
     if package.sha256 is not None:
-        line += f" --hash=sha256:{_check('sha256', package.sha256, name)}"
+        line += f" --hash=sha256:{check_value('sha256', package.sha256, package.name)}"
     return line
 
 
+def _pin(package: LockedPackage) -> str:
+    name = check_value("package name", package.name, "package")
+    return f"{name}=={check_value('version', package.version, name)}"
+
+
 def _constraints(image: ImagePart, packages: list[LockedPackage]) -> str:
-    pins = [
-        f"{_check('package name', package.name, 'package')}=={_check('version', package.version, package.name)}"
-        for package in packages
-    ]
+    pins = [_pin(package) for package in packages]
     extra = sorted({line for part in image.extras for line in _checked_lines(part.constraints, part.id)})
     return _lines("Later installations keep this set: PIP_CONSTRAINT and UV_CONSTRAINT name it.", pins + extra)
 
@@ -353,12 +445,12 @@ def _user_lines(image: ImagePart) -> list[str]:
     have = _locked_names(image)
     lines = []
     for part in image.extras:
-        lines += [line for line in _checked_lines(part.requires, part.id) if _normalise(_name_of(line)) not in have]
+        lines += [line for line in _checked_lines(part.requires, part.id) if normalise_name(_name_of(line)) not in have]
     return lines + _checked_lines(image.user_requirements, "-r")
 
 
 def _locked_names(image: ImagePart) -> set[str]:
-    return {_normalise(package.name) for package in image.packages}
+    return {normalise_name(package.name) for package in image.packages}
 
 
 def _checked_lines(lines: Iterable[str], where: str) -> list[str]:
@@ -372,7 +464,8 @@ def _name_of(line: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
 
 
-def _normalise(name: str) -> str:
+def normalise_name(name: str) -> str:
+    """Return a distribution's name as indexes spell it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -400,7 +493,7 @@ def _expectations(stack: Stack) -> str:
 def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, str]:
     labels = {
         "org.opencontainers.image.title": stack.name,
-        "org.opencontainers.image.base.name": _reference(image.base, options, with_digest=False),
+        "org.opencontainers.image.base.name": pull_reference(image.base, options, with_digest=False),
         "dev.provision.lock": stack.lock_digest,
         "dev.provision.facts": stack.facts_date,
         "dev.provision.cuda": stack.cuda,
@@ -414,7 +507,7 @@ def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, 
     return labels | dict(options.labels)
 
 
-def _reference(base: BaseImage, options: ImageOptions, *, with_digest: bool = True) -> str:
+def pull_reference(base: BaseImage, options: ImageOptions, *, with_digest: bool = True) -> str:
     """Return what to pull: through the mirror when the image is Docker Hub's, by digest when one is known."""
     ref = base.ref
     host, slash, _ = ref.partition("/")
@@ -423,7 +516,7 @@ def _reference(base: BaseImage, options: ImageOptions, *, with_digest: bool = Tr
         ref = f"{options.registry_mirror}/{ref if slash else f'library/{ref}'}"
     if with_digest and base.digest and "@" not in ref:
         ref = f"{ref}@{base.digest}"
-    return _check("image reference", ref, "base")
+    return check_value("image reference", ref, "base")
 
 
 def _command(stack: Stack, image: ImagePart) -> list[str]:
@@ -449,7 +542,7 @@ def _index(url: str | None, flag: str = "--default-index") -> list[str]:
     """Return uv's options for an index; an address of one page lists wheels itself and is no index."""
     if not url:
         return []
-    _check("URL", url, "index")
+    check_value("URL", url, "index")
     if url.endswith(".html"):
         return ["--find-links", url] if flag == "--index" else ["--no-index", "--find-links", url]
     return [flag, url]

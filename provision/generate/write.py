@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from provision.errors import ActionFailedError, DriftError, UsageError
@@ -12,12 +13,15 @@ from provision.records import record
 
 __all__ = ["Artifact", "Changes", "check_artifacts", "write_artifacts"]
 
-_HEADER = re.compile(rb"^# provision\.lock sha256:[0-9a-f]{64}$", re.MULTILINE)
+_HEADER = re.compile(rb"^# provision\.(?:lock|matrix|shared) sha256:[0-9a-f]{64}$", re.MULTILINE)
 _HEAD_BYTES = 1000
+# Files that begin by saying whose they are; a folder with one of them is this program's.
+_MARKED = ("Dockerfile", "docker-bake.hcl", "provision.def", "requirements.lock.txt", "pylock.toml")
+_CONTEXT = re.compile(r'^  context = "([A-Za-z0-9][A-Za-z0-9._/-]*)"$', re.MULTILINE)
 # Every name beside Dockerfile and .dockerignore that a context can have: only these are ever removed.
 _REMOVABLE = re.compile(
-    r"requirements\.(?:lock|user|(?:cuda|framework|rest|unverified)(?:\.[0-9]+)?)\.txt|constraints\.txt|tools\.txt"
-    r"|verify\.py|compile_bytecode\.py|expect\.json|entrypoint\.sh|provision\.lock|provision-ca\.crt"
+    r"requirements\.(?:lock|user|source|(?:cuda|framework|rest|unverified)(?:\.[0-9]+)?)\.txt|constraints\.txt"
+    r"|sbom\.cdx\.json|tools\.txt|verify\.py|compile_bytecode\.py|expect\.json|entrypoint\.sh|provision\.lock|provision-ca\.crt"
 )
 
 
@@ -74,7 +78,8 @@ def write_artifacts(
     _check_folder(folder, artifacts, force=force)
     changed = tuple(artifact for artifact in artifacts if not _is_current(folder, artifact))
     stale = _stale(folder, artifacts)
-    changes = Changes(written=tuple(artifact.path for artifact in changed), removed=tuple(path.name for path in stale))
+    removed = tuple(path.relative_to(folder).as_posix() for path in stale)
+    changes = Changes(written=tuple(artifact.path for artifact in changed), removed=removed)
     if dry_run or not (changed or stale):
         return changes
     made: list[Path] = []
@@ -93,6 +98,10 @@ def write_artifacts(
             replaced += 1
         for path in stale:
             path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                # A folder that still holds anything stays.
+                if path.parent != folder:
+                    path.parent.rmdir()
     except OSError as error:
         state = f"{replaced} of {len(waiting)} files are the new ones" if replaced else "the folder was left as it was"
         raise ActionFailedError(
@@ -118,7 +127,7 @@ def check_artifacts(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
         if _is_current(folder, artifact):
             continue
         reasons.append(f"{artifact.path} {'differs' if path.exists() else 'is missing'}")
-    reasons += [f"{path.name} would be removed" for path in _stale(folder, artifacts)]
+    reasons += [f"{path.relative_to(folder).as_posix()} would be removed" for path in _stale(folder, artifacts)]
     if reasons:
         raise DriftError(
             f"{folder} is not what this request writes",
@@ -143,9 +152,13 @@ def _check_folder(folder: Path, artifacts: tuple[Artifact, ...], *, force: bool)
                 )
             if target.is_dir():
                 raise UsageError(f"{target} is a folder", hints=("choose another folder with `-o DIR`",))
-        if force or not any(artifact.path == "Dockerfile" for artifact in artifacts) or _is_ours(folder):
+        if force or not any(artifact.path in _MARKED for artifact in artifacts):
             return
-        theirs = [artifact.path for artifact in artifacts if _differs(folder / artifact.path, artifact)]
+        theirs = [
+            artifact.path
+            for artifact in artifacts
+            if _differs(folder / artifact.path, artifact) and not _is_ours((folder / artifact.path).parent)
+        ]
     except OSError as error:
         raise ActionFailedError(
             f"cannot look into {folder}",
@@ -155,18 +168,18 @@ def _check_folder(folder: Path, artifacts: tuple[Artifact, ...], *, force: bool)
     if theirs:
         raise UsageError(
             f"{folder} holds what was not written by this program: {', '.join(theirs)}",
-            because=("these names are those of files to write, and no Dockerfile there is this program's",),
+            because=("these names are those of files to write, and no file there says that this program wrote it",),
             hints=("choose another folder with `-o DIR`", "write over them with `--force`"),
         )
 
 
 def _is_ours(folder: Path) -> bool:
-    """Tell whether this program wrote the folder: its Dockerfile says so."""
-    try:
-        with (folder / "Dockerfile").open("rb") as stream:
-            return _HEADER.search(stream.read(_HEAD_BYTES)) is not None
-    except FileNotFoundError:
-        return False
+    """Tell whether this program wrote the folder: its Dockerfile, or what stands in its place, says so."""
+    for name in _MARKED:
+        with contextlib.suppress(FileNotFoundError), (folder / name).open("rb") as stream:
+            if _HEADER.search(stream.read(_HEAD_BYTES)) is not None:
+                return True
+    return False
 
 
 def _differs(path: Path, artifact: Artifact) -> bool:
@@ -174,23 +187,53 @@ def _differs(path: Path, artifact: Artifact) -> bool:
 
 
 def _stale(folder: Path, artifacts: tuple[Artifact, ...]) -> list[Path]:
-    """Return the files of an earlier write that this one has no more; its ``.dockerignore`` names them.
+    """Return the files of an earlier write that this one has no more; the ``.dockerignore`` of a context names them.
 
     A person may have edited that file, so a name counts only where it is one that this program gives.
     """
     wanted = {artifact.path for artifact in artifacts}
+    contexts = [PurePosixPath(path).parent for path in sorted(wanted) if PurePosixPath(path).name == ".dockerignore"]
+    if "docker-bake.hcl" in wanted:
+        contexts += [context for context in _baked_before(folder) if context not in contexts]
+    found = []
+    for context in contexts:
+        place = folder / context
+        try:
+            lines = (place / ".dockerignore").read_text(encoding="utf-8").splitlines()
+            if not _is_ours(place):
+                continue
+        except (OSError, UnicodeDecodeError):
+            continue
+        named = dict.fromkeys(line.removeprefix("!") for line in lines if line.startswith("!"))
+        # The builder gets no bill of materials, so the file does not name it.
+        named["sbom.cdx.json"] = None
+        if context not in map(PurePosixPath, _parents(wanted)):
+            # The whole context is wanted no more; what says whose it is goes last.
+            named = {name: None for name in named if name != "Dockerfile"} | {".dockerignore": None, "Dockerfile": None}
+        found += [
+            place / name
+            for name in named
+            if (context / name).as_posix() not in wanted
+            and (_REMOVABLE.fullmatch(name) or name in (".dockerignore", "Dockerfile"))
+            and (place / name).is_file()
+        ]
+    return found
+
+
+def _parents(paths: Iterable[str]) -> set[str]:
+    return {PurePosixPath(path).parent.as_posix() for path in paths}
+
+
+def _baked_before(folder: Path) -> list[PurePosixPath]:
+    """Return the contexts that an earlier bake file of this program names."""
     try:
-        lines = (folder / ".dockerignore").read_text(encoding="utf-8").splitlines()
-        if ".dockerignore" not in wanted or not _is_ours(folder):
-            return []
+        text = (folder / "docker-bake.hcl").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return []
-    named = dict.fromkeys(line.removeprefix("!") for line in lines if line.startswith("!"))
-    return [
-        folder / name
-        for name in named
-        if name not in wanted and _REMOVABLE.fullmatch(name) and (folder / name).is_file()
-    ]
+    if _HEADER.search(text[:_HEAD_BYTES].encode()) is None:
+        return []
+    paths = [PurePosixPath(name) for name in dict.fromkeys(_CONTEXT.findall(text))]
+    return [path for path in paths if ".." not in path.parts]
 
 
 def _is_current(folder: Path, artifact: Artifact) -> bool:

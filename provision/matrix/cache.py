@@ -16,7 +16,7 @@ from typing import Any
 
 from provision.errors import DataError
 
-__all__ = ["ParsedFile", "parse_toml"]
+__all__ = ["ParsedFile", "cache_folder", "parse_toml"]
 
 
 class ParsedFile:
@@ -49,7 +49,7 @@ class ParsedFile:
     def part(self, key: str) -> Any:
         """Return a top-level value as plain data, dates as ISO strings; an empty list when it is absent."""
         if self._document is None:
-            folder = _folder()
+            folder = cache_folder()
             if folder is not None:
                 with suppress(OSError, ValueError):
                     return json.loads((folder / f"{self._stem}.{key}.json").read_bytes())
@@ -60,7 +60,7 @@ class ParsedFile:
         return self._document.get(key, [])
 
 
-def _folder() -> Path | None:
+def cache_folder() -> Path | None:
     """Return the cache folder, or ``None`` where there is no home to keep it in."""
     named = os.environ.get("PROVISION_CACHE_DIR")
     if named:

@@ -274,6 +274,7 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("performance.toml", "floor"): lambda row: row.id,
     ("performance.toml", "nvlink"): lambda row: row.gpu,
     ("xid.toml", "xid"): lambda row: row.code,
+    ("audit_rules.toml", "rule"): lambda row: row.id,
 }
 
 

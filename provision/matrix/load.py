@@ -31,6 +31,7 @@ class Matrix:
         self.data_dir = data_dir if data_dir is not None else asset_dir("compat")
         self._files: dict[str, ParsedFile] = {}
         self._cuda_below: dict[str, tuple[model.CudaRelease, ...]] = {}
+        self._images: dict[tuple[str, str], tuple[Any, ...]] = {}
         self._parts: dict[tuple[str, str], Any] = {}
         self._decoded: dict[tuple[str, str], dict[int, Any]] = {}
         self._packages: dict[str, Package | None] = {}
@@ -170,13 +171,19 @@ class Matrix:
 
     def python_images_of(self, python: str) -> tuple[model.PythonImage, ...]:
         """Return the official images of one Python."""
-        return self.rows_where("images.toml", "python_image", "python", lambda value: value == python)
+        key = ("python_image", python)
+        if key not in self._images:
+            self._images[key] = self.rows_where("images.toml", "python_image", "python", lambda value: value == python)
+        return self._images[key]
 
     def cuda_images_below(self, minor: str) -> tuple[model.CudaImage, ...]:
         """Return the nvidia/cuda tags of one CUDA minor (``12.1``)."""
-        return self.rows_where(
-            "images.toml", "cuda_image", "cuda", lambda version: f"{version}.".startswith(f"{minor}.")
-        )
+        key = ("cuda_image", minor)
+        if key not in self._images:
+            self._images[key] = self.rows_where(
+                "images.toml", "cuda_image", "cuda", lambda version: f"{version}.".startswith(f"{minor}.")
+            )
+        return self._images[key]
 
     @cached_property
     def container_toolkits(self) -> tuple[model.ContainerToolkit, ...]:
@@ -257,6 +264,11 @@ class Matrix:
     def diagnoses(self) -> dict[str, model.Diagnosis]:
         """What ``doctor`` can name, by id, in file order."""
         return {row.id: row for row in self.rows("diagnoses.toml", "diagnosis")}
+
+    @cached_property
+    def audit_rules(self) -> dict[str, model.AuditRule]:
+        """What ``check`` looks for, by id, in file order."""
+        return {row.id: row for row in self.rows("audit_rules.toml", "rule")}
 
     @cached_property
     def xids(self) -> dict[int, model.Xid]:

@@ -14,6 +14,7 @@ from provision.records import NOTHING, record
 
 __all__ = [
     "ARRAY_OF",
+    "AuditRule",
     "Check",
     "CompanionPackage",
     "ContainerToolkit",
@@ -373,7 +374,7 @@ class TorchBuild(Fact):
     Attributes:
         index: ``pypi`` for the build that PyPI serves on linux/amd64, else ``pytorch``.
         pythons: Pythons with a torch wheel; ``3.13t`` is the free-threaded one.
-        pythons_with_companions: Pythons with torch, torchvision and torchaudio wheels.
+        pythons_with_companions: Pythons with torch, torchvision and torchaudio wheels; none known where it is empty.
         sm: Cubins inside the linux/amd64 wheel (``sm_80``); PTX entries (``compute_90``) are in ``ptx``.
         sm_arm64: The same of the linux/arm64 wheel.
         is_arm64_published: Whether a linux/arm64 wheel of this CUDA build exists.
@@ -389,7 +390,7 @@ class TorchBuild(Fact):
     index: str
     is_listed: bool | None = None
     pythons: tuple[str, ...]
-    pythons_with_companions: tuple[str, ...]
+    pythons_with_companions: tuple[str, ...] = ()
     platform_tag: str | None = None
     glibc: str | None = None
     cxx11_abi: int | None = None
@@ -531,7 +532,8 @@ class Extra(Fact):
     """Something ``--with`` adds to an image (``extras.toml``, ``[[extra]]``).
 
     ``requires`` are pip requirements and ``conflicts`` requirement texts that must not be in the stack.
-    ``needs_compiler`` and ``needs_nvcc`` demand the flavor ``jit`` or ``devel``. ``port`` and ``command`` become
+    ``needs_compiler`` and ``needs_nvcc`` demand the flavor ``jit`` or ``devel``; what needs nvcc is the package called
+    as ``id``, which is compiled, and with ``runs_nvcc`` needs nvcc wherever it runs. ``port`` and ``command`` become
     EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them.
     """
 
@@ -543,6 +545,7 @@ class Extra(Fact):
     conflicts: tuple[str, ...] = ()
     needs_compiler: bool = False
     needs_nvcc: bool = False
+    runs_nvcc: bool = False
     apt: tuple[str, ...] = ()
     port: int | None = None
     command: tuple[str, ...] = ()
@@ -656,6 +659,22 @@ class Diagnosis(Fact):
     looks: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
     runbook: str
+
+
+@record
+class AuditRule(Fact):
+    """One thing ``provision check`` looks for (``audit_rules.toml``, ``[[rule]]``).
+
+    ``severity`` is ``error`` (it will not work), ``warn`` (it may not, or not tomorrow) or ``info``. ``title`` says
+    what is wrong, ``why`` why that matters, ``remedy`` what to do about it where the finding itself names nothing
+    better.
+    """
+
+    id: str
+    severity: str
+    title: str
+    why: str
+    remedy: str
 
 
 @record
@@ -845,5 +864,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "diagnoses.toml": {"diagnosis": Diagnosis},
     "performance.toml": {"floor": PerformanceFloor, "nvlink": NvlinkLayout},
     "xid.toml": {"xid": Xid, "setting": Setting},
+    "refresh.toml": {"setting": Setting},
+    "audit_rules.toml": {"rule": AuditRule, "setting": Setting},
 }
 """Every TOML file of ``compat/``: array of tables → class of its rows, in file order."""

@@ -173,6 +173,7 @@ def _nearest(wanted: str, names: dict[str, set[str]]) -> list[str]:
     return list(dict.fromkeys(by_spelling[spelling] for spelling in close))[:3]
 
 
+@lru_cache(maxsize=None)
 def capability_of(sm: str) -> tuple[int, int]:
     """Return the compute capability of a compiled target: ``sm_120`` → (12, 0), ``compute_90a`` → (9, 0)."""
     number = re.sub(r"[^0-9]", "", sm.split("_")[1])

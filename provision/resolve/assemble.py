@@ -15,9 +15,11 @@ from provision.matrix.query import (
     secure_minimums,
     serves,
 )
-from provision.records import fields_of, record
+from provision.records import record
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.options import Option, fact_of, index_requires
+from provision.resolve.request import plain_request
+from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import Wish, called, driver_floor, insecure_driver, insecure_toolkit
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Reason, Stack
 from provision.versions import branch_of, parse
@@ -61,7 +63,7 @@ def assemble(solution: Solution, matrix: Matrix) -> Stack:
     frameworks = {option.framework: option.version for option in options if option.framework != "cuda"}
     variants = {option.framework: option.variant for option in options if option.framework != "cuda"}
     return Stack(
-        request=_plain_request(wish),
+        request=plain_request(wish.request),
         facts_date=matrix.dated,
         python=solution.python,
         platform=wish.platform,
@@ -81,16 +83,6 @@ def assemble(solution: Solution, matrix: Matrix) -> Stack:
         warnings=tuple(_warnings(solution, matrix, driver)),
         image=_image(solution, matrix),
     )
-
-
-def _plain_request(wish: Wish) -> dict[str, object]:
-    request = wish.request
-    plain: dict[str, object] = {}
-    for name in sorted(fields_of(type(request))):
-        value = getattr(request, name)
-        if value:
-            plain[name] = list(value) if isinstance(value, tuple) else value
-    return plain
 
 
 def _libraries(solution: Solution, versions: dict[str, str]) -> tuple[str | None, str | None]:
@@ -172,6 +164,12 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         tag = solution.cuda_image
         cuda_base = _image_of(tag)
     packages = _locked(solution, matrix)
+    compiled, is_apart = _compiled(solution, matrix)
+    compile_base = None
+    if is_apart and solution.python_image is None:
+        compile_base = base
+    elif is_apart and (slim := _slim_image(solution, matrix)) is not None:
+        compile_base, base = base, BaseImage(ref=slim.tag, digest=slim.digest, os=slim.os, size_mb=slim.size_mb)
     uploaded = [pick.wheel.uploaded for pick in solution.picks if pick.wheel and pick.wheel.uploaded]
     released = max((option.released for option in solution.options), default="")
     return ImagePart(
@@ -188,7 +186,35 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         source_date_epoch=_epoch(max(uploaded)) if uploaded else _epoch(released or matrix.dated),
         library_path=_library_path(solution),
         user_requirements=request.requirements,
+        compiled=compiled,
+        compile_base=compile_base,
     )
+
+
+def _compiled(solution: Solution, matrix: Matrix) -> tuple[tuple[str, ...], bool]:
+    """Return what is compiled against the framework, and whether the final image then needs no compiler itself."""
+    wish = solution.wish
+    if wish.flavor != "devel" or solution.python is None:
+        return (), False
+    sources = {row.id: row for row in matrix.extras if row.needs_nvcc}
+    wanted = {row.id for row in solution.extras}
+    if wish.request.requirements:
+        lines = parse_requirements("\n".join(wish.request.requirements), "-r")
+        wanted |= {requirement.name for requirement in lines}
+    compiled = tuple(sorted(wanted & set(sources)))
+    runs_nvcc = any(sources[name].runs_nvcc for name in compiled)
+    takes_cuda = any(option.system_cuda or option.framework == "cuda" for option in solution.options)
+    return compiled, bool(compiled) and not runs_nvcc and not takes_cuda
+
+
+def _slim_image(solution: Solution, matrix: Matrix) -> PythonImage | None:
+    """Return the image without compilers that stands on the same system as the chosen one."""
+    full = solution.python_image
+    if full is None:
+        return None
+    rows = matrix.python_images_of(full.python)
+    fitting = (row for row in rows if row.os == full.os and solution.wish.platform in row.platforms)
+    return next((row for row in fitting if row.flavour == "slim"), None)
 
 
 def _image_of(row: CudaImage) -> BaseImage:
@@ -348,7 +374,7 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
                 facts=(fact_of("constraint", constraint.id, constraint),),
             )
         )
-    reasons += _base_reasons(solution)
+    reasons += _base_reasons(solution, matrix)
     return reasons
 
 
@@ -424,10 +450,15 @@ def _gpu_reasons(solution: Solution) -> list[Reason]:
     return reasons
 
 
-def _base_reasons(solution: Solution) -> list[Reason]:
+def _base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
     reasons = []
     flavor = solution.wish.flavor
-    if solution.python_image is not None:
+    compiled, is_apart = _compiled(solution, matrix)
+    slim = _slim_image(solution, matrix) if is_apart else None
+    if slim is not None:
+        because = f"only wheels of {', '.join(compiled)} leave the stage that compiles, so a slim Python base will do"
+        reasons.append(Reason(subject="base", because=because, facts=(fact_of("image", slim.tag, slim),)))
+    elif solution.python_image is not None:
         image = solution.python_image
         why = {
             "runtime": "nothing is compiled, so a slim Python base will do",

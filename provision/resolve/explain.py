@@ -14,12 +14,21 @@ from provision.resolve.rules import Rejection
 from provision.resolve.stack import Alternative, FactRef, Reason, Refusal
 from provision.versions import parse
 
-__all__ = ["refuse"]
+__all__ = [
+    "ALTERNATIVES_MAX",
+    "GROUPS_SHOWN",
+    "PARTS",
+    "PLURAL",
+    "SUBJECTS_SHOWN",
+    "TRIALS_MAX",
+    "changes_of",
+    "refuse",
+]
 
-_ALTERNATIVES_MAX = 3
-_TRIALS_MAX = 60
-_SUBJECTS_SHOWN = 6
-_GROUPS_SHOWN = 4
+ALTERNATIVES_MAX = 3
+TRIALS_MAX = 60
+SUBJECTS_SHOWN = 6
+GROUPS_SHOWN = 4
 
 Trial = Callable[[Request], Any]
 """Returns a list of rejections where a request cannot be met, anything else where it can."""
@@ -58,7 +67,7 @@ def _is_proved(causes: list[Rejection]) -> bool:
     return bool(causes) and all(cause.is_proved for cause in causes)
 
 
-_PARTS = (
+PARTS = (
     "requirements",
     "extras",
     "require_secure",
@@ -88,7 +97,7 @@ def _smallest(request: Request, trial: Trial, *, is_proved: bool) -> Request:
         return isinstance(found, list) and (not is_proved or _is_proved(found))
 
     core = request
-    for part in _PARTS:
+    for part in PARTS:
         value = getattr(core, part)
         if not value:
             continue
@@ -109,7 +118,7 @@ def _smallest(request: Request, trial: Trial, *, is_proved: bool) -> Request:
 
 
 def _is_empty(request: Request) -> bool:
-    return not any(getattr(request, part) for part in _PARTS)
+    return not any(getattr(request, part) for part in PARTS)
 
 
 def _words(request: Request) -> Iterator[str]:
@@ -134,18 +143,18 @@ def _chain(causes: list[Rejection]) -> Iterator[Reason]:
     said: dict[str, int] = {}
     for (rule, because, _), members in groups.items():
         said[rule] = said.get(rule, 0) + 1
-        if said[rule] > _GROUPS_SHOWN:
+        if said[rule] > GROUPS_SHOWN:
             continue
         subjects = list(dict.fromkeys(member.subject for member in members if member.subject))
         facts: dict[str, FactRef] = {fact.id: fact for member in members for fact in member.facts}
         text = _sentence(subjects, because)
-        yield Reason(subject=rule, because=text, facts=tuple(facts.values())[: _SUBJECTS_SHOWN + 2])
+        yield Reason(subject=rule, because=text, facts=tuple(facts.values())[: SUBJECTS_SHOWN + 2])
     for rule, count in said.items():
-        if count > _GROUPS_SHOWN:
-            yield Reason(subject=rule, because=f"{count - _GROUPS_SHOWN} more candidates fail likewise")
+        if count > GROUPS_SHOWN:
+            yield Reason(subject=rule, because=f"{count - GROUPS_SHOWN} more candidates fail likewise")
 
 
-_PLURAL = {"is": "are", "has": "have", "needs": "need", "reaches": "reach", "lacks": "lack", "names": "name"}
+PLURAL = {"is": "are", "has": "have", "needs": "need", "reaches": "reach", "lacks": "lack", "names": "name"}
 
 
 def _sentence(subjects: list[str], because: str) -> str:
@@ -157,12 +166,12 @@ def _sentence(subjects: list[str], because: str) -> str:
     first = subjects[0].partition(" ")[0]
     if all(subject.startswith(f"{first} ") for subject in subjects):
         subjects = [subjects[0], *(subject.removeprefix(f"{first} ") for subject in subjects[1:])]
-    if len(subjects) > _SUBJECTS_SHOWN:
-        names = f"{', '.join(subjects[: _SUBJECTS_SHOWN - 1])} and {len(subjects) - _SUBJECTS_SHOWN + 1} more"
+    if len(subjects) > SUBJECTS_SHOWN:
+        names = f"{', '.join(subjects[: SUBJECTS_SHOWN - 1])} and {len(subjects) - SUBJECTS_SHOWN + 1} more"
     else:
         names = f"{', '.join(subjects[:-1])} and {subjects[-1]}"
     verb, _, rest = because.partition(" ")
-    return f"{names} {_PLURAL.get(verb, verb)} {rest}"
+    return f"{names} {PLURAL.get(verb, verb)} {rest}"
 
 
 def _completeness(causes: list[Rejection], matrix: Matrix) -> Iterator[Reason]:
@@ -177,20 +186,20 @@ def _completeness(causes: list[Rejection], matrix: Matrix) -> Iterator[Reason]:
         facts = tuple(fact_of("torch", row.version, row) for row in rows)
         names = [f"torch {row.version}" for row in rows]
         because = "is known with all its builds" if len(rows) == 1 else "are known with all their builds"
-        yield Reason(subject="complete", because=_sentence(names, because), facts=facts[:_SUBJECTS_SHOWN])
+        yield Reason(subject="complete", because=_sentence(names, because), facts=facts[:SUBJECTS_SHOWN])
 
 
 def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial) -> list[Alternative]:
     """Return changed requests that work: for each part of the conflict the nearest value that does."""
     found: list[Alternative] = []
     trials = 0
-    queues = [_changes(part, request, matrix) for part in _PARTS if getattr(core, part)]
+    queues = [changes_of(part, request, matrix) for part in PARTS if getattr(core, part)]
     queues.reverse()
     # Round-robin over the parts, so that one stubborn part does not use up the trials of the others.
     solved: set[int] = set()
-    while queues and trials < _TRIALS_MAX and len(found) < _ALTERNATIVES_MAX:
+    while queues and trials < TRIALS_MAX and len(found) < ALTERNATIVES_MAX:
         for number, queue in enumerate(queues):
-            if number in solved or len(found) >= _ALTERNATIVES_MAX:
+            if number in solved or len(found) >= ALTERNATIVES_MAX:
                 continue
             changed = next(queue, None)
             if changed is None:
@@ -209,7 +218,7 @@ def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial)
     return found
 
 
-def _changes(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Request, str]]:
+def changes_of(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Request, str]]:
     """Yield the request with one part changed, nearest value first, and the change in words."""
     if part in FRAMEWORKS:
         for version in _nearest(getattr(request, part), _minors(part, matrix)):

@@ -6,10 +6,20 @@ import re
 from typing import Any
 
 from provision.errors import UsageError
-from provision.records import record
+from provision.records import fields_of, record
 from provision.versions import Spec, is_empty, is_prefix_of, spec_of
 
-__all__ = ["FLAVORS", "FRAMEWORKS", "PLATFORMS", "Request", "matches", "parse_request", "to_flags"]
+__all__ = [
+    "FLAVORS",
+    "FRAMEWORKS",
+    "PLATFORMS",
+    "Request",
+    "matches",
+    "parse_request",
+    "plain_request",
+    "request_of",
+    "to_flags",
+]
 
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
@@ -107,6 +117,26 @@ def to_flags(request: Request) -> tuple[str, ...]:
             for item in value if isinstance(value, tuple) else (value,):
                 words += [f"--{flag}", item]
     return tuple(words)
+
+
+def plain_request(request: Request) -> dict[str, Any]:
+    """Return the parts that were asked for as plain data, sorted by name, as a lock holds them."""
+    plain: dict[str, Any] = {}
+    for name in sorted(fields_of(Request)):
+        value = getattr(request, name)
+        if value:
+            plain[name] = list(value) if isinstance(value, tuple) else value
+    return plain
+
+
+def request_of(plain: dict[str, Any]) -> Request:
+    """Return the request that a lock holds, its values checked again.
+
+    Raises:
+        UsageError: A part is nothing a request can ask for, or its value is malformed.
+    """
+    names = {field: flag for flag, (field, _) in _READERS.items()}
+    return parse_request({names.get(name, name): value for name, value in plain.items()})
 
 
 def _shown(value: object) -> str:

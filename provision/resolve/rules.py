@@ -18,6 +18,7 @@ from provision.resolve.stack import FactRef
 from provision.versions import branch_of, parse
 
 __all__ = [
+    "OPTION_RULES",
     "Rejection",
     "Wish",
     "called",
@@ -343,7 +344,7 @@ def _existence(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     return _rejection("existence", option, "may or may not have been published", is_proved=False)
 
 
-_OPTION_RULES: tuple[Rule, ...] = (_cuda, _platform, _gpu, _floor, _gpu_floor, _driver, _os, _existence)
+OPTION_RULES: tuple[Rule, ...] = (_cuda, _platform, _gpu, _floor, _gpu_floor, _driver, _os, _existence)
 
 
 def reject_option(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
@@ -351,7 +352,7 @@ def reject_option(matrix: Matrix, wish: Wish, option: Option) -> Rejection | Non
 
     A proved rejection comes before one that is merely open.
     """
-    found = [rejection for rule in _OPTION_RULES if (rejection := rule(matrix, wish, option)) is not None]
+    found = [rejection for rule in OPTION_RULES if (rejection := rule(matrix, wish, option)) is not None]
     return next((rejection for rejection in found if rejection.is_proved), found[0] if found else None)
 
 

@@ -33,7 +33,7 @@ from provision.resolve.rules import (
 from provision.resolve.stack import Refusal, Stack
 from provision.versions import parse
 
-__all__ = ["solve"]
+__all__ = ["open_ends", "order_pythons", "reject_python", "reject_version", "solve", "try_python"]
 
 
 def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
@@ -84,7 +84,7 @@ def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
     for framework in frameworks:
         options = offer(matrix, framework, request, wish.platform)
         if not options:
-            return [_nothing(matrix, framework, request)]
+            return [reject_version(matrix, framework, request)]
         kept = []
         for option in options:
             rejection = reject_option(matrix, wish, option)
@@ -92,7 +92,7 @@ def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
                 kept.append(option)
             else:
                 rejections.append(rejection)
-        rejections += _open_ends(options, kept, rejections)
+        rejections += open_ends(options, kept, rejections)
         offers.append(kept)
     for combination in _combinations(offers):
         found = _try_combination(matrix, wish, combination)
@@ -150,7 +150,8 @@ def _platform_of(gpus: list[tuple[str, tuple[Gpu, ...]]]) -> str:
     return f"linux/{hosts.pop()}" if len(hosts) == 1 and None not in hosts else "linux/amd64"
 
 
-def _nothing(matrix: Matrix, framework: str, request: Request) -> Rejection:
+def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejection:
+    """Return why no option of a framework has the version that was asked for."""
     versions = {
         "torch": [row.version for row in matrix.torch_releases],
         "tensorflow": [row.version for row in matrix.tensorflow],
@@ -176,7 +177,7 @@ def _nothing(matrix: Matrix, framework: str, request: Request) -> Rejection:
     return Rejection(rule="version", is_proved=False, subject="", because=because)
 
 
-def _open_ends(options: list[Option], kept: list[Option], rejections: list[Rejection]) -> list[Rejection]:
+def open_ends(options: list[Option], kept: list[Option], rejections: list[Rejection]) -> list[Rejection]:
     """Return what keeps a refusal from being proved: versions whose list of builds is not known to be closed."""
     ends = []
     kept_versions = {option.version for option in kept}
@@ -236,19 +237,19 @@ def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) ->
         pair = excluded_pair(matrix, {**named, **({"gpu-architecture": architecture} if architecture else {})})
         if pair is not None:
             return [replace(pair, subject=subject, version=version)]
-    pythons = _pythons(matrix, wish, options)
+    pythons = order_pythons(matrix, wish, options)
     if not pythons:
-        return [_no_python(wish, options)]
+        return [reject_python(wish, options)]
     rejections: list[Rejection] = []
     for python in pythons:
-        found = _try_python(matrix, wish, options, python)
+        found = try_python(matrix, wish, options, python)
         if isinstance(found, Solution):
             return found
         rejections.append(replace(found, version=version))
     return rejections
 
 
-def _pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> list[str | None]:
+def order_pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> list[str | None]:
     """Return the Pythons to try, best first; ``[None]`` where none is needed."""
     wanted = wish.request.python
     if options[0].framework == "cuda":
@@ -286,7 +287,8 @@ def _python_fits(wanted: str | None, have: str) -> bool:
     return matches(wanted, have)
 
 
-def _no_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
+def reject_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
+    """Return why the options have no Python that was asked for."""
     if options[0].framework == "cuda":
         because = f"the facts know no Python {wish.request.python}"
         return Rejection(rule="python", is_proved=False, subject="", because=because)
@@ -307,7 +309,8 @@ def _no_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
     )
 
 
-def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None) -> Solution | Rejection:
+def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None) -> Solution | Rejection:
+    """Choose the base and close the environment of options on one Python, or say why that cannot be done."""
     subject = " with ".join(option.label for option in options)
     base = choose_base(matrix, wish, options, python)
     if isinstance(base, Rejection):

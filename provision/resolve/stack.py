@@ -153,6 +153,9 @@ class ImagePart:
         source_date_epoch: Newest upload among the wheels, seconds.
         library_path: Folders below site-packages that must be on LD_LIBRARY_PATH (only where a fact demands it).
         user_requirements: The user's own lines, sorted.
+        compiled: Packages among the user's and the extras' lines that are compiled against the framework, by name.
+        compile_base: Image to compile them on; the final image then has no compiler. Absent where their kernels are
+            compiled at run time too, so that the final image needs nvcc itself.
     """
 
     flavor: str
@@ -165,6 +168,8 @@ class ImagePart:
     source_date_epoch: int = 0
     library_path: tuple[str, ...] = ()
     user_requirements: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
+    compile_base: BaseImage | None = None
 
     @property
     def unverified(self) -> int:
@@ -428,6 +433,10 @@ class Stack:
         if self.node is None:
             # Locks without this part are older than it, and their digests do not count it.
             del document["node"]
+        if document["image"] is not None:
+            for name in ("compiled", "compile_base"):
+                if not document["image"][name]:
+                    del document["image"][name]
         return document
 
     def to_lock(self) -> str:

@@ -95,6 +95,32 @@ def test_unknown_gpu_is_4(provision):
     assert provision("matrix", "--gpu", "rtx9999").code == 4
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["--html", "x.html", "--torch", "2.1"], id="rows"),
+        pytest.param(["--html", "x.html", "--framework", "gpu"], id="table"),
+        pytest.param(["--html", "x.html", "-o", "y"], id="output"),
+        pytest.param(["--html", "-"], id="stdout"),
+        pytest.param(["--html", "."], id="folder"),
+        pytest.param(["--html", ""], id="empty"),
+    ],
+)
+def test_page_is_refused_what_it_cannot_take(provision, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = provision("matrix", *words)
+    assert answer.code == 2
+    assert "hint:" in answer.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_dry_run_writes_no_page(provision, tmp_path):
+    answer = provision("matrix", "--html", tmp_path / "x.html", "--dry-run", "--json")
+    assert answer.code == 0
+    assert answer.document["result"]["file"] == str(tmp_path / "x.html")
+    assert not list(tmp_path.iterdir())
+
+
 # explain
 
 

@@ -101,6 +101,12 @@ class TestVerdict:
         assert answer.out.splitlines()[-1].startswith("failed: 1 target; checks: ")
         assert "looks for the cause" in answer.err
 
+    def test_the_way_on_leads_to_the_bundle_that_failed_too(self, provision, bundle):
+        good = bundle("good.tar.gz", gpu001=machines.hgx_h100())
+        bad = bundle("bad.tar.gz", gpu002=hot(machines.hgx_h100(), 0, 95))
+        answer = provision("verify", "--from", good, "--from", bad)
+        assert f"`provision doctor --from {good} --from {bad}` looks for the cause" in answer.err
+
     def test_unknown_is_never_pass(self, provision, bundle):
         silent = machines.fail(machines.hgx_h100(), "nvidia-smi-xml", status="hung")
         answer = provision("verify", "--from", bundle(gpu001=silent), "--json")

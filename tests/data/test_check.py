@@ -185,6 +185,10 @@ def small_data() -> dict[str, Any]:
             "nvlink": [fact(gpu="b200", links=18, gb_s_per_link=50.0)],
         },
         "xid.toml": {"xid": [fact(code=79, meaning="lost", severity="fatal")]},
+        "audit_rules.toml": {
+            "rule": [fact(id="B03", severity="warn", title="no digest", why="Tags move.", remedy="Pin it.")]
+        },
+        "refresh.toml": {"setting": [fact(id="redistrib_folder", value="https://vendor.example/redist/")]},
     }
     documents: dict[str, Any] = {name: {"schema_version": 1, "dated": DAY, **rows} for name, rows in tables.items()}
     documents["wheels/torch.json"] = {

@@ -16,7 +16,7 @@ from provision import errors
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "compat/*.md", "playbooks/**/*.md", "molecule/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "compat/*.md", "playbooks/**/*.md", "molecule/**/*.md", "tests/**/*.md")
     for path in ROOT.glob(pattern)
 )
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -75,7 +75,7 @@ def test_exit_codes_are_those_of_the_errors() -> None:
     classes = [error for error in vars(errors).values() if isinstance(error, type)]
     codes = [error.exit_code for error in classes if issubclass(error, errors.ProvisionError)]
     assert len(set(codes)) == len(codes)
-    table = README.split("<!-- generated: exit-codes -->")[1].split("<!-- end -->")[0]
+    table = (ROOT / "docs/commands/README.md").read_text(encoding="utf-8").split("## Exit codes")[1]
     assert sorted(map(int, re.findall(r"^\| (\d+) \|", table, re.MULTILINE))) == sorted(
         [0, *codes, errors.EXIT_INTERRUPTED]
     )
@@ -106,11 +106,30 @@ def test_coverage_of_nodes_names_scenarios_that_exist() -> None:
 
 
 def test_generated_parts_are_fresh() -> None:
-    done = _run("-m", "tools.docs", "--check")
+    done = _run("-m", "tools.docs", "--check", "--skip-examples")
     assert done.returncode == 0, f"run `make docs`:\n{done.stdout}{done.stderr}"
+
+
+@cache
+def _anchors(path: Path) -> set[str]:
+    """The places of a page that a link can name: headings as GitHub names them, and ids."""
+    text = path.read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain} | set(
+        re.findall(r'<a id="([^"]+)">', text)
+    )
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_inside_the_tree_lead_somewhere(path: Path) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
-    assert not [name for name in targets if "://" not in name and not (path.parent / name).exists()]
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)", path.read_text(encoding="utf-8")):
+        name, _, anchor = target.partition("#")
+        led = (path.parent / name).resolve() if name else path
+        if "://" in target:
+            continue
+        if not led.exists() or (anchor and led.suffix == ".md" and anchor not in _anchors(led)):
+            dead.append(target)
+    assert dead == []

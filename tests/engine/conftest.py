@@ -5,6 +5,8 @@ Where something is absent the tests are skipped with the reason, unless PROVISIO
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.server
 import importlib.util
 import os
@@ -13,6 +15,7 @@ import socket
 import subprocess
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +123,31 @@ def make_context(tmp_path: Path) -> MakeContext:
         return folder
 
     return make
+
+
+def _write_wheel(folder: Path) -> str:
+    """Write a wheel of a package called sample, and return its file name."""
+    name = "sample-1.0-py3-none-any.whl"
+    files = {
+        "sample.py": "value = 1\n",
+        "sample-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: sample\nVersion: 1.0\n",
+        "sample-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = []
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(text)}")
+    files["sample-1.0.dist-info/RECORD"] = "\n".join([*rows, "sample-1.0.dist-info/RECORD,,", ""])
+    with zipfile.ZipFile(folder / name, "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+    return name
+
+
+@pytest.fixture
+def write_wheel() -> Callable[[Path], str]:
+    """Write a wheel of a package called sample into a folder, and return its file name."""
+    return _write_wheel
 
 
 def free_port() -> int:
@@ -259,21 +287,30 @@ def start_engine(
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         _absent("a second engine needs root and dockerd")
     started: list[subprocess.Popen[bytes]] = []
+    bridges: list[str] = []
 
-    def start(*, size_mb: int, has_containerd_store: bool = False) -> OwnEngine:
+    def start(*, size_mb: int, has_containerd_store: bool = False, is_on_host_network: bool = False) -> OwnEngine:
         folder = tmp_path_factory.mktemp("engine")
         (folder / "data").mkdir()
         feature = str(has_containerd_store).lower()
         (folder / "daemon.json").write_text(f'{{"features": {{"containerd-snapshotter": {feature}}}}}')
         script = 'mount -t tmpfs -o "size=$1m" tmpfs "$2/data" && exec dockerd --config-file "$2/daemon.json" \
             --host "unix://$2/socket" --data-root "$2/data" --exec-root "$2/exec" --pidfile "$2/pid" \
-            --bridge none --iptables=false'
+            --bridge "$3" --iptables=false --ip-forward=false'
         log = folder / "log"
+        bridge = "none"
+        if is_on_host_network:
+            # An engine without a bridge deletes docker0, which is the other engine's there.
+            bridge = f"pvt{os.getpid() % 10**6}n{len(bridges)}"
+            bridges.append(bridge)
+            subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], check=True)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [
-                    *("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"),
-                    *("sh", "-c", script, "sh", str(size_mb), str(folder)),
+                    # On the host's network it has no network of its own to set up, and sees loopback registries.
+                    *("unshare", "--mount", *(() if is_on_host_network else ("--net",))),
+                    *("--pid", "--fork", "--kill-child", "--mount-proc"),
+                    *("sh", "-c", script, "sh", str(size_mb), str(folder), bridge),
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -298,3 +335,5 @@ def start_engine(
     for process in started:
         process.kill()
         process.wait()
+    for bridge in bridges:
+        subprocess.run(["ip", "link", "delete", bridge], check=False)

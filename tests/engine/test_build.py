@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import os
 import shutil
 import subprocess
 import tarfile
-import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -39,25 +36,6 @@ def platform() -> str:
 def engine_images() -> set[str]:
     listed = subprocess.run(["docker", "images", "--quiet", "--all"], capture_output=True, text=True, check=True)
     return set(listed.stdout.split())
-
-
-def write_wheel(folder: Path) -> str:
-    """Write a wheel of a package called sample, and return its file name."""
-    name = "sample-1.0-py3-none-any.whl"
-    files = {
-        "sample.py": "value = 1\n",
-        "sample-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: sample\nVersion: 1.0\n",
-        "sample-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    rows = []
-    for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(text)}")
-    files["sample-1.0.dist-info/RECORD"] = "\n".join([*rows, "sample-1.0.dist-info/RECORD,,", ""])
-    with zipfile.ZipFile(folder / name, "w") as wheel:
-        for path, text in files.items():
-            wheel.writestr(path, text)
-    return name
 
 
 def test_a_context_becomes_an_image(any_engine, python_base, make_context, tag):
@@ -133,7 +111,7 @@ def test_a_base_that_is_nowhere_is_named(any_engine, make_context, tag):
 
 
 @pytest.mark.parametrize("installer", ["pip", "uv"])
-def test_a_wheel_with_another_hash_is_named(buildx_engine, python_base, make_context, tag, installer):
+def test_a_wheel_with_another_hash_is_named(buildx_engine, python_base, make_context, write_wheel, tag, installer):
     wrong = "0" * 64
     context = make_context(
         f"FROM {python_base}",

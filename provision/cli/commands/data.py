@@ -2,36 +2,97 @@
 
 `provision data check` holds every fact file against every rule and lists each fault with the id of its rule. It ends
 with exit code 9 when there is one.
+
+`provision data refresh` reads upstream (the package index that pip is configured for, the archives of Debian and
+Ubuntu, NVIDIA's manifests, the PyTorch index), compares it with the facts, and writes what is new into the checkout's
+compat/ or the folder of --data-dir: all files or none, and only when every rule holds. It stops with exit code 9 where
+upstream contradicts the facts, and with 7 when nothing could be read.
+
+`provision data diff` reads the same and writes nothing.
+
+provision data diff --only torch,jax
+provision data refresh --data-dir ./facts --changelog CHANGELOG.md
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 
 from provision.assets import asset_dir
 from provision.cli.output import Output
-from provision.cli.parser import one_of
+from provision.cli.parser import Once, one_of, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import DataError
 
 __all__ = ["configure", "run"]
 
-_ACTIONS = ("check",)
+_ACTIONS = ("check", "diff", "refresh")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument(
-        "action", type=one_of("action", _ACTIONS), choices=_ACTIONS, help="check: hold the facts against every rule"
+        "action",
+        type=one_of("action", _ACTIONS),
+        choices=_ACTIONS,
+        help="check: hold the facts against every rule; diff: show what upstream has and the facts lack; "
+        "refresh: write it",
+    )
+    group = parser.add_argument_group("flags of diff and refresh")
+    group.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME,…",
+        help="sources to read (torch, tensorflow, jax, nvidia, companions, drivers, cuda, builds), or distributions",
+    )
+    group.add_argument("--index-url", action=Once, metavar="URL", help="package index instead of the one of pip or uv")
+    group.add_argument(
+        "--apt-mirror",
+        action="append",
+        metavar="NAME=URL",
+        help="archive of debian or ubuntu; else the one that apt here is configured for",
+    )
+    group.add_argument(
+        "--pytorch-url", action=Once, metavar="URL", help="PyTorch index instead of the one in the facts"
+    )
+    group.add_argument(
+        "--redistrib-url",
+        action=Once,
+        metavar="URL",
+        help="folder of NVIDIA's manifests instead of the one in the facts",
+    )
+    group.add_argument(
+        "--accept",
+        action="append",
+        metavar="ID",
+        help="an alarm that was looked at; may be repeated, `*` ends a prefix",
+    )
+    group.add_argument(
+        "--changelog", action=Once, type=parse_path, metavar="FILE", help="also add an entry to this changelog"
+    )
+    group.add_argument("--check", action="store_true", help="end with exit code 8 when something would change")
+    group.add_argument("--dated", action=Once, metavar="DAY", help="day of the new facts, ISO (today)")
+    group.add_argument("--jobs", action=Once, metavar="N", help="requests at once (4)")
+    group.add_argument(
+        "--cache", action=Once, type=parse_path, metavar="DIR", help="folder for what need not be read twice"
     )
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
-    """Check the facts."""
+    """Check the facts, or bring them up to date."""
+    if options.action == "check":
+        return _check(options, output)
+    from provision.cli.data_refresh import refresh
+
+    return refresh(options, output)
+
+
+def _check(options: argparse.Namespace, output: Output) -> int:
     from provision.matrix.check import RULES, check
 
-    folder = read_matrix(options).data_dir if options.data_dir is not None else asset_dir("compat")
+    folder: Path = read_matrix(options).data_dir if options.data_dir is not None else asset_dir("compat")
     findings = check(folder)
     rules = {name: (rule.__doc__ or "").strip() for name, rule in RULES.items()}
     if not findings:

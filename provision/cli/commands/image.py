@@ -3,6 +3,10 @@
 The build context goes into a folder: Dockerfile, locked requirements, the lock itself, the script that proves the
 image and its entrypoint. No container engine, network or GPU is needed for that. With --build the engine at hand
 builds it, the image is verified inside, and a record of the build is written beside the folder.
+
+--matrix writes the contexts of many stacks and a bake file that builds them in parallel; --format writes the same
+stack for Apptainer, for a development container or as locks alone. --locked keeps to the lock that is there, --upgrade
+renews it and says what changes.
 """
 
 from __future__ import annotations
@@ -11,20 +15,24 @@ import argparse
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.files import read_text
+from provision.cli.image_lock import Change, compare, find_folder, keep, read_lock, upgrade
+from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
 from provision.cli.output import Output
 from provision.cli.parser import Once, one_of, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
 from provision.cli.screen import show_stack
-from provision.errors import MissingDependencyError, UnknownError, UsageError
-from provision.generate.image import FRONTENDS, ImageOptions, count_unlocked, render_image
+from provision.errors import DriftError, MissingDependencyError, UnknownError, UsageError
+from provision.generate.formats import FORMATS, render_format
+from provision.generate.image import COMPRESSIONS, FRONTENDS, ImageOptions, count_unlocked
 from provision.generate.write import Artifact, check_artifacts, write_artifacts
 from provision.matrix.load import Matrix
-from provision.records import record, replace
-from provision.resolve.request import Request, to_flags
+from provision.records import NOTHING, plain, record, replace
+from provision.resolve.request import Request, request_of, to_flags
 from provision.resolve.stack import Stack
 
 if TYPE_CHECKING:
@@ -46,21 +54,49 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where it goes")
     where.add_argument(
         "-o",
-        "--output",
         dest="folder",
         action=Once,
         type=parse_path,
         metavar="DIR",
         help="folder to write; ./NAME-OF-THE-STACK unless given",
     )
+    where.add_argument(
+        "--output",
+        dest="destination",
+        action=Once,
+        metavar="DIR|type=…",
+        help="the same folder; or, with --build, what the builder writes: `type=oci,dest=FILE`",
+    )
     where.add_argument("--print", action="store_true", help="print the Dockerfile and write nothing")
     where.add_argument("--force", action="store_true", help="write over files of somebody else")
     where.add_argument(
-        "--check",
+        "--check", action="store_true", help="write nothing, and fail where the folder is not what would be written"
+    )
+    where.add_argument(
         "--locked",
         action="store_true",
-        help="write nothing, and fail where the folder is not what would be written",
+        help="keep to the provision.lock in the folder; fail where request or files differ from it",
     )
+    where.add_argument(
+        "--upgrade",
+        action="append",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="solve the request of the folder's lock again and show what changes; NAME alone may change then",
+    )
+    many = parser.add_argument_group("what is written")
+    many.add_argument(
+        "--matrix", action=Once, type=parse_path, metavar="FILE", help="many stacks at once, from a TOML file"
+    )
+    many.add_argument(
+        "--format",
+        action=Once,
+        type=one_of("--format", tuple(FORMATS)),
+        choices=tuple(FORMATS),
+        help="a Dockerfile, or the same stack for Apptainer, a development container, bake, or as locks alone",
+    )
+    many.add_argument("--sbom", action="store_true", help="add a bill of materials (CycloneDX) of what the lock holds")
     how = parser.add_argument_group("how it is written")
     how.add_argument(
         "--frontend",
@@ -94,53 +130,215 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=_BUILDERS,
         help="what builds it; auto takes buildx, then the docker SDK",
     )
+    build.add_argument(
+        "--compression",
+        action=Once,
+        type=one_of("--compression", COMPRESSIONS),
+        choices=COMPRESSIONS,
+        help="of the layers made here",
+    )
+    add_engine_flags(build)
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
     """Resolve, render, then print, check, write or build."""
+    _take_destination(options)
+    choose_engine(options)
     _check_flags(options)
-    ca_cert = None
-    if options.ca_cert is not None:
-        ca_cert = read_text(options.ca_cert, "--ca-cert", bytes_max=_CERTIFICATE_BYTES_MAX)
-    image_options = ImageOptions(
-        frontend=options.frontend or FRONTENDS[0],
-        syntax=options.syntax,
-        index_url=options.index_url,
-        ca_cert=ca_cert,
-        registry_mirror=options.registry_mirror,
-        labels=_labels(options.label or ()),
-        **({} if options.non_root_uid is None else {"non_root_uid": options.non_root_uid}),
-    )
+    if options.matrix is not None:
+        return _run_matrix(options, output)
+    image_options = _image_options(options)
     matrix = read_matrix(options)
-    request = read_request(read_values(options), options.requirements or ())
-    stack = solve_request(request, matrix, "image", other_words(options))
-    if stack.image is None:
-        raise _refuse_without_image(stack, request, matrix, other_words(options))
+    form = options.format or "dockerfile"
+    words: tuple[str, ...]
+    if options.upgrade:
+        folder = find_folder(options.folder, "--upgrade")
+        before = read_lock(folder, "--upgrade")
+        stack = upgrade(before, [name for name in options.upgrade if name], matrix)
+        words = ("image", "--locked", *other_words(argparse.Namespace(**{**vars(options), "upgrade": None})))
+    else:
+        before = None
+        stack, folder = _find_stack(options, matrix, form)
+        words = ("image", *to_flags(request_of(dict(stack.request))), *other_words(options))
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output)
+    changes = compare(before, stack) if before is not None else None
     job = _Job(
         stack=stack,
         options=image_options,
-        folder=options.folder or Path(stack.name),
-        words=("image", *to_flags(request), *other_words(options)),
-        can_be_built_next=not (options.build or options.push),
+        folder=folder,
+        words=words,
+        can_be_built_next=not (options.build or options.push or options.locked) and form == "dockerfile",
         were_hashes_fetched=options.fetch_hashes,
+        form=form,
+        has_sbom=options.sbom,
+        urls=_find_urls(stack, image_options) if form == "pylock" and options.fetch_hashes else NOTHING,
+        changes=changes,
     )
+    if changes is not None:
+        for change in changes:
+            output.note(str(change))
+        output.note(f"{len(changes)} differences from the lock" if changes else "the lock is as new as the facts")
     if options.print:
-        dockerfile = next(item.text for item in job.render() if item.path == "Dockerfile")
+        path = FORMATS[form]
+        text = next(item.text for item in job.render() if item.path == path)
         output.note(f"facts of {stack.facts_date}")
-        output.give({**job.document(), "dockerfile": dockerfile}, dockerfile.rstrip("\n"))
+        output.give({**job.document(), form: text}, text.rstrip("\n"))
         return 0
     if options.check:
         check_artifacts(job.folder, job.render())
         output.note(f"{job.folder} is what this request writes; facts of {stack.facts_date}")
         _give(output, {**job.document(), "files": [item.path for item in job.render()]})
         return 0
+    if options.locked:
+        _check_locked(job)
+    if options.engine in ("oci", "auto") and (options.build or options.push):
+        write = plan_without_engine(
+            options,
+            output,
+            stack=job.stack,
+            image_options=job.options,
+            artifacts=job.render(),
+            folder=job.folder,
+            matrix=matrix,
+        )
+        if write is not None:
+            written = _write(job, output, is_forced=options.force)
+            _give(output, {**job.document(), **written, "build": write()})
+            return 0
     if not output.is_dry_run and (options.build or options.push):
         return _build(job, options, output)
+    if options.locked:
+        output.note(f"{job.folder} is what its lock says; facts of {stack.facts_date}")
+        _give(output, {**job.document(), "files": [item.path for item in job.render()], "written": [], "removed": []})
+        return 0
     written = _write(job, output, is_forced=options.force)
     _give(output, {**job.document(), **written})
     return 0
+
+
+def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple[Stack, Path]:
+    """Return the stack to write and its folder: the answer to the request, or with ``--locked`` what the lock says."""
+    values = read_values(options)
+    files = options.requirements or ()
+    request = read_request(values, files, can_be_empty=options.locked)
+    folder: Path | None = options.folder
+    if options.locked and (folder is not None or request == Request()):
+        folder = find_folder(folder, "--locked")
+        stack = read_lock(folder, "--locked")
+        keep(stack, request, folder)
+        return stack, folder
+    stack = solve_request(request, matrix, "image", other_words(options))
+    if stack.image is None:
+        raise _refuse_without_image(stack, request, matrix, other_words(options))
+    folder = folder or _default_folder(stack, form)
+    if options.locked:
+        stack = read_lock(folder, "--locked")
+        keep(stack, request, folder)
+    return stack, folder
+
+
+def _default_folder(stack: Stack, form: str) -> Path:
+    if form == "devcontainer":
+        return Path(".devcontainer")
+    return Path(stack.name if form == "dockerfile" else f"{stack.name}-{form}")
+
+
+def _check_locked(job: _Job) -> None:
+    """Refuse a folder that is not what its lock says.
+
+    Raises:
+        DriftError: A file is missing or was edited, or was written with other flags.
+    """
+    try:
+        check_artifacts(job.folder, job.render())
+    except DriftError as error:
+        raise DriftError(
+            f"{job.folder} is not what its lock says",
+            because=error.because,
+            hints=("give the flags that it was written with", "or write it anew without `--locked`"),
+        ) from error
+
+
+def _image_options(options: argparse.Namespace) -> ImageOptions:
+    return ImageOptions(**{"frontend": options.frontend or FRONTENDS[0], **_given_image_options(options)})
+
+
+def _given_image_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the flags about how a context is written that were given, as keywords of ``ImageOptions``."""
+    ca_cert = None
+    if options.ca_cert is not None:
+        ca_cert = read_text(options.ca_cert, "--ca-cert", bytes_max=_CERTIFICATE_BYTES_MAX)
+    values = {
+        "syntax": options.syntax,
+        "index_url": options.index_url,
+        "ca_cert": ca_cert,
+        "registry_mirror": options.registry_mirror,
+        "non_root_uid": options.non_root_uid,
+        "labels": _labels(options.label or ()) or None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _run_matrix(options: argparse.Namespace, output: Output) -> int:
+    """Write, check or bake the stacks of a file."""
+    from provision.cli.image_matrix import read_entries, solve_entries
+
+    entries, bake = read_entries(options.matrix)
+    if options.compression is not None:
+        bake = replace(bake, compression=options.compression)
+    baked = solve_entries(
+        entries, bake, read_matrix(options), overrides=_given_image_options(options), has_sbom=options.sbom
+    )
+    folder: Path = options.folder or Path(options.matrix.stem if str(options.matrix) != "-" else "stacks")
+    artifacts = baked.artifacts
+    document: dict[str, Any] = {
+        "folder": str(folder),
+        "stacks": {item.name: {"stack": item.stack.to_json(), "groups": list(item.groups)} for item in baked.stacks},
+        "files": [artifact.path for artifact in artifacts],
+    }
+    for item in baked.stacks:
+        output.note(f"{item.name}: {' '.join(_versions(item.stack))}   lock {item.stack.lock_digest[:19]}")
+    output.note(f"facts of {baked.stacks[0].stack.facts_date}")
+    if options.print:
+        text = next(artifact.text for artifact in artifacts if artifact.path == FORMATS["bake"])
+        output.give({**document, "bake": text}, text.rstrip("\n"))
+        return 0
+    if options.check or options.locked:
+        check_artifacts(folder, artifacts)
+        output.note(f"{folder} is what {options.matrix} writes")
+        if options.check or not (options.build or options.push):
+            _give(output, document)
+            return 0
+    else:
+        changes = write_artifacts(folder, artifacts, force=options.force, dry_run=output.is_dry_run)
+        verb = "would write" if output.is_dry_run else "wrote"
+        output.note(f"{verb} {folder}: {len(changes.written)} of {len(artifacts)} files, {FORMATS['bake']} among them")
+        if changes.removed:
+            output.note(f"{'would remove' if output.is_dry_run else 'removed'}: {' '.join(changes.removed)}")
+        document |= {"written": list(changes.written), "removed": list(changes.removed)}
+    if (options.build or options.push) and not output.is_dry_run:
+        document["build"] = _bake(folder, is_push=options.push, output=output)
+    elif not output.is_dry_run:
+        output.note(f"next: cd {shlex.quote(str(folder))} && docker buildx bake")
+    _give(output, document)
+    return 0
+
+
+def _versions(stack: Stack) -> list[str]:
+    return [f"{name} {version}" for name, version in stack.frameworks.items()] + [f"CUDA {stack.cuda}"]
+
+
+def _bake(folder: Path, *, is_push: bool, output: Output) -> dict[str, Any]:
+    from provision.build.bake import bake
+    from provision.build.progress import report_progress
+
+    log_path = folder.resolve().with_name(f"{folder.resolve().name}.bake.log")
+    with report_progress(sys.stderr, is_quiet=output.verbosity < 0, is_verbose=output.verbosity > 0) as observer:
+        images = bake(folder, is_push=is_push, observer=observer, log_path=log_path)
+    for name, image in images.items():
+        output.note(f"{'pushed' if is_push else 'built'} {name}: {image.get('digest') or 'no digest'}")
+    return {"images": images, "log": str(log_path)}
 
 
 @record
@@ -153,33 +351,93 @@ class _Job:
     words: tuple[str, ...]
     can_be_built_next: bool
     were_hashes_fetched: bool
+    form: str
+    has_sbom: bool
+    urls: Mapping[str, str]
+    changes: tuple[Change, ...] | None
 
     def render(self) -> tuple[Artifact, ...]:
-        return render_image(self.stack, self.options)
+        return render_format(self.form, self.stack, self.options, urls=self.urls, has_sbom=self.has_sbom)
 
     def document(self) -> dict[str, Any]:
         image = self.stack.image
-        return {
+        document = {
             "stack": self.stack.to_json(),
             "folder": str(self.folder),
+            "format": self.form,
             "frontend": self.options.frontend,
             "unverified": image.unverified if image else 0,
             "unlocked": count_unlocked(image) if image else 0,
         }
+        return document if self.changes is None else {**document, "changes": plain(self.changes)}
+
+
+def _take_destination(options: argparse.Namespace) -> None:
+    """Tell the two meanings of ``--output`` apart: a folder, or what the builder writes."""
+    options.export = None
+    if options.destination is None:
+        return
+    if options.destination.startswith("type="):
+        from provision.build.export import parse_output
+
+        options.export = parse_output(options.destination)
+        return
+    folder = parse_path(options.destination)
+    if options.folder not in (None, folder):
+        raise UsageError("-o and --output name two folders", hints=("keep one of the two",))
+    options.folder, options.destination = folder, None
 
 
 def _check_flags(options: argparse.Namespace) -> None:
     actions = [flag for flag in ("print", "check", "build", "push") if getattr(options, flag)]
     if len(actions) > 1 and actions != ["build", "push"]:
         raise UsageError(f"--{actions[0]} and --{actions[1]} exclude each other", hints=("keep one of the two",))
-    if options.folder is not None and (options.print or str(options.folder) == "-"):
+    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force"))
+    if options.folder is not None and (
+        (options.print and not options.locked and not options.upgrade) or str(options.folder) == "-"
+    ):
         raise UsageError(
             "-o names a folder, and --print writes none", hints=("keep `--print`, or name a folder with `-o DIR`",)
         )
-    if not (options.build or options.push) and (options.tag or options.builder):
-        flag = "--tag" if options.tag else "--builder"
-        raise UsageError(f"{flag} is about a build", hints=("add `--build`",))
-    if options.push and not options.tag:
+    _check_build_flags(options)
+    if options.upgrade and (values := read_values(options)):
+        raise UsageError(
+            f"--upgrade takes the request from the lock, so `--{next(iter(values))}` has no place beside it",
+            hints=("leave the request out", "or leave `--upgrade` out: the request is then solved with today's facts"),
+        )
+    if options.matrix is not None:
+        _exclude(options, "matrix", ("upgrade", "fetch-hashes", "frontend", "tag", "builder", "requirements"))
+        if options.format not in (None, "bake"):
+            raise UsageError("--matrix writes a bake file", hints=("leave `--format` out",))
+        if values := read_values(options):
+            raise UsageError(
+                f"--matrix: the file says what is wanted, so `--{next(iter(values))}` has no place beside it",
+                hints=("write it under [defaults] of the file",),
+            )
+
+
+def _exclude(options: argparse.Namespace, flag: str, others: tuple[str, ...]) -> None:
+    for other in others:
+        if getattr(options, flag) and getattr(options, other.replace("-", "_")):
+            raise UsageError(f"--{flag} and --{other} exclude each other", hints=("keep one of the two",))
+
+
+def _check_build_flags(options: argparse.Namespace) -> None:
+    is_build = options.build or options.push
+    for flag in ("tag", "builder", "compression", "export"):
+        is_written = flag == "compression" and options.matrix is not None
+        if getattr(options, flag) and not is_build and not is_written:
+            name = "output type=…" if flag == "export" else flag
+            raise UsageError(f"--{name} is about a build", hints=("add `--build`",))
+    if options.export is not None and (options.push or options.matrix is not None):
+        other = "push" if options.push else "matrix"
+        raise UsageError(f"--output type=… and --{other} exclude each other", hints=("keep one of the two",))
+    if is_build and options.format not in (None, "dockerfile"):
+        raise UsageError(
+            f"--build builds from a Dockerfile, not from `--format {options.format}`",
+            hints=("leave `--format` out", *(("use `--matrix` to bake",) if options.format == "bake" else ())),
+        )
+    if options.push and not options.tag and options.matrix is None:
         raise UsageError("--push needs to know where to", hints=("name the image: `--tag registry.example/team/name`",))
     for tag in options.tag or ():
         if not tag.isascii() or not _TAG.fullmatch(tag):
@@ -243,6 +501,12 @@ def _fetch_hashes(stack: Stack, image_options: ImageOptions, output: Output) -> 
     return completed
 
 
+def _find_urls(stack: Stack, image_options: ImageOptions) -> Mapping[str, str]:
+    from provision.build.hashes import find_urls
+
+    return find_urls(stack, index_url=image_options.index_url, ca_cert=image_options.ca_cert)
+
+
 def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
     artifacts = job.render()
     changes = write_artifacts(job.folder, artifacts, force=is_forced, dry_run=output.is_dry_run)
@@ -301,7 +565,10 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
     record_file = record_path(job.folder)
     request = BuildRequest(
         tags=tags,
-        purpose="push" if options.push else "local",
+        purpose="file" if options.export else "push" if options.push else "local",
+        archive=options.export.path if options.export else None,
+        destination=options.export,
+        compression=options.compression,
         platform=job.stack.platform,
         source_date_epoch=image.source_date_epoch if image else None,
         log_path=record_file.with_suffix(".log"),
@@ -310,7 +577,8 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
     output.note(f"building with {engine.name} {engine.version}")
     with report_progress(sys.stderr, is_quiet=output.verbosity < 0, is_verbose=output.verbosity > 0) as observer:
         result = engine.build(job.folder, request, observer)
-        findings = verify_image(engine, tags[0]) if job.stack.python is not None else None
+        is_in_store = result.image is not None and job.stack.python is not None
+        findings = verify_image(engine, tags[0]) if is_in_store else None
         if options.push:
             pushed = [(tag, engine.push(tag, observer)) for tag in tags]
     if pushed:
@@ -327,6 +595,8 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
     )
     write_record(record_file, record)
     output.note(result.export.why)
+    if result.archive is not None:
+        output.note(f"wrote {result.archive}")
     if result.image is not None:
         proved = f"{len(findings)} checks passed inside" if findings is not None else "no Python inside to verify"
         output.note(f"built {tags[0]}: {result.image.id[:19]}, {result.image.size_bytes / 1e9:.2f} GB, {proved}")

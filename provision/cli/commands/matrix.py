@@ -2,17 +2,21 @@
 
 Every flag narrows the table to the rows that can still be part of an answer; a row that the facts neither exclude nor
 confirm stays, and says so. --json prints the rows with their sources.
+
+With --html, a page for people goes to a file instead: it answers every question about one framework like `resolve`,
+shows what excludes what, and needs neither network nor server.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from provision import __version__
 from provision.cli.facts import describe_sources, fact_document
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of
+from provision.cli.parser import Once, one_of, parse_path
 from provision.cli.request import FLAG_HELP, read_matrix, read_request
 from provision.cli.screen import align
 from provision.errors import UsageError
@@ -60,6 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=tuple(_FILTERS),
         help="which table; all frameworks, or those whose version is asked for, unless given",
     )
+    parser.add_argument(
+        "--html", action=Once, type=parse_path, metavar="FILE", help="write everything as one page to look at"
+    )
     group = parser.add_argument_group("rows to keep")
     for name in (*FRAMEWORKS, "cuda", "python", "os", "driver"):
         metavar, text = FLAG_HELP[name]
@@ -73,6 +80,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     names = (*FRAMEWORKS, "cuda", "python", "os", "driver", "gpu", "platform")
     values = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     asked = [name for name in FRAMEWORKS if name in values]
+    if options.html is not None:
+        return _write_page(options, values, output)
     kinds = [options.framework] if options.framework else asked or list(FRAMEWORKS)
     for name in values:
         silent = [kind for kind in kinds if name not in _FILTERS[kind] and name not in asked]
@@ -93,6 +102,32 @@ def run(options: argparse.Namespace, output: Output) -> int:
         output.note("no row is left")
     text = "\n".join(align([table.header, *(row.cells for row in table.rows)])) if table.rows else ""
     output.give({"facts_date": matrix.dated, "rows": [row.document for row in table.rows]}, text)
+    return 0
+
+
+def _write_page(options: argparse.Namespace, values: Mapping[str, Any], output: Output) -> int:
+    if values or options.framework or output.target is not None:
+        raise UsageError(
+            "--html takes neither a table, rows to keep nor -o",
+            because=("the page holds every table, and a question is asked in it",),
+            hints=("leave the other flags out; what the page is asked goes into its address",),
+        )
+    if str(options.html) == "-":
+        raise UsageError("--html takes the name of a file", hints=("write `--html matrix.html`",))
+    if options.html.is_dir():
+        raise UsageError(f"{options.html} is a folder", hints=("name a file in it: `--html DIR/matrix.html`",))
+    matrix = read_matrix(options)
+    output.note(f"facts of {matrix.dated}")
+    result: dict[str, Any] = {"facts_date": matrix.dated, "file": str(options.html)}
+    page = ""
+    if not output.is_dry_run:
+        from provision.generate.page import render_page
+
+        output.note("solving every build on every Python and system; this takes a while")
+        page = render_page(matrix, __version__)
+        result["bytes"] = len(page.encode())
+    output.save(options.html, page)
+    output.give(result, str(options.html))
     return 0
 
 

@@ -369,7 +369,9 @@ def _advise(verdict: Verdict, options: argparse.Namespace, output: Output) -> No
     hint = output.paint("hint:", "hint", sys.stderr)
     level = "" if options.level == "quick" else f" --level {options.level}"
     if options.bundles:
-        output.note(f"{hint} `provision doctor --from {shlex.quote(str(options.bundles[0]))}` looks for the cause")
+        # All of them: which bundle holds the target that failed is not known any more.
+        bundles = " ".join(f"--from {shlex.quote(str(path))}" for path in options.bundles)
+        output.note(f"{hint} `provision doctor {bundles}` looks for the cause")
     elif has_targets(options):
         target = shlex.quote(clean_line(failures[0].target))
         output.note(f"{hint} `provision doctor {target}{level}` looks for the cause")

@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "a5276ec9633c60bd3ec14b183822af204135db2e83a821a020dc0c56acbbcae1"
+SOURCE_DIGEST = "346059ace9b4a37283966a1fcab87d3a3fa3ac33ba7459d537e3525f0a72b2c7"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -26,6 +26,7 @@ def root(context, missing=missing, environment=environment):
     l_0_has_ca_cert = resolve('has_ca_cert')
     l_0_pip_environment = resolve('pip_environment')
     l_0_pip_options = resolve('pip_options')
+    l_0_compile_base = resolve('compile_base')
     l_0_requirement_files = resolve('requirement_files')
     l_0_steps = resolve('steps')
     l_0_user_step = resolve('user_step')
@@ -34,7 +35,11 @@ def root(context, missing=missing, environment=environment):
     l_0_library_path = resolve('library_path')
     l_0_uid = resolve('uid')
     l_0_apt = resolve('apt')
+    l_0_has_cuda = resolve('has_cuda')
     l_0_link = resolve('link')
+    l_0_arch_list = resolve('arch_list')
+    l_0_uv = resolve('uv')
+    l_0_index_options = resolve('index_options')
     l_0_driver_minimum = resolve('driver_minimum')
     l_0_labels = resolve('labels')
     l_0_ports = resolve('ports')
@@ -98,7 +103,11 @@ def root(context, missing=missing, environment=environment):
         yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
         yield '"$python" -m pip install '
         yield str(environment.finalize(undefined(name='pip_options') if l_0_pip_options is missing else l_0_pip_options))
-        yield ' \\\n      --no-cache-dir --no-deps --require-hashes --target /opt/tools -r /build/tools.txt\n'
+        yield ' \\\n      --no-cache-dir --no-deps --require-hashes --target /opt/tools -r /build/tools.txt'
+        if undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base:
+            pass
+            yield ' && \\\n    cp -r "$("$python" -c \'import os, pip; print(os.path.dirname(pip.__file__))\')" /opt/tools/pip'
+        yield '\n'
     if (undefined(name='python') if l_0_python is missing else l_0_python) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
         pass
         yield '\n# The classic builder has no mounts, so the environment is made here and copied layer by layer; hard links keep the\n# layers free of cost, and a file belongs to the layer whose installation wrote it last.\nFROM tools AS locked\nENV PATH="/opt/venv/bin:${PATH}" \\\n    VIRTUAL_ENV=/opt/venv\nCOPY '
@@ -107,11 +116,10 @@ def root(context, missing=missing, environment=environment):
         yield str(environment.finalize(undefined(name='python') if l_0_python is missing else l_0_python))
         yield ' -m venv --without-pip /opt/venv && \\\n    cp -al --parents -t /layers/venv /opt/venv'
         for l_1_step in undefined(name='steps') if l_0_steps is missing else l_0_steps:
-            l_1_uv = resolve('uv')
             _loop_vars = {}
             pass
             yield ' && \\\n    touch /build/stamp && \\\n    '
-            yield str(environment.finalize(undefined(name='uv') if l_1_uv is missing else l_1_uv))
+            yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
             yield ' \\\n      '
             yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
             yield ' -r /build/'
@@ -121,7 +129,7 @@ def root(context, missing=missing, environment=environment):
             yield ' && \\\n    find /opt/venv -cnewer /build/stamp ! -type d -exec cp -al --parents -t /layers/'
             yield str(environment.finalize(environment.getattr(l_1_step, 'layer')))
             yield ' {} +'
-        l_1_step = l_1_uv = missing
+        l_1_step = missing
         yield '\n'
         if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
             pass
@@ -132,7 +140,9 @@ def root(context, missing=missing, environment=environment):
             yield ' -r /build/'
             yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
             yield ' && \\\n    python /build/compile_bytecode.py && \\\n    find /opt/venv -cnewer /build/stamp ! -type d -exec cp -al --parents -t /layers/user {} +\n'
-    yield '\nFROM base AS runtime\n'
+    yield '\nFROM base AS '
+    yield str(environment.finalize('framework' if (undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base) else 'runtime'))
+    yield '\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield 'ENV PATH="/opt/venv/bin:'
@@ -172,7 +182,7 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(undefined(name='python') if l_0_python is missing else l_0_python))
             yield ' -m venv --without-pip /opt/venv'
     yield '\n'
-    if undefined(name='apt') if l_0_apt is missing else l_0_apt:
+    if (undefined(name='apt') if l_0_apt is missing else l_0_apt) and (not (undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base)):
         pass
         yield 'RUN apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
         for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
@@ -183,7 +193,7 @@ def root(context, missing=missing, environment=environment):
             yield ' \\\n'
         l_1_package = missing
         yield '      && \\\n    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache\n'
-    if undefined(name='cuda_base') if l_0_cuda_base is missing else l_0_cuda_base:
+    if undefined(name='has_cuda') if l_0_has_cuda is missing else l_0_has_cuda:
         pass
         yield 'COPY '
         yield str(environment.finalize(undefined(name='link') if l_0_link is missing else l_0_link))
@@ -209,7 +219,6 @@ def root(context, missing=missing, environment=environment):
     else:
         pass
         for l_1_step in undefined(name='steps') if l_0_steps is missing else l_0_steps:
-            l_1_uv = resolve('uv')
             _loop_vars = {}
             pass
             yield 'RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
@@ -225,19 +234,58 @@ def root(context, missing=missing, environment=environment):
                 pass
                 yield '    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n'
             yield '    --mount=type=bind,source=compile_bytecode.py,target=/build/compile_bytecode.py \\\n    '
-            yield str(environment.finalize(undefined(name='uv') if l_1_uv is missing else l_1_uv))
+            yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
             yield ' \\\n      '
             yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
             yield ' -r /build/'
             yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
             yield ' && \\\n    python /build/compile_bytecode.py\n'
-        l_1_step = l_1_uv = missing
+        l_1_step = missing
         if undefined(name='python') if l_0_python is missing else l_0_python:
             pass
             yield 'RUN --mount=type=bind,source=verify.py,target=/build/verify.py \\\n    --mount=type=bind,source=expect.json,target=/build/expect.json \\\n    python /build/verify.py --static --lock /build/expect.json\n'
+            if undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base:
+                pass
+                yield '\n# Compiles what exists only as source, with nvcc and against the framework. Only the wheels of this stage are used.\nFROM '
+                yield str(environment.finalize(undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base))
+                yield ' AS compile\nENV PATH="/opt/venv/bin:/usr/local/cuda/bin:${PATH}" \\\n    VIRTUAL_ENV=/opt/venv \\\n    CUDA_HOME=/usr/local/cuda \\\n    TORCH_CUDA_ARCH_LIST="'
+                yield str(environment.finalize(undefined(name='arch_list') if l_0_arch_list is missing else l_0_arch_list))
+                yield '"\n'
+                if undefined(name='apt') if l_0_apt is missing else l_0_apt:
+                    pass
+                    yield 'RUN apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
+                    for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
+                        _loop_vars = {}
+                        pass
+                        yield '      '
+                        yield str(environment.finalize(t_1(l_1_package)))
+                        yield ' \\\n'
+                    l_1_package = missing
+                    yield '      && \\\n    rm -rf /var/lib/apt/lists/*\n'
+                if undefined(name='cuda_base') if l_0_cuda_base is missing else l_0_cuda_base:
+                    pass
+                    yield 'COPY '
+                    yield str(environment.finalize(undefined(name='link') if l_0_link is missing else l_0_link))
+                    yield '--from=cuda /layer/ /\n'
+                yield 'ARG MAX_JOBS\nRUN --mount=type=bind,from=framework,source=/opt/venv,target=/opt/venv,rw \\\n    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
+                if undefined(name='has_ca_cert') if l_0_has_ca_cert is missing else l_0_has_ca_cert:
+                    pass
+                    yield '    --mount=type=bind,source=provision-ca.crt,target=/build/provision-ca.crt \\\n'
+                yield '    --mount=type=bind,source=requirements.source.txt,target=/build/requirements.source.txt \\\n    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n    '
+                yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+                yield ' \\\n      --constraint /build/constraints.txt --only-binary :all:'
+                yield str(environment.finalize(undefined(name='index_options') if l_0_index_options is missing else l_0_index_options))
+                yield ' ninja packaging psutil setuptools wheel && \\\n    '
+                yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
+                yield 'PYTHONPATH=/opt/tools python -m pip wheel '
+                yield str(environment.finalize(undefined(name='pip_options') if l_0_pip_options is missing else l_0_pip_options))
+                yield ' \\\n      --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels -r /build/requirements.source.txt\n\nFROM framework AS runtime\n'
             if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
                 pass
                 yield 'RUN --mount=type=cache,id=provision-uv,target=/root/.cache/uv \\\n    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
+                if undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base:
+                    pass
+                    yield '    --mount=type=bind,from=compile,source=/wheels,target=/wheels \\\n'
                 if undefined(name='has_ca_cert') if l_0_has_ca_cert is missing else l_0_has_ca_cert:
                     pass
                     yield '    --mount=type=bind,source=provision-ca.crt,target=/build/provision-ca.crt \\\n'
@@ -251,6 +299,9 @@ def root(context, missing=missing, environment=environment):
                 yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'options')))
                 yield ' -r /build/'
                 yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
+                if undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base:
+                    pass
+                    yield ' /wheels/*.whl'
                 yield ' && \\\n    python /build/compile_bytecode.py && \\\n    python /build/verify.py --packages --lock /build/expect.json\n'
     if not (undefined(name='python') if l_0_python is missing else l_0_python):
         pass

@@ -4,7 +4,8 @@ import csv
 
 import pytest
 
-from provision.build.export import CONTAINERD, choose_export
+from provision.build.export import CONTAINERD, choose_export, parse_output
+from provision.errors import MissingDependencyError, UsageError
 
 PURPOSES = ("local", "push", "file")
 
@@ -59,3 +60,77 @@ def test_a_builder_without_output_gets_none(purpose):
     export = choose_export(CONTAINERD, purpose, is_buildx=False)
     assert export.output() is None
     assert export.is_saved == (purpose == "file")
+
+
+def test_an_output_is_read_field_by_field():
+    destination = parse_output('type=oci,"dest=/tmp/a, b.tar",compression=zstd,compression-level=19')
+    assert destination.kind == "oci"
+    assert str(destination.path) == "/tmp/a, b.tar"
+    assert dict(destination.options) == {"compression": "zstd", "compression-level": "19"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("type=oci", "`dest=` names the file"),
+        ("dest=a", "type `` is none of"),
+        ("type=oci,dest=-", "would mix"),
+        ("type=zip,dest=a", "type `zip` is none of"),
+        ("type=registry", "`--push`"),
+        ("type=image,name=x", "`--build`"),
+        ("type=oci,dest=a,dest=b", "stands there twice"),
+        ("type=oci,dest=a,compression", "`compression` has no value"),
+        ("type=oci,dest=a,compression=lz4", "not one of zstd"),
+        ("type=oci,dest=a,compression-level=23", "not one of"),
+        ("type=oci,dest=a,pusch=true", "`pusch` is nothing that type `oci` takes"),
+        ("type=tar,dest=a,compression=zstd", "`compression` is nothing that type `tar` takes"),
+        ('type=oci,"dest=a', "no list of fields"),
+        ("type=oci,dest=a\nb", "no list of fields"),
+    ],
+)
+def test_a_malformed_output_is_named(text, said):
+    with pytest.raises(UsageError) as caught:
+        parse_output(text)
+    assert said in " ".join((caught.value.message, *caught.value.because))
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_compression_is_met_or_refused(compression):
+    export = choose_export(CONTAINERD, "push", compression=compression)
+    assert f"compression={compression}" in str(export.output())
+    for store, is_buildx in (("overlay2", True), (CONTAINERD, False)):
+        with pytest.raises(MissingDependencyError, match="cannot compress"):
+            choose_export(store, "push", is_buildx=is_buildx, compression=compression)
+
+
+def test_an_archive_is_written_by_the_builder_or_saved_from_the_store():
+    destination = parse_output("type=oci,dest=image.tar")
+    export = choose_export(CONTAINERD, "file", destination=destination)
+    assert export.output("x.tar") == (
+        "type=oci,dest=x.tar,compression=zstd,compression-level=3,oci-mediatypes=true,rewrite-timestamp=true"
+    )
+    assert choose_export("overlay2", "file", destination=destination).is_saved
+    given = parse_output("type=oci,dest=image.tar,compression=gzip")
+    assert "compression=gzip" in str(choose_export(CONTAINERD, "file", destination=given).output("x"))
+    with pytest.raises(MissingDependencyError):
+        choose_export("overlay2", "file", destination=given)
+
+
+@pytest.mark.parametrize("kind", ["tar", "local"])
+@pytest.mark.parametrize("store", ["overlay2", CONTAINERD])
+def test_a_file_system_can_be_had_from_every_builder_that_takes_an_output(kind, store):
+    destination = parse_output(f"type={kind},dest=x")
+    export = choose_export(store, "file", destination=destination)
+    assert export.output("y") == f"type={kind},dest=y"
+    assert not export.is_saved
+    with pytest.raises(MissingDependencyError, match="file system"):
+        choose_export(store, "file", is_buildx=False, destination=destination)
+    with pytest.raises(UsageError, match="has no layers"):
+        choose_export(store, "file", compression="zstd", destination=destination)
+
+
+def test_an_archive_of_the_engines_own_kind_is_saved_or_written():
+    destination = parse_output("type=docker,dest=x")
+    assert choose_export("overlay2", "file", destination=destination).is_saved
+    assert choose_export(CONTAINERD, "file", destination=destination).output("x") == "type=docker,dest=x"

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from provision.build.hashes import complete_hashes
+from provision.build.hashes import complete_hashes, find_urls
 from provision.errors import MissingDependencyError, UsageError
 from provision.records import replace
 from provision.resolve.stack import BaseImage, DriverNeed, ImagePart, LockedPackage, Stack
@@ -247,3 +247,34 @@ def test_certificates_that_are_none(index, stack):
 def test_stack_without_packages_is_left_alone(stack):
     bare = replace(stack, image=None)
     assert complete_hashes(bare) == (bare, ())
+
+
+def test_addresses_are_taken_by_hash(stack, index):
+    wheels = {"numpy": OTHER, "torchvision": GOOD}
+    for name, digest in wheels.items():
+        index.serve(
+            f'<a href="../../files/{name}-wrong.whl#sha256={"c" * 64}">{name}-wrong.whl</a>'
+            f'<a href="../../files/{name}.whl#sha256={digest}">{name}.whl</a>',
+            name=name,
+        )
+    image = stack.image
+    locked = tuple(replace(item, sha256=wheels[item.name]) for item in image.packages)
+    found = find_urls(replace(stack, image=replace(image, packages=locked)), index_url=index.url)
+    assert {name: url.rsplit("/", 1)[-1] for name, url in found.items()} == {
+        "numpy": "numpy.whl",
+        "torchvision": "torchvision.whl",
+    }
+    # What has no hash is looked up by nobody.
+    assert set(find_urls(stack, index_url=index.url)) == {"numpy"}
+
+
+def test_an_index_without_the_file_of_the_lock_is_named(stack, index):
+    index.serve(f'<a href="numpy.whl#sha256={"c" * 64}">numpy.whl</a>', name="numpy")
+    with pytest.raises(MissingDependencyError) as caught:
+        find_urls(stack, index_url=index.url)
+    assert any("numpy 1.26.4" in reason for reason in caught.value.because)
+
+
+def test_no_index_is_assumed_for_addresses(stack):
+    with pytest.raises(UsageError, match="no index is known for numpy"):
+        find_urls(stack, environment={})

@@ -1,0 +1,1 @@
+"""Existing files of GPU environments: parsed, held against the facts, reported as findings."""

@@ -1,0 +1,107 @@
+"""What the facts know of the image an environment stands on."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from provision.audit.model import Base, Environment
+from provision.matrix.load import Matrix
+from provision.matrix.model import CudaImage
+from provision.versions import parse
+
+__all__ = [
+    "cuda_image",
+    "has_moving_tag",
+    "hub_name",
+    "is_cuda_repository",
+    "is_plain",
+    "is_proved_absent",
+    "may_have_frameworks",
+    "minor_of",
+    "starts_as_root",
+]
+
+_PYTHON = "python"
+
+
+def is_cuda_repository(matrix: Matrix, base: Base) -> bool:
+    """Tell whether an image is one of nvidia/cuda, from whichever registry that carries it."""
+    return base.repository in {hub_name(matrix, name) for name in matrix.setting("images.toml", "registries").values}
+
+
+def hub_name(matrix: Matrix, repository: str) -> str:
+    """Return a repository in its short form: the names of Docker Hub are left out, as people write it."""
+    host, slash, rest = repository.partition("/")
+    if slash and host in matrix.setting("audit_rules.toml", "hub_names").values:
+        repository = rest
+    return repository.removeprefix("library/")
+
+
+def cuda_image(matrix: Matrix, base: Base) -> CudaImage | None:
+    """Return the row of an nvidia/cuda tag, ``None`` for other images and unknown tags."""
+    if not base.tag or not is_cuda_repository(matrix, base):
+        return None
+    wanted = f"nvidia/cuda:{base.tag}"
+    return _tagged(matrix, wanted)
+
+
+@lru_cache(maxsize=64)
+def _tagged(matrix: Matrix, wanted: str) -> CudaImage | None:
+    """Return the row of a tag; one tag is asked about by many rules, and there are many rows."""
+    rows: tuple[CudaImage, ...] = matrix.rows_where("images.toml", "cuda_image", "tag", lambda tag: tag == wanted)
+    return rows[0] if rows else None
+
+
+def is_proved_absent(matrix: Matrix, base: Base) -> bool:
+    """Tell whether an nvidia/cuda tag surely never was: its release is one whose tags are all listed.
+
+    A tag that is named together with a digest is not looked up by any engine.
+    """
+    if base.digest or base.reference is None or not is_cuda_repository(matrix, base):
+        return False
+    if has_moving_tag(base):
+        return True
+    if cuda_image(matrix, base) is not None or "tensorrt" in base.tag:
+        return False
+    version = re.match(r"[0-9]+\.[0-9]+(\.[0-9]+)?(?=-)", base.tag)
+    if version is None:
+        return False
+    rows = list(matrix.cuda_images_below(minor_of(version[0])))
+    if version[1]:
+        rows = [row for row in rows if row.cuda == version[0]]
+    listed_until = matrix.setting("audit_rules.toml", "cuda_images_listed_until").value or "0"
+    return bool(rows) and all(row.lifecycle != "unlisted" and parse(row.cuda) <= parse(listed_until) for row in rows)
+
+
+def has_moving_tag(base: Base) -> bool:
+    """Tell whether a tag names no version: absent, ``latest``, ``slim``."""
+    # `name:` is what an undefined variable leaves, and no image at all.
+    is_cut_off = (base.reference or "").endswith(":")
+    return not base.digest and not is_cut_off and not re.search(r"[0-9]", base.tag)
+
+
+def is_plain(matrix: Matrix, environment: Environment) -> bool:
+    """Tell whether the base is an official image of a system or of Python, which knows nothing of GPUs."""
+    base = environment.base
+    return base is not None and base.repository in {_PYTHON, *_systems(matrix)}
+
+
+def may_have_frameworks(matrix: Matrix, environment: Environment) -> bool:
+    """Tell whether the base may come with frameworks: it is neither a plain image nor one of nvidia/cuda."""
+    base = environment.base
+    return base is not None and not (is_plain(matrix, environment) or is_cuda_repository(matrix, base))
+
+
+def starts_as_root(matrix: Matrix, base: Base) -> bool:
+    """Tell whether an image is known to set no user of its own."""
+    return base.repository in {_PYTHON, *_systems(matrix)} or is_cuda_repository(matrix, base)
+
+
+def _systems(matrix: Matrix) -> set[str]:
+    return {row.image.partition(":")[0] for row in matrix.os_releases if row.image is not None}
+
+
+def minor_of(version: str) -> str:
+    """Return the minor of a version: ``11.8.0`` → ``11.8``."""
+    return ".".join(version.split(".")[:2])

@@ -1,0 +1,188 @@
+"""Compose files: services with the images or Dockerfiles they run, their variables and the GPUs they reserve."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Any
+
+from provision.audit.dockerfile import parse_dockerfile, split_reference
+from provision.audit.model import Base, Environment, Options, Source, Variable
+from provision.audit.places import Placed, read_yaml
+from provision.audit.requirements_file import Reader
+from provision.errors import UsageError
+from provision.records import replace
+
+__all__ = ["parse_compose"]
+
+_VARIABLE = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[-+?])([^{}$]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
+
+
+def parse_compose(source: Source, read: Reader, options: Options) -> tuple[list[Environment], list[Source]]:
+    """Return the services of a compose file, and the stages of the Dockerfiles that they build.
+
+    Args:
+        source: Its text.
+        read: Finds the Dockerfiles it names and what these copy.
+        options: ``--build-arg`` stands before the arguments of the file.
+
+    Returns:
+        The environments, and the Dockerfiles that were read.
+
+    Raises:
+        UsageError: It is no YAML, has no services, or a Dockerfile is malformed.
+    """
+    placed = read_yaml(source)
+    services = placed.data.get("services") if isinstance(placed.data, dict) else None
+    if not isinstance(services, dict):
+        raise UsageError(f"{source.file}: it is no compose file", because=("it has no table called `services`",))
+    environments: list[Environment] = []
+    read_files: dict[str, Source] = {}
+    for name, service in services.items():
+        if not isinstance(service, dict):
+            continue
+        made = _service(placed, name, service)
+        build = service.get("build")
+        if build is not None:
+            below: Base | None = None
+            found = _dockerfile(source, build, read)
+            if found is not None:
+                dockerfile, context, arguments, target = found
+                read_files[dockerfile.file] = dockerfile
+                stages = parse_dockerfile(
+                    dockerfile,
+                    read,
+                    build_args={**arguments, **options.build_args},
+                    target=options.target or target,
+                    context=context,
+                ).stages
+                environments += [
+                    replace(stage, gpus=made.gpus, runtime=made.runtime, platform=stage.platform or made.platform)
+                    if stage.is_target
+                    else stage
+                    for stage in stages
+                ]
+                below = next((stage.base for stage in stages if stage.is_target), None)
+            # What it stands on counts for what a service asks for; the stage itself is judged for the rest.
+            made = replace(made, base=below, own_base=False)
+        environments.append(made)
+    return environments, list(read_files.values())
+
+
+def _service(placed: Placed, name: str, service: dict[str, Any]) -> Environment:
+    path = ("services", name)
+    base = None
+    image = service.get("image")
+    if isinstance(image, str):
+        span = placed.text(*path, "image").span(placed.source.file, 0, len(image))
+        reference = _resolved(image)
+        if reference is None:
+            base = Base(reference=None, repository=None, span=span, is_literal=False)
+        else:
+            repository, tag, digest = split_reference(reference)
+            is_literal = reference == image and placed.text(*path, "image").is_in_place(0, len(image))
+            base = Base(
+                reference=reference,
+                repository=repository,
+                tag=tag,
+                digest=digest,
+                span=span,
+                tag_span=None,
+                is_literal=is_literal,
+            )
+    platform = service.get("platform")
+    return Environment(
+        kind="service",
+        file=placed.source.file,
+        name=name,
+        span=placed.span(*path),
+        base=base,
+        own_base=base is not None,
+        variables=_variables(placed, path, service.get("environment")),
+        own_variables=tuple(_variables(placed, path, service.get("environment")).values()),
+        platform=platform if isinstance(platform, str) else None,
+        gpus=_gpus(service),
+        runtime=str(service.get("runtime") or ""),
+    )
+
+
+def _variables(placed: Placed, path: tuple[str, ...], listed: object) -> dict[str, Variable]:
+    found: dict[str, Variable] = {}
+    if isinstance(listed, dict):
+        for name, value in listed.items():
+            span = placed.span(*path, "environment", name)
+            known = _resolved(value) if isinstance(value, str) else None if value is None else str(value)
+            found[name] = Variable(name=name, value=known, kind="env", span=span, name_span=span)
+    elif isinstance(listed, list):
+        for number, item in enumerate(listed):
+            if isinstance(item, str):
+                name, equals, value = item.partition("=")
+                span = placed.span(*path, "environment", number)
+                known = _resolved(value) if equals else None
+                found[name] = Variable(name=name, value=known, kind="env", span=span, name_span=span)
+    return found
+
+
+def _resolved(text: str) -> str | None:
+    """Return a value with its variables replaced by their defaults; ``None`` where one has none."""
+    parts, position = [], 0
+    for match in _VARIABLE.finditer(text):
+        parts.append(text[position : match.start()])
+        if match[0] == "$$":
+            parts.append("$")
+        elif match[2] in ("-", ":-"):
+            parts.append(match[3] or "")
+        else:
+            return None
+        position = match.end()
+    rest = text[position:]
+    return None if "$" in rest else "".join([*parts, rest])
+
+
+def _gpus(service: dict[str, Any]) -> str | None:
+    """Return how many GPUs a service reserves, ``None`` for none."""
+    plain = service.get("gpus")
+    if isinstance(plain, str):
+        return plain
+    devices: Any = plain if isinstance(plain, list) else service
+    if devices is service:
+        for key in ("deploy", "resources", "reservations", "devices"):
+            devices = devices.get(key) if isinstance(devices, dict) else None
+    for device in devices if isinstance(devices, list) else []:
+        if not isinstance(device, dict):
+            continue
+        capabilities = device.get("capabilities")
+        is_gpu = isinstance(capabilities, list) and any(item in ("gpu", "nvidia") for item in capabilities)
+        if is_gpu or device.get("driver") == "nvidia":
+            if isinstance(device.get("device_ids"), list):
+                return str(len(device["device_ids"]))
+            return str(device.get("count") or "all")
+    return None
+
+
+def _dockerfile(source: Source, build: object, read: Reader) -> tuple[Source, str, dict[str, str], str] | None:
+    """Return the Dockerfile of a service, its context, its arguments and its target; ``None`` where it is not here."""
+    table = build if isinstance(build, dict) else {"context": build}
+    context = _resolved(str(table.get("context") or "."))
+    if context is None or "://" in context or context.startswith("git@") or "dockerfile_inline" in table:
+        return None
+    folder = posixpath.normpath(posixpath.join(source.file.rpartition("/")[0], context))
+    folder = "" if folder == "." else folder
+    name = _resolved(str(table.get("dockerfile") or "Dockerfile"))
+    if name is None:
+        return None
+    found = read(posixpath.normpath(posixpath.join(folder, name)))
+    if found is None:
+        return None
+    arguments: dict[str, str] = {}
+    listed = table.get("args")
+    pairs = list(listed.items()) if isinstance(listed, dict) else []
+    for item in listed if isinstance(listed, list) else []:
+        key, equals, value = str(item).partition("=")
+        pairs += [(key, value)] if equals else []
+    for key, value in pairs:
+        known = _resolved(value) if isinstance(value, str) else None
+        if known is not None:
+            arguments[key] = known
+    target = table.get("target")
+    return found, folder, arguments, target if isinstance(target, str) else ""

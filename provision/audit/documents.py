@@ -1,0 +1,151 @@
+"""Which kind of file a name or a text is, and the environments it holds."""
+
+from __future__ import annotations
+
+import re
+
+from provision.audit.model import Environment, Install, Options, Source
+from provision.audit.requirements_file import Reader, read_listing
+from provision.audit.shell import content_of
+from provision.errors import UsageError
+
+__all__ = ["KINDS", "Document", "find_kind", "is_known_name", "parse_document"]
+
+KINDS = ("dockerfile", "requirements", "constraints", "conda", "pyproject", "lock", "compose")
+
+# Tried in order and compiled when they are tried; capitals do not matter.
+_NAMES = (
+    (r"(?:.*[._-])?(?:dockerfile|containerfile)(?:[._-].*)?", "dockerfile"),
+    (r"(?:.*[._-])?(?:requirements?|reqs?)(?:[._-].*)?\.(?:txt|in|pip)", "requirements"),
+    (r"(?:.*[._-])?constraints?(?:[._-].*)?\.(?:txt|in)", "constraints"),
+    (r"pyproject(?:\..*)?\.toml", "pyproject"),
+    (r"(?:uv|poetry)\.lock", "lock"),
+    (r"(?:docker-)?compose(?:[._-].*)?\.ya?ml", "compose"),
+    (r"(?:.*[._-])?(?:environment|conda)(?:[._-].*)?\.ya?ml", "conda"),
+)
+_DOCKERIGNORE = (".dockerignore", ".containerignore")
+
+
+class Document:
+    """One file, read.
+
+    Attributes:
+        source: Its text.
+        kind: One of :data:`KINDS`.
+        environments: What it holds.
+        reads: Names of other files that were looked into.
+        others: Files besides this one that its environments point into.
+        comments: For a Dockerfile where its comments begin, else ``None``: a comment may stand on any line.
+        ends: For a Dockerfile where its instructions begin and end.
+    """
+
+    def __init__(self, source: Source, kind: str, environments: list[Environment]) -> None:
+        self.source = source
+        self.kind = kind
+        self.environments = environments
+        self.reads: tuple[str, ...] = ()
+        self.others: list[Source] = []
+        self.comments: tuple[int, ...] | None = None
+        self.ends: tuple[tuple[int, int], ...] = ()
+
+
+def is_known_name(name: str) -> bool:
+    """Tell whether a file of this name, without its folder, is looked for in a folder."""
+    return not name.endswith(_DOCKERIGNORE) and any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern, _ in _NAMES)
+
+
+def find_kind(source: Source) -> str:
+    """Return the kind of a file, by its name or else by how it begins.
+
+    Raises:
+        UsageError: It is none that can be checked.
+    """
+    name = source.file.rpartition("/")[2]
+    for pattern, kind in _NAMES:
+        if re.fullmatch(pattern, name, re.IGNORECASE) and not name.endswith(_DOCKERIGNORE):
+            return kind
+    if name.endswith((".yml", ".yaml")):
+        for word, kind in (("services:", "compose"), ("dependencies:", "conda")):
+            if re.search(rf"^{word}", source.text, re.MULTILINE):
+                return kind
+    elif name.endswith((".txt", ".in")):
+        return "requirements"
+    elif not name.endswith((".toml", ".json", ".py", ".lock", ".cfg", ".ini", ".md")):
+        first = next(
+            (line for line in source.text.splitlines() if line.strip() and not line.lstrip().startswith("#")), ""
+        )
+        if re.match(r"\s*(?:FROM|ARG)\s", first, re.IGNORECASE):
+            return "dockerfile"
+    raise UsageError(
+        f"{source.file}: it is no file that can be checked",
+        because=("neither its name nor its beginning is that of one",),
+        hints=(
+            "known: Dockerfiles, requirements, constraints, environment.yml, pyproject.toml, uv.lock, poetry.lock "
+            "and compose files",
+            "`provision check - --stdin-filename Dockerfile < FILE` says what a file is",
+        ),
+    )
+
+
+def parse_document(source: Source, read: Reader, options: Options, *, context: str | None = None) -> Document:
+    """Read a file.
+
+    Args:
+        source: Its text.
+        read: Finds files that it refers to.
+        options: What the person told beside the files.
+        context: Folder of the build context of a Dockerfile; its own folder when absent.
+
+    Raises:
+        MissingDependencyError: It is YAML, and PyYAML is not installed.
+        UsageError: It is malformed; the message says where.
+    """
+    kind = find_kind(source)
+    if kind == "dockerfile":
+        from provision.audit.dockerfile import parse_dockerfile
+
+        parsed = parse_dockerfile(source, read, build_args=options.build_args, target=options.target, context=context)
+        document = Document(source, kind, list(parsed.stages))
+        document.reads, document.comments, document.ends = parsed.reads, parsed.comments, parsed.ends
+        return document
+    if kind in ("requirements", "constraints"):
+        return _parse_listing(source, kind, read)
+    if kind == "conda":
+        from provision.audit.conda import parse_conda_file
+
+        return Document(source, kind, [parse_conda_file(source, read)])
+    if kind == "compose":
+        from provision.audit.compose import parse_compose
+
+        environments, others = parse_compose(source, read, options)
+        document = Document(source, kind, environments)
+        document.others = others
+        document.reads = tuple(other.file for other in others)
+        return document
+    from provision.audit.project import parse_lock, parse_pyproject
+
+    return Document(source, kind, [parse_lock(source)] if kind == "lock" else parse_pyproject(source))
+
+
+def _parse_listing(source: Source, kind: str, read: Reader) -> Document:
+    listing = read_listing(content_of(source), source, read)
+    head = source.span(0, 0)
+    start = 1 if source.text.startswith("\ufeff") else 0
+    install = Install(
+        installer="pip",
+        command=kind,
+        requirements=tuple(listing.requirements),
+        constraints=tuple(listing.constraints),
+        indexes=tuple(listing.indexes),
+        has_default_index=not listing.has_no_index and not any(index.kind == "index" for index in listing.indexes),
+        has_no_index=listing.has_no_index,
+        # What installs by constraints, and from where, stands elsewhere.
+        is_complete=listing.is_complete and kind != "constraints",
+        span=listing.requirements[0].span if listing.requirements else head,
+        flags_at=source.span(start, start),
+        is_file=True,
+    )
+    environment = Environment(kind=kind, file=source.file, span=head, installs=(install,), own_installs=(install,))
+    document = Document(source, kind, [environment])
+    document.reads = tuple(dict.fromkeys(name for name in listing.sources if name != source.file))
+    return document

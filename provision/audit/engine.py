@@ -1,0 +1,161 @@
+"""Every rule over every environment, and what of it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from provision.audit.documents import Document, parse_document
+from provision.audit.ignores import NEEDLESS, NO_REASON, UNKNOWN_RULE, Ignore, find_ignores, judge_ignores
+from provision.audit.model import SEVERITIES, Environment, Finding, Options, Source
+from provision.audit.requirements_file import Reader
+from provision.audit.rules import aspects_of, is_in_scope, load_rule, rule_ids
+from provision.audit.surroundings import complete
+from provision.matrix.load import Matrix
+
+__all__ = ["COMMENT_RULES", "Report", "audit", "worst"]
+
+COMMENT_RULES = (NO_REASON, UNKNOWN_RULE, NEEDLESS)
+"""Rules that judge the ignores, after all others."""
+
+
+class Report:
+    """What an audit found.
+
+    Attributes:
+        findings: Those that stand, by file, place and rule.
+        suppressed: Those that a comment covers, likewise.
+        sources: Every file that a finding may point into, by name.
+        documents: The files that were asked for, as they were read.
+        environments: How many environments were judged.
+        rules: Ids of the rules that ran.
+    """
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.suppressed: list[Finding] = []
+        self.sources: dict[str, Source] = {}
+        self.documents: list[Document] = []
+        self.environments = 0
+        self.rules: tuple[str, ...] = ()
+
+
+def audit(
+    sources: Sequence[Source],
+    read: Reader,
+    matrix: Matrix,
+    options: Options,
+    *,
+    rules: Iterable[str] | None = None,
+    context: str | None = None,
+    environments: Sequence[tuple[Source, Environment]] = (),
+) -> Report:
+    """Hold files against every rule.
+
+    Args:
+        sources: The files to check.
+        read: Finds files that they refer to.
+        matrix: The facts.
+        options: What the person told beside the files.
+        rules: Ids of the rules to run, all when absent.
+        context: Folder of the build context of Dockerfiles.
+        environments: Environments that were not read from a file, such as a built image, with a text to point into.
+
+    Raises:
+        UsageError: A file is malformed.
+    """
+    report = Report()
+    wanted = None if rules is None else set(rules)
+    report.rules = tuple(name for name in rule_ids(matrix) if wanted is None or name in wanted)
+
+    def remember(path: str) -> Source | None:
+        if path not in report.sources:
+            found = read(path)
+            if found is None:
+                return None
+            report.sources[path] = found
+        return report.sources[path]
+
+    for source in sources:
+        report.sources[source.file] = source
+    report.documents = [parse_document(source, remember, options, context=context) for source in sources]
+    for document in report.documents:
+        for other in document.others:
+            report.sources[other.file] = other
+    judged = [*_judged(report.documents)]
+    for source, environment in environments:
+        report.sources[source.file] = source
+        judged.append(environment)
+    report.environments = len(judged)
+    found = _run(judged, matrix, options, [name for name in report.rules if name not in COMMENT_RULES])
+    _settle(report, found, matrix)
+    return report
+
+
+def _judged(documents: Sequence[Document]) -> Iterable[Environment]:
+    """Yield what is to be judged: a file that another one reads is judged there, with all that is around it."""
+    read_elsewhere = {name for document in documents for name in document.reads}
+    for document in documents:
+        if document.source.file in read_elsewhere and document.kind in ("requirements", "constraints", "dockerfile"):
+            continue
+        yield from document.environments
+
+
+def _run(environments: Iterable[Environment], matrix: Matrix, options: Options, names: Sequence[str]) -> list[Finding]:
+    found: dict[tuple[object, ...], Finding] = {}
+    for environment in environments:
+        whole = complete(environment, matrix, options)
+        aspects = aspects_of(whole, options)
+        for name in names:
+            if not is_in_scope(name, aspects):
+                continue
+            for finding in load_rule(name).check(whole, matrix, options):
+                found.setdefault((finding.rule, finding.span, finding.message), finding)
+    return list(found.values())
+
+
+def _settle(report: Report, found: list[Finding], matrix: Matrix) -> None:
+    """Take out what comments cover, judge the comments, and put everything in order."""
+    by_name = {document.source.file: document for document in report.documents}
+    ignores: list[Ignore] = []
+    for name, source in report.sources.items():
+        ignores += find_ignores(source, _document_of(by_name.get(name), source))
+    for finding in found:
+        covering = [ignore for ignore in ignores if ignore.suppresses(finding)]
+        (report.suppressed if covering else report.findings).append(finding)
+    tried = [name for name in report.rules if name not in COMMENT_RULES]
+    faults = judge_ignores(ignores, matrix.audit_rules, tried)
+    report.findings += [item for item in faults if item.rule in report.rules]
+    order = {name: number for number, name in enumerate(report.sources)}
+
+    def key(finding: Finding) -> tuple[int, int, int, str, str]:
+        gravity = -SEVERITIES.index(finding.severity)
+        return order.get(finding.span.file, len(order)), finding.span.start, gravity, finding.rule, finding.message
+
+    report.findings.sort(key=key)
+    report.suppressed.sort(key=key)
+
+
+def _document_of(document: Document | None, source: Source) -> Document | None:
+    """Return what is known of comments in a Dockerfile, also of one that another file led to."""
+    if document is not None:
+        return document if document.comments is not None else None
+    if "provision:" not in source.text:
+        return None
+    from provision.audit.dockerfile import split_instructions
+    from provision.audit.documents import find_kind
+    from provision.errors import UsageError
+
+    try:
+        if find_kind(source) != "dockerfile":
+            return None
+        instructions, comments, _ = split_instructions(source)
+    except UsageError:
+        return None
+    made = Document(source, "dockerfile", [])
+    made.comments, made.ends = tuple(comments), tuple((item.start, item.end) for item in instructions)
+    return made
+
+
+def worst(findings: Iterable[Finding]) -> str | None:
+    """Return the gravest severity among findings, ``None`` for none."""
+    return max((finding.severity for finding in findings), key=SEVERITIES.index, default=None)

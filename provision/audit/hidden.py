@@ -1,0 +1,316 @@
+"""Needs that no metadata declares, held against what an environment gets.
+
+A constraint of the facts speaks of a package in some versions. What it asks for is broken surely where a pin says so,
+or where nothing bounds the other package and the newest one that the Python can have is out of bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from provision.audit.bases import may_have_frameworks
+from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.verdict import found
+from provision.audit.wanted import CPU, Wanted, effective, excludes, platform_of, python_of
+from provision.matrix.load import Matrix
+from provision.matrix.model import HiddenConstraint, WheelRelease
+from provision.records import record
+from provision.resolve.request import matches
+from provision.versions import parse, spec_of
+
+__all__ = ["broken_bounds", "missing_packages"]
+
+_FRAMEWORKS = ("torch", "tensorflow", "jax")
+
+
+@record
+class _Held:
+    """A package whose version is known, with the requirement that says so."""
+
+    install: Install
+    requirement: Requirement
+    version: str
+    wanted: Wanted | None
+
+
+def broken_bounds(
+    environment: Environment,
+    matrix: Matrix,
+    options: Options,
+    rule: str,
+    names: Iterable[str] | None,
+    *,
+    other_than: Iterable[str] = (),
+) -> Iterator[Finding]:
+    """Yield each bound that is surely broken.
+
+    Args:
+        environment: What is judged.
+        matrix: The facts.
+        options: What the person told.
+        rule: Id of the rule that speaks.
+        names: Packages that are bounded; any when absent.
+        other_than: Packages that other rules speak of.
+    """
+    only, without = set(names or ()), set(other_than)
+    for held, row in _bound(environment, matrix, options, "bound"):
+        for name, bound in row.requires.items():
+            if (names is not None and name not in only) or name in without:
+                continue
+            broken = _broken(environment, matrix, options, held, name, bound)
+            if broken is None:
+                continue
+            requirement, because = broken
+            edits, fix = _edits(held, requirement, name, bound)
+            yield found(
+                matrix,
+                rule,
+                span=(requirement or held.requirement).span,
+                message=f"{row.package} {held.version} does not work with the {name} it gets",
+                reasons=(
+                    because,
+                    f"{row.package} {row.versions or 'in every version'} needs {name}{bound}",
+                    row.symptom,
+                ),
+                hint=f"bound it in the same install: `{name}{bound}`",
+                facts=(f"constraint/{row.id}",),
+                edits=edits,
+                fix=fix,
+            )
+
+
+def missing_packages(environment: Environment, matrix: Matrix, options: Options, rule: str) -> Iterator[Finding]:
+    """Yield each package that is imported and surely not there: a lock lists all there is, a fresh Python has no more.
+
+    Args:
+        environment: What is judged.
+        matrix: The facts.
+        options: What the person told.
+        rule: Id of the rule that speaks.
+    """
+    for held, row in _bound(environment, matrix, options, "add"):
+        for name in row.requires:
+            if not _is_absent(environment, matrix, options, held, name):
+                continue
+            yield found(
+                matrix,
+                rule,
+                span=held.requirement.span,
+                message=f"{row.package} {held.version} imports {name}, and nothing installs it",
+                reasons=(f"{row.package} {row.versions} needs {name} and does not ask for it", row.symptom),
+                hint=f"add `{name}` to the same install",
+                facts=(f"constraint/{row.id}",),
+            )
+
+
+def _bound(
+    environment: Environment, matrix: Matrix, options: Options, kind: str
+) -> Iterator[tuple[_Held, HiddenConstraint]]:
+    """Yield the constraints that are awake, each with what wakes it."""
+    held = {item.requirement.name: item for item in _held(environment, matrix)}
+    for row in matrix.rows_where("constraints.toml", "constraint", "package", held.__contains__):
+        item = held.get(row.package)
+        if row.kind != kind or item is None or not matches(row.versions or None, item.version):
+            continue
+        is_named = item.wanted is not None and item.wanted.variant in row.variants
+        if row.variants and not is_named and not _is_default_in(matrix, item, row):
+            continue
+        python = python_of(environment, item.wanted, options)
+        if row.pythons is not None and (python is None or not matches(row.pythons, python.rstrip("t"))):
+            continue
+        yield item, row
+
+
+def _is_default_in(matrix: Matrix, item: _Held, row: HiddenConstraint) -> bool:
+    """Tell whether a build that nobody named is, being PyPI's, one that the constraint speaks of."""
+    if item.wanted is None or not item.wanted.is_default or item.wanted.framework != "torch":
+        return False
+    builds = matrix.torch_builds_of({item.version})
+    return any(build.index == "pypi" and build.variant in row.variants for build in builds)
+
+
+def _held(environment: Environment, matrix: Matrix) -> Iterator[_Held]:
+    for framework in _FRAMEWORKS:
+        wanted = effective(environment, matrix, framework)
+        if wanted is not None and wanted.version is not None and wanted.variant != CPU:
+            yield _Held(install=wanted.install, requirement=wanted.requirement, version=wanted.version, wanted=wanted)
+    for install, requirement in environment.requirements():
+        is_sure = install.is_certain and not install.is_dry and requirement.applies is True
+        if requirement.name in _FRAMEWORKS or requirement.ecosystem != "pypi" or not is_sure:
+            continue
+        if requirement.version is not None:
+            version = requirement.version.partition("+")[0]
+            yield _Held(install=install, requirement=requirement, version=version, wanted=None)
+
+
+def _broken(
+    environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str, bound: str
+) -> tuple[Requirement | None, str] | None:
+    """Return the requirement that breaks a bound, if one is written, and why; ``None`` where nothing surely does."""
+    asked = [
+        (install, item)
+        for install, item in environment.requirements()
+        if item.name == name and install.target == held.install.target and not install.is_dry
+    ]
+    if any(item.applies is None or item.url is not None or not install.is_certain for install, item in asked):
+        return None
+    limits = [item for install, _ in asked for item in install.constraints if item.name == name]
+    limits += [item for item in held.install.constraints if item.name == name]
+    pinned = next((item for _, item in reversed(asked) if item.version is not None), None)
+    if pinned is not None and pinned.version is not None:
+        if _admits(bound, pinned.version):
+            return None
+        return pinned, f"{pinned.text} is installed"
+    texts = [item.specifier for item in (*(item for _, item in asked), *limits) if item.specifier]
+    if asked and excludes(bound, *texts):
+        return asked[-1][1], f"{asked[-1][1].text} admits no version that works"
+    if any(_is_upper(text) for text in texts) or any(not install.is_complete for install in environment.installs):
+        return None
+    if asked:
+        is_fresh = name == "numpy" or any(getattr(install, "is_upgrade", False) for install, _ in asked)
+    else:
+        is_fresh = name == "numpy"
+        needs = _declared(environment, matrix, options, held, name)
+        if needs is None:
+            return None
+        texts += needs
+    if not is_fresh or _may_be_in_base(environment, matrix):
+        return None
+    newest = _newest(environment, matrix, options, held, name, tuple(texts))
+    if newest is None or _admits(bound, newest):
+        return None
+    where = f"nothing bounds {name}, and as of {matrix.dated} that is {name} {newest}"
+    return (asked[-1][1] if asked else None), where
+
+
+def _may_be_in_base(environment: Environment, matrix: Matrix) -> bool:
+    """Tell whether the base may have a package already, so that nothing newer is taken."""
+    base = environment.base
+    return base is not None and (bool(base.frameworks) or may_have_frameworks(matrix, environment))
+
+
+def _declared(environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str) -> list[str] | None:
+    """Return the bounds by which known packages of the same place bring another one along; ``None`` where none does."""
+    texts: list[str] = []
+    is_brought = False
+    for install, requirement in environment.requirements():
+        if install.target != held.install.target or requirement.ecosystem != "pypi" or install.has_no_deps:
+            continue
+        release = _release(matrix, requirement, held)
+        python = python_of(environment, held.wanted, options)
+        for need, bound, marker, extra in release.requires if release is not None else ():
+            if need != name or extra:
+                continue
+            if marker and python is None:
+                return None
+            is_brought = True
+            texts.append(bound if not marker else "")
+    return texts if is_brought else None
+
+
+def _release(matrix: Matrix, requirement: Requirement, held: _Held) -> WheelRelease | None:
+    """Return the release that a requirement comes to: its pin, or for torchvision what goes with the torch."""
+    package = matrix.package(requirement.name)
+    if package is None:
+        return None
+    version = (requirement.version or "").partition("+")[0]
+    if not version and requirement.name == "torchvision" and held.requirement.name == "torch":
+        rows = matrix.torch_releases_where(lambda have: have == held.version)
+        version = (rows[0].torchvision or "") if rows else ""
+    return package.release(version) if version else None
+
+
+def _newest(
+    environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str, texts: tuple[str, ...]
+) -> str | None:
+    """Return the newest release that an installer takes; without a known Python the oldest among all it may be."""
+    python = python_of(environment, held.wanted, options)
+    pythons = [python] if python is not None else _pythons(matrix, held)
+    from provision.resolve.environment import MACHINES
+
+    platforms = platform_of(environment, options) or ("linux/amd64",)
+    machine = MACHINES.get(platforms[0], "x86_64")
+    found_ = [_newest_for(matrix, name, each, machine, texts) for each in pythons]
+    known = [version for version in found_ if version is not None]
+    return min(known, key=parse) if known and len(known) == len(found_) else None
+
+
+def _pythons(matrix: Matrix, held: _Held) -> list[str]:
+    """Return every Python that the package has wheels for."""
+    rows: list[tuple[str, ...]] = []
+    if held.requirement.name == "torch":
+        rows = [row.pythons for row in matrix.torch_builds_of({held.version})]
+    elif held.requirement.name == "tensorflow":
+        rows = [row.pythons for row in matrix.tensorflow if row.version == held.version]
+    elif held.requirement.name == "jax":
+        rows = [row.pythons for row in matrix.jax if row.version == held.version]
+    return sorted({python for row in rows for python in row if not python.endswith("t")})
+
+
+@lru_cache(maxsize=256)
+def _newest_for(matrix: Matrix, name: str, python: str, machine: str, texts: tuple[str, ...]) -> str | None:
+    package = matrix.package(name)
+    if package is None:
+        return None
+    from provision.resolve.environment import wheel_rank
+
+    for version in package.versions:
+        release = package.release(version)
+        if release is None or release.yanked or parse(version).is_prerelease:
+            continue
+        if release.requires_python and f"{python.rstrip('t')}.99" not in spec_of(release.requires_python):
+            continue
+        if not all(_admits(text, version) for text in texts):
+            continue
+        if any(wheel_rank(wheel.file, python, machine, None) for wheel in release.wheels):
+            return str(version)
+    return None
+
+
+def _is_absent(environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str) -> bool:
+    if any(not install.is_complete for install in environment.installs):
+        return False
+    if any(item.name == name for install in environment.installs for item in install.requirements):
+        return False
+    if environment.kind == "lock" and held.requirement.is_locked:
+        # pkg_resources, which some of these are wanted for, comes with setuptools.
+        return not any(item.name == "setuptools" for _, item in environment.requirements())
+    base = environment.base
+    python = python_of(environment, held.wanted, options)
+    if base is None or base.repository != "python" or python is None or name != "setuptools":
+        return False
+    until = matrix.setting("audit_rules.toml", "setuptools_bundled_until").value or "0"
+    if parse(python.rstrip("t")) <= parse(until):
+        return False
+    packages = {item.name for _, item in environment.requirements()}
+    known = [_release(matrix, item, held) for _, item in environment.requirements()]
+    if any(release is None for release in known) or not packages:
+        return False
+    return not any(need == name and not extra for release in known if release for need, _, _, extra in release.requires)
+
+
+def _is_upper(text: str) -> bool:
+    return any(clause.startswith(("<", "==", "~=")) for clause in text.split(","))
+
+
+def _admits(specifier: str, version: str) -> bool:
+    try:
+        return not specifier or version.partition("+")[0] in spec_of(specifier)
+    except ValueError:
+        return True
+
+
+def _edits(held: _Held, requirement: Requirement | None, name: str, bound: str) -> tuple[tuple[Edit, ...], str]:
+    """Return how to bound a package in a file; in a command a shell would take ``<`` for a redirection."""
+    install = held.install
+    fix = f"bound {name}"
+    if requirement is None:
+        if install.is_file and not held.requirement.is_locked and install.flags_at is not None:
+            return (Edit(span=install.flags_at, text=install.flag_text(f"{name}{bound}")),), fix
+        return (), ""
+    if requirement.specifier or requirement.is_locked or not requirement.is_literal or requirement.marker:
+        return (), ""
+    if install.is_file and requirement.span.file == held.requirement.span.file:
+        return (Edit(span=requirement.specifier_span, text=bound),), fix
+    return (), ""

@@ -1,0 +1,446 @@
+"""Projects: pyproject.toml of every school, and the locks of uv and poetry."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from provision.audit.model import Environment, Index, Install, Requirement, Source, Span
+from provision.audit.places import Placed, read_toml
+from provision.audit.requirement import normalise, parse_requirement
+from provision.audit.shell import Text
+from provision.errors import UsageError
+from provision.records import record, replace
+
+__all__ = ["Project", "parse_lock", "parse_pyproject", "read_project"]
+
+_PACKAGE = re.compile(r"^\[\[package\]\]", re.MULTILINE)
+_CARET = re.compile(r"[~^]?\s*([0-9]+(?:\.[0-9]+)*)")
+
+
+@record
+class Project:
+    """What one group of a project asks for.
+
+    Attributes:
+        name: ``dependencies``, an extra (``extra gpu``), a group (``group dev``) or ``lock``.
+        requirements: In order.
+        indexes: Of the whole project.
+        has_default_index: PyPI is asked too.
+        python: The Python that it pins, ``None`` for a range.
+        is_complete: Everything was understood.
+    """
+
+    name: str
+    requirements: tuple[Requirement, ...]
+    indexes: tuple[Index, ...] = ()
+    has_default_index: bool = True
+    python: str | None = None
+    is_complete: bool = True
+
+
+def read_project(pyproject: Source | None, lock: Source | None) -> Project:
+    """Return what installing a project brings: its lock where there is one, else what it depends on.
+
+    Raises:
+        UsageError: A file is malformed.
+    """
+    if lock is not None:
+        return _read_lock(lock)
+    if pyproject is None:
+        return Project(name="dependencies", requirements=(), is_complete=False)
+    groups = _read_groups(pyproject)
+    return (
+        next((group for group in groups if group.name == "dependencies"), groups[0])
+        if groups
+        else Project(name="dependencies", requirements=(), is_complete=False)
+    )
+
+
+def parse_pyproject(source: Source) -> list[Environment]:
+    """Return an environment for each set of dependencies that is installed together.
+
+    An extra or group is judged with the dependencies of the project, which come with it.
+
+    Raises:
+        UsageError: It is no TOML.
+    """
+    groups = _read_groups(source)
+    main = next((group for group in groups if group.name == "dependencies"), None)
+    found = []
+    for group in groups:
+        parts = [group] if group is main or main is None else [main, group]
+        found.append(_environment("pyproject", source, group, parts))
+    return found
+
+
+def parse_lock(source: Source) -> Environment:
+    """Return the environment that a lock of uv or poetry describes.
+
+    Raises:
+        UsageError: It is no such lock.
+    """
+    project = _read_lock(source)
+    return _environment("lock", source, project, [project])
+
+
+def _environment(kind: str, source: Source, group: Project, parts: list[Project]) -> Environment:
+    installs = tuple(
+        Install(
+            installer="uv" if source.file.endswith("uv.lock") else "pip",
+            command=f"{source.file.rpartition('/')[2]} {part.name}",
+            requirements=part.requirements,
+            indexes=part.indexes,
+            has_default_index=part.has_default_index,
+            is_complete=part.is_complete,
+            python=part.python,
+            span=part.requirements[0].span if part.requirements else source.span(0, 0),
+            is_file=True,
+        )
+        for part in parts
+    )
+    return Environment(
+        kind=kind,
+        file=source.file,
+        name=group.name,
+        span=source.span(0, 0),
+        installs=installs,
+        own_installs=installs[-1:],
+        python=group.python,
+    )
+
+
+def _read_groups(source: Source) -> list[Project]:
+    placed = read_toml(source)
+    data = placed.data
+    tool = _table(data, "tool")
+    indexes, has_default = _indexes(placed, tool)
+    bound = _bound_indexes(tool, {index.name: index.url for index in indexes})
+    python = _pinned(str(_table(data, "project").get("requires-python", "")))
+    groups: list[tuple[str, list[Requirement], bool]] = []
+    project = _table(data, "project")
+    if project:
+        groups.append(("dependencies", *_listed(placed, ("project", "dependencies"), project.get("dependencies"))))
+        for name, items in _table(project, "optional-dependencies").items():
+            groups.append((f"extra {name}", *_listed(placed, ("project", "optional-dependencies", name), items)))
+    poetry = _table(tool, "poetry")
+    if poetry:
+        groups += _poetry_groups(placed, poetry)
+        python = python or _pinned_poetry(_table(poetry, "dependencies").get("python"))
+    for name, items in _table(data, "dependency-groups").items():
+        groups.append((f"group {name}", *_listed(placed, ("dependency-groups", name), items)))
+    for name, items in _table(_table(tool, "pdm"), "dev-dependencies").items():
+        groups.append((f"group {name}", *_listed(placed, ("tool", "pdm", "dev-dependencies", name), items)))
+    uv = _table(tool, "uv")
+    if isinstance(uv.get("dev-dependencies"), list):
+        groups.append(("group dev", *_listed(placed, ("tool", "uv", "dev-dependencies"), uv["dev-dependencies"])))
+    return [
+        Project(
+            name=name,
+            requirements=tuple(
+                replace(item, index=bound[item.name]) if item.name in bound else item for item in requirements
+            ),
+            indexes=tuple(indexes),
+            has_default_index=has_default,
+            python=python,
+            is_complete=is_complete,
+        )
+        for name, requirements, is_complete in groups
+        if requirements
+    ]
+
+
+def _table(data: Any, key: str) -> dict[str, Any]:
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(placed: Placed, path: tuple[str, ...], items: object) -> tuple[list[Requirement], bool]:
+    """Read a list of requirements; what is none of PEP 508 is an error, since pip would refuse the file."""
+    found: list[Requirement] = []
+    is_complete = True
+    for number, item in enumerate(items if isinstance(items, list) else []):
+        if not isinstance(item, str):
+            # A group may include another one.
+            is_complete = False
+            continue
+        requirement = parse_requirement(placed.text(*path, number), placed.source.file)
+        if requirement is None:
+            place = placed.source.position(placed.span(*path, number))
+            raise UsageError(
+                f"{place.file}:{place.line}:{place.column}: `{item[:60]}` is no requirement",
+                hints=("write it as `name==version` or as another requirement of PEP 508",),
+            )
+        found.append(_placed(requirement, placed.span(*path, number)))
+    return found, is_complete
+
+
+def _placed(requirement: Requirement, span: Span) -> Requirement:
+    """Return a requirement with a place, where its own text could not be found in the file."""
+    if requirement.span.start != requirement.span.end:
+        return requirement
+    return replace(requirement, span=span, name_span=span, specifier_span=span, is_literal=False)
+
+
+def _poetry_groups(placed: Placed, poetry: dict[str, Any]) -> list[tuple[str, list[Requirement], bool]]:
+    groups = []
+    tables: list[tuple[str, tuple[str, ...]]] = [
+        ("dependencies", ("tool", "poetry", "dependencies")),
+        ("group dev", ("tool", "poetry", "dev-dependencies")),
+    ]
+    tables += [(f"group {name}", ("tool", "poetry", "group", name, "dependencies")) for name in _table(poetry, "group")]
+    for title, path in tables:
+        values: Any = placed.data
+        for part in path:
+            values = _table(values, part)
+        found, is_complete = [], True
+        for name, value in values.items():
+            if name == "python":
+                continue
+            made = _poetry_requirement(placed, path, name, value)
+            if made is None:
+                is_complete = False
+            else:
+                found.append(made)
+        if found:
+            groups.append((title, found, is_complete))
+    return groups
+
+
+def _poetry_requirement(placed: Placed, path: tuple[str, ...], name: str, value: object) -> Requirement | None:
+    table = value if isinstance(value, dict) else {"version": value}
+    version = table.get("version", "")
+    if not isinstance(version, str) or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        return None
+    specifier = _poetry_specifier(version)
+    if specifier is None:
+        return None
+    extras = table.get("extras")
+    raw = f"{name}{specifier}"
+    made = parse_requirement(Text(raw, [-1] * len(raw)), placed.source.file)
+    if made is None:
+        return None
+    where = path if isinstance(value, str) else (*path, name)
+    span = placed.span(*path, name) if isinstance(value, str) else placed.span(*where, "version")
+    url = table.get("url") or table.get("git")
+    return replace(
+        made,
+        extras=tuple(sorted(normalise(item) for item in extras)) if isinstance(extras, list) else (),
+        marker=str(table.get("markers", "")),
+        applies=None if table.get("markers") or table.get("optional") or table.get("platform") else True,
+        url=url if isinstance(url, str) else None,
+        index=str(table["source"]) if isinstance(table.get("source"), str) else None,
+        is_literal=False,
+        text=raw,
+        span=span,
+        name_span=span,
+        specifier_span=span,
+    )
+
+
+def _poetry_specifier(version: str) -> str | None:
+    """Return poetry's versions as PEP 440 clauses, ``None`` where they have no such form."""
+    text = version.strip()
+    if text in ("", "*"):
+        return ""
+    if "||" in text or "|" in text:
+        return None
+    clauses = []
+    for part in (piece.strip() for piece in text.split(",")):
+        match = _CARET.fullmatch(part)
+        if match and part.startswith("^"):
+            numbers = [int(number) for number in match[1].split(".")]
+            at = next((place for place, number in enumerate(numbers) if number), len(numbers) - 1)
+            upper = ".".join(str(number) for number in [*numbers[:at], numbers[at] + 1])
+            clauses += [f">={match[1]}", f"<{upper}"]
+        elif match and part.startswith("~"):
+            numbers = [int(number) for number in match[1].split(".")]
+            upper = ".".join(
+                str(number) for number in ([numbers[0], numbers[1] + 1] if len(numbers) > 1 else [numbers[0] + 1])
+            )
+            clauses += [f">={match[1]}", f"<{upper}"]
+        elif re.fullmatch(r"[0-9][A-Za-z0-9.+!-]*(?:\.\*)?", part):
+            clauses.append(f"=={part}")
+        elif part.startswith(("=", "!", "<", ">", "~=")):
+            clauses.append(f"={part}" if re.match(r"=[^=]", part) else part.replace(" ", ""))
+        else:
+            return None
+    return ",".join(clauses)
+
+
+def _indexes(placed: Placed, tool: dict[str, Any]) -> tuple[list[Index], bool]:
+    found: list[Index] = []
+    has_default = True
+    uv = _table(tool, "uv")
+    for number, item in enumerate(uv.get("index", []) if isinstance(uv.get("index"), list) else []):
+        if not isinstance(item, dict):
+            continue
+        is_default = item.get("default") is True
+        has_default = has_default and not is_default
+        found.append(
+            Index(
+                kind="index" if is_default else "extra",
+                url=str(item.get("url", "")) or None,
+                origin="file",
+                name=str(item.get("name", "")),
+                is_explicit=item.get("explicit") is True,
+                span=placed.span("tool", "uv", "index", number, "url"),
+            )
+        )
+    pip = _table(uv, "pip")
+    for table, path in ((uv, ("tool", "uv")), (pip, ("tool", "uv", "pip"))):
+        for key, kind in (("index-url", "index"), ("extra-index-url", "extra"), ("find-links", "find-links")):
+            values = table.get(key)
+            for number, url in enumerate(values if isinstance(values, list) else [values] if values else []):
+                span = placed.span(*path, key, number) if isinstance(values, list) else placed.span(*path, key)
+                found.append(Index(kind=kind, url=str(url), origin="file", span=span))
+                has_default = has_default and kind != "index"
+    backend = pip.get("torch-backend") or uv.get("torch-backend")
+    if isinstance(backend, str):
+        found.append(Index(kind="backend", url=backend, origin="file", span=placed.span("tool", "uv")))
+    poetry = _table(tool, "poetry")
+    for number, item in enumerate(poetry.get("source", []) if isinstance(poetry.get("source"), list) else []):
+        if not isinstance(item, dict):
+            continue
+        priority = str(item.get("priority", "primary"))
+        found.append(
+            Index(
+                kind="extra",
+                url=str(item.get("url", "")) or None,
+                origin="file",
+                name=str(item.get("name", "")),
+                is_explicit=priority == "explicit",
+                span=placed.span("tool", "poetry", "source", number, "url"),
+            )
+        )
+        if priority in ("primary", "default") and item.get("url"):
+            has_default = False
+    pdm = _table(tool, "pdm")
+    for number, item in enumerate(pdm.get("source", []) if isinstance(pdm.get("source"), list) else []):
+        if isinstance(item, dict):
+            found.append(
+                Index(
+                    kind="extra",
+                    url=str(item.get("url", "")) or None,
+                    origin="file",
+                    name=str(item.get("name", "")),
+                    span=placed.span("tool", "pdm", "source", number, "url"),
+                )
+            )
+    return found, has_default
+
+
+def _bound_indexes(tool: dict[str, Any], urls: dict[str, str | None]) -> dict[str, str]:
+    """Return the index that each distribution is bound to on Linux, empty where that is not settled."""
+    found: dict[str, str] = {}
+    for name, value in _table(_table(tool, "uv"), "sources").items():
+        entries = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
+        answers = [(_holds_on_linux(str(item.get("marker", ""))), item) for item in entries]
+        possible = [(is_sure, item) for is_sure, item in answers if is_sure is not False]
+        if not possible:
+            continue
+        is_sure, item = possible[0]
+        is_settled = len(possible) == 1 and is_sure is True and "index" in item and not {"extra", "group"} & set(item)
+        index = str(item.get("index", ""))
+        found[normalise(name)] = (urls.get(index) or index) if is_settled else ""
+    return found
+
+
+def _holds_on_linux(marker: str) -> bool | None:
+    if not marker:
+        return True
+    if "python" in marker or "extra" in marker or "implementation" in marker:
+        return None
+    from packaging.markers import InvalidMarker, Marker
+
+    answers = set()
+    for machine in ("x86_64", "aarch64"):
+        values = {"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": machine}
+        try:
+            answers.add(Marker(marker).evaluate(values))
+        except InvalidMarker:
+            return None
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _pinned(specifier: str) -> str | None:
+    match = re.fullmatch(r"\s*(?:==|~=)\s*([0-9]+\.[0-9]+)(?:\.[0-9*]+)?\s*", specifier)
+    if match:
+        return match[1]
+    between = re.fullmatch(r"\s*>=\s*([0-9]+)\.([0-9]+)(?:\.[0-9]+)?\s*,\s*<\s*([0-9]+)\.([0-9]+)\s*", specifier)
+    if between and between[1] == between[3] and int(between[4]) == int(between[2]) + 1:
+        return f"{between[1]}.{between[2]}"
+    return None
+
+
+def _pinned_poetry(version: object) -> str | None:
+    specifier = _poetry_specifier(version) if isinstance(version, str) else None
+    return _pinned(specifier) if specifier else None
+
+
+def _read_lock(source: Source) -> Project:
+    import tomllib
+
+    try:
+        data = tomllib.loads(source.text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    except tomllib.TOMLDecodeError as error:
+        match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+        place = f"{source.file}:{match[1]}:{match[2]}" if match else source.file
+        raise UsageError(f"{place}: it is no TOML", because=(str(error).partition(" (at ")[0],)) from error
+    packages = data.get("package", [])
+    if not isinstance(packages, list) or not all(isinstance(item, dict) for item in packages):
+        raise UsageError(f"{source.file}: it is no lock of uv or poetry", because=("`package` is no array of tables",))
+    # A lock is long: places are found by its headings, not by reading it a second time.
+    heads = [match.start() for match in _PACKAGE.finditer(source.text)]
+    requirements = []
+    versions: dict[str, int] = {}
+    for item in packages:
+        versions[str(item.get("name"))] = versions.get(str(item.get("name")), 0) + 1
+    for number, item in enumerate(packages):
+        name, version = item.get("name"), item.get("version")
+        if not isinstance(name, str) or not isinstance(version, str):
+            continue
+        span = _entry(source, heads[number]) if number < len(heads) else source.span(0, 0)
+        origin = item.get("source") if isinstance(item.get("source"), dict) else {}
+        if any(key in origin for key in ("editable", "virtual", "directory", "workspace")):
+            continue
+        url = origin.get("registry") or origin.get("url")
+        requirements.append(
+            Requirement(
+                name=normalise(name),
+                specifier=f"=={version}",
+                version=version.lower(),
+                # Of several versions, markers that were resolved away say which one a machine gets.
+                applies=True if versions[name] == 1 and not item.get("markers") and not item.get("optional") else None,
+                index=url if isinstance(url, str) else None,
+                is_hashed=True,
+                is_literal=False,
+                is_locked=True,
+                text=f"{name}=={version}",
+                span=span,
+                name_span=span,
+                specifier_span=span,
+            )
+        )
+    python = data.get("requires-python")
+    metadata = data.get("metadata")
+    if python is None and isinstance(metadata, dict):
+        python = _poetry_specifier(str(metadata.get("python-versions", ""))) or ""
+    return Project(
+        name="lock", requirements=tuple(requirements), python=_pinned(str(python or "")), has_default_index=False
+    )
+
+
+def _entry(source: Source, head: int) -> Span:
+    """Return the version line of an entry, its name where there is none."""
+    text = source.text
+    position = head
+    for _ in range(6):
+        end = text.find("\n", position)
+        if end < 0:
+            break
+        line = text[position:end].rstrip("\r")
+        if line.startswith("version"):
+            return source.span(position, position + len(line))
+        position = end + 1
+    return source.span(head, head + len("[[package]]"))

@@ -1,0 +1,1 @@
+"""Findings as documents: plain data, SARIF, annotations of GitHub."""

@@ -1,0 +1,282 @@
+"""Requirements and constraints files, in pip's own format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from provision.audit.model import Index, Requirement, Source, Span, Variable
+from provision.audit.requirement import parse_requirement
+from provision.audit.shell import Text, content_of
+from provision.errors import UsageError
+from provision.records import NOTHING
+
+__all__ = ["Listing", "Reader", "read_listing"]
+
+Reader = Callable[[str], Source | None]
+"""Path relative to where the program runs → its text, ``None`` where there is no such file."""
+
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
+_OPTION = re.compile(r"\s+--?[a-z]")
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_DEPTH_MAX = 8
+_VALUED = {
+    "-i": "index",
+    "--index-url": "index",
+    "--pypi-url": "index",
+    "--extra-index-url": "extra",
+    "-f": "find-links",
+    "--find-links": "find-links",
+    "-r": "file",
+    "--requirement": "file",
+    "-c": "constraint",
+    "--constraint": "constraint",
+    "-e": "editable",
+    "--editable": "editable",
+    "--no-binary": "",
+    "--only-binary": "",
+    "--trusted-host": "",
+    "--use-feature": "",
+    "--use-deprecated": "",
+    "--index-strategy": "",
+}
+_BARE = frozenset(("--no-index", "--require-hashes", "--pre", "--prefer-binary", "--all-releases"))
+
+
+class Listing:
+    """What a file asks for.
+
+    Attributes:
+        requirements: In order, those of files it names in their place.
+        constraints: Of the files it names as constraints.
+        indexes: In order.
+        has_no_index: It says ``--no-index``.
+        is_complete: Everything was understood and every file was there.
+        sources: Names of all files that were read.
+    """
+
+    def __init__(self) -> None:
+        self.requirements: list[Requirement] = []
+        self.constraints: list[Requirement] = []
+        self.indexes: list[Index] = []
+        self.has_no_index = False
+        self.is_complete = True
+        self.sources: list[str] = []
+
+    def take(self, other: Listing, *, is_constraint: bool) -> None:
+        """Add what a file that this one names asks for."""
+        target = self.constraints if is_constraint else self.requirements
+        target += other.requirements
+        self.constraints += other.constraints
+        self.indexes += other.indexes
+        self.has_no_index = self.has_no_index or other.has_no_index
+        self.is_complete = self.is_complete and other.is_complete
+        self.sources += other.sources
+
+
+def read_listing(
+    content: Text,
+    source: Source,
+    read: Reader,
+    *,
+    variables: Mapping[str, Variable] = NOTHING,
+    open_files: tuple[str, ...] = (),
+) -> Listing:
+    """Read a requirements or constraints file.
+
+    Args:
+        content: Its text; a part of another file where a Dockerfile holds it.
+        source: The file that its places refer to.
+        read: Finds the files it names, relative to its own folder.
+        variables: Variables in force, for ``${NAME}``.
+        open_files: Files that lead here.
+
+    Raises:
+        UsageError: A line is no requirement and no option of pip.
+    """
+    listing = Listing()
+    if source.file not in open_files:
+        listing.sources.append(source.file)
+    for start, end in _lines(content.text):
+        line = _joined(content.cut(start, end))
+        bare = line.text.strip()
+        if not bare:
+            continue
+        if bare.startswith("-"):
+            _read_option(line, listing, source, read, variables, open_files)
+            continue
+        _read_requirement(line, listing, source, variables)
+    return listing
+
+
+def _lines(text: str) -> list[tuple[int, int]]:
+    """Return where the logical lines begin and end: a line that ends with a backslash goes on."""
+    found: list[tuple[int, int]] = []
+    position = 1 if text.startswith("\ufeff") else 0
+    start: int | None = None
+    while position < len(text):
+        end = text.find("\n", position)
+        end = len(text) if end < 0 else end
+        line = text[position:end].rstrip("\r")
+        begin = position if start is None else start
+        is_comment = line.lstrip().startswith("#")
+        if line.endswith("\\") and not is_comment:
+            start = begin
+        else:
+            found.append((begin, end))
+            start = None
+        position = end + 1
+    if start is not None:
+        found.append((start, len(text)))
+    return found
+
+
+def _joined(line: Text) -> Text:
+    """Return a logical line without its line ends and comments."""
+    text, at = "", []
+    position = 0
+    while position <= len(line.text):
+        end = line.text.find("\n", position)
+        end = len(line.text) if end < 0 else end
+        piece = line.cut(position, end)
+        content = piece.text.rstrip("\r")
+        if (match := _COMMENT.search(content)) is not None:
+            content = content[: match.start()]
+        elif content.endswith("\\"):
+            content = content[:-1]
+        text += content
+        at += piece.at[: len(content)]
+        position = end + 1
+    return Text(text, at)
+
+
+def _resolved(source: Text, variables: Mapping[str, Variable]) -> Text | None:
+    """Return a text with ``${NAME}`` replaced; ``None`` where one is not known."""
+    if "${" not in source.text:
+        return source
+    text, at, position = "", [], 0
+    for match in _VARIABLE.finditer(source.text):
+        variable = variables.get(match[1])
+        if variable is None or variable.value is None:
+            return None
+        text += source.text[position : match.start()] + variable.value
+        at += source.at[position : match.start()] + [-1] * len(variable.value)
+        position = match.end()
+    return Text(text + source.text[position:], at + source.at[position:])
+
+
+def _read_requirement(line: Text, listing: Listing, source: Source, variables: Mapping[str, Variable]) -> None:
+    option = _OPTION.search(line.text)
+    options = line.text[option.start() :] if option else ""
+    written = line.cut(0, option.start()) if option else line
+    resolved = _resolved(written, variables)
+    if resolved is None:
+        listing.is_complete = False
+        return
+    found = parse_requirement(resolved, source.file, is_hashed="--hash" in options)
+    if found is not None:
+        listing.requirements.append(found)
+        return
+    bare = resolved.text.strip()
+    if _is_path(bare):
+        listing.is_complete = False
+        return
+    raise _fault(line, source, f"`{_short(bare)}` is no requirement")
+
+
+def _is_path(text: str) -> bool:
+    """Tell whether a requirement names a project or archive by its place."""
+    plain = text.partition("[")[0].partition(";")[0].strip()
+    return (
+        "/" in plain
+        or plain.startswith((".", "~"))
+        or "\\" in plain
+        or plain.endswith((".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz"))
+    )
+
+
+def _read_option(
+    line: Text,
+    listing: Listing,
+    source: Source,
+    read: Reader,
+    variables: Mapping[str, Variable],
+    open_files: tuple[str, ...],
+) -> None:
+    start = len(line.text) - len(line.text.lstrip())
+    text = line.text.rstrip()
+    end = start
+    while end < len(text) and not text[end].isspace() and text[end] != "=":
+        end += 1
+    flag = text[start:end]
+    if flag not in _VALUED and flag not in _BARE and not flag.startswith("--") and flag[:2] in _VALUED:
+        # Short options take their value without a blank too.
+        flag, end = flag[:2], start + 2
+    while end < len(text) and (text[end].isspace() or text[end] == "="):
+        end += 1
+    if flag in _BARE:
+        listing.has_no_index = listing.has_no_index or flag == "--no-index"
+        return
+    kind = _VALUED.get(flag)
+    if kind is None:
+        listing.is_complete = False
+        if not re.fullmatch(r"--[a-z][a-z-]+", flag):
+            raise _fault(line, source, f"`{_short(flag)}` is no option of a requirements file")
+        return
+    written = line.cut(end, len(text))
+    value = _resolved(written, variables)
+    if not written.text:
+        raise _fault(line, source, f"{flag} lacks its value")
+    span = written.span(source.file, 0, len(written.text))
+    if kind in ("index", "extra", "find-links"):
+        url = None if value is None else value.text.strip("'\"")
+        listing.indexes.append(Index(kind=kind, url=url, origin="file", span=span))
+    elif kind == "editable":
+        found = parse_requirement(value, source.file) if value is not None else None
+        if found is not None and found.url:
+            listing.requirements.append(found)
+        else:
+            listing.is_complete = False
+    elif kind in ("file", "constraint"):
+        _read_named(value, span, listing, source, read, variables, open_files, is_constraint=kind == "constraint")
+
+
+def _read_named(
+    value: Text | None,
+    span: Span,
+    listing: Listing,
+    source: Source,
+    read: Reader,
+    variables: Mapping[str, Variable],
+    open_files: tuple[str, ...],
+    *,
+    is_constraint: bool,
+) -> None:
+    del span
+    path = None if value is None else value.text.strip("'\"")
+    if path is None or "://" in path:
+        listing.is_complete = False
+        return
+    folder = source.file.rpartition("/")[0]
+    name = path if path.startswith("/") or not folder else f"{folder}/{path}"
+    found = None if name in open_files or len(open_files) > _DEPTH_MAX else read(name)
+    if found is None:
+        listing.is_complete = False
+        return
+    content = content_of(found)
+    inner = read_listing(content, found, read, variables=variables, open_files=(*open_files, source.file, name))
+    listing.sources.append(found.file)
+    listing.take(inner, is_constraint=is_constraint)
+
+
+def _fault(line: Text, source: Source, what: str) -> UsageError:
+    place = source.position(line.span(source.file, 0, len(line.text)))
+    return UsageError(
+        f"{place.file}:{place.line}: {what}",
+        hints=("write one requirement such as `name==version`, or one option of pip, a line",),
+    )
+
+
+def _short(text: str) -> str:
+    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    return plain if len(plain) <= 60 else plain[:57] + "..."

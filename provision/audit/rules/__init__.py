@@ -1,0 +1,119 @@
+"""One rule a module, named as in ``compat/audit_rules.toml``, in lower case.
+
+Most files have nothing to do with most rules, and importing a rule takes longer than asking it. What a rule needs to
+say anything at all is therefore written here, so that only those that may speak are imported. A test holds every line
+against the rules themselves.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from provision.audit.model import Environment, Options, Rule
+from provision.matrix.load import Matrix
+from provision.resolve.request import FRAMEWORKS
+
+__all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids"]
+
+SCOPES: dict[str, str] = {
+    "B01": "base own-base",
+    "B02": "cuda target framework",
+    "B03": "base own-base",
+    "B04": "base own-base",
+    "B05": "no-nvcc flash-attn",
+    "B06": "base own-base stage",
+    "B07": "base framework",
+    "B08": "base-frameworks framework",
+    "B09": "base stage",
+    "C01": "cuda nvcc flash-attn",
+    "C02": "framework",
+    "C03": "torch torchvision|torchaudio",
+    "C04": "local",
+    "C05": "torch",
+    "C06": "framework stage|requirements",
+    "C07": "base tensorflow",
+    "C08": "jax",
+    "C09": "pinned",
+    "C10": "torch|base-frameworks torchvision|torchaudio|vllm|xformers",
+    "C11": "torch|base-frameworks vllm|xformers",
+    "C12": "torch|tensorflow",
+    "C13": "conda",
+    "C14": "cuda target torch",
+    "C15": "package",
+    "D01": "driver framework",
+    "D02": "cuda target framework",
+    "D03": "command",
+    "E01": "cuda framework $LD_LIBRARY_PATH",
+    "E02": "base stage target framework",
+    "E03": "$NVIDIA_DRIVER_CAPABILITIES",
+    "E04": "stage $NVIDIA_DISABLE_REQUIRE",
+    "E05": "target $NVIDIA_VISIBLE_DEVICES|$NVIDIA_DRIVER_CAPABILITIES",
+    "G01": "gpu framework",
+    "G02": "cuda nvcc $TORCH_CUDA_ARCH_LIST",
+    "N01": "pinned|framework",
+    "N02": "pinned|framework",
+    "N03": "pinned|framework",
+    "N04": "pinned|framework",
+    "N05": "pinned|framework",
+    "P01": "arm framework",
+    "R01": "service cuda",
+    "S01": "base stage target",
+    "S02": "command|download",
+    "S03": "command|index|$PIP_TRUSTED_HOST|$UV_INSECURE_HOST",
+    "S04": "command",
+    "X01": "stage package",
+}
+"""What must be there before a rule can find anything, by its id: words that must all hold, or one of several (``|``).
+
+A word is the kind of environment, a name of :func:`aspects_of`, a package that is asked for or, behind ``$``, a
+variable that is set. A rule without a line looks at everything.
+"""
+
+
+def rule_ids(matrix: Matrix) -> tuple[str, ...]:
+    """Return the ids of all rules, in the order of their findings."""
+    return tuple(matrix.audit_rules)
+
+
+def load_rule(rule: str) -> Rule:
+    """Import the module of a rule."""
+    return cast("Rule", import_module(f"provision.audit.rules.{rule.lower()}"))
+
+
+def aspects_of(environment: Environment, options: Options) -> frozenset[str]:
+    """Return the words that hold of an environment whose surroundings are complete."""
+    base = environment.base
+    found = {environment.kind}
+    for word, is_so in (
+        ("base", base is not None and base.repository is not None),
+        ("own-base", environment.own_base),
+        ("base-frameworks", base is not None and bool(base.frameworks)),
+        ("cuda", base is not None and base.cuda is not None),
+        ("target", environment.is_target),
+        ("nvcc", environment.has_nvcc is True),
+        ("no-nvcc", environment.has_nvcc is False),
+        ("command", bool(environment.own_commands)),
+        ("download", bool(environment.downloads)),
+        ("driver", options.driver is not None),
+        ("gpu", bool(options.gpus)),
+        ("arm", "linux/arm64" in (environment.platform, *options.platforms)),
+    ):
+        if is_so:
+            found.add(word)
+    for install in environment.installs:
+        found |= {"conda"} if install.installer == "conda" else set()
+        found |= {"index"} if install.indexes else set()
+    for _, requirement in environment.requirements():
+        found |= {"package", requirement.name}
+        found |= {"framework"} if requirement.name in FRAMEWORKS else set()
+        found |= {"pinned"} if requirement.version is not None else set()
+        found |= {"local"} if requirement.local else set()
+    found.update(f"${name}" for name in environment.variables)
+    found.update(f"${variable.name}" for variable in environment.own_variables)
+    return frozenset(found)
+
+
+def is_in_scope(rule: str, aspects: frozenset[str]) -> bool:
+    """Tell whether a rule may have something to say where some aspects hold."""
+    return all(not aspects.isdisjoint(words.split("|")) for words in SCOPES.get(rule, "").split())

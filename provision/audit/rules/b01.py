@@ -1,0 +1,58 @@
+"""The base is at its end: its tag is deleted or unsupported, or its system or Python is past its last day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from provision.audit.bases import cuda_image, is_proved_absent
+from provision.audit.model import Environment, Finding, Options
+from provision.audit.verdict import found
+from provision.matrix.load import Matrix
+
+ID = "B01"
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Hold the base against the lists of tags and the dates of systems and Pythons."""
+    del options
+    base = environment.base
+    if base is None or base.repository is None or not environment.own_base or is_proved_absent(matrix, base):
+        return
+    because = list(_reasons(environment, matrix))
+    if because:
+        yield found(
+            matrix,
+            ID,
+            span=base.span,
+            message=f"{base.repository}:{base.tag} {because[0][0]}",
+            reasons=[reason for _, reason, _ in because],
+            facts=[fact for _, _, fact in because],
+        )
+
+
+def _reasons(environment: Environment, matrix: Matrix) -> Iterator[tuple[str, str, str]]:
+    base = environment.base
+    if base is None:
+        return
+    image = cuda_image(matrix, base)
+    if image is not None and image.lifecycle in ("deleted", "unsupported"):
+        fact = f"image/{image.tag}"
+        if image.lifecycle == "deleted":
+            yield "is deleted upstream", f"{image.tag} was taken off the registry", fact
+        else:
+            yield (
+                "is no longer supported",
+                f"CUDA {image.cuda} has a newer update, and tags like this get deleted",
+                fact,
+            )
+    system = next((row for row in matrix.os_releases if row.id == environment.os), None)
+    if system is not None and system.end_of_life is not None and system.end_of_life < matrix.dated:
+        fact = f"os/{system.id}"
+        yield f"stands on {system.name}, which has ended", f"{system.name} ended on {system.end_of_life}", fact
+    if base.repository != "python" or environment.python is None:
+        return
+    minor = ".".join(environment.python.split(".")[:2])
+    python = next((row for row in matrix.pythons if row.version == minor), None)
+    if python is not None and python.end_of_life is not None and python.end_of_life < matrix.dated:
+        fact = f"python/{python.version}"
+        yield f"holds Python {minor}, which has ended", f"Python {minor} ended on {python.end_of_life}", fact

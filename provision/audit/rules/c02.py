@@ -1,0 +1,59 @@
+"""A framework, its CUDA and its Python that were never published together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.model import Environment, Finding, Options
+from provision.audit.verdict import found
+from provision.audit.wanted import CPU, Wanted, cuda_of, frameworks, is_offered, python_of, resolve
+from provision.audit.wording import alternatives, facts_of, reasons_of
+from provision.matrix.load import Matrix
+from provision.resolve.stack import Refusal
+
+ID = "C02"
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Ask the resolver about each wish; only a proved no counts."""
+    for wanted in frameworks(environment, matrix):
+        if wanted.requirement.applies is not True or wanted.variant == CPU or wanted.requirement.url is not None:
+            continue
+        is_open = wanted.framework == "torch" and wanted.variant is None and not wanted.is_default
+        if is_open and wanted.version is None:
+            continue
+        if is_offered(environment, matrix, options, wanted):
+            continue
+        # Which plugins a release of jax has is another rule's matter.
+        apart = {"cuda": None} if wanted.framework == "jax" else {}
+        refusal = resolve(environment, matrix, options, wanted, platform=None, **apart)
+        if not isinstance(refusal, Refusal) or not refusal.is_proved or not _is_about_it(refusal):
+            continue
+        yield found(
+            matrix,
+            ID,
+            span=wanted.requirement.span,
+            message=f"{_shown(environment, options, wanted)} was never published",
+            reasons=reasons_of(refusal),
+            hint=alternatives(refusal),
+            facts=facts_of(refusal),
+        )
+
+
+_OWN = ("python", "cuda", "version", "complete")
+
+
+def _is_about_it(refusal: Refusal) -> bool:
+    """Tell whether the refusal speaks of builds, and not of drivers, images or requirement lines."""
+    return bool(refusal.because) and all(reason.subject in _OWN for reason in refusal.because)
+
+
+def _shown(environment: Environment, options: Options, wanted: Wanted) -> str:
+    cuda = cuda_of(wanted.variant)
+    parts = [f"{wanted.framework} {wanted.version or wanted.specifier or ''}".strip()]
+    if cuda:
+        parts.append(f"for CUDA {cuda}")
+    python = python_of(environment, wanted, options)
+    if python:
+        parts.append(f"for Python {python}" if not cuda else f"and Python {python}")
+    return " ".join(parts)

@@ -1,0 +1,105 @@
+"""torch, torchvision and torchaudio of different releases or builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from provision.audit.companions import needs_of
+from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.verdict import found
+from provision.audit.wanted import Wanted, admits, effective, resolve_request, variant_of
+from provision.matrix.load import Matrix
+from provision.matrix.model import TorchRelease
+from provision.resolve.stack import Refusal
+
+ID = "C03"
+
+_COMPANIONS = ("torchvision", "torchaudio")
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Hold the companions against the torch that stands at the end."""
+    del options
+    torch = effective(environment, matrix, "torch")
+    if torch is None or torch.version is None:
+        return
+    release = next(iter(matrix.torch_releases_where(lambda version: version == torch.version)), None)
+    if release is None:
+        return
+    for install, requirement in _last(environment, torch):
+        version = (requirement.version or "").partition("+")[0]
+        right = getattr(release, requirement.name)
+        because = _why_not(matrix, torch.version, requirement.name, version)
+        if because and right not in (None, version):
+            yield _mismatch(matrix, torch, requirement, release, right, because)
+            continue
+        yield from _mixed(matrix, torch, install, requirement)
+
+
+def _why_not(matrix: Matrix, torch: str, name: str, version: str) -> tuple[str, ...]:
+    """Return why a companion does not go with a torch: by its own metadata, else by the resolver; empty if it does."""
+    needs = needs_of(matrix, name, version)
+    if needs is not None:
+        return () if admits(needs, torch) else (f"{name} {version} needs torch{needs}",)
+    pythons = sorted({python for row in matrix.torch_builds_of({torch}) for python in row.pythons_with_companions})
+    wish: dict[str, object] = {
+        "torch": torch,
+        "python": pythons[0] if pythons else None,
+        "requirements": (f"{name}=={version}",),
+    }
+    refusal = resolve_request(matrix, wish)
+    if not isinstance(refusal, Refusal) or not refusal.is_proved:
+        return ()
+    return tuple(reason.because for reason in refusal.because if reason.subject == "requirements")
+
+
+def _last(environment: Environment, torch: Wanted) -> Iterator[tuple[Install, Requirement]]:
+    """Yield the companions that stand at the end, where they are pinned."""
+    ends: dict[str, tuple[Install, Requirement]] = {}
+    for install, requirement in environment.requirements():
+        if requirement.name not in _COMPANIONS or requirement.ecosystem != "pypi" or requirement.applies is not True:
+            continue
+        is_there = install.target == torch.install.target and install.is_certain and not install.is_dry
+        if is_there and (requirement.version is not None or requirement.name not in ends):
+            ends[requirement.name] = (install, requirement)
+    yield from (item for item in ends.values() if item[1].version is not None)
+
+
+def _mismatch(
+    matrix: Matrix, torch: Wanted, requirement: Requirement, release: TorchRelease, right: str, because: tuple[str, ...]
+) -> Finding:
+    local = f"+{requirement.local}" if requirement.local else ""
+    edits: list[Edit] = []
+    is_plain = requirement.specifier == f"=={requirement.version}" and not requirement.is_hashed
+    if requirement.is_literal and is_plain and not requirement.is_locked:
+        edits.append(Edit(span=requirement.specifier_span, text=f"=={right}{local}"))
+    return found(
+        matrix,
+        ID,
+        span=requirement.span,
+        message=f"{requirement.name} {requirement.version} does not belong to torch {torch.version}",
+        reasons=because,
+        hint=f"{requirement.name} {right} was released with torch {torch.version}",
+        facts=(f"torch/{release.version}",),
+        edits=edits,
+        fix=f"take {requirement.name} {right}",
+    )
+
+
+def _mixed(matrix: Matrix, torch: Wanted, install: Install, requirement: Requirement) -> Iterator[Finding]:
+    variant, _ = variant_of(matrix, install, requirement, requirement.version)
+    if variant is None or torch.variant is None or variant == torch.variant:
+        return
+    yield found(
+        matrix,
+        ID,
+        span=requirement.span,
+        message=f"{requirement.name} is the build {variant} and torch the build {torch.variant}",
+        reasons=("a companion loads the libraries that its torch was built with",),
+        hint=f"take both from the index of {torch.variant}",
+        facts=[
+            f"torch/{row.torch}+{row.variant}"
+            for row in matrix.torch_builds_of({torch.version or ""})
+            if row.variant == torch.variant
+        ],
+    )

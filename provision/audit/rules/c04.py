@@ -1,0 +1,70 @@
+"""A build with a local version, and no index that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.verdict import found
+from provision.audit.wanted import CPU, index_variant
+from provision.matrix.load import Matrix
+
+ID = "C04"
+
+_FAMILY = ("torch", "torchvision", "torchaudio")
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Look for the index of each local version among those in force; unknown indexes may have anything."""
+    del options
+    for install in environment.installs:
+        if not install.is_complete or install.has_no_index:
+            continue
+        missing = [item for item in install.requirements if _is_missing(environment, matrix, install, item)]
+        if missing:
+            yield _finding(matrix, install, missing)
+
+
+def _is_missing(environment: Environment, matrix: Matrix, install: Install, requirement: Requirement) -> bool:
+    if requirement.name not in _FAMILY or requirement.ecosystem != "pypi" or requirement.applies is not True:
+        return False
+    if not requirement.local or requirement.url is not None or requirement.index is not None or requirement.is_locked:
+        return False
+    known = {row.variant for row in matrix.torch_builds} | {CPU}
+    if requirement.local not in known:
+        return False
+    base = environment.base
+    if base is not None and base.frameworks.get(requirement.name) in (requirement.version, ""):
+        return False
+    indexes = [index for index in install.indexes if index.kind != "channel"]
+    variants = [index_variant(matrix, index.url) for index in indexes]
+    return None not in variants and requirement.local not in variants
+
+
+def _finding(matrix: Matrix, install: Install, missing: list[Requirement]) -> Finding:
+    requirement = missing[0]
+    template = matrix.setting("frameworks/torch.toml", "wheel_index").value or ""
+    url = template.replace("{variant}", requirement.local)
+    is_alone = all(item.name in _FAMILY for item in install.requirements)
+    edits: list[Edit] = []
+    is_one_build = len({item.local for item in missing}) == 1
+    # uv asks an extra index first for every package, and would take old copies of the others from there.
+    if install.flags_at is not None and is_one_build and (install.installer == "pip" or is_alone):
+        edits.append(Edit(span=install.flags_at, text=install.flag_text(f"--extra-index-url {url}")))
+    indexes = [index.url or "" for index in install.indexes]
+    where = f"only {', '.join(indexes)} is asked" if indexes else "no index but the default one is asked"
+    return found(
+        matrix,
+        ID,
+        span=requirement.span,
+        message=f"{requirement.text} is not on PyPI, and no index in force has it",
+        reasons=(f"builds with a local version such as +{requirement.local} are on PyTorch's index only", where),
+        hint=f"add `--extra-index-url {url}`",
+        facts=[
+            f"torch/{row.torch}+{row.variant}"
+            for row in matrix.torch_builds
+            if requirement.name == "torch" and requirement.version == f"{row.torch}+{row.variant}"
+        ],
+        edits=edits,
+        fix=f"add the index of {requirement.local}",
+    )

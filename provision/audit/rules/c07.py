@@ -1,0 +1,68 @@
+"""TensorFlow that loads CUDA from the system, on a base that has another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from provision.audit.bases import cuda_image
+from provision.audit.model import Environment, Finding, Options
+from provision.audit.verdict import found
+from provision.audit.wanted import cuda_major, effective
+from provision.matrix.load import Matrix
+from provision.matrix.model import CudaImage, TensorflowRelease
+
+ID = "C07"
+
+_LIBRARIES = ("libcudnn", "libcublas", "cuda-libraries", "cuda-toolkit", "cuda-runtime", "cudnn")
+_INSTALLERS = ("apt", "apt-get", "conda", "mamba", "micromamba", "dnf", "yum", "microdnf")
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Hold the base against what the release was built with."""
+    del options
+    base = environment.base
+    wanted = effective(environment, matrix, "tensorflow")
+    if base is None or wanted is None or wanted.variant != "system-cuda" or wanted.version is None:
+        return
+    image = cuda_image(matrix, base)
+    row = next((row for row in matrix.tensorflow if row.version == wanted.version), None)
+    if image is None or row is None or _brings_libraries(environment):
+        return
+    for because, message in _faults(image, row):
+        yield found(
+            matrix,
+            ID,
+            span=wanted.requirement.span,
+            message=f"tensorflow {row.version} {message}",
+            reasons=(because, "without its libraries TensorFlow runs on the CPU and says so in a log line only"),
+            hint="" if row.has_cuda_extra else f"take a runtime base with CUDA {row.cuda} and cuDNN {row.cudnn_major}",
+            facts=(f"tensorflow/{row.version}", f"image/{image.tag}"),
+        )
+        return
+
+
+def _faults(image: CudaImage, row: TensorflowRelease) -> Iterator[tuple[str, str]]:
+    if cuda_major(image.cuda) != cuda_major(row.cuda):
+        yield f"{image.tag} has CUDA {image.cuda}", f"was built with CUDA {row.cuda}"
+    elif image.flavour == "base":
+        yield f"{image.tag} has the CUDA runtime and none of the libraries", f"loads CUDA {row.cuda} from the system"
+    elif not image.has_cudnn:
+        yield f"{image.tag} has no cuDNN", f"needs cuDNN {row.cudnn_major}"
+    elif image.cudnn is not None and image.cudnn.partition(".")[0] != row.cudnn_major:
+        yield f"{image.tag} has cuDNN {image.cudnn}", f"needs cuDNN {row.cudnn_major}"
+
+
+def _brings_libraries(environment: Environment) -> bool:
+    """Tell whether something else may bring CUDA or cuDNN, or whether that cannot be told."""
+    if environment.copies_from:
+        return True
+    for install in environment.installs:
+        if not install.is_complete or any(item.name.startswith("nvidia-") for item in install.requirements):
+            return True
+    for command in environment.commands:
+        words = [word.text for word in command.words]
+        if command.program is None or None in words:
+            return True
+        if command.program in _INSTALLERS and any(str(word).startswith(_LIBRARIES) for word in words):
+            return True
+    return False

@@ -1,0 +1,106 @@
+"""Two packages that are known not to work together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from provision.audit.model import Environment, Finding, Options, Requirement
+from provision.audit.verdict import found
+from provision.audit.wanted import CPU, build_of, cuda_of, effective, python_of, resolve_request
+from provision.audit.wording import alternatives, facts_of, reasons_of
+from provision.matrix.load import Matrix
+from provision.resolve.stack import Refusal
+
+ID = "C09"
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Hold everything that is pinned against the pairs of the facts."""
+    pinned: dict[str, tuple[str, Requirement]] = {}
+    torch = effective(environment, matrix, "torch")
+    if torch is not None and torch.variant == CPU:
+        return
+    targets = {install.target for install in environment.installs}
+    if len(targets) > 1:
+        return
+    for install, requirement in environment.requirements():
+        is_sure = install.is_certain and not install.is_dry and requirement.applies is True
+        if requirement.ecosystem == "pypi" and requirement.version is not None and is_sure:
+            has_own_index = bool(install.indexes) and requirement.name.startswith("onnxruntime")
+            if not has_own_index and requirement.url is None:
+                pinned[requirement.name] = (requirement.version.partition("+")[0], requirement)
+    named = {name: version for name, (version, _) in pinned.items()}
+    if torch is not None and torch.version is not None:
+        cuda = cuda_of(build_of(matrix, torch))
+        if cuda is not None:
+            named["cuda"] = cuda
+    elif torch is None and environment.base is not None and environment.base.cuda is not None:
+        named["cuda"] = environment.base.cuda
+    for row in matrix.exclusions:
+        if not (_name(row.left) in named and _name(row.right) in named):
+            continue
+        from provision.resolve.rules import side_holds
+
+        if not (side_holds(row.left, named) and side_holds(row.right, named)):
+            continue
+        sides = [_name(row.left), _name(row.right)]
+        spans = [pinned[name][1].span for name in sides if name in pinned]
+        if not spans:
+            continue
+        shown = " and ".join(f"{name} {named[name]}" for name in sides)
+        yield found(
+            matrix,
+            ID,
+            span=spans[-1],
+            message=f"{shown} fail together",
+            reasons=(row.symptom,),
+            hint=f"until: {row.until}" if row.until else "",
+            facts=(f"exclusion/{row.id}",),
+        )
+        return
+    yield from _together(environment, matrix, options)
+
+
+def _together(environment: Environment, matrix: Matrix, options: Options) -> Iterator[Finding]:
+    """Ask the resolver for two frameworks that one command installs."""
+    torch = effective(environment, matrix, "torch")
+    for framework in ("tensorflow", "jax"):
+        other = effective(environment, matrix, framework)
+        if torch is None or other is None or torch.version is None or other.version is None:
+            continue
+        if (
+            torch.install.span != other.install.span
+            or torch.install.has_no_deps
+            or other.variant in (None, "system-cuda")
+        ):
+            continue
+        variant = build_of(matrix, torch)
+        if variant is None:
+            continue
+        wish: dict[str, object] = {"torch": f"{torch.version}+{variant}", framework: other.version}
+        wish["python"] = python_of(environment, torch, options)
+        if framework == "jax":
+            wish["cuda"] = (other.variant or "").removeprefix("cuda")
+        refusal = resolve_request(matrix, wish)
+        if not isinstance(refusal, Refusal) or not refusal.is_proved:
+            continue
+        if all(reason.subject in _JOINT for reason in refusal.because):
+            yield found(
+                matrix,
+                ID,
+                span=other.requirement.span,
+                message=f"torch {torch.version} and {framework} {other.version} cannot be installed together",
+                reasons=reasons_of(refusal),
+                hint=alternatives(refusal),
+                facts=facts_of(refusal),
+            )
+
+
+_JOINT = ("packages", "exclusion", "majors", "complete")
+
+
+def _name(side: str) -> str:
+    for place, letter in enumerate(side):
+        if letter in "<>=~! ":
+            return side[:place]
+    return side

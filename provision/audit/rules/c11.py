@@ -1,0 +1,52 @@
+"""A pinned package that needs another torch than the pinned one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.companions import fact_ids, needs_of
+from provision.audit.model import Environment, Finding, Options
+from provision.audit.verdict import found
+from provision.audit.wanted import admits, effective
+from provision.matrix.load import Matrix
+from provision.versions import parse
+
+ID = "C11"
+
+_PULLERS = ("vllm", "xformers")
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Hold the torch pin of the release against the torch that stands at the end."""
+    del options
+    torch = effective(environment, matrix, "torch")
+    base = environment.base
+    have = torch.version if torch is not None else (base.frameworks.get("torch") if base is not None else None)
+    if not have:
+        return
+    for install, requirement in environment.requirements():
+        if requirement.name not in _PULLERS or requirement.version is None or requirement.applies is not True:
+            continue
+        if install.has_no_deps or install.is_dry or not install.is_certain:
+            continue
+        if torch is not None and install.target != torch.install.target:
+            continue
+        version = requirement.version.partition("+")[0]
+        needs = needs_of(matrix, requirement.name, version)
+        if needs is None or admits(needs, have):
+            continue
+        right = [
+            row
+            for row in matrix.companions
+            if row.package == requirement.name and row.requires.get("torch") == f"=={have}"
+        ]
+        best = max((row.version for row in right), key=parse, default=None)
+        yield found(
+            matrix,
+            ID,
+            span=requirement.span,
+            message=f"{requirement.name} {version} needs torch{needs}, and torch {have} is installed",
+            reasons=(f"the metadata of {requirement.name} {version} asks torch{needs}",),
+            hint=f"{requirement.name} {best} is the newest for torch {have}" if best else "",
+            facts=fact_ids(matrix, requirement.name, version),
+        )

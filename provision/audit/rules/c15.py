@@ -1,0 +1,44 @@
+"""A placeholder on the index in place of the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.model import Edit, Environment, Finding, Options
+from provision.audit.verdict import found
+from provision.matrix.load import Matrix
+from provision.versions import parse
+
+ID = "C15"
+
+_TENSORFLOW_GPU = "tensorflow-gpu"
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Look for the names of placeholders."""
+    del options
+    settings = matrix.settings("audit_rules.toml")
+    real = settings["placeholders"].entries
+    since = settings["placeholder_tensorflow_gpu_since"].value or "0"
+    for _, requirement in environment.requirements():
+        if requirement.name not in real or requirement.ecosystem != "pypi" or requirement.url is not None:
+            continue
+        version = requirement.version
+        is_real = version is None or parse(version) < parse(since)
+        if requirement.name == _TENSORFLOW_GPU and requirement.specifier and is_real:
+            continue
+        name = real[requirement.name]
+        is_plain = requirement.is_literal and not requirement.specifier and not requirement.extras
+        edits = (
+            [Edit(span=requirement.name_span, text=name)] if is_plain and requirement.name != _TENSORFLOW_GPU else []
+        )
+        yield found(
+            matrix,
+            ID,
+            span=requirement.span,
+            message=f"{requirement.name} on PyPI is a placeholder",
+            reasons=("its installation ends with an error that names the real package",),
+            hint="ask for `tensorflow[and-cuda]`" if requirement.name == _TENSORFLOW_GPU else f"ask for `{name}`",
+            edits=edits,
+            fix=f"ask for {name}",
+        )

@@ -1,0 +1,40 @@
+"""The driver that the person named is older than the stack needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.model import Environment, Finding, Options
+from provision.audit.verdict import found
+from provision.audit.wanted import effective, resolve
+from provision.audit.wording import alternatives
+from provision.matrix.load import Matrix
+from provision.resolve.request import FRAMEWORKS
+from provision.resolve.stack import Refusal, Stack
+from provision.versions import parse
+
+ID = "D01"
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Compare the driver with the floor of the stack that the resolver finds for each framework."""
+    if options.driver is None:
+        return
+    for framework in FRAMEWORKS:
+        wanted = effective(environment, matrix, framework)
+        if wanted is None or (wanted.variant is None and not wanted.is_default):
+            continue
+        stack = resolve(environment, matrix, options, wanted)
+        if not isinstance(stack, Stack) or parse(options.driver) >= parse(stack.driver.minimum):
+            continue
+        version = stack.frameworks[framework]
+        refusal = resolve(environment, matrix, options, wanted, driver=options.driver)
+        yield found(
+            matrix,
+            ID,
+            span=wanted.requirement.span,
+            message=f"{framework} {version} needs driver {stack.driver.minimum}, not {options.driver}",
+            reasons=(f"it brings CUDA {stack.cuda}, which runs on driver {stack.driver.minimum} or newer",),
+            hint=alternatives(refusal) if isinstance(refusal, Refusal) else "",
+            facts=[fact for reason in stack.reasons if reason.subject == "driver" for fact in reason.facts],
+        )

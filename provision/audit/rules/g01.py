@@ -1,0 +1,42 @@
+"""The build has no code for a GPU that the person named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.model import Environment, Finding, Options
+from provision.audit.verdict import found
+from provision.audit.wanted import effective, resolve
+from provision.audit.wording import alternatives, facts_of, reasons_of
+from provision.matrix.load import Matrix
+from provision.resolve.request import FRAMEWORKS
+from provision.resolve.stack import Refusal, Stack
+
+ID = "G01"
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Ask the resolver for the very same stack on each GPU."""
+    for framework in FRAMEWORKS if options.gpus else ():
+        wanted = effective(environment, matrix, framework)
+        if wanted is None or (wanted.variant is None and not wanted.is_default):
+            continue
+        stack = resolve(environment, matrix, options, wanted)
+        if not isinstance(stack, Stack):
+            continue
+        same = stack.frameworks[framework]
+        if framework == "torch":
+            same = f"{same}+{stack.variants[framework]}"
+        for gpu in options.gpus:
+            refusal = resolve(environment, matrix, options, wanted, gpu=[gpu], **{framework: same})
+            if not isinstance(refusal, Refusal) or not refusal.is_proved:
+                continue
+            yield found(
+                matrix,
+                ID,
+                span=wanted.requirement.span,
+                message=f"{framework} {same} does not run on {gpu}",
+                reasons=reasons_of(refusal),
+                hint=alternatives(refusal),
+                facts=facts_of(refusal),
+            )

@@ -1,0 +1,28 @@
+"""A service whose image is made for GPUs and that reserves none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.model import Environment, Finding, Options
+from provision.audit.verdict import found
+from provision.matrix.load import Matrix
+
+ID = "R01"
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Look at services that stand on CUDA."""
+    del options
+    base = environment.base
+    if environment.kind != "service" or environment.gpus is not None or environment.runtime:
+        return
+    if base is None or base.cuda is None or base.repository is None:
+        return
+    yield found(
+        matrix,
+        ID,
+        span=environment.span,
+        message=f"the service {environment.name} reserves no GPU",
+        reasons=(f"its image stands on {base.repository}:{base.tag}, which has CUDA {base.cuda}",),
+    )

@@ -1,0 +1,74 @@
+"""flash-attn is built where its setup cannot import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.bases import may_have_frameworks
+from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.verdict import found
+from provision.matrix.load import Matrix
+
+ID = "X01"
+
+_INSTALLERS = ("pip", "uv")
+_COMMANDS = ("sync", "run", "lock", "add")
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Walk the installs in order, with torch in mind."""
+    del options
+    if environment.kind != "stage":
+        return
+    base = environment.base
+    names = matrix.setting("audit_rules.toml", "build_needs_torch").values
+    has_torch = base is None or may_have_frameworks(matrix, environment)
+    is_surely_there = base is not None and "torch" in base.frameworks
+    for install in environment.installs:
+        for requirement in install.requirements:
+            if requirement.name in names and _is_built(install, requirement):
+                yield from _judge(matrix, install, requirement, has_torch=has_torch, is_there=is_surely_there)
+        if any(item.name == "torch" for item in install.requirements):
+            has_torch = is_surely_there = True
+        elif not install.is_complete or install.requirements:
+            # Most packages that come before may bring torch along.
+            has_torch = has_torch or any(item.name not in _TOOLS for item in install.requirements)
+
+
+_TOOLS = ("einops", "ninja", "numpy", "packaging", "pip", "psutil", "setuptools", "uv", "wheel")
+
+
+def _is_built(install: Install, requirement: Requirement) -> bool:
+    if requirement.url is not None or requirement.ecosystem != "pypi" or requirement.applies is not True:
+        return False
+    words = install.command.split()
+    is_project = len(words) > 1 and words[1] in _COMMANDS
+    return install.installer in _INSTALLERS and not is_project and install.is_certain and not install.is_dry
+
+
+def _judge(
+    matrix: Matrix, install: Install, requirement: Requirement, *, has_torch: bool, is_there: bool
+) -> Iterable[Finding]:
+    if install.is_build_isolated:
+        edits: list[Edit] = []
+        if is_there and install.flags_at is not None and not install.is_file:
+            edits.append(Edit(span=install.flags_at, text=install.flag_text("--no-build-isolation")))
+        yield found(
+            matrix,
+            ID,
+            span=requirement.span,
+            message=f"{requirement.text} is built in isolation, without torch",
+            reasons=("its setup.py imports torch, and its pyproject.toml does not ask for it",),
+            hint="" if is_there else "install torch in a command before, then give `--no-build-isolation`",
+            edits=edits,
+            fix="build it beside the installed torch",
+        )
+    elif not has_torch:
+        yield found(
+            matrix,
+            ID,
+            span=requirement.span,
+            message=f"{requirement.text} is built before torch is there",
+            reasons=("its setup.py imports torch, and nothing before this command installs it",),
+            hint="install torch in a command of its own before",
+        )

@@ -1,0 +1,51 @@
+"""A finding in the words of the facts: its severity, and a remedy where the rule has nothing closer to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.model import Edit, Finding, Span
+from provision.matrix.load import Matrix
+from provision.resolve.stack import FactRef
+
+__all__ = ["found"]
+
+
+def found(
+    matrix: Matrix,
+    rule: str,
+    *,
+    span: Span,
+    message: str,
+    reasons: Iterable[str] = (),
+    hint: str = "",
+    facts: Iterable[FactRef | str] = (),
+    edits: Iterable[Edit] = (),
+    fix: str = "",
+) -> Finding:
+    """Return a finding of a rule.
+
+    Args:
+        matrix: The facts; the rule's row gives severity and remedy.
+        rule: Id of the rule.
+        span: The words to point at.
+        message: What is wrong, without a full stop.
+        reasons: Why, most general first.
+        hint: The way out, the row's remedy when empty.
+        facts: What it rests on.
+        edits: A safe fix.
+        fix: What the edits do.
+    """
+    row = matrix.audit_rules[rule]
+    ids = (fact if isinstance(fact, str) else fact.id for fact in facts)
+    return Finding(
+        rule=rule,
+        severity=row.severity,
+        span=span,
+        message=message,
+        reasons=tuple(dict.fromkeys(reasons)),
+        hint=hint or row.remedy,
+        facts=tuple(dict.fromkeys(ids)),
+        edits=tuple(edits),
+        fix=fix,
+    )

@@ -1,0 +1,333 @@
+"""Which frameworks an environment asks for, as far as its own words tell: version, CUDA build, Python.
+
+Nothing is decided here: what a wish comes to is asked of the resolver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from provision.audit.model import Environment, Install, Options, Requirement
+from provision.errors import UsageError
+from provision.matrix.load import Matrix
+from provision.records import record
+from provision.resolve.request import FRAMEWORKS, Request, parse_request
+from provision.resolve.stack import Refusal, Stack
+from provision.versions import is_empty, parse, spec_of
+
+__all__ = [
+    "CPU",
+    "Wanted",
+    "admits",
+    "build_of",
+    "cuda_major",
+    "cuda_of",
+    "effective",
+    "excludes",
+    "frameworks",
+    "index_variant",
+    "is_offered",
+    "is_pytorch_index",
+    "platform_of",
+    "python_of",
+    "resolve",
+    "resolve_request",
+    "variant_of",
+]
+
+CPU = "cpu"
+
+_VARIANT = r"cu[0-9]{2,3}"
+
+
+@record
+class Wanted:
+    """One framework that one install asks for.
+
+    Attributes:
+        framework: ``torch``, ``tensorflow`` or ``jax``.
+        specifier: Versions that will do, constraints included.
+        version: The exact public version, ``None`` for a range.
+        variant: The build: torch's ``cu118`` or ``cpu``, jax's ``cuda12``, TensorFlow's ``and-cuda`` or
+            ``system-cuda``; ``None`` where the words do not tell.
+        is_default: It is what PyPI serves, whichever build that is.
+    """
+
+    framework: str
+    install: Install
+    requirement: Requirement
+    specifier: str
+    version: str | None
+    variant: str | None
+    is_default: bool = False
+
+
+def frameworks(environment: Environment, matrix: Matrix) -> tuple[Wanted, ...]:
+    """Return every wish for a framework from a Python index, in order."""
+    return tuple(_wishes(environment, matrix))
+
+
+def effective(environment: Environment, matrix: Matrix, framework: str) -> Wanted | None:
+    """Return the wish that stands at the end: the first one, or a later one that contradicts it.
+
+    ``None`` where nothing asks for the framework, where installs go to several places, or where one might not run.
+    """
+    current: Wanted | None = None
+    for wanted in frameworks(environment, matrix):
+        if wanted.framework != framework or wanted.install.is_dry:
+            continue
+        if not wanted.install.is_certain or wanted.requirement.applies is None:
+            return None
+        if current is None:
+            current = wanted
+        elif wanted.install.target != current.install.target:
+            return None
+        elif _replaces(wanted, current):
+            current = wanted
+    return current
+
+
+def _replaces(later: Wanted, earlier: Wanted) -> bool:
+    if later.version is not None and earlier.version is not None:
+        is_other_build = bool(later.requirement.local) and later.requirement.local != earlier.variant
+        return later.version != earlier.version or is_other_build
+    if later.version is not None:
+        return True
+    if earlier.version is not None and later.specifier:
+        return earlier.version not in spec_of(later.specifier)
+    return False
+
+
+def _wishes(environment: Environment, matrix: Matrix) -> Iterator[Wanted]:
+    for install, requirement in environment.requirements():
+        if requirement.ecosystem != "pypi" or requirement.name not in FRAMEWORKS:
+            continue
+        bounds = [item.specifier for item in install.constraints if item.name == requirement.name and item.specifier]
+        url_version, url_local = _of_file(requirement)
+        pinned = requirement.version or url_version
+        for bound in bounds:
+            if pinned is None and bound.startswith("==") and "," not in bound and "*" not in bound:
+                pinned = bound.removeprefix("==")
+        specifier = ",".join(part for part in (requirement.specifier, *bounds) if part)
+        variant, is_default = variant_of(matrix, install, requirement, pinned, url_local)
+        yield Wanted(
+            framework=requirement.name,
+            install=install,
+            requirement=requirement,
+            specifier=specifier,
+            version=pinned.partition("+")[0] if pinned else None,
+            variant=variant,
+            is_default=is_default,
+        )
+
+
+def _unquoted(text: str) -> str:
+    return text.replace("%2B", "+").replace("%2b", "+")
+
+
+def _of_file(requirement: Requirement) -> tuple[str | None, str]:
+    """Return version and local part from the address of a wheel."""
+    if requirement.url is None:
+        return None, ""
+    # No other escape stands in the name of a wheel, and urllib takes long to import.
+    file = _unquoted(requirement.url.partition("#")[0].rpartition("/")[2])
+    found = re.match(rf"{re.escape(requirement.name.replace('-', '_'))}-([0-9][^-]*)-", file)
+    if not file.endswith(".whl") or found is None:
+        return None, ""
+    return found[1], found[1].partition("+")[2]
+
+
+def variant_of(
+    matrix: Matrix, install: Install, requirement: Requirement, pinned: str | None, url_local: str = ""
+) -> tuple[str | None, bool]:
+    """Return the build that an install takes, and whether it is simply what PyPI serves.
+
+    Args:
+        matrix: The facts.
+        install: The install.
+        requirement: The wish for the framework.
+        pinned: Its exact version, with the local part where it has one.
+        url_local: Local part of the wheel's address.
+    """
+    if requirement.name == "tensorflow":
+        return ("and-cuda" if "and-cuda" in requirement.extras else "system-cuda"), True
+    if requirement.name == "jax":
+        found = [re.match(r"cuda[0-9]{2}", extra) for extra in requirement.extras]
+        return next((match[0] for match in found if match), None), True
+    local = (pinned or "").partition("+")[2] or url_local
+    if local:
+        return local, False
+    if requirement.url is not None:
+        return None, False
+    if requirement.index is not None:
+        return index_variant(matrix, requirement.index), False
+    if not install.is_complete or install.has_no_index:
+        return None, False
+    own = [index for index in install.indexes if not index.is_explicit and index.kind != "channel"]
+    if not own:
+        return None, install.has_default_index
+    variants = [index_variant(matrix, index.url) for index in own]
+    if None in variants:
+        return None, False
+    if len(own) == 1 and own[0].kind == "index" and not install.has_default_index:
+        return variants[0], False
+    if len(own) == 1 and own[0].kind in ("extra", "index") and pinned is not None:
+        # A local version sorts above the same version without one; uv asks the extra index first.
+        return variants[0], False
+    return None, False
+
+
+def is_pytorch_index(matrix: Matrix, url: str | None) -> bool:
+    """Tell whether an address belongs to PyTorch's own index."""
+    root = (matrix.setting("frameworks/torch.toml", "wheel_index").value or "").partition("{")[0]
+    return bool(url) and bool(root) and f"{url}/".startswith(root)
+
+
+def index_variant(matrix: Matrix, url: str | None) -> str | None:
+    """Return the one build that an index serves (``cu118``, ``cpu``), ``None`` where it is not one build's index.
+
+    A mirror is known by the end of its path.
+    """
+    if not url or "nightly" in url or "/test/" in url:
+        return None
+    root = (matrix.setting("frameworks/torch.toml", "wheel_index").value or "").partition("{")[0]
+    tail = root.rstrip("/").rpartition("/")[2]
+    found = re.search(rf"/{re.escape(tail)}/({_VARIANT}|{CPU})/?$", url)
+    return found[1] if found else None
+
+
+def cuda_of(variant: str | None) -> str | None:
+    """Return the CUDA of a torch build: ``cu118`` → ``11.8``."""
+    if variant is None or not re.fullmatch(_VARIANT, variant):
+        return None
+    digits = variant.removeprefix("cu")
+    return f"{digits[:-1]}.{digits[-1]}"
+
+
+def build_of(matrix: Matrix, torch: Wanted) -> str | None:
+    """Return the build of torch that is named, or else the one that PyPI serves."""
+    if torch.variant is not None or not torch.is_default or torch.version is None:
+        return torch.variant
+    rows = [row.variant for row in matrix.torch_builds_of({torch.version}) if row.index == "pypi"]
+    return rows[0] if len(rows) == 1 else None
+
+
+def is_offered(environment: Environment, matrix: Matrix, options: Options, wanted: Wanted) -> bool:
+    """Tell whether the facts list the very build for the very Python, so that nothing need be searched for it."""
+    python = python_of(environment, wanted, options)
+    if wanted.framework == "torch" and wanted.version is not None:
+        rows = matrix.torch_builds_of({wanted.version})
+        fitting = [row for row in rows if wanted.variant in (None, row.variant)]
+        if any(python is None or python in row.pythons for row in fitting):
+            return True
+    try:
+        request = parse_request({wanted.framework: _version_wish(wanted)})
+    except UsageError:
+        return False
+    # Most files ask for nothing that the resolver must search for, and it takes long to import.
+    from provision.resolve.options import offer
+
+    return any(
+        option.is_known
+        and (python is None or python in option.pythons)
+        and (wanted.variant is None or option.variant == wanted.variant)
+        for option in offer(matrix, wanted.framework, request, "linux/amd64")
+    )
+
+
+def cuda_major(version: str | None) -> int | None:
+    """Return the major of a CUDA version."""
+    return parse(version).release[0] if version else None
+
+
+def python_of(environment: Environment, wanted: Wanted | None, options: Options) -> str | None:
+    """Return the Python in force as a minor (``3.10``), ``None`` where nobody tells."""
+    text = (wanted.install.python if wanted is not None else None) or environment.python or options.python
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]+\.[0-9]+)(?:\.[0-9]+)?(t?)", text)
+    return f"{found[1]}{found[2]}" if found else None
+
+
+def platform_of(environment: Environment, options: Options) -> tuple[str, ...]:
+    """Return the platforms it is built for, none where nobody tells."""
+    if environment.platform is not None:
+        return (environment.platform,)
+    return options.platforms
+
+
+def admits(specifier: str, version: str) -> bool:
+    """Tell whether a specifier admits a version; one that makes no sense admits everything."""
+    try:
+        return not specifier or version.partition("+")[0] in spec_of(specifier)
+    except ValueError:
+        return True
+
+
+def excludes(*specifiers: str) -> bool:
+    """Tell whether no version meets all specifiers; False where one makes no sense."""
+    try:
+        return is_empty(text for text in specifiers if text)
+    except ValueError:
+        return False
+
+
+def resolve(
+    environment: Environment, matrix: Matrix, options: Options, wanted: Wanted, **changes: object
+) -> Stack | Refusal | None:
+    """Ask the resolver about one wish.
+
+    Args:
+        environment: Where it stands.
+        matrix: The facts.
+        options: What the person told.
+        wanted: The wish.
+        changes: More parts of the request, or other ones.
+
+    Returns:
+        The stack or the refusal, ``None`` where the words make no request.
+    """
+    values: dict[str, object] = {wanted.framework: _version_wish(wanted)}
+    if wanted.framework == "torch" and wanted.variant not in (None, CPU):
+        cuda = cuda_of(wanted.variant)
+        if cuda is None:
+            return None
+        if wanted.version is None:
+            values["cuda"] = cuda
+    if wanted.framework == "jax" and wanted.variant is not None:
+        values["cuda"] = wanted.variant.removeprefix("cuda")
+    python = python_of(environment, wanted, options)
+    if python is not None:
+        values["python"] = python
+    platforms = platform_of(environment, options)
+    if len(platforms) == 1:
+        values["platform"] = platforms[0]
+    return resolve_request(matrix, {**values, **changes})
+
+
+def resolve_request(matrix: Matrix, values: dict[str, object]) -> Stack | Refusal | None:
+    """Ask the resolver; ``None`` where the values make no request."""
+    try:
+        request = parse_request({name: value for name, value in values.items() if value is not None})
+    except UsageError:
+        return None
+    return _solved(matrix, request)
+
+
+@lru_cache(maxsize=256)
+def _solved(matrix: Matrix, request: Request) -> Stack | Refusal | None:
+    from provision.resolve.solve import solve
+
+    try:
+        return solve(request, matrix)
+    except UsageError:
+        return None
+
+
+def _version_wish(wanted: Wanted) -> str:
+    if wanted.version is not None:
+        local = wanted.variant if wanted.framework == "torch" and cuda_of(wanted.variant) else None
+        return f"{wanted.version}+{local}" if local else wanted.version
+    return wanted.specifier or ">=0"

@@ -1,0 +1,25 @@
+"""Sentences from what the resolver answered."""
+
+from __future__ import annotations
+
+from provision.resolve.stack import FactRef, Refusal
+
+__all__ = ["alternatives", "facts_of", "reasons_of"]
+
+
+def reasons_of(refusal: Refusal) -> tuple[str, ...]:
+    """Return why, in the resolver's own words."""
+    return tuple(reason.because for reason in refusal.because)
+
+
+def facts_of(refusal: Refusal) -> tuple[FactRef, ...]:
+    """Return the facts behind a refusal."""
+    return tuple(fact for reason in refusal.because for fact in reason.facts)
+
+
+def alternatives(refusal: Refusal) -> str:
+    """Return the ways out; the resolver tried each before it named it."""
+    changes = [item.change for item in refusal.alternatives]
+    if not changes:
+        return ""
+    return f"these work, the rest unchanged: {'; '.join(changes)}"

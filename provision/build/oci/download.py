@@ -1,0 +1,258 @@
+"""Bring wheels here: several at once, each compared with its hash while it arrives, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from provision.build.hashes import IndexFile, parse_page, read_page, trust
+from provision.build.oci.layer import CHUNK_BYTES
+from provision.build.oci.refused import Halt, refuse_wheel
+from provision.build.oci.store import Store, digest_of
+from provision.build.oci.watch import Watch
+from provision.errors import ActionFailedError, MissingDependencyError
+from provision.records import record
+from provision.resolve.stack import LockedPackage
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Wanted", "Wheels", "locate"]
+
+_ATTEMPTS = 4
+_PAUSE_SECONDS = 1.0
+_PAGES_AT_ONCE = 8
+
+
+@record
+class Wanted:
+    """A wheel to bring here; ``size`` and ``installed`` are bytes, where the lock knows them."""
+
+    package: str
+    file: str
+    url: str
+    sha256: str
+    size: int | None = None
+    installed: int | None = None
+
+
+def locate(
+    packages: Iterable[LockedPackage],
+    index: str | None,
+    *,
+    is_for_all: bool = False,
+    ca_cert: str | None = None,
+    timeout_seconds: float = 30,
+) -> tuple[Wanted, ...]:
+    """Find out where each locked wheel lies.
+
+    Args:
+        packages: All with a file and a sha256.
+        index: Where a package without an address and an index of its own is looked up.
+        is_for_all: Every package is looked up there.
+        ca_cert: Certificates (PEM) to trust beside the machine's own.
+        timeout_seconds: For each answer of the index.
+
+    Returns:
+        The wheels in the order given.
+
+    Raises:
+        MissingDependencyError: The index does not answer, or does not have the file.
+        ActionFailedError: The index has the file under another hash.
+    """
+
+    def find(package: LockedPackage) -> Wanted:
+        if package.url is not None and not is_for_all:
+            return _wanted(package, package.url)
+        base = index if is_for_all else package.index_url or index
+        if base is None:
+            raise ValueError(f"{package.name} has neither an address nor an index")
+        page = f"{base.rstrip('/')}/{package.name}/"
+        try:
+            files = parse_page(*read_page(page, ca_cert, timeout_seconds), page)
+        except MissingDependencyError as error:
+            raise MissingDependencyError(
+                f"the index did not say where {package.name} {package.version} is",
+                because=error.because,
+                hints=("try again, or name another index with `--index-url URL`",),
+            ) from error
+        return _wanted(package, _choose(files, package, page))
+
+    with ThreadPoolExecutor(_PAGES_AT_ONCE) as pool:
+        return tuple(pool.map(find, packages))
+
+
+def _choose(files: tuple[IndexFile, ...], package: LockedPackage, page: str) -> str:
+    named = [item for item in files if item.file == package.file]
+    if not named:
+        raise MissingDependencyError(
+            f"the index does not have {package.file}",
+            because=(f"{page} lists {len(files)} files, and not this one",),
+            hints=("name an index that has it with `--index-url URL`",),
+        )
+    for item in named:
+        if item.sha256 in (None, package.sha256):
+            return item.url
+    raise _wrong_hash(package.file or package.name, package.sha256 or "", named[0].sha256 or "", page)
+
+
+def _wanted(package: LockedPackage, url: str) -> Wanted:
+    return Wanted(
+        package=package.name,
+        file=package.file or url.rsplit("/", 1)[-1],
+        url=url,
+        sha256=package.sha256 or "",
+        size=package.size,
+        installed=package.installed,
+    )
+
+
+def _wrong_hash(file: str, wanted: str, found: str, where: str) -> ActionFailedError:
+    return ActionFailedError(
+        f"the wheel {file} is not the one in the lock",
+        because=(f"the lock says sha256 {wanted}, {where} has {found}",),
+        hints=("nothing of it was kept; take another index with `--index-url URL`, and find out who changed the file",),
+    )
+
+
+class Wheels:
+    """Brings wheels into a store; called from several threads.
+
+    Args:
+        store: Where they are kept until their layer is there.
+        ca_cert: Certificates (PEM) to trust beside the machine's own.
+        halt: Looked at between two chunks.
+        watch: Told how far it is.
+        timeout_seconds: For each answer and each pause in the middle of one.
+    """
+
+    def __init__(
+        self, store: Store, *, ca_cert: str | None, halt: Halt, watch: Watch, timeout_seconds: float = 60
+    ) -> None:
+        self._store = store
+        self._context: ssl.SSLContext = trust(ca_cert)
+        self._halt = halt
+        self._watch = watch
+        self._timeout_seconds = timeout_seconds
+        self.pause_seconds = _PAUSE_SECONDS
+
+    def fetch(self, wanted: Wanted) -> Path:
+        """Return a wheel's path, after it was brought here and found to be the locked one.
+
+        Raises:
+            ActionFailedError: It is another file than the lock says, or the disk takes no more.
+            MissingDependencyError: It could not be had.
+        """
+        target = self._store.wheel(wanted.sha256)
+        if target.is_file() and digest_of(target) == f"sha256:{wanted.sha256}":
+            return target
+        self._watch.begin(wanted.file, wanted.size)
+        with self._store.draft() as (draft, stream):
+            self._load(wanted, stream)
+            stream.flush()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draft.replace(target)
+        self._watch.end(wanted.file, "loaded")
+        return target
+
+    def _load(self, wanted: Wanted, stream: IO[bytes]) -> None:
+        """Write a wheel, going on where a broken connection stopped."""
+        digest = hashlib.sha256()
+        why = ""
+        for attempt in range(_ATTEMPTS):
+            self._halt.wait(self.pause_seconds * attempt)
+            try:
+                is_whole = self._continue(wanted, stream, digest)
+            except OSError as error:
+                if _is_ours(error):
+                    raise
+                why = str(getattr(error, "reason", None) or error) or type(error).__name__
+                continue
+            if not is_whole:
+                why = f"the connection ended after {stream.tell()} bytes"
+                continue
+            if digest.hexdigest() != wanted.sha256:
+                raise _wrong_hash(wanted.file, wanted.sha256, digest.hexdigest(), _without_secrets(wanted.url))
+            return
+        raise MissingDependencyError(
+            f"the wheel {wanted.file} could not be loaded",
+            because=(f"{_without_secrets(wanted.url)}: {why}", f"tried {_ATTEMPTS} times"),
+            hints=("try again, or take another index with `--index-url URL`", "nothing of it was kept"),
+        )
+
+    def _continue(self, wanted: Wanted, stream: IO[bytes], digest: hashlib._Hash) -> bool:
+        """Read on from where the file ends; tell whether all of it is here."""
+        from http.client import HTTPException
+        from urllib.error import HTTPError
+        from urllib.request import Request, urlopen
+
+        have = stream.tell()
+        headers = {"User-Agent": "provision", "Accept-Encoding": "identity"}
+        if have:
+            headers["Range"] = f"bytes={have}-"
+        if not wanted.url.startswith(("https://", "http://")):
+            raise refuse_wheel(wanted.file, f"{_without_secrets(wanted.url)} is no http address")
+        try:
+            request = Request(wanted.url, headers=headers)  # noqa: S310 - checked above
+            with urlopen(request, timeout=self._timeout_seconds, context=self._context) as response:  # noqa: S310
+                if have and response.status != 206:
+                    # It starts again from the first byte, and so does the digest.
+                    for _ in _chunks(response, have):
+                        self._halt.check()
+                left = _length(response.headers)
+                if left is not None and have and response.status != 206:
+                    left -= have
+                for chunk in _chunks(response, None):
+                    self._halt.check()
+                    _write(stream, chunk)
+                    digest.update(chunk)
+                    self._watch.advance(wanted.file, len(chunk))
+                    left = None if left is None else left - len(chunk)
+                    if wanted.size is not None and stream.tell() > wanted.size:
+                        raise refuse_wheel(wanted.file, f"more arrives than the {wanted.size} bytes of the lock")
+        except HTTPError as error:
+            error.close()
+            raise OSError(f"the index answered {error.code} {error.reason}") from error
+        except HTTPException as error:
+            raise OSError(str(error) or type(error).__name__) from error
+        if wanted.size is not None:
+            return stream.tell() == wanted.size
+        return not left or left < 0
+
+
+class _DiskError(OSError):
+    """The disk, and not the network, failed."""
+
+
+def _is_ours(error: OSError) -> bool:
+    return isinstance(error, _DiskError)
+
+
+def _write(stream: IO[bytes], chunk: bytes) -> None:
+    try:
+        stream.write(chunk)
+    except OSError as error:
+        raise _DiskError(error.errno, error.strerror) from error
+
+
+def _chunks(response: IO[bytes], limit: int | None) -> Iterable[bytes]:
+    left = limit
+    while left is None or left > 0:
+        chunk = response.read(CHUNK_BYTES if left is None else min(left, CHUNK_BYTES))
+        if not chunk:
+            return
+        yield chunk
+        left = None if left is None else left - len(chunk)
+
+
+def _length(headers: Mapping[str, str]) -> int | None:
+    text = headers.get("Content-Length", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _without_secrets(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]

@@ -1,0 +1,463 @@
+"""A stack to an image without an engine: which layers it has, how they are made at once, what describes them.
+
+The layers are those of the Dockerfile, lowest first: the base's own; ``setup`` (the user, the empty environment, pip
+taken away), which depends on the base; one layer for each group of wheels, which depends on their hashes alone; and
+``files`` (entrypoint, verification, lock), which is the stack's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from provision.build.oci.base import Base, open_base, read_tree
+from provision.build.oci.codec import Codec
+from provision.build.oci.dockerfile import Instruction, apply, read_stage, removed_patterns, unknown_work
+from provision.build.oci.download import Wanted, Wheels, locate
+from provision.build.oci.layer import UNDATED, Layer, LayerWriter
+from provision.build.oci.refused import Halt, Stopped, refuse_base
+from provision.build.oci.store import Store
+from provision.build.oci.target import Document, Formats, Target, manifest_of
+from provision.build.oci.tree import Tree
+from provision.build.oci.watch import Silent, Watch
+from provision.build.oci.wheel import ENVIRONMENT, WheelWriter, write_wheel
+from provision.errors import ActionFailedError, ProvisionError, UsageError
+from provision.generate.image import count_unlocked, group_layers
+from provision.generate.write import Artifact
+from provision.records import record
+from provision.resolve.stack import ImagePart, LockedPackage, Stack
+
+__all__ = ["LAYOUT_VERSION", "OciImage", "OciJob", "OciWriter", "check_possible", "write_image"]
+
+LAYOUT_VERSION = 1
+"""Version of how wheels lie in a layer; another one gives other layers of the same wheels."""
+
+_DOWNLOADS_AT_ONCE = 4
+_LAYERS_AT_ONCE = 3
+_ENTRYPOINT = "usr/local/bin/provision-entrypoint"
+_SHARED_FOLDERS = ("opt", "home", "etc", "usr", "usr/local", "usr/local/bin")
+
+_Result = TypeVar("_Result")
+
+
+@record
+class OciJob:
+    """What to write, from what, where.
+
+    Attributes:
+        artifacts: The build context of the same stack.
+        base: A layout or an archive with the base.
+        target: A folder to become a layout, or an archive to write.
+        is_folder: Which of the two the target is.
+        tags: Names of the image.
+        index: Package index for wheels without an address of their own; for all wheels, where ``is_index_for_all``.
+        ca_cert: Certificates (PEM) to trust beside the machine's own.
+    """
+
+    stack: Stack
+    artifacts: tuple[Artifact, ...]
+    base: Path
+    target: Path
+    is_folder: bool
+    tags: tuple[str, ...]
+    codec: Codec
+    store: Store
+    formats: Formats
+    index: str | None = None
+    is_index_for_all: bool = False
+    ca_cert: str | None = None
+
+
+@record
+class OciWriter:
+    """Who made an image that no engine made, as its record names it."""
+
+    version: str
+    name: str = "provision"
+    image_store: str = "none"
+
+
+@record
+class OciImage:
+    """What was written.
+
+    Attributes:
+        config_digest: The image's id.
+        layers: Lowest first, the base's first.
+        size: Bytes of all blobs.
+        notes: What a person should know.
+    """
+
+    target: Path
+    config_digest: str
+    manifest_digest: str
+    layers: tuple[Layer, ...]
+    size: int
+    notes: tuple[str, ...]
+    seconds: float
+
+
+def check_possible(stack: Stack, artifacts: tuple[Artifact, ...]) -> None:
+    """Refuse a stack whose image needs something to be run while it is made.
+
+    Raises:
+        UsageError: It does, with every reason.
+    """
+    reasons = _reasons(stack, stack.image) if stack.image is not None else ["the stack has no image"]
+    if not reasons:
+        reasons = [
+            f"it needs `{text[:100]}{'…' if len(text) > 100 else ''}`" for text in unknown_work(_stage(artifacts))
+        ]
+    if reasons:
+        raise UsageError(
+            f"the image of {stack.name} cannot be written without an engine",
+            because=reasons,
+            hints=("build it with one: `--engine docker --build`",),
+        )
+
+
+def _reasons(stack: Stack, image: ImagePart) -> list[str]:
+    if stack.python is None:
+        return ["it is an image of CUDA alone, without wheels"]
+    reasons = []
+    if image.apt:
+        reasons.append(f"apt installs {' '.join(image.apt)}")
+    if image.cuda_base is not None:
+        reasons.append(f"libraries are copied from the image {image.cuda_base.ref} and ldconfig is run")
+    for package in image.packages:
+        if package.is_source:
+            reasons.append(f"{package.name} {package.version} has no wheel and must be compiled")
+        elif package.sha256 is None or package.file is None:
+            reasons.append(f"no hash of {package.name} {package.version} is known (`--fetch-hashes` may find it)")
+    if unlocked := count_unlocked(image):
+        lines = "1 line" if unlocked == 1 else f"{unlocked} lines"
+        reasons.append(f"{lines} of the requirements would be resolved while the image is built")
+    return reasons
+
+
+def _stage(artifacts: tuple[Artifact, ...]) -> tuple[Instruction, ...]:
+    return read_stage(next(item.text for item in artifacts if item.path == "Dockerfile"))
+
+
+def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
+    """Write an image; the target is there whole, or not at all.
+
+    Args:
+        job: What to write.
+        watch: Told how far it is.
+
+    Raises:
+        UsageError: The image needs an engine, or the base is not the one of the stack.
+        ActionFailedError: A wheel or the base is refused, or a file cannot be written.
+        MissingDependencyError: A wheel or a library could not be had.
+    """
+    check_possible(job.stack, job.artifacts)
+    image = job.stack.image
+    if image is None or image.source_date_epoch is None:
+        raise ProvisionError("the stack has no image part with a date")
+    started = time.monotonic()
+    halt = Halt()
+    with open_base(job.base, job.stack.platform, image.base.digest) as opened:
+        groups = [(name, _key(job, packages), packages) for name, packages in group_layers(image)]
+        work = _Work(job, halt, watch or Silent())
+        base, tree, wheel_layers = work.run(opened, groups)
+        stage = _stage(job.artifacts)
+        _check_base(base, tree, _python(job.stack))
+        date = image.source_date_epoch
+        setup = work.write_small("setup", date, lambda layer: _write_setup(layer, job, stage, base, tree))
+        files = work.write_small("files", date, lambda layer: _write_files(layer, job.artifacts))
+        layers = (setup, *wheel_layers, files)
+        config = _config(base, stage, layers, date)
+        below = tuple(
+            Layer(
+                name="base",
+                diff_id=layer.diff_id,
+                digest=layer.digest,
+                size=layer.size,
+                unpacked=0,
+                media_type=layer.media_type,
+                is_cached=True,
+            )
+            for layer in base.layers
+        )
+        config_document = Document.of("application/vnd.oci.image.config.v1+json", config)
+        manifest = manifest_of(config_document, (*below, *layers), _annotations(config))
+        target = Target(job.target, is_folder=job.is_folder, mtime=date, halt=halt)
+        target.write(
+            job.tags, job.stack.platform, config_document, manifest, (*below, *layers), base, job.store, job.formats
+        )
+        for layer in (setup, files):
+            job.store.blob(layer.digest).unlink(missing_ok=True)
+    return OciImage(
+        target=job.target,
+        config_digest=config_document.digest,
+        manifest_digest=manifest.digest,
+        layers=(*below, *layers),
+        size=sum(layer.size for layer in (*below, *layers)) + len(config_document.content) + len(manifest.content),
+        notes=tuple(note for layer in layers for note in layer.notes),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _python(stack: Stack) -> str:
+    return f"python{stack.python}"
+
+
+def _key(job: OciJob, packages: list[LockedPackage]) -> str:
+    """Return what decides the bytes of a layer of wheels."""
+    try:
+        library = version("installer")
+    except PackageNotFoundError:
+        library = "absent"
+    parts = [
+        LAYOUT_VERSION,
+        library,
+        job.codec.identity,
+        _python(job.stack),
+        [[package.file, package.sha256] for package in packages],
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+class _Work:
+    """The parts that run at once, and how all of them end when one fails."""
+
+    def __init__(self, job: OciJob, halt: Halt, watch: Watch) -> None:
+        self._job = job
+        self._watch = watch
+        self._halt = halt
+        self._wheels = Wheels(job.store, ca_cert=job.ca_cert, halt=halt, watch=watch)
+
+    def run(
+        self, base: Base, groups: list[tuple[str, str, list[LockedPackage]]]
+    ) -> tuple[Base, Tree, tuple[Layer, ...]]:
+        """Read the base, bring the wheels here and write their layers."""
+        with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as fetching, ThreadPoolExecutor(_LAYERS_AT_ONCE) as making:
+            reading = making.submit(self._guard, lambda: read_tree(base, self._halt))
+            kept = {key: self._job.store.find_layer(key) for _, key, _ in groups}
+            wanted = [package for _, key, packages in groups if kept[key] is None for package in packages]
+            try:
+                placed = {item.sha256: item for item in self._locate(wanted)}
+            except BaseException:
+                self._halt.set()
+                raise
+            # The order in which layers need them, the layers side by side.
+            rows = [[package.sha256 or "" for package in packages] for _, key, packages in groups if kept[key] is None]
+            order = [row[at] for at in range(max(map(len, rows), default=0)) for row in rows if at < len(row)]
+            loaded: dict[str, Future[Path]] = {
+                sha256: fetching.submit(self._guard, _call(self._wheels.fetch, placed[sha256])) for sha256 in order
+            }
+            made: dict[str, Future[Layer]] = {}
+            for name, key, packages in groups:
+                if kept[key] is None:
+                    wheels = [placed[package.sha256 or ""] for package in packages]
+                    made[key] = making.submit(self._guard, _call(self._make, name, key, wheels, loaded))
+            self._wait([reading, *loaded.values(), *made.values()])
+        found, tree = reading.result()
+        for name, key, _ in groups:
+            if kept[key] is not None:
+                self._watch.begin(f"layer {name}", None)
+                self._watch.end(f"layer {name}", "cached")
+        return found, tree, tuple(kept[key] or made[key].result() for _, key, _ in groups)
+
+    def _locate(self, packages: list[LockedPackage]) -> tuple[Wanted, ...]:
+        job = self._job
+        return locate(packages, job.index, is_for_all=job.is_index_for_all, ca_cert=job.ca_cert)
+
+    def _guard(self, action: Callable[[], _Result]) -> _Result:
+        """Run one part; when it fails, the others need not go on."""
+        try:
+            return action()
+        except BaseException:
+            self._halt.set()
+            raise
+
+    def _wait(self, futures: list[Future[Any]]) -> None:
+        """Wait for all parts, and raise what the first that failed had to say."""
+        first: BaseException | None = None
+        try:
+            for future in as_completed(futures):
+                error = future.exception()
+                if error is not None and (first is None or isinstance(first, Stopped)):
+                    first = error
+        except BaseException:
+            # An interrupt reaches this thread alone.
+            self._halt.set()
+            raise
+        if first is not None:
+            raise first
+
+    def _make(self, name: str, key: str, wheels: list[Wanted], loaded: dict[str, Future[Path]]) -> Layer:
+        part = f"layer {name}"
+        store, watch = self._job.store, self._watch
+        watch.begin(part, sum(item.installed or 0 for item in wheels) or None)
+        with store.draft() as (draft, stream):
+            writer = LayerWriter(
+                stream,
+                self._job.codec,
+                mtime=UNDATED,
+                halt=self._halt,
+                root=ENVIRONMENT,
+                advance=lambda count: watch.advance(part, count),
+            )
+            contents = WheelWriter(writer, _python(self._job.stack))
+            for item in wheels:
+                path = self._await(loaded[item.sha256])
+                try:
+                    write_wheel(contents, path, item.file, installed=item.installed)
+                except ActionFailedError:
+                    # Its hash was right, so the lock wants it; but nothing of it shall stay.
+                    path.unlink(missing_ok=True)
+                    raise
+            layer = writer.finish(name, tuple(contents.conflicts))
+            stream.flush()
+            layer = store.keep_layer(key, layer, draft)
+        for item in wheels:
+            store.wheel(item.sha256).unlink(missing_ok=True)
+        watch.end(part, f"{len(wheels)} wheels, {layer.size / 1e6:.0f} MB")
+        return layer
+
+    def _await(self, future: Future[Path]) -> Path:
+        while True:
+            try:
+                return future.result(timeout=0.2)
+            except TimeoutError:
+                if future.done():
+                    raise
+                self._halt.check()
+
+    def write_small(self, name: str, date: int, fill: Callable[[LayerWriter], None]) -> Layer:
+        """Write a layer that takes no time and is not kept."""
+        with self._job.store.draft() as (draft, stream):
+            writer = LayerWriter(stream, self._job.codec, mtime=date, halt=self._halt)
+            fill(writer)
+            layer = writer.finish(name)
+            stream.flush()
+            target = self._job.store.blob(layer.digest)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draft.replace(target)
+        return layer
+
+
+def _call(action: Callable[..., _Result], *values: Any) -> Callable[[], _Result]:
+    return lambda: action(*values)
+
+
+def _check_base(base: Base, tree: Tree, python: str) -> None:
+    """Refuse a base on which the layers would not mean what they mean on the Dockerfile's."""
+    for folder in _SHARED_FOLDERS:
+        entry = tree.entries.get(folder)
+        if entry is not None and entry.kind != "folder":
+            raise refuse_base(base.where, f"/{folder} is no folder in it but a {entry.kind}")
+    for path in ("etc/passwd", "etc/group"):
+        if path not in tree.entries or tree.entries[path].data is None:
+            raise refuse_base(base.where, f"it has no /{path}")
+    if tree.resolve(ENVIRONMENT) is not None:
+        raise refuse_base(base.where, f"it has a /{ENVIRONMENT} of its own")
+    if tree.find_program(python, _search_path(base)) is None:
+        raise refuse_base(
+            base.where,
+            f"none of the folders of its PATH ({_search_path(base)}) has {python}",
+            "name a base with the Python of the stack, or another Python with `--python`",
+        )
+
+
+def _search_path(base: Base) -> str:
+    return _variables(base).get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+
+
+def _variables(base: Base) -> dict[str, str]:
+    environment: list[str] = (base.config.get("config") or {}).get("Env") or []
+    return {name: value for name, _, value in (item.partition("=") for item in environment)}
+
+
+def _write_setup(layer: LayerWriter, job: OciJob, stage: tuple[Instruction, ...], base: Base, tree: Tree) -> None:
+    """Write what the first RUN of the Dockerfile does: the user, pip taken away, the empty environment."""
+    user = next(item.rest for item in stage if item.word == "USER")
+    uid, gid = (int(part) for part in user.split(":"))
+    lines = {"etc/group": f"provision:x:{gid}:\n", "etc/passwd": f"provision:x:{uid}:{gid}::/home/provision:/bin/sh\n"}
+    for path, line in sorted(lines.items()):
+        entry = tree.entries[path]
+        before = entry.data or b""
+        layer.add(path, before + line.encode(), mode=entry.mode & 0o7777, owner=entry.owner)
+    if "home" not in tree.entries:
+        layer.add_folder("home")
+    layer.add_folder("home/provision", owner=(uid, gid))
+    _write_environment(layer, job.stack, base, tree)
+    layer.add_folder("workspace", owner=(uid, gid))
+    for path in sorted({path for pattern in removed_patterns(stage) for path in tree.match(pattern)}):
+        layer.add_removal(path)
+
+
+def _write_environment(layer: LayerWriter, stack: Stack, base: Base, tree: Tree) -> None:
+    """Write what ``python -m venv --without-pip`` writes, but for the scripts that activate it: PATH names it."""
+    python = _python(stack)
+    program = tree.find_program(python, _search_path(base)) or ""
+    exact = _variables(base).get("PYTHON_VERSION", "")
+    text = (
+        f"home = {posixpath.dirname(program)}\n"
+        "include-system-site-packages = false\n"
+        f"version = {exact if exact.startswith(f'{stack.python}.') else stack.python}\n"
+        f"executable = /{tree.resolve(program)}\n"
+        f"command = {program} -m venv --without-pip /{ENVIRONMENT}\n"
+    )
+    for folder in ("", "/bin", "/include", "/lib", f"/lib/{python}", f"/lib/{python}/site-packages"):
+        layer.add_folder(ENVIRONMENT + folder)
+    layer.add_link(f"{ENVIRONMENT}/bin/{python}", program)
+    for name in ("python", "python3"):
+        layer.add_link(f"{ENVIRONMENT}/bin/{name}", python)
+    layer.add_link(f"{ENVIRONMENT}/lib64", "lib")
+    layer.add(f"{ENVIRONMENT}/pyvenv.cfg", text.encode())
+
+
+def _write_files(layer: LayerWriter, artifacts: tuple[Artifact, ...]) -> None:
+    texts = {item.path: item for item in artifacts}
+    layer.add_folder("opt/provision")
+    for name in ("constraints.txt", "provision.lock", "verify.py"):
+        layer.add(f"opt/provision/{name}", texts[name].text.encode(), mode=texts[name].mode)
+    layer.add(_ENTRYPOINT, texts["entrypoint.sh"].text.encode(), mode=texts["entrypoint.sh"].mode)
+
+
+def _config(base: Base, stage: tuple[Instruction, ...], layers: tuple[Layer, ...], date: int) -> dict[str, Any]:
+    """Return the image's configuration: the base's, with the Dockerfile's last stage applied to it."""
+    created = datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    config, said = apply(stage, base.config.get("config") or {})
+    history = [dict(item) for item in base.config.get("history") or ()]
+    # Older tools leave entries out; what has none of its own gets one, or the count of layers would not fit.
+    full = sum(not item.get("empty_layer") for item in history)
+    history += [{"created_by": "a layer of the base"}] * (len(base.layers) - full)
+    entries = [
+        {"created": created, "created_by": f"provision image --engine oci: {layer.name}", "comment": layer.diff_id}
+        for layer in layers
+    ]
+    history += entries
+    history += [
+        {"created": created, "created_by": text, "comment": "Dockerfile", "empty_layer": True}
+        for word, text in said
+        if word not in ("RUN", "COPY")
+    ]
+    return {
+        "architecture": base.config["architecture"],
+        **({"variant": base.config["variant"]} if base.config.get("variant") else {}),
+        "config": config,
+        "created": created,
+        "history": history,
+        "os": base.config["os"],
+        "rootfs": {
+            "diff_ids": [item.diff_id for item in base.layers] + [item.diff_id for item in layers],
+            "type": "layers",
+        },
+    }
+
+
+def _annotations(config: dict[str, Any]) -> dict[str, str]:
+    labels = config["config"].get("Labels") or {}
+    return {name: value for name, value in labels.items() if name.startswith("org.opencontainers.image.")}

@@ -1,0 +1,85 @@
+"""Findings for people: the place, the line with a caret below the words, why, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from provision.audit.model import Finding, Source
+from provision.cli.output import Output
+
+__all__ = ["count_text", "show_findings"]
+
+_STYLES = {"error": "error", "warn": "warning", "info": "hint"}
+_WIDTH = 140
+
+
+def show_findings(findings: Sequence[Finding], sources: Mapping[str, Source], output: Output) -> str:
+    """Return the text of findings, a blank line between them."""
+    return "\n\n".join("\n".join(_lines(finding, sources[finding.span.file], output)) for finding in findings)
+
+
+def count_text(findings: Sequence[Finding], suppressed: int, files: int) -> str:
+    """Return one line with how many there are of each kind."""
+    counts = {name: sum(finding.severity == name for finding in findings) for name in ("error", "warn", "info")}
+    words = {"error": "error", "warn": "warning", "info": "note"}
+    parts = [f"{count} {words[name]}{'' if count == 1 else 's'}" for name, count in counts.items() if count] or [
+        "nothing found"
+    ]
+    text = f"{', '.join(parts)} in {files} {'file' if files == 1 else 'files'}"
+    fixable = sum(bool(finding.edits) for finding in findings)
+    if fixable:
+        text += f"; --fix mends {fixable}"
+    if suppressed:
+        text += f"; {suppressed} ignored by {'a comment' if suppressed == 1 else 'comments'}"
+    return text
+
+
+def _lines(finding: Finding, source: Source, output: Output) -> Iterator[str]:
+    place = source.position(finding.span)
+    mark = output.paint(f"{finding.severity}[{finding.rule}]", _STYLES[finding.severity])
+    where = output.paint(f"{_printable(place.file)}:{place.line}:{place.column}:", "label")
+    yield f"{where} {mark} {_printable(finding.message)}"
+    number = str(place.line)
+    gutter = " " * len(number)
+    text, column, length = _window(place.text, place.column, place.length)
+    yield f"  {number} | {_printable(text)}"
+    # Tabs are printed as one blank, so that the caret stands where it should.
+    caret = output.paint("^" * max(length, 1), _STYLES[finding.severity])
+    yield f"  {gutter} | {' ' * _cells(text[: column - 1])}{caret}"
+    for reason in finding.reasons:
+        yield f"  {gutter} = because {_printable(reason)}"
+    if finding.hint:
+        yield f"  {gutter} = {output.paint('hint:', 'hint')} {_printable(finding.hint)}"
+    if finding.edits:
+        what = finding.fix or "this"
+        yield f"  {gutter} = {output.paint('fix:', 'hint')} `--fix` does it: {_printable(what)}"
+
+
+def _window(text: str, column: int, length: int) -> tuple[str, int, int]:
+    """Return the part of a long line that is worth showing, and where the words stand in it."""
+    length = min(length, max(len(text) - column + 1, 0))
+    if len(text) <= _WIDTH:
+        return text, column, length
+    start = max(0, min(column - 1 - _WIDTH // 3, len(text) - _WIDTH))
+    cut = text[start : start + _WIDTH]
+    head, tail = ("…" if start else ""), ("…" if start + _WIDTH < len(text) else "")
+    at = column - start + len(head)
+    return f"{head}{cut}{tail}", at, max(1, min(length, len(head) + len(cut) - at + 1))
+
+
+def _printable(text: str) -> str:
+    """Return a text that cannot steer a terminal, character for character."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char == "\t" else "·" for char in text)
+
+
+def _cells(text: str) -> int:
+    """Return how many cells of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )

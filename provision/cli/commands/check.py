@@ -1,0 +1,429 @@
+"""Hold Dockerfiles, requirements, environments, projects and compose files against the facts.
+
+Give files, or folders to look through for files with the usual names; - is the standard input. Each finding names its
+rule, the words it is about, why, and the way out. --fix makes the changes that cannot do harm. A comment
+`# provision: ignore=RULE reason` above a line keeps a known finding out. Nothing is run, and no network is asked. A
+finding at or above --fail-on ends with exit code 6.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from provision.audit.engine import Report, audit, worst
+from provision.audit.fix import apply_edits
+from provision.audit.model import SEVERITIES, Environment, Finding, Options, Source
+from provision.cli.check_text import count_text, show_findings
+from provision.cli.output import Output
+from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.request import read_matrix
+from provision.errors import ActionFailedError, UsageError
+from provision.matrix.load import Matrix
+from provision.records import record
+from provision.resolve.request import PLATFORMS
+
+__all__ = ["configure", "run"]
+
+_FORMATS = ("text", "json", "sarif", "github")
+_THRESHOLDS = ("error", "warn", "info", "never")
+_BYTES_MAX = 16 * 1024 * 1024
+_FILES_MAX = 2000
+_ROUNDS_MAX = 8
+_SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "__pycache__", "venv"))
+_EXIT_FINDINGS = 6
+
+
+@record
+class _Run:
+    """What one run is told.
+
+    Attributes:
+        rules: Ids of the rules to run, ``None`` for all.
+        context: Folder of the build context, ``None`` for that of each file.
+    """
+
+    matrix: Matrix
+    options: Options
+    rules: tuple[str, ...] | None
+    context: str | None
+    images: tuple[tuple[Source, Environment], ...] = ()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("files", nargs="*", metavar="FILE", help="file or folder to check; - is the standard input")
+    what = parser.add_argument_group("what is checked")
+    what.add_argument(
+        "--image", action="append", metavar="NAME", help="a built image in the engine here; may be repeated"
+    )
+    what.add_argument("--stdin-filename", action=Once, metavar="NAME", help="what the standard input is called")
+    what.add_argument("--build-arg", action="append", metavar="NAME=VALUE", help="value of an ARG; may be repeated")
+    what.add_argument("--target", action=Once, metavar="STAGE", help="stage of the Dockerfile that is built")
+    what.add_argument(
+        "--context", action=Once, type=parse_path, metavar="DIR", help="build context, unless it is the file's folder"
+    )
+    where = parser.add_argument_group("where it is to run")
+    where.add_argument("--gpu", action="append", metavar="NAME", help="GPU it must serve; may be repeated")
+    where.add_argument("--driver", action=Once, metavar="VERSION", help="driver there; `host` reads this machine's")
+    where.add_argument(
+        "--platform",
+        action="append",
+        type=one_of("--platform", PLATFORMS),
+        choices=PLATFORMS,
+        help="platform it is built for; may be repeated",
+    )
+    where.add_argument("--python", action=Once, metavar="X.Y", help="Python in force, where the files do not tell")
+    how = parser.add_argument_group("how it is judged")
+    how.add_argument("--select", action="append", metavar="RULE,…", help="run only these rules; C means all of C")
+    how.add_argument("--ignore", action="append", metavar="RULE,…", help="leave these rules out")
+    how.add_argument(
+        "--fail-on",
+        action=Once,
+        default="error",
+        type=one_of("--fail-on", _THRESHOLDS),
+        choices=_THRESHOLDS,
+        help="mildest finding that fails the run (error unless given)",
+    )
+    how.add_argument("--list-rules", action="store_true", help="list the rules and check nothing")
+    shape = parser.add_argument_group("what comes out")
+    shape.add_argument(
+        "--format",
+        action=Once,
+        default="text",
+        type=one_of("--format", _FORMATS),
+        choices=_FORMATS,
+        help="text, the document of --json, SARIF, or annotations for GitHub",
+    )
+    shape.add_argument(
+        "--fix", action="store_true", help="make the safe changes and show them; with --dry-run only show them"
+    )
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Check files."""
+    if options.format == "json":
+        output.is_json = True
+    elif output.is_json and options.format != "text":
+        raise UsageError(f"--json and --format {options.format} are two forms", hints=("choose one of the two",))
+    matrix = read_matrix(options)
+    if options.list_rules:
+        return _list_rules(matrix, output)
+    images = _read_images(options.image or ())
+    sources = _read_sources(options)
+    told = _Run(
+        matrix=matrix,
+        options=_read_options(options, matrix),
+        rules=_choose_rules(options, matrix),
+        context=None if options.context is None else _name(options.context),
+        images=images,
+    )
+    report = _audit(told, sources, {})
+    if options.fix and not output.is_dry_run and "-" in options.files:
+        raise UsageError(
+            "--fix cannot change the standard input",
+            hints=("`--fix --dry-run` shows the change", "name the file instead of reading it from a pipe"),
+        )
+    changed: dict[str, str] = {}
+    fixed: list[Finding] = []
+    if options.fix:
+        changed, fixed, report = _fix(told, sources, report)
+    diff = _diff(changed, sources) if changed else ""
+    if changed and not output.is_dry_run:
+        _write(changed, output)
+    findings = report.findings
+    is_failed = options.fail_on != "never" and any(
+        SEVERITIES.index(finding.severity) >= SEVERITIES.index(options.fail_on) for finding in findings
+    )
+    output.note(f"facts of {matrix.dated}")
+    _give(report, changed, fixed, diff, options.format, matrix, output, is_ok=not is_failed)
+    return _EXIT_FINDINGS if is_failed else 0
+
+
+def _list_rules(matrix: Matrix, output: Output) -> int:
+    rows = list(matrix.audit_rules.values())
+    width = max((len(row.severity) for row in rows), default=0)
+    output.give(
+        {"rules": [{"id": row.id, "severity": row.severity, "title": row.title, "why": row.why} for row in rows]},
+        "\n".join(f"{output.paint(row.id, 'label')}  {row.severity:{width}}  {row.title}" for row in rows),
+    )
+    return 0
+
+
+def _read_options(options: argparse.Namespace, matrix: Matrix) -> Options:
+    from provision.resolve.request import parse_request
+
+    gpus = tuple(options.gpu or ())
+    if gpus:
+        from provision.matrix.query import find_gpus
+
+        for name in gpus:
+            find_gpus(matrix, name)
+    driver = options.driver
+    if driver == "host":
+        from provision.cli.host import read_host_driver
+
+        driver = read_host_driver()
+    asked = parse_request({"driver": driver, "python": options.python})
+    if asked.python is not None and not all(part.isdigit() for part in asked.python.removesuffix("t").split(".")):
+        raise UsageError(f"--python `{shown(options.python)}` is no version", hints=("write it as in `--python 3.11`",))
+    python = ".".join(asked.python.split(".")[:2]) if asked.python else None
+    arguments: dict[str, str] = {}
+    for pair in options.build_arg or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(
+                f"--build-arg `{shown(pair)}` is no NAME=VALUE", hints=("write it as in `--build-arg CUDA=…`",)
+            )
+        arguments[name] = value
+    return Options(
+        gpus=gpus,
+        driver=asked.driver,
+        platforms=tuple(dict.fromkeys(options.platform or ())),
+        python=python,
+        build_args=arguments,
+        target=options.target or "",
+    )
+
+
+def _choose_rules(options: argparse.Namespace, matrix: Matrix) -> tuple[str, ...] | None:
+    """Return the rules to run by --select and --ignore, ``None`` for all."""
+    if not options.select and not options.ignore:
+        return None
+    known = tuple(matrix.audit_rules)
+
+    def named(flag: str, texts: Iterable[str]) -> set[str]:
+        found: set[str] = set()
+        for text in texts:
+            for word in (part.strip().upper() for part in text.split(",")):
+                fitting = {name for name in known if name == word or (word.isalpha() and name.startswith(word))}
+                if not fitting:
+                    hints = (*did_you_mean(word, known), "`provision check --list-rules` lists them")
+                    raise UsageError(f"{flag} `{shown(word)}` is no rule", hints=hints)
+                found |= fitting
+        return found
+
+    wanted = named("--select", options.select) if options.select else set(known)
+    wanted -= named("--ignore", options.ignore or ())
+    return tuple(name for name in known if name in wanted)
+
+
+def _read_sources(options: argparse.Namespace) -> list[Source]:
+    """Read what is to be checked, each file once."""
+    names: dict[str, None] = {}
+    for word in options.files:
+        if word == "-":
+            names["-"] = None
+            continue
+        path = parse_path(word)
+        if path.is_dir():
+            names.update(dict.fromkeys(_search(path)))
+        else:
+            names[_name(path)] = None
+    if not names and not options.image:
+        raise UsageError(
+            "no file to check was named",
+            hints=("`provision check Dockerfile`", "`provision check .` looks for all that can be checked"),
+        )
+    if options.stdin_filename is not None and "-" not in names:
+        raise UsageError(
+            "--stdin-filename names the standard input, and that is not checked", hints=("give - as a file",)
+        )
+    return [_read_one(name, options) for name in names]
+
+
+def _name(path: Path) -> str:
+    """Return a path as findings show it: as it was typed, without needless parts."""
+    return path.as_posix()
+
+
+def _read_one(name: str, options: argparse.Namespace) -> Source:
+    from provision.cli.files import read_text
+
+    if name == "-":
+        called = options.stdin_filename
+        if not called:
+            raise UsageError(
+                "what the standard input is called is not known",
+                because=("its name says what kind of file it is",),
+                hints=("`--stdin-filename Dockerfile` says it",),
+            )
+        return Source(_name(parse_path(called)), read_text(Path("-"), "FILE", bytes_max=_BYTES_MAX))
+    text = read_text(Path(name), "FILE", bytes_max=_BYTES_MAX)
+    if "\0" in text:
+        raise UsageError(f"{name} is no text", because=("it holds a zero byte",))
+    return Source(name, text)
+
+
+def _search(folder: Path) -> list[str]:
+    """Return the files below a folder whose names say that they can be checked."""
+    import os
+
+    from provision.audit.documents import is_known_name
+
+    found = []
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
+        found += [_name(Path(root) / name) for name in sorted(files) if is_known_name(name)]
+        if len(found) > _FILES_MAX:
+            raise UsageError(f"{folder} holds more than {_FILES_MAX} files to check", hints=("name a folder below it",))
+    if not found:
+        raise UsageError(
+            f"{folder} holds no file that can be checked",
+            hints=("name a file; its name or its beginning must say what it is",),
+        )
+    return found
+
+
+def _read_images(names: Sequence[str]) -> tuple[tuple[Source, Environment], ...]:
+    if not names:
+        return ()
+    from provision.audit.image import parse_image
+    from provision.build.inspection import inspect_image
+
+    found = []
+    for name in names:
+        looked = inspect_image(name)
+        found.append(parse_image(name, looked.document, looked.history, looked.python))
+    return tuple(found)
+
+
+def _audit(told: _Run, sources: Sequence[Source], changed: dict[str, str]) -> Report:
+    """Run the rules, over the changed text of files where there is one."""
+
+    def read(name: str) -> Source | None:
+        if name in changed:
+            return Source(name, changed[name])
+        path = Path(name)
+        try:
+            if not path.is_file() or path.stat().st_size > _BYTES_MAX:
+                return None
+            return Source(name, path.read_bytes().decode())
+        except (OSError, UnicodeDecodeError, ValueError):
+            return None
+
+    texts = [Source(source.file, changed.get(source.file, source.text)) for source in sources]
+    return audit(
+        texts, read, told.matrix, told.options, rules=told.rules, context=told.context, environments=told.images
+    )
+
+
+def _fix(told: _Run, sources: Sequence[Source], report: Report) -> tuple[dict[str, str], list[Finding], Report]:
+    """Apply the safe edits until none is left; what two findings wanted of one place takes two rounds."""
+    changed: dict[str, str] = {}
+    fixed: list[Finding] = []
+    # A built image has no file to change.
+    untouchable = {source.file for source, _ in told.images}
+    for _ in range(_ROUNDS_MAX):
+        files = {name: source for name, source in report.sources.items() if name not in untouchable}
+        texts, applied = apply_edits(report.findings, files)
+        if not texts:
+            break
+        changed |= texts
+        fixed += applied
+        report = _audit(told, sources, changed)
+    return changed, fixed, report
+
+
+def _diff(changed: dict[str, str], sources: Sequence[Source]) -> str:
+    """Return what changes as a unified diff."""
+    from difflib import unified_diff
+
+    given = {source.file: source.text for source in sources}
+    parts = []
+    for name in sorted(changed):
+        before = given[name] if name in given else Path(name).read_bytes().decode()
+        lines = unified_diff(
+            before.splitlines(keepends=True), changed[name].splitlines(keepends=True), f"a/{name}", f"b/{name}"
+        )
+        parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
+    return "".join(parts).rstrip("\n")
+
+
+def _write(changed: dict[str, str], output: Output) -> None:
+    from provision.generate.write import Artifact, write_artifacts
+
+    for name in sorted(changed):
+        whole = Path(name).resolve()
+        try:
+            mode = whole.stat().st_mode & 0o777
+            write_artifacts(whole.parent, (Artifact(path=whole.name, text=changed[name], mode=mode),), force=True)
+        except OSError as error:
+            raise ActionFailedError(f"cannot change {name}", because=(error.strerror or str(error),)) from error
+        except ActionFailedError as error:
+            # The hints there are about folders.
+            raise ActionFailedError(f"cannot change {name}", because=error.because) from error
+        output.note(f"changed {name}")
+
+
+def _give(
+    report: Report,
+    changed: dict[str, str],
+    fixed: Sequence[Finding],
+    diff: str,
+    form: str,
+    matrix: Matrix,
+    output: Output,
+    *,
+    is_ok: bool,
+) -> None:
+    if output.is_json:
+        output.give(_document(report, changed, fixed, diff, matrix), "", is_ok=is_ok)
+    elif form == "sarif":
+        output.give(None, _sarif(report, matrix), is_ok=is_ok)
+    elif form == "github":
+        from provision.audit.report.github import to_annotations
+
+        text = to_annotations(report.findings, report.sources)
+        if text or output.target is not None:
+            output.give(None, text, is_ok=is_ok)
+    else:
+        files = len(report.sources)
+        parts = [
+            diff,
+            show_findings(report.findings, report.sources, output),
+            count_text(report.findings, len(report.suppressed), files),
+        ]
+        output.give(None, "\n\n".join(part for part in parts if part), is_ok=is_ok)
+
+
+def _document(
+    report: Report, changed: dict[str, str], fixed: Sequence[Finding], diff: str, matrix: Matrix
+) -> dict[str, Any]:
+    from provision.audit.report.plain import finding_document
+
+    counts = {name: sum(item.severity == name for item in report.findings) for name in reversed(SEVERITIES)}
+    return {
+        "facts_date": matrix.dated,
+        "files": [{"file": document.source.file, "kind": document.kind} for document in report.documents],
+        "environments": report.environments,
+        "rules": list(report.rules),
+        "worst": worst(report.findings),
+        "summary": {**counts, "ignored": len(report.suppressed), "fixed": len(fixed)},
+        "findings": [finding_document(item, report.sources) for item in report.findings],
+        "ignored": [finding_document(item, report.sources) for item in report.suppressed],
+        "changed": sorted(changed),
+        "fixed": [{"rule": item.rule, "message": item.message, "file": item.span.file} for item in fixed],
+        "diff": diff,
+    }
+
+
+def _sarif(report: Report, matrix: Matrix) -> str:
+    import json
+
+    from provision import __version__
+    from provision.audit.report.sarif import to_sarif
+
+    rules = {name: matrix.audit_rules[name] for name in report.rules}
+    log = to_sarif(
+        report.findings,
+        report.suppressed,
+        report.sources,
+        rules,
+        version=__version__,
+        facts_date=matrix.dated,
+        schema=matrix.setting("audit_rules.toml", "sarif_schema").value or "",
+    )
+    return json.dumps(log, indent=1)

@@ -1,0 +1,340 @@
+"""``provision image --matrix FILE``: many stacks out of one file, each solved as if its keys were flags.
+
+The file is TOML: ``[defaults]`` for all, a ``[[stack]]`` for each, ``[bake]`` for the builders. A key that takes one
+value takes a list as well, and stands for one stack each; several such lists make every combination.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from provision.cli.files import read_text
+from provision.cli.parser import did_you_mean, shown
+from provision.cli.request import read_request, refuse
+from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
+from provision.generate.bake import BakeOptions, BakeStack, render_bake
+from provision.generate.formats import render_format
+from provision.generate.image import ImageOptions, check_value
+from provision.generate.write import Artifact
+from provision.matrix.load import Matrix
+from provision.records import NOTHING, record
+from provision.resolve.request import parse_request
+from provision.resolve.stack import Refusal, Stack
+
+__all__ = ["Baked", "Entry", "read_entries", "solve_entries"]
+
+_BYTES_MAX = 1024 * 1024
+_STACKS_MAX = 500
+_AXES = (
+    *("torch", "tensorflow", "jax", "cuda", "python", "os", "platform", "driver", "container-toolkit", "flavor"),
+    "base",
+)
+_LISTS = ("gpu", "with")
+_IMAGE_TEXTS = ("index-url", "registry-mirror", "syntax")
+_KEYS = (
+    *_AXES, *_LISTS, "require-secure", "requirements",
+    *_IMAGE_TEXTS, "ca-cert", "non-root-uid", "label",
+    "tag", "group",
+)  # fmt: skip
+_STACK_KEYS = (*_KEYS, "name", "exclude")
+_BAKE_KEYS = ("registry", "cache", "compression")
+_TABLES = ("defaults", "bake", "stack")
+
+
+@record
+class Entry:
+    """One stack of the file, its axes resolved to one value each.
+
+    Attributes:
+        where: File, table and, with axes, their values; for messages.
+        name: As asked for; the stack's own without.
+        request: Flag → value.
+        files: Requirements files.
+        image: Keyword → value of ``ImageOptions``.
+        has_axes: It is one combination of several.
+    """
+
+    where: str
+    name: str | None
+    request: Mapping[str, Any]
+    files: tuple[Path, ...]
+    image: Mapping[str, Any]
+    tags: tuple[str, ...]
+    groups: tuple[str, ...]
+    has_axes: bool
+
+
+@record
+class Baked:
+    """Everything that the file asks for: the stacks by name, and all files of the folder."""
+
+    stacks: tuple[BakeStack, ...]
+    artifacts: tuple[Artifact, ...]
+
+
+def read_entries(path: Path) -> tuple[tuple[Entry, ...], BakeOptions]:
+    """Read the file of a matrix.
+
+    Args:
+        path: The file; ``-`` is the standard input. Paths in it are relative to its folder.
+
+    Returns:
+        The stacks in the order of the file, and what it says about building.
+
+    Raises:
+        UsageError: It is no TOML, or a key or value is not known; the message names file, stack and key.
+    """
+    try:
+        document = tomllib.loads(read_text(path, "--matrix", bytes_max=_BYTES_MAX))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"--matrix: {path} is no TOML", because=(str(error),), hints=("docs/many-images.md shows a file",)
+        ) from error
+    _check_keys(document, _TABLES, f"{path}")
+    defaults = _table(document.get("defaults", {}), f"{path}: [defaults]")
+    _check_keys(defaults, _KEYS, f"{path}: [defaults]")
+    rows = document.get("stack", [])
+    if not isinstance(rows, list) or not rows:
+        raise UsageError(
+            f"{path} has no [[stack]]", hints=('add at least one, as in `[[stack]]` and below it `torch = "2.1"`',)
+        )
+    bake = _bake_options(_table(document.get("bake", {}), f"{path}: [bake]"), f"{path}: [bake]")
+    entries: list[Entry] = []
+    for number, row in enumerate(rows, 1):
+        where = f"{path}: [[stack]] {number}"
+        own = _table(row, where)
+        if isinstance(own.get("name"), str):
+            where += f" (`{shown(own['name'])}`)"
+        _check_keys(own, _STACK_KEYS, where)
+        entries += _expand({**defaults, **own}, where, path.parent)
+        if len(entries) > _STACKS_MAX:
+            raise UsageError(
+                f"{where}: more than {_STACKS_MAX} stacks",
+                because=("every combination of the lists is a stack",),
+                hints=("shorten a list, or split the file",),
+            )
+    return tuple(entries), bake
+
+
+def solve_entries(
+    entries: tuple[Entry, ...],
+    bake: BakeOptions,
+    matrix: Matrix,
+    *,
+    overrides: Mapping[str, Any] = NOTHING,
+    has_sbom: bool = False,
+) -> Baked:
+    """Solve and render every stack of a file.
+
+    Args:
+        entries: The stacks.
+        bake: How they are built.
+        matrix: The facts.
+        overrides: Keywords of ``ImageOptions`` that count for all of them, whatever the file says.
+        has_sbom: Add a bill of materials to each context.
+
+    Raises:
+        IncompatibleError: The facts exclude a stack; every refused one is named.
+        UnknownError: The facts do not know one.
+        UsageError: A value makes no sense, or two stacks have one name.
+    """
+    stacks: dict[str, BakeStack] = {}
+    origins: dict[str, str] = {}
+    refused: list[tuple[Entry, ProvisionError]] = []
+    for entry in entries:
+        try:
+            stack = _solve(entry, matrix)
+        except (IncompatibleError, UnknownError) as error:
+            refused.append((entry, error))
+            continue
+        name = entry.name or stack.name.lower()
+        if name in stacks:
+            raise UsageError(
+                f"{entry.where}: a second stack called `{name}`",
+                because=(f"the first is {origins[name]}",),
+                hints=('give one of them another name: `name = "…"`', "or leave out what makes two equal stacks"),
+            )
+        options = _of(entry.where, lambda entry=entry: ImageOptions(**{**entry.image, **overrides}))
+        artifacts = _of(
+            entry.where,
+            lambda stack=stack, options=options: render_format("dockerfile", stack, options, has_sbom=has_sbom),
+        )
+        origins[name] = entry.where
+        stacks[name] = BakeStack(name=name, stack=stack, artifacts=artifacts, tags=entry.tags, groups=entry.groups)
+    if refused:
+        raise _refuse_all(refused, len(entries))
+    made = tuple(stacks.values())
+    return Baked(stacks=made, artifacts=render_bake(made, bake))
+
+
+def _solve(entry: Entry, matrix: Matrix) -> Stack:
+    from provision.resolve.solve import solve
+
+    request = _of(entry.where, lambda: read_request(entry.request, entry.files))
+    found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix))
+    if isinstance(found, Refusal):
+        raise refuse(found, "image")
+    if found.image is None:
+        raise UnknownError(f"{found.name} is a sound stack, but the facts list no image to build it on")
+    return found
+
+
+def _of(where: str, make: Any) -> Any:
+    """Make something; where that is refused as malformed, say which stack of which file it was."""
+    try:
+        return make()
+    except UsageError as error:
+        raise _at(where, error) from error
+
+
+def _at(where: str, error: UsageError) -> UsageError:
+    return UsageError(f"{where}: {error.message}", because=error.because, hints=error.hints, details=error.details)
+
+
+def _refuse_all(refused: list[tuple[Entry, ProvisionError]], total: int) -> ProvisionError:
+    kind = IncompatibleError if any(isinstance(error, IncompatibleError) for _, error in refused) else UnknownError
+    first, error = refused[0]
+    hints = [*error.hints]
+    if any(entry.has_axes for entry, _ in refused):
+        hints.append("leave a combination out: `exclude = [{ …its keys… }]` in its [[stack]]")
+    details = {"refused": [{"where": entry.where, **error.to_json()} for entry, error in refused]}
+    if len(refused) == 1:
+        return kind(f"{first.where}: {error.message}", because=error.because, hints=hints, details=details)
+    because = [f"{entry.where}: {error.message}" for entry, error in refused]
+    return kind(f"{len(refused)} of {total} stacks cannot be had", because=because, hints=hints, details=details)
+
+
+def _table(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{where} is no table", hints=("docs/many-images.md shows a file",))
+    return value
+
+
+def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise UsageError(
+                f"{where}: `{shown(key)}` is no key",
+                hints=(*did_you_mean(key, known), f"known are: {', '.join(sorted(known))}"),
+            )
+
+
+def _bake_options(table: dict[str, Any], where: str) -> BakeOptions:
+    _check_keys(table, _BAKE_KEYS, where)
+    values = {key: _text(value, where, key) for key, value in table.items()}
+    options: BakeOptions = _of(where, lambda: BakeOptions(**values))
+    return options
+
+
+def _expand(table: dict[str, Any], where: str, folder: Path) -> Iterator[Entry]:
+    axes = {key: _axis(table[key], where, key) for key in _AXES if key in table}
+    varied = [key for key, values in axes.items() if len(values) > 1]
+    excluded = _exclusions(table.get("exclude", []), axes, where)
+    if "name" in table and varied:
+        raise UsageError(
+            f"{where}, key `name`: one name for several stacks",
+            because=(f"{' and '.join(f'`{key}`' for key in varied)} take several values",),
+            hints=("leave `name` out: each stack is then named after what is in it",),
+        )
+    name = _text(table["name"], where, "name") if "name" in table else None
+    if name is not None:
+        _of(f"{where}, key `name`", lambda: check_value("image name", name, "name"))
+    fixed = {key: table[key] for key in (*_LISTS, "require-secure") if key in table}
+    for key, value in fixed.items():
+        _check_request(where, key, value)
+    image = _image_values(table, where, folder)
+    files = tuple(folder / text for text in _texts(table.get("requirements", []), where, "requirements"))
+    tags = _texts(table.get("tag", []), where, "tag")
+    if tags and varied:
+        raise UsageError(
+            f"{where}, key `tag`: one tag for several stacks", hints=("leave `tag` out, and set `registry` in [bake]",)
+        )
+    for tag in tags:
+        _of(f"{where}, key `tag`", lambda tag=tag: check_value("image reference", tag, "tag"))
+    groups = _texts(table.get("group", []), where, "group")
+    for group in groups:
+        _of(f"{where}, key `group`", lambda group=group: check_value("group", group, "group"))
+    kept = False
+    for values in itertools.product(*axes.values()):
+        choice = dict(zip(axes, values, strict=True))
+        if any(all(choice.get(key) == value for key, value in row.items()) for row in excluded):
+            continue
+        kept = True
+        named = ", ".join(f"{key} {choice[key]}" for key in varied)
+        yield Entry(
+            where=f"{where}{f', {named}' if named else ''}",
+            name=name,
+            request={**choice, **fixed},
+            files=files,
+            image=image,
+            tags=tags,
+            groups=groups,
+            has_axes=bool(varied),
+        )
+    if not kept:
+        raise UsageError(f"{where}, key `exclude`: nothing is left", hints=("shorten `exclude`, or drop the stack",))
+
+
+def _axis(value: Any, where: str, key: str) -> list[str]:
+    values: list[Any] = value if isinstance(value, list) else [value]
+    if not values:
+        raise UsageError(f"{where}, key `{key}`: the list is empty", hints=(f"leave `{key}` out to let it be chosen",))
+    for item in values:
+        _check_request(where, key, item)
+    if len(set(values)) != len(values):
+        raise UsageError(f"{where}, key `{key}`: a value stands there twice", hints=("keep one of the two",))
+    return values
+
+
+def _check_request(where: str, key: str, value: object) -> None:
+    if value == "host" and key == "driver":
+        return
+    _of(f"{where}, key `{key}`", lambda: parse_request({key: value}))
+
+
+def _exclusions(value: object, axes: dict[str, list[str]], where: str) -> list[dict[str, Any]]:
+    where = f"{where}, key `exclude`"
+    if not isinstance(value, list) or not all(isinstance(row, dict) and row for row in value):
+        raise UsageError(f"{where}: no list of tables", hints=('write it as in `exclude = [{ torch = "2.1" }]`',))
+    for row in value:
+        for key, item in row.items():
+            if key not in axes:
+                raise UsageError(f"{where}: `{shown(key)}` is no key of this stack that takes one value")
+            if item not in axes[key]:
+                raise UsageError(
+                    f"{where}: `{key}` has no value {shown(repr(item))}", hints=(f"it has: {', '.join(axes[key])}",)
+                )
+    return value
+
+
+def _image_values(table: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        key.replace("-", "_"): _text(table[key], where, key) for key in _IMAGE_TEXTS if key in table
+    }
+    if "non-root-uid" in table:
+        uid = table["non-root-uid"]
+        if not isinstance(uid, int) or isinstance(uid, bool):
+            raise UsageError(f"{where}, key `non-root-uid`: {shown(repr(uid))} is no number")
+        values["non_root_uid"] = uid
+    if "label" in table:
+        labels = _table(table["label"], f"{where}, key `label`")
+        values["labels"] = {key: _text(value, where, f"label.{key}") for key, value in labels.items()}
+    if "ca-cert" in table:
+        path = folder / _text(table["ca-cert"], where, "ca-cert")
+        values["ca_cert"] = _of(where, lambda: read_text(path, "key `ca-cert`", bytes_max=_BYTES_MAX))
+    return values
+
+
+def _texts(value: object, where: str, key: str) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else [value]
+    return tuple(_text(item, where, key) for item in items)
+
+
+def _text(value: object, where: str, key: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{where}, key `{key}`: {shown(repr(value))} is no text")
+    return value

@@ -1,0 +1,270 @@
+"""``provision image --engine oci``: what the flags mean for an image that is written without an engine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from provision.cli.output import Output
+from provision.errors import MissingDependencyError, UsageError
+from provision.generate.image import ImageOptions
+from provision.generate.write import Artifact
+from provision.matrix.load import Matrix
+from provision.resolve.stack import Stack
+
+if TYPE_CHECKING:
+    from provision.build.oci.codec import Codec, Compression
+    from provision.build.oci.image import OciImage, OciJob
+    from provision.build.oci.store import Store
+    from provision.build.record import BuildRecord
+
+__all__ = ["ENGINES", "add_engine_flags", "choose_engine", "plan_without_engine"]
+
+ENGINES = ("auto", "docker", "oci")
+
+
+def add_engine_flags(parser: argparse._ArgumentGroup) -> None:
+    """Add the flags that say who makes the image."""
+    from provision.cli.parser import Once, one_of, parse_path
+
+    parser.add_argument(
+        "--engine",
+        action=Once,
+        type=one_of("--engine", ENGINES),
+        choices=ENGINES,
+        help="who makes the image: docker, which is what --build means by itself; oci writes it from wheels without a "
+        "daemon; auto takes oci where nothing must be run",
+    )
+    parser.add_argument(
+        "--base-layout",
+        action=Once,
+        type=parse_path,
+        metavar="DIR|TAR",
+        help="the base image for --engine oci: an OCI layout, its archive, or what `docker save` writes",
+    )
+
+
+def choose_engine(options: argparse.Namespace) -> None:
+    """Let ``--engine oci`` mean a build, and refuse what it cannot do.
+
+    Raises:
+        UsageError: A flag makes no sense beside it.
+    """
+    if options.engine is None:
+        if options.base_layout is not None:
+            raise UsageError("--base-layout is about `--engine oci`", hints=("add `--engine oci`",))
+        return
+    if options.engine == "oci":
+        for flag in ("push", "builder", "matrix", "syntax"):
+            if getattr(options, flag):
+                raise UsageError(
+                    f"--{flag} and --engine oci exclude each other",
+                    because=("no engine takes part",),
+                    hints=("`skopeo copy oci-archive:FILE docker://NAME` pushes what it writes",)
+                    if flag == "push"
+                    else ("keep one of the two",),
+                )
+        options.build = not (options.print or options.check)
+    elif not (options.build or options.push):
+        raise UsageError("--engine is about a build", hints=("add `--build`",))
+    if options.engine == "docker" and options.base_layout is not None:
+        raise UsageError("--base-layout is about `--engine oci`", hints=("leave one of the two out",))
+
+
+def plan_without_engine(
+    options: argparse.Namespace,
+    output: Output,
+    *,
+    stack: Stack,
+    image_options: ImageOptions,
+    artifacts: tuple[Artifact, ...],
+    folder: Path,
+    matrix: Matrix,
+) -> Callable[[], dict[str, Any]] | None:
+    """Judge whether the image is written here, as flags and stack want it.
+
+    Args:
+        options: The command line.
+        output: Where words go.
+        stack: What is wanted.
+        image_options: How its context is written.
+        artifacts: That context.
+        folder: Where the context lies, or will.
+        matrix: The facts.
+
+    Returns:
+        What writes it and returns the record of the build; nothing where an engine is to build.
+
+    Raises:
+        UsageError: The image needs an engine, or there is no base, or the target cannot be written.
+        MissingDependencyError: A library is absent.
+    """
+    if options.engine not in ("oci", "auto") or options.push:
+        return None
+    from provision.build.oci.image import OciJob, check_possible
+    from provision.build.oci.target import Formats, check_target
+
+    try:
+        check_possible(stack, artifacts)
+        base = _base(options, stack)
+    except UsageError as error:
+        if options.engine == "oci":
+            raise
+        output.note(f"an engine builds it: {'; '.join((error.message, *error.because))}")
+        return None
+    target, compression = _target(options, folder)
+    check_target(target, is_folder=target.suffix != ".tar")
+    job = OciJob(
+        stack=stack,
+        artifacts=artifacts,
+        base=base,
+        target=target,
+        is_folder=target.suffix != ".tar",
+        tags=tuple(options.tag or (stack.name.lower(),)),
+        codec=_codec(compression),
+        store=_store(),
+        formats=Formats(
+            layout=matrix.setting("images.toml", "oci_layout").value or "",
+            hub=matrix.setting("audit_rules.toml", "hub_names").values[0],
+        ),
+        index=image_options.index_url or _index(stack),
+        is_index_for_all=image_options.index_url is not None,
+        ca_cert=image_options.ca_cert,
+    )
+    return lambda: _write(job, output, folder)
+
+
+def _write(job: OciJob, output: Output, folder: Path) -> dict[str, Any]:
+    from provision.build.oci.image import write_image
+    from provision.build.oci.watch import show_watch
+    from provision.build.record import record_path, write_record
+
+    target = job.target
+    if output.is_dry_run:
+        output.note(f"would write {target} from {job.base} and the wheels of the lock")
+        return {}
+    with show_watch(sys.stderr, is_quiet=output.verbosity < 0) as watch:
+        image = write_image(job, watch)
+    for note in image.notes:
+        output.warn(note)
+    record = _record(job, image)
+    record_file = record_path(folder)
+    write_record(record_file, record)
+    cached = [layer.name for layer in image.layers if layer.is_cached and layer.name != "base"]
+    output.note(
+        f"wrote {target}: {image.config_digest[:19]}, {image.size / 1e9:.2f} GB in {image.seconds:.1f} s"
+        + (f", {' and '.join(cached)} from the cache" if cached else "")
+    )
+    output.note(f"record {record_file}; nothing has run the image yet: `docker load -i {target}` and")
+    output.note(f"  `docker run --rm --entrypoint python {job.tags[0]} /opt/provision/verify.py --static` prove it")
+    return record.to_json()
+
+
+def _base(options: argparse.Namespace, stack: Stack) -> Path:
+    if options.base_layout is not None:
+        path: Path = options.base_layout
+        if not path.exists():
+            raise UsageError(
+                f"--base-layout: {path} does not exist",
+                hints=("write one with `skopeo copy docker://IMAGE oci:DIR` or `docker save -o FILE IMAGE`",),
+            )
+        return path
+    base = stack.image.base if stack.image is not None else None
+    named = base.ref if base is not None else "IMAGE"
+    if base is not None and base.digest:
+        # A name with both is not taken by every version of the tool.
+        named = f"{named.partition(':')[0] if '/' not in named else named.rpartition(':')[0]}@{base.digest}"
+    raise UsageError(
+        "--engine oci needs the base image as files",
+        because=("no engine is asked for it",),
+        hints=(
+            f"`skopeo copy --all docker://{named} oci:base`, then `--base-layout base`",
+            "or `docker save -o base.tar IMAGE`, then `--base-layout base.tar --base IMAGE`",
+        ),
+    )
+
+
+def _target(options: argparse.Namespace, folder: Path) -> tuple[Path, str | None]:
+    """Return where the image goes and how its layers are compressed."""
+    compression: str | None = options.compression
+    if options.export is None:
+        whole = folder.resolve()
+        return whole.with_name(f"{whole.name}.oci.tar"), compression
+    if options.export.kind != "oci":
+        raise UsageError(
+            f"--output type={options.export.kind} needs an engine", hints=("write `--output type=oci,dest=FILE.tar`",)
+        )
+    for name, value in options.export.options:
+        if name != "compression":
+            raise UsageError(f"--output {name}={value} is nothing that --engine oci takes", hints=("leave it out",))
+        if compression not in (None, value):
+            raise UsageError("--compression and --output disagree", hints=("keep one of the two",))
+        compression = value
+    return options.export.path, compression
+
+
+def _codec(compression: str | None) -> Codec:
+    from provision.build.oci.codec import find_codec
+
+    if compression not in (None, "zstd", "gzip"):
+        raise UsageError(f"--compression {compression} needs an engine", hints=("choose zstd or gzip",))
+    chosen: Compression | None = compression  # type: ignore[assignment]
+    return find_codec(chosen)
+
+
+def _store() -> Store:
+    from provision.build.oci.store import Store
+    from provision.matrix.cache import cache_folder
+
+    folder = cache_folder()
+    if folder is None:
+        raise MissingDependencyError(
+            "there is no folder to keep layers in", hints=("name one with PROVISION_CACHE_DIR",)
+        )
+    return Store(folder / "oci")
+
+
+def _index(stack: Stack) -> str | None:
+    """Return the index of PyPI's packages, asked for only where one has no address of its own."""
+    from provision.refresh.address import find_index
+
+    packages = stack.image.packages if stack.image is not None else ()
+    if all(package.url or package.index_url for package in packages):
+        return None
+    return find_index().url
+
+
+def _record(job: OciJob, image: OciImage) -> BuildRecord:
+    from provision import __version__
+    from provision.build.engine import BuildResult, ImageInfo
+    from provision.build.export import Export
+    from provision.build.oci.image import OciWriter
+    from provision.build.progress import Step
+    from provision.build.record import BuildRecord
+
+    export = Export(
+        purpose="file",
+        exporter="oci",
+        options=(("compression", job.codec.compression),),
+        why="written from wheels, in one pass from archive to layer",
+    )
+    info = ImageInfo(
+        id=image.config_digest,
+        size_bytes=image.size,
+        layers=tuple(layer.diff_id for layer in image.layers),
+    )
+    steps = tuple(
+        Step(name=f"layer {layer.name}", status="cached" if layer.is_cached else "done")
+        for layer in image.layers
+        if layer.name != "base"
+    )
+    return BuildRecord(
+        lock_digest=job.stack.lock_digest,
+        tags=job.tags,
+        engine=OciWriter(version=__version__),
+        frontend="none",
+        result=BuildResult(image=info, archive=job.target, export=export, steps=steps, seconds=image.seconds),
+    )

@@ -1,0 +1,1 @@
+"""Facts read from upstream, compared with those at hand, and landed when every rule holds."""

@@ -1,0 +1,112 @@
+"""New facts to disk: checked as a whole on a copy first, then all files or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from provision.errors import ActionFailedError, DataError
+from provision.generate.write import Artifact, write_artifacts
+from provision.matrix.check import Finding, check
+
+__all__ = ["check_result", "land", "write_entry"]
+
+_UNRELEASED = "## [Unreleased]"
+_FACTS = "### Facts"
+
+
+def check_result(folder: Path, texts: Mapping[str, str]) -> None:
+    """Hold what the folder would become against every rule of the facts.
+
+    Faults that are in the folder already are not laid on the refresh.
+
+    Args:
+        folder: A folder laid out like ``compat/``.
+        texts: Path below it → new text.
+
+    Raises:
+        DataError: The result would break a rule that the folder keeps.
+        ActionFailedError: There is no room for the copy.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="provision-refresh-") as place:
+            copy = Path(place) / "compat"
+            # Links cost nothing; a file that changes is removed first, so that the original stays as it is.
+            shutil.copytree(folder, copy, copy_function=_link)
+            for name, text in texts.items():
+                target = copy / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.unlink(missing_ok=True)
+                target.write_text(text, encoding="utf-8")
+            after = check(copy)
+            before = {_plain(finding) for finding in check(folder)} if after else set()
+    except OSError as error:
+        raise ActionFailedError(
+            "the new facts cannot be checked", because=(f"{error.strerror or error}: {error.filename or ''}",)
+        ) from error
+    faults = [finding for finding in after if _plain(finding) not in before]
+    if faults:
+        raise DataError(
+            f"the new facts would break {len(faults)} {'rule' if len(faults) == 1 else 'rules'}; nothing was written",
+            because=[f"{item.file}: {item.where}: {item.rule} {item.message}" for item in faults[:20]],
+            hints=("leave out what is at fault with `--only`", "compat/README.md says what each rule means"),
+            details={"findings": [_plain(item) for item in faults]},
+        )
+
+
+def _plain(finding: Finding) -> tuple[str, str, str]:
+    # Places move when rows come; what is said of them stays.
+    return finding.file, finding.rule, finding.message
+
+
+def _link(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target
+
+
+def land(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Write the files, so that a reader sees all of the old ones or each new one whole.
+
+    Returns:
+        The files written, by name.
+
+    Raises:
+        ActionFailedError: The disk is full or read-only, or permission is missing; nothing was changed.
+    """
+    artifacts = tuple(Artifact(path=name, text=text) for name, text in sorted(texts.items()))
+    return write_artifacts(folder, artifacts, force=True).written
+
+
+def write_entry(text: str, lines: list[str]) -> str:
+    """Return a changelog with lines added under **Facts** of what is not released yet.
+
+    Args:
+        text: The changelog.
+        lines: The lines of one entry; an entry that is there already is not added again.
+    """
+    if not lines or "\n".join(lines) in text:
+        return text
+    rows = text.splitlines()
+    start = next((number for number, row in enumerate(rows) if row.startswith(_UNRELEASED)), None)
+    if start is None:
+        head = next((number for number, row in enumerate(rows) if row.startswith("## ")), len(rows))
+        rows[head:head] = [_UNRELEASED, "", _FACTS, "", *lines, ""]
+        return "\n".join(rows) + "\n"
+    end = next((n for n in range(start + 1, len(rows)) if rows[n].startswith("## ")), len(rows))
+    facts = next((n for n in range(start, end) if rows[n].strip() == _FACTS), None)
+    if facts is None:
+        while end > start + 1 and not rows[end - 1].strip():
+            end -= 1
+        rows[end:end] = ["", _FACTS, "", *lines]
+        return "\n".join(rows) + "\n"
+    stop = next((n for n in range(facts + 1, end) if rows[n].startswith("#")), end)
+    while stop > facts + 1 and not rows[stop - 1].strip():
+        stop -= 1
+    rows[stop:stop] = [*lines] if stop > facts + 1 else ["", *lines]
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.cli.main import main
+
+DOCKERFILE = """FROM nvidia/cuda:11.6.2-base-ubuntu20.04
+RUN apt-get update && apt-get install -y python3-pip
+COPY requirements.txt .
+RUN pip3 install -r requirements.txt
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    (tmp_path / "requirements.txt").write_text("torch==1.13.1+cu116\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["check", *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    code, out, _ = run(capsys, "--json", *words)
+    return code, json.loads(out)
+
+
+def test_a_finding_shows_its_place_the_line_a_caret_the_reason_and_the_way_out(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "Dockerfile", "--select", "C04")
+    assert code == 6
+    lines = out.splitlines()
+    assert lines[0].startswith("requirements.txt:1:1: error[C04] torch==1.13.1+cu116")
+    assert lines[1:3] == ["  1 | torch==1.13.1+cu116", "    | ^^^^^^^^^^^^^^^^^^^"]
+    assert any("= because " in line for line in lines)
+    assert any("= hint: " in line for line in lines)
+    assert lines[-1] == "1 error in 2 files; --fix mends 1"
+    assert err.startswith("facts of ")
+
+
+def test_json_is_one_envelope_that_tells_whether_it_failed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = document(capsys, "Dockerfile", "--select", "C04,B03")
+    assert code == 6
+    assert (found["schema_version"], found["command"], found["ok"]) == (1, "check", False)
+    result = found["result"]
+    assert [(item["rule"], item["file"], item["line"]) for item in result["findings"]] == [
+        ("B03", "Dockerfile", 1),
+        ("C04", "requirements.txt", 1),
+    ]
+    assert result["summary"]["error"] == 1
+    assert result["files"] == [{"file": "Dockerfile", "kind": "dockerfile"}]
+    code, found = document(capsys, "Dockerfile", "--select", "B03")
+    assert (code, found["ok"]) == (0, True)
+
+
+def test_format_json_is_the_same_document(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "Dockerfile", "--json")[1] == run(capsys, "Dockerfile", "--format", "json")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--select", "B03"), 0),
+        (("--select", "B03", "--fail-on", "warn"), 6),
+        (("--select", "B03", "--fail-on", "info"), 6),
+        (("--select", "C04"), 6),
+        (("--select", "C04", "--fail-on", "never"), 0),
+        (("--select", "C", "--ignore", "C04"), 0),
+    ],
+)
+def test_the_exit_code_follows_the_threshold(
+    project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int
+) -> None:
+    assert run(capsys, "Dockerfile", *words)[0] == code
+
+
+def test_fix_shows_a_diff_writes_the_file_and_does_nothing_the_second_time(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "Dockerfile").chmod(0o640)
+    code, out, err = run(capsys, "Dockerfile", "--select", "C04", "--fix")
+    assert code == 0
+    assert out.startswith("--- a/Dockerfile\n+++ b/Dockerfile\n")
+    assert "changed Dockerfile" in err
+    changed = (project / "Dockerfile").read_text()
+    assert changed != DOCKERFILE
+    assert stat.S_IMODE((project / "Dockerfile").stat().st_mode) == 0o640
+    code, out, err = run(capsys, "Dockerfile", "--select", "C04", "--fix")
+    assert (code, out) == (0, "nothing found in 2 files\n")
+    assert (project / "Dockerfile").read_text() == changed
+    assert sorted(path.name for path in project.iterdir()) == ["Dockerfile", "requirements.txt"]
+
+
+def test_a_dry_fix_shows_the_same_diff_and_writes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, dry, _ = run(capsys, "Dockerfile", "--select", "C04", "--fix", "--dry-run")
+    assert (project / "Dockerfile").read_text() == DOCKERFILE
+    _, wet, _ = run(capsys, "Dockerfile", "--select", "C04", "--fix")
+    assert dry == wet
+
+
+def test_line_ends_survive_a_fix(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "Dockerfile").write_bytes(DOCKERFILE.replace("\n", "\r\n").encode())
+    run(capsys, "Dockerfile", "--select", "C04", "--fix")
+    content = (project / "Dockerfile").read_bytes()
+    assert content.count(b"\r\n") == content.count(b"\n") == 4
+    assert b"--extra-index-url" in content or b"--index-url" in content
+
+
+def test_a_fix_of_a_link_changes_the_file_behind_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "Dockerfile").rename(project / "real")
+    (project / "Dockerfile").symlink_to("real")
+    run(capsys, "Dockerfile", "--select", "C04", "--fix")
+    assert (project / "Dockerfile").is_symlink()
+    assert (project / "real").read_text() != DOCKERFILE
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_an_error(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project.chmod(0o555)
+    try:
+        code, _, err = run(capsys, "Dockerfile", "--select", "C04", "--fix")
+    finally:
+        project.chmod(0o755)
+    assert code == 5
+    assert "cannot change Dockerfile" in err
+
+
+def test_the_standard_input_is_called_what_the_person_says(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def feed() -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(DOCKERFILE.encode())))
+
+    feed()
+    code, out, _ = run(capsys, "-", "--stdin-filename", "Dockerfile", "--select", "C04")
+    assert code == 6
+    assert out.startswith("requirements.txt:1:1:")
+    feed()
+    assert run(capsys, "-")[0] == 2
+    feed()
+    code, _, err = run(capsys, "-", "--stdin-filename", "Dockerfile", "--select", "C04", "--fix")
+    assert code == 2
+    assert "--fix cannot change the standard input" in err
+
+
+def test_a_folder_is_searched_for_known_names(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "sub").mkdir()
+    (project / "sub" / "gpu.Dockerfile").write_text("FROM ubuntu:22.04\n")
+    (project / "node_modules").mkdir()
+    (project / "node_modules" / "Dockerfile").write_text("nonsense\n")
+    (project / "notes.md").write_text("FROM\n")
+    _, found = document(capsys, ".")
+    assert [item["file"] for item in found["result"]["files"]] == [
+        "Dockerfile",
+        "requirements.txt",
+        "sub/gpu.Dockerfile",
+    ]
+
+
+def test_sarif_and_annotations_come_out_as_such(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "Dockerfile", "--format", "sarif", "--select", "C04")
+    assert code == 6
+    assert json.loads(out)["runs"][0]["results"][0]["ruleId"] == "C04"
+    code, out, _ = run(capsys, "Dockerfile", "--format", "github", "--select", "C04")
+    assert code == 6
+    assert out.startswith("::error file=requirements.txt,line=1,")
+    assert out.count("\n") == 1
+
+
+def test_the_report_goes_to_a_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "Dockerfile", "--format", "sarif", "-o", "report.sarif")
+    assert code == 6
+    assert out == ""
+    assert json.loads((project / "report.sarif").read_text())["runs"]
+
+
+def test_colour_is_only_added_where_it_is_wanted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\033[1;31merror[C04]" in run(capsys, "Dockerfile", "--select", "C04", "--color", "always")[1]
+    assert "\033" not in run(capsys, "Dockerfile", "--select", "C04", "--color", "never")[1]
+
+
+def test_a_file_cannot_steer_the_terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "requirements.txt").write_text("torch==1.13.1+cu116  # \x1b[31m\x07\n")
+    _, out, _ = run(capsys, "requirements.txt", "--select", "C04")
+    assert "\x1b" not in out
+    assert "\x07" not in out
+
+
+def test_the_caret_stands_below_the_word_after_tabs_and_wide_characters(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "Dockerfile").write_text("FROM ubuntu:22.04\nRUN\techo 界 && pip install torch==1.13.1+cu116\n")
+    _, out, _ = run(capsys, "Dockerfile", "--select", "C04")
+    shown, caret = out.splitlines()[1:3]
+    assert caret.index("^") == shown.index("torch==") + 1
+
+
+def test_build_arguments_choose_the_stack(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "Dockerfile").write_text("FROM ubuntu:22.04\nARG T\nRUN pip install torch==$T\n")
+    assert run(capsys, "Dockerfile", "--select", "C04")[0] == 0
+    assert run(capsys, "Dockerfile", "--select", "C04", "--build-arg", "T=1.13.1+cu116")[0] == 6
+
+
+def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = document(capsys, "--list-rules")
+    assert code == 0
+    assert {"B03", "C04", "I01"} <= {item["id"] for item in found["result"]["rules"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "no file to check was named"),
+        (("missing",), "missing cannot be read"),
+        (("notes.md",), "no file that can be checked"),
+        (("empty",), "holds no file that can be checked"),
+        (("Dockerfile", "--select", "Q99"), "--select `Q99` is no rule"),
+        (("Dockerfile", "--fail-on", "loud"), "--fail-on `loud` is not known"),
+        (("Dockerfile", "--build-arg", "x"), "--build-arg `x` is no NAME=VALUE"),
+        (("Dockerfile", "--target", "x"), "no stage is called `x`"),
+        (("Dockerfile", "--stdin-filename", "x"), "--stdin-filename"),
+        (("Dockerfile", "--python", ">=3"), "--python"),
+        (("broken.Dockerfile",), "broken.Dockerfile:2:1: `FOO` is no instruction"),
+        (("bad.txt",), "bad.txt:1: "),
+        (("zero.txt",), "zero byte"),
+        (("latin.txt",), "no UTF-8"),
+    ],
+)
+def test_bad_input_is_an_error_that_names_it(
+    project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    (project / "notes.md").write_text("hello\n")
+    (project / "empty").mkdir()
+    (project / "broken.Dockerfile").write_text("FROM a\nFOO b\n")
+    (project / "bad.txt").write_text("torch = 2\n")
+    (project / "zero.txt").write_bytes(b"torch\0\n")
+    (project / "latin.txt").write_bytes(b"# \xe9\n")
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_two_forms_at_once_are_refused_as_a_document(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = document(capsys, "Dockerfile", "--format", "sarif")
+    assert code == 2
+    assert "two forms" in found["error"]["message"]
+
+
+def test_an_unknown_gpu_is_unknown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "Dockerfile", "--gpu", "h1000x")[0] == 4
+
+
+def test_a_file_of_yaml_needs_a_parser_and_says_so(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "environment.yml").write_text("dependencies: [numpy]\n")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    code, _, err = run(capsys, "environment.yml")
+    assert code == 7
+    assert "gpu-provision[check]" in err
+
+
+def test_a_named_pipe_behind_a_requirement_is_not_waited_for(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "requirements.txt").unlink()
+    os.mkfifo(project / "requirements.txt")
+    assert run(capsys, "Dockerfile", "--select", "C04")[0] == 0

@@ -1,0 +1,195 @@
+"""`provision image --locked` and `--upgrade`: what they keep to, what they refuse, and what they say changes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from provision.assets import asset_dir
+from provision.resolve.stack import Stack
+
+STACK = ("--torch", "2.1", "--cuda", "12.1", "--python", "3.11")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty folder to stand in."""
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.fixture
+def older(tmp_path) -> Path:
+    """Facts in which the newest release of one package is not known yet."""
+    facts = tmp_path / "facts"
+    shutil.copytree(asset_dir("compat"), facts)
+    return facts
+
+
+def _without_newest(facts: Path, package: str) -> str:
+    """Take the newest release of a package out of a copy of the facts, and return its version."""
+    path = facts / "wheels" / f"{package}.json"
+    document = json.loads(path.read_text())
+    version = document["releases"][0]["version"]
+    document["releases"] = [row for row in document["releases"] if row["version"] != version]
+    path.write_text(json.dumps(document))
+    return str(version)
+
+
+def _tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_locked_keeps_to_the_lock_whatever_the_facts_say_now(provision, folder, older):
+    newest = _without_newest(older, "filelock")
+    assert provision("image", *STACK, "-o", "it", "--data-dir", older).code == 0
+    before = _tree(folder)
+    # Today's facts would choose another version.
+    assert provision("image", *STACK, "-o", "it", "--check").code == 8
+    answer = provision("image", *STACK, "-o", "it", "--locked", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.document["result"]["stack"]["packages"]["filelock"] != newest
+    assert answer.document["result"]["written"] == []
+    assert provision("image", "-o", "it", "--locked").code == 0
+    assert _tree(folder) == before
+
+
+def test_locked_in_the_folder_of_the_lock_needs_no_words(provision, folder, monkeypatch):
+    provision("image", *STACK, "-o", "it")
+    monkeypatch.chdir(folder / "it")
+    assert provision("image", "--locked").code == 0
+
+
+def test_locked_prints_what_the_lock_says(provision, folder):
+    provision("image", *STACK, "-o", "it")
+    answer = provision("image", "-o", "it", "--locked", "--print")
+    assert answer.out == (folder / "it" / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--torch", "2.3", "--cuda", "12.1", "--python", "3.11"), "--torch: the lock was written for `2.1`"),
+        ((*STACK, "--with", "jupyter"), "--with: the lock was written for nothing"),
+        ((*STACK, "--gpu", "h100"), "--gpu: the lock was written for nothing, now it is `h100`"),
+    ],
+)
+def test_locked_refuses_another_request(provision, folder, words, said):
+    provision("image", *STACK, "-o", "it")
+    before = _tree(folder)
+    answer = provision("image", *words, "-o", "it", "--locked")
+    assert answer.code == 8
+    assert said in answer.err
+    assert _tree(folder) == before
+
+
+def test_locked_refuses_edited_files(provision, folder):
+    provision("image", *STACK, "-o", "it")
+    (folder / "it" / "Dockerfile").write_text("FROM scratch\n")
+    answer = provision("image", "-o", "it", "--locked")
+    assert answer.code == 8
+    assert "Dockerfile differs" in answer.err
+    assert provision("image", "-o", "it", "--locked", "--build").code == 8
+
+
+def test_locked_needs_a_lock(provision):
+    answer = provision("image", *STACK, "--locked")
+    assert answer.code == 8
+    assert "provision.lock is not there" in answer.err
+    answer = provision("image", "--locked")
+    assert answer.code == 2
+    assert "-o DIR" in answer.err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda text: text.replace("2.1.2", "2.1.1"), id="edited"),
+        pytest.param(lambda text: text[:200], id="cut off"),
+        pytest.param(lambda text: "[]", id="another document"),
+        pytest.param(lambda text: text.replace('"lock_version": 1', '"lock_version": 9'), id="another version"),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--locked", "--upgrade"])
+def test_a_damaged_lock_is_named(provision, folder, damage, flag):
+    provision("image", *STACK, "-o", "it")
+    path = folder / "it" / "provision.lock"
+    path.write_text(damage(path.read_text()))
+    answer = provision("image", "-o", "it", flag)
+    assert answer.code == 2
+    assert "it/provision.lock" in answer.err
+
+
+def test_upgrade_shows_what_changes_and_writes_it(provision, folder, older):
+    newest = _without_newest(older, "filelock")
+    provision("image", *STACK, "-o", "it", "--data-dir", older)
+    before = _tree(folder)
+    answer = provision("image", "--upgrade", "-o", "it", "--dry-run")
+    assert answer.code == 0
+    assert re.search(rf"^~ filelock \S+ -> {re.escape(newest)}$", answer.err, re.MULTILINE)
+    assert _tree(folder) == before
+    answer = provision("image", "--upgrade", "-o", "it", "--json")
+    changes = {row["subject"]: (row["before"], row["after"]) for row in answer.document["result"]["changes"]}
+    assert changes["filelock"][1] == newest
+    lock = Stack.from_lock((folder / "it" / "provision.lock").read_text())
+    assert lock.packages["filelock"] == newest
+    assert lock.request == {"cuda": "12.1", "python": "3.11", "torch": "2.1"}
+    assert provision("image", *STACK, "-o", "it", "--check").code == 0
+
+
+def test_upgrade_of_a_name_leaves_the_rest(provision, folder, older):
+    names = ("filelock", "fsspec")
+    newest = {name: _without_newest(older, name) for name in names}
+    provision("image", *STACK, "-o", "it", "--data-dir", older)
+    answer = provision("image", "--upgrade", "filelock", "-o", "it", "--json")
+    assert answer.code == 0, answer.err
+    packages = {row["subject"] for row in answer.document["result"]["changes"]} & set(names)
+    assert packages == {"filelock"}
+    lock = Stack.from_lock((folder / "it" / "provision.lock").read_text())
+    assert lock.packages["filelock"] == newest["filelock"]
+    assert lock.packages["fsspec"] != newest["fsspec"]
+    assert lock.request == {"cuda": "12.1", "python": "3.11", "torch": "2.1"}
+    assert lock.image.user_requirements == ()
+    assert provision("image", "--locked", "-o", "it").code == 0
+
+
+@pytest.mark.parametrize("words", [(), ("numpy",), ("torch",)])
+def test_upgrade_of_a_new_lock_changes_nothing(provision, folder, words):
+    provision("image", *STACK, "-o", "it")
+    before = _tree(folder)
+    answer = provision("image", "-o", "it", "--upgrade", *words)
+    assert answer.code == 0, answer.err
+    assert "the lock is as new as the facts" in answer.err
+    assert _tree(folder) == before
+
+
+def test_upgrade_keeps_the_lines_of_the_user(provision, folder, older):
+    _without_newest(older, "filelock")
+    (folder / "mine.txt").write_text("einops>=0.7\n")
+    provision("image", *STACK, "-r", "mine.txt", "-o", "it", "--data-dir", older)
+    assert provision("image", "--upgrade", "filelock", "-o", "it").code == 0
+    assert "einops>=0.7" in (folder / "it" / "requirements.user.txt").read_text()
+    assert "filelock" not in (folder / "it" / "requirements.user.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--upgrade", "numpi", "-o", "it"), "did you mean `numpy`"),
+        (("--upgrade", "--torch", "2.3", "-o", "it"), "--upgrade takes the request from the lock"),
+        (("--upgrade", "--locked", "-o", "it"), "exclude each other"),
+        (("--locked", "--check", "-o", "it"), "exclude each other"),
+        (("--locked", "--fetch-hashes", "-o", "it"), "exclude each other"),
+    ],
+)
+def test_contradictions_are_worded(provision, words, said):
+    provision("image", *STACK, "-o", "it")
+    answer = provision("image", *words)
+    assert answer.code == 2
+    assert said in answer.err

@@ -1,0 +1,240 @@
+"""Conda environments, projects, locks and compose files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from provision.audit.documents import find_kind, parse_document
+from provision.audit.model import Environment, Options, Source
+from provision.errors import UsageError
+
+
+def read(name: str, text: str, files: Mapping[str, str] | None = None) -> list[Environment]:
+    known = files or {}
+    return parse_document(
+        Source(name, text), lambda path: Source(path, known[path]) if path in known else None, Options()
+    ).environments
+
+
+def asked(environment: Environment) -> list[str]:
+    return [item.text for install in environment.installs for item in install.requirements]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("Dockerfile", "", "dockerfile"),
+        ("docker/Dockerfile.gpu", "", "dockerfile"),
+        ("gpu.dockerfile", "", "dockerfile"),
+        ("Containerfile", "", "dockerfile"),
+        ("image", "# x\nFROM a\n", "dockerfile"),
+        ("requirements-gpu.txt", "", "requirements"),
+        ("dev.txt", "", "requirements"),
+        ("constraints.txt", "", "constraints"),
+        ("environment.gpu.yml", "", "conda"),
+        ("x.yaml", "dependencies:\n", "conda"),
+        ("x.yaml", "services:\n", "compose"),
+        ("docker-compose.override.yml", "", "compose"),
+        ("pyproject.toml", "", "pyproject"),
+        ("uv.lock", "", "lock"),
+    ],
+)
+def test_the_kind_is_told_by_name_or_beginning(name: str, text: str, kind: str) -> None:
+    assert find_kind(Source(name, text)) == kind
+
+
+@pytest.mark.parametrize("name", ["x.py", "Dockerfile.dockerignore", "package.json", "notes", "x.yaml"])
+def test_other_files_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="no file that can be checked"):
+        find_kind(Source(name, "hello\n"))
+
+
+CONDA = """name: gpu
+channels:
+  - pytorch   # first
+  - conda-forge
+dependencies:
+  - python=3.10
+  - "pytorch=2.1.2=py3.10_cuda11.8*"
+  - pip:
+      - torchmetrics>=1  # note
+      - -r more.txt
+"""
+
+
+def test_a_conda_environment_has_its_packages_and_its_pip_part() -> None:
+    (found,) = read("environment.yml", CONDA, {"more.txt": "numpy<2\n"})
+    conda, pip = found.installs
+    assert found.python == conda.python == pip.python == "3.10"
+    assert [(item.name, item.specifier, item.build) for item in conda.requirements] == [
+        ("python", "==3.10.*", ""),
+        ("pytorch", "==2.1.2", "py3.10_cuda11.8*"),
+    ]
+    assert [item.text for item in pip.requirements] == ["torchmetrics>=1", "numpy<2"]
+    assert [item.url for item in conda.indexes] == ["pytorch", "conda-forge"]
+    source = Source("environment.yml", CONDA)
+    assert source.cut(conda.requirements[1].specifier_span) == "=2.1.2=py3.10_cuda11.8*"
+    assert source.cut(pip.requirements[0].span) == "torchmetrics>=1"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("environment.yml", "a: [\n", "environment.yml:2:1: it is no YAML"),
+        ("environment.yml", "- a\n", "environment.yml: it is no environment of conda"),
+        ("environment.yml", "dependencies:\n- pip:\n  - a = b\n", "environment.yml:3: "),
+        ("compose.yaml", "x: 1\n", "compose.yaml: it is no compose file"),
+        ("pyproject.toml", "[project\n", "pyproject.toml:1:9: it is no TOML"),
+        ("pyproject.toml", '[project]\ndependencies = [\n "a = b",\n]\n', "pyproject.toml:3:2: `a = b`"),
+        ("uv.lock", "a = \n", "uv.lock:1:"),
+    ],
+)
+def test_a_malformed_file_is_refused_with_its_line(name: str, text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(name, text)
+    assert caught.value.message.startswith(message)
+
+
+def test_an_alias_that_holds_itself_ends() -> None:
+    with pytest.raises(UsageError, match="no YAML"):
+        read("environment.yml", "dependencies: &a\n- *a\n")
+
+
+PYPROJECT = """[project]
+name = "x"
+requires-python = ">=3.11,<3.12"
+dependencies = [
+  "torch==2.1.2",  # note
+  'numpy<2 ; python_version < "3.13"',
+]
+[project.optional-dependencies]
+gpu = ["flash-attn"]
+[dependency-groups]
+dev = ["pytest", {include-group = "docs"}]
+[[tool.uv.index]]
+name = "cu118"
+url = "https://mirror.example/whl/cu118"
+explicit = true
+[tool.uv.sources]
+torch = [
+  { index = "cu118", marker = "sys_platform != 'darwin'" },
+  { index = "cpu", marker = "sys_platform == 'darwin'" },
+]
+"""
+
+
+def test_a_project_has_an_environment_for_each_set_that_is_installed_together() -> None:
+    found = {item.name: item for item in read("pyproject.toml", PYPROJECT)}
+    assert list(found) == ["dependencies", "extra gpu", "group dev"]
+    assert asked(found["extra gpu"]) == ["torch==2.1.2", 'numpy<2 ; python_version < "3.13"', "flash-attn"]
+    assert found["dependencies"].python == "3.11"
+    torch = found["dependencies"].installs[0].requirements[0]
+    assert torch.index == "https://mirror.example/whl/cu118"
+    assert torch.is_literal
+    assert Source("pyproject.toml", PYPROJECT).cut(torch.specifier_span) == "==2.1.2"
+    assert [(item.name, item.is_explicit) for item in found["dependencies"].installs[0].indexes] == [("cu118", True)]
+    assert not found["group dev"].own_installs[0].is_complete
+
+
+@pytest.mark.parametrize(
+    ("version", "specifier"),
+    [
+        ("^2.1", ">=2.1,<3"),
+        ("^0.3.1", ">=0.3.1,<0.4"),
+        ("~2.1.2", ">=2.1.2,<2.2"),
+        ("2.1.2", "==2.1.2"),
+        ("*", ""),
+        (">=2,<3", ">=2,<3"),
+        ("2.1.*", "==2.1.*"),
+    ],
+)
+def test_poetry_versions_become_clauses(version: str, specifier: str) -> None:
+    (found,) = read("pyproject.toml", f'[tool.poetry.dependencies]\npython = "^3.10"\ntorch = "{version}"\n')
+    assert [item.specifier for item in found.installs[0].requirements] == [specifier]
+
+
+def test_a_poetry_requirement_is_bound_to_its_source() -> None:
+    text = (
+        '[[tool.poetry.source]]\nname = "t"\nurl = "https://mirror.example/t"\npriority = "explicit"\n'
+        '[tool.poetry.dependencies]\ntorch = {version = "2.1.2", source = "t", extras = ["opt"]}\n'
+    )
+    (found,) = read("pyproject.toml", text)
+    (torch,) = found.installs[0].requirements
+    assert (torch.index, torch.extras, torch.version) == ("t", ("opt",), "2.1.2")
+    assert Source("pyproject.toml", text).cut(torch.span) == '"2.1.2"'
+
+
+def test_a_lock_has_exact_versions_with_their_lines() -> None:
+    text = (
+        'version = 1\nrequires-python = "==3.11.*"\n'
+        '[[package]]\nname = "x"\nversion = "0"\nsource = { editable = "." }\n'
+        '[[package]]\nname = "torch"\nversion = "2.1.2+cu118"\nsource = { registry = "https://mirror.example/cu118" }\n'
+    )
+    (found,) = read("uv.lock", text)
+    (torch,) = found.installs[0].requirements
+    assert (torch.name, torch.version, torch.index, torch.is_locked) == (
+        "torch",
+        "2.1.2+cu118",
+        "https://mirror.example/cu118",
+        True,
+    )
+    assert found.python == "3.11"
+    assert Source("uv.lock", text).cut(torch.span) == 'version = "2.1.2+cu118"'
+
+
+COMPOSE = """services:
+  train:
+    build:
+      context: app
+      dockerfile: Dockerfile.gpu
+      target: run
+      args: {V: "2.1.2"}
+    platform: linux/arm64
+    environment:
+      - NVIDIA_VISIBLE_DEVICES=all
+      - EMPTY
+    deploy:
+      resources:
+        reservations:
+          devices:
+            - driver: nvidia
+              count: 2
+              capabilities: [gpu]
+  db:
+    image: "postgres:${PG:-16}"
+    runtime: nvidia
+    environment: {A: b}
+"""
+
+
+def test_a_compose_file_has_services_and_the_stages_they_build() -> None:
+    files = {"app/Dockerfile.gpu": "FROM a AS run\nARG V\nRUN pip install torch==$V\nFROM b\n"}
+    found = read("compose.yaml", COMPOSE, files)
+    stage = next(item for item in found if item.kind == "stage" and item.is_target)
+    assert (stage.name, stage.gpus, stage.platform) == ("run", "2", "linux/arm64")
+    assert asked(stage) == ["torch==2.1.2"]
+    services = {item.name: item for item in found if item.kind == "service"}
+    assert not services["train"].own_base
+    assert services["train"].variables["NVIDIA_VISIBLE_DEVICES"].value == "all"
+    assert services["train"].variables["EMPTY"].value is None
+    database = services["db"]
+    assert database.base is not None
+    assert (database.base.reference, database.base.is_literal, database.runtime) == ("postgres:16", False, "nvidia")
+    assert Source("c", COMPOSE).cut(database.base.span) == "postgres:${PG:-16}"
+    assert database.gpus is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "gpus"),
+    [("gpus: all", "all"), ("gpus: [{count: 1, capabilities: [gpu]}]", "1"), ("runtime: runc", None)],
+)
+def test_every_way_to_reserve_gpus_is_known(lines: str, gpus: str | None) -> None:
+    (found,) = read("compose.yaml", f"services:\n  a:\n    image: b\n    {lines}\n")
+    assert found.gpus == gpus
+
+
+def test_a_constraints_file_says_nothing_of_where_packages_come_from() -> None:
+    (found,) = read("constraints.txt", "torch==2.1.2+cu118\n")
+    assert not found.installs[0].is_complete

@@ -1,0 +1,73 @@
+"""The index that installers on this machine use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.errors import MissingDependencyError
+from provision.refresh import address
+from provision.refresh.address import find_index
+
+ONE, TWO = "https://one.example/simple", "https://two.example/simple"
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "prefix"))
+    monkeypatch.setattr(address, "_default_of_pip", lambda: None)
+
+
+def find(tmp_path: Path, **variables: str) -> address.IndexAddress:
+    return find_index(variables, home=tmp_path / "home", system=tmp_path / "etc")
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_variables_come_first(tmp_path):
+    write(tmp_path / "etc/pip.conf", f"[global]\nindex-url = {TWO}\n")
+    found = find(tmp_path, PIP_INDEX_URL=f"{ONE}/")
+    assert (found.url, found.told_by) == (ONE, "PIP_INDEX_URL")
+    assert find(tmp_path, UV_DEFAULT_INDEX=f"mine={ONE}").url == ONE
+
+
+def test_the_nearest_file_of_pip_wins(tmp_path):
+    write(tmp_path / "etc/pip.conf", f"[global]\nindex_url = {ONE}\ncert = /ca.pem\n")
+    assert find(tmp_path).url == ONE
+    path = write(tmp_path / "home/.config/pip/pip.conf", f"[global]\nindex-url = {TWO}\n")
+    found = find(tmp_path)
+    assert (found.url, found.told_by, found.ca_bundle) == (TWO, str(path), "/ca.pem")
+    named = write(tmp_path / "named.conf", f"[download]\nindex-url = {ONE}\n")
+    assert find(tmp_path, PIP_CONFIG_FILE=str(named)).url == ONE
+
+
+def test_uv_is_asked_where_pip_says_nothing(tmp_path):
+    write(
+        tmp_path / "home/.config/uv/uv.toml",
+        f'[[index]]\nname = "x"\nurl = "{ONE}"\n\n[[index]]\nurl = "{TWO}"\ndefault = true\n',
+    )
+    assert find(tmp_path).url == TWO
+
+
+def test_broken_files_say_nothing(tmp_path):
+    write(tmp_path / "etc/pip.conf", "index-url without a section")
+    write(tmp_path / "home/.config/uv/uv.toml", "= no toml")
+    with pytest.raises(MissingDependencyError, match="no package index is known"):
+        find(tmp_path)
+
+
+def test_a_certificate_of_the_environment_counts(tmp_path):
+    assert find(tmp_path, PIP_INDEX_URL=ONE, PIP_CERT="/mine.pem").ca_bundle == "/mine.pem"
+
+
+def test_pip_knows_a_default(monkeypatch, tmp_path):
+    monkeypatch.undo()
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "prefix"))
+    found = find_index({}, home=tmp_path, system=tmp_path)
+    assert found.told_by == "the default of pip"
+    assert found.url.startswith("https://")

@@ -1,0 +1,94 @@
+"""What a stack says about packages that are compiled against its framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from provision.matrix.load import Matrix
+from provision.resolve.request import Request, parse_request, plain_request, request_of
+from provision.resolve.solve import solve
+from provision.resolve.stack import Stack
+
+MATRIX = Matrix(None)
+
+
+def _stack(**values: Any) -> Stack:
+    found = solve(
+        parse_request({"torch": "2.5", **{name.replace("_", "-"): value for name, value in values.items()}}), MATRIX
+    )
+    assert isinstance(found, Stack)
+    assert found.image is not None
+    return found
+
+
+def test_what_is_compiled_leaves_the_final_image_on_the_slim_base() -> None:
+    image = _stack(**{"with": "flash-attn"}).image
+    assert image.compiled == ("flash-attn",)
+    assert "slim" in image.base.ref
+    assert "slim" not in image.compile_base.ref
+    assert image.base.os == image.compile_base.os
+    assert "-devel-" in image.cuda_base.ref
+
+
+def test_a_line_of_the_user_names_it_too() -> None:
+    image = _stack(flavor="devel", requirements=["Flash_Attn>=2.5", "einops"]).image
+    assert image.compiled == ("flash-attn",)
+    assert image.compile_base is not None
+
+
+def test_what_compiles_at_run_time_keeps_nvcc() -> None:
+    image = _stack(**{"with": "deepspeed,flash-attn"}).image
+    assert image.compiled == ("deepspeed", "flash-attn")
+    assert image.compile_base is None
+    assert "slim" not in image.base.ref
+
+
+@pytest.mark.parametrize("values", [{}, {"flavor": "devel"}, {"flavor": "devel", "requirements": ["einops"]}])
+def test_other_stacks_compile_nothing(values: dict[str, Any]) -> None:
+    image = _stack(**values).image
+    assert (image.compiled, image.compile_base) == ((), None)
+
+
+def test_the_base_of_a_person_stays() -> None:
+    image = _stack(**{"with": "flash-attn", "base": "registry.example/team/base:1", "python": "3.11"}).image
+    assert image.base.ref == image.compile_base.ref == "registry.example/team/base:1"
+
+
+def test_locks_without_it_do_not_speak_of_it() -> None:
+    plain = _stack().to_lock()
+    assert '"compile' not in plain
+    stack = _stack(**{"with": "flash-attn"})
+    assert Stack.from_lock(stack.to_lock()) == stack
+    assert Stack.from_lock(plain).to_lock() == plain
+
+
+def test_a_request_survives_its_lock() -> None:
+    request = parse_request(
+        {
+            "torch": "2.5",
+            "gpu": ["h100", "a100"],
+            "with": "jupyter",
+            "container-toolkit": "1.17.8",
+            "require-secure": True,
+        }
+    )
+    assert request_of(plain_request(request)) == request
+    assert request_of({}) == Request()
+
+
+def test_a_stack_of_cuda_keeps_its_cuda() -> None:
+    found = solve(
+        parse_request({"cuda": "12.4", "python": "3.11", "flavor": "devel", "requirements": ["flash-attn"]}), MATRIX
+    )
+    assert isinstance(found, Stack)
+    assert found.image.compiled == ("flash-attn",)
+    assert found.image.compile_base is None
+
+
+def test_the_reason_of_the_base_speaks_of_the_final_image() -> None:
+    stack = _stack(**{"with": "flash-attn"})
+    reason = next(reason for reason in stack.reasons if reason.subject == "base")
+    assert "flash-attn" in reason.because
+    assert reason.facts[0].id == f"image/{stack.image.base.ref}"

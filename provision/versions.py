@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+if TYPE_CHECKING:
+    from packaging.version import Version
 
-__all__ = ["Spec", "Version", "branch_of", "is_empty", "is_prefix_of", "parse", "sort_key", "spec_of"]
+__all__ = ["Spec", "branch_of", "is_empty", "is_prefix_of", "parse", "sort_key", "spec_of"]
 
 _OPERATORS = ("===", "~=", "==", "!=", "<=", ">=", "<", ">")
 
@@ -24,6 +26,9 @@ def parse(text: str) -> Version:
     Raises:
         ValueError: The text is no PEP 440 version.
     """
+    # Not every command compares versions, and this import takes long.
+    from packaging.version import InvalidVersion, Version
+
     try:
         return Version(text)
     except InvalidVersion as error:

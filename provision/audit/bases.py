@@ -49,7 +49,7 @@ def cuda_image(matrix: Matrix, base: Base) -> CudaImage | None:
 @lru_cache(maxsize=64)
 def _tagged(matrix: Matrix, wanted: str) -> CudaImage | None:
     """Return the row of a tag; one tag is asked about by many rules, and there are many rows."""
-    rows: tuple[CudaImage, ...] = matrix.rows_where("images.toml", "cuda_image", "tag", lambda tag: tag == wanted)
+    rows: tuple[CudaImage, ...] = matrix.rows_with("images.toml", "cuda_image", "tag", wanted)
     return rows[0] if rows else None
 
 

@@ -170,7 +170,10 @@ def _broken(
     if asked:
         is_fresh = name == "numpy" or any(getattr(install, "is_upgrade", False) for install, _ in asked)
     else:
-        is_fresh = name == "numpy"
+        # Of all these only numpy is surely taken in its newest release, and what needs it is a long list to read.
+        if name != "numpy" or _may_be_in_base(environment, matrix):
+            return None
+        is_fresh = True
         needs = _declared(environment, matrix, options, held, name)
         if needs is None:
             return None

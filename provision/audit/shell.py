@@ -861,6 +861,10 @@ def _expand(
 ) -> list[Field]:
     """Return the words that a word becomes: one, or several where an unquoted variable holds blanks."""
     span = source.span(file, token.start, token.end)
+    if len(token.parts) == 1 and token.parts[0].kind == "text" and token.parts[0].text is not None:
+        # Most words are just text.
+        only = token.parts[0].text
+        return [Field(only, Word(text=only.text, span=span, is_literal=only.is_in_place(0, len(only.text))))]
     contents: list[tuple[list[str], list[int]]] = [([], [])]
     is_known, is_empty_word = True, all(part.kind == "variable" and not part.is_quoted for part in token.parts)
     for part in token.parts:

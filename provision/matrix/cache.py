@@ -7,16 +7,18 @@ can go stale, and a cache that is missing, unwritable or damaged only costs time
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from contextlib import suppress
+from importlib.util import source_hash
 from pathlib import Path
 from typing import Any
 
 from provision.errors import DataError
 
 __all__ = ["ParsedFile", "cache_folder", "parse_toml"]
+
+_HEAD = b"[\n"
 
 
 class ParsedFile:
@@ -42,7 +44,8 @@ class ParsedFile:
             ) from error
         except OSError as error:
             raise DataError(f"the fact file {name} cannot be read", because=(str(error),)) from error
-        digest = hashlib.sha256(self._content).hexdigest()[:32]
+        # As compiled Python files know their sources; hashlib takes longer to import than most commands to run.
+        digest = source_hash(self._content).hex()
         self._stem = f"{name.replace('/', '-').removesuffix('.toml')}-{digest}"
         self._document: dict[str, Any] | None = None
 
@@ -58,6 +61,30 @@ class ParsedFile:
                 for name in {*self._document, key}:
                     _keep(folder / f"{self._stem}.{name}.json", self._document.get(name, []))
         return self._document.get(key, [])
+
+    def rows_with(self, key: str, field: str, value: str) -> list[tuple[int, dict[str, Any]]] | None:
+        """Return the rows of an array whose field is a text, each with its place; ``None`` where nothing is kept.
+
+        The others are not even read: most commands want one row of hundreds.
+        """
+        folder = cache_folder()
+        if folder is None:
+            return None
+        found = []
+        with suppress(OSError, ValueError):
+            content = (folder / f"{self._stem}.{key}.json").read_bytes()
+            if not content.startswith(_HEAD):
+                return None
+            words = f"{json.dumps(field)}:{json.dumps(value)}".encode()
+            at = content.find(words)
+            while at >= 0:
+                start, end = content.rfind(b"\n", 0, at) + 1, content.find(b"\n", at)
+                row = json.loads(content[start:end].removesuffix(b","))
+                if row.get(field) == value:
+                    found.append((content.count(b"\n", 0, start) - 1, row))
+                at = content.find(words, end)
+            return found
+        return None
 
 
 def cache_folder() -> Path | None:
@@ -77,8 +104,16 @@ def _keep(path: Path, value: Any) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_text(json.dumps(value, separators=(",", ":")), encoding="utf-8")
+        draft.write_text(_text(value), encoding="utf-8")
         draft.replace(path)
+
+
+def _text(value: Any) -> str:
+    """Return JSON, the rows of an array one a line."""
+    if isinstance(value, list) and value:
+        rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in value)
+        return f"[\n{rows}\n]"
+    return json.dumps(value, separators=(",", ":"))
 
 
 def parse_toml(content: bytes, name: str) -> dict[str, Any]:

@@ -65,13 +65,28 @@ class Matrix:
             found.append(decoded[index])
         return tuple(found)
 
+    def rows_with(self, name: str, array: str, key: str, value: str) -> tuple[Any, ...]:
+        """Return the rows whose text key has one value; where the parse cache is warm the others are not even read."""
+        found = None if (name, array) in self._parts else self._file(name).rows_with(array, key, value)
+        if found is None:
+            return self.rows_where(name, array, key, lambda have: have == value)
+        row_type = model.ARRAY_OF[name][array]
+        decoded = self._decoded.setdefault((name, array), {})
+        for index, table in found:
+            if index not in decoded:
+                decoded[index] = decode_row(row_type, table, f"{name}: {array}[{index}]")
+        return tuple(decoded[index] for index, _ in found)
+
     def _part(self, name: str, key: str) -> Any:
         """Return one top-level value of a TOML file, through the parse cache."""
+        if (name, key) not in self._parts:
+            self._parts[name, key] = self._file(name).part(key)
+        return self._parts[name, key]
+
+    def _file(self, name: str) -> ParsedFile:
         if name not in self._files:
             self._files[name] = ParsedFile(self.data_dir / name, name)
-        if (name, key) not in self._parts:
-            self._parts[name, key] = self._files[name].part(key)
-        return self._parts[name, key]
+        return self._files[name]
 
     @cached_property
     def dated(self) -> str:
@@ -206,6 +221,8 @@ class Matrix:
 
     def torch_builds_of(self, versions: Container[str]) -> tuple[model.TorchBuild, ...]:
         """Return the builds of some torch versions, in the order of :attr:`torch_builds`."""
+        if isinstance(versions, set) and len(versions) == 1:
+            return self.rows_with("frameworks/torch.toml", "build", "torch", next(iter(versions)))
         return self.rows_where("frameworks/torch.toml", "build", "torch", lambda version: version in versions)
 
     @cached_property

@@ -6,7 +6,6 @@ request and the facts alone.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -422,6 +421,8 @@ class Stack:
     @property
     def lock_digest(self) -> str:
         """``sha256:…`` over the canonical lock."""
+        import hashlib
+
         return "sha256:" + hashlib.sha256(_canonical(self._plain()).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:

@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 
 from provision.audit.image import parse_image
+from provision.audit.model import Options
+from provision.audit.surroundings import complete
+from provision.matrix.load import Matrix
 
 DOCUMENT = {
     "Os": "linux",
@@ -23,8 +26,9 @@ SAID = "noise\n@provision-payload " + json.dumps(
 def test_an_image_has_its_variables_packages_and_base() -> None:
     source, found = parse_image("a:1", DOCUMENT, HISTORY, SAID)
     assert (found.kind, found.platform, found.python) == ("image", "linux/arm64", "3.10")
-    assert found.base is not None
-    assert (found.base.repository, found.base.cuda) == ("nvidia/cuda", "12.1.1")
+    base = complete(found, Matrix(), Options()).base
+    assert base is not None
+    assert (base.repository, base.cuda) == ("nvidia/cuda", "12.1.1")
     assert [(item.name, item.version) for item in found.installs[0].requirements] == [
         ("numpy", "1.26.4"),
         ("torch", "2.1.2+cu121"),

@@ -66,3 +66,18 @@ def test_broken_file_names_itself(tmp_path, cache, content):
 def test_missing_file_says_which(tmp_path):
     with pytest.raises(DataError, match=r"cuda\.toml is missing"):
         ParsedFile(tmp_path / "cuda.toml", "cuda.toml")
+
+
+def test_rows_with_a_value_are_read_without_the_others(tmp_path, cache):
+    names = ("a", "b", "a", 'q"x')
+    rows = "".join(f"[[python]]\nversion = '{name}'\nnote = 'version: {name}'\n" for name in names)
+    file = ParsedFile(write(tmp_path, rows), "python.toml")
+    assert file.rows_with("python", "version", "a") is None, "nothing is kept yet"
+    whole = file.part("python")
+    again = ParsedFile(tmp_path / "python.toml", "python.toml")
+    for value in ("a", "b", 'q"x', "absent"):
+        expected = [(index, row) for index, row in enumerate(whole) if row["version"] == value]
+        assert again.rows_with("python", "version", value) == expected
+    (kept,) = cache.glob("python-*.python.json")
+    kept.write_text(json.dumps(whole))
+    assert again.rows_with("python", "version", "a") is None, "kept by an earlier release, all on one line"

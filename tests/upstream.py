@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import sys
 import threading
 import zipfile
 from collections.abc import Callable
@@ -17,6 +18,14 @@ from typing import Any
 
 JSON = "application/vnd.pypi.simple.v1+json"
 FEW = ("torch", "torchvision", "torchaudio", "triton", "cuda-toolkit")
+
+
+class _Server(ThreadingHTTPServer):
+    """A server that says nothing when a client has read enough and goes away: that is what range reads do."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -61,7 +70,7 @@ class Upstream:
                     with upstream._lock:
                         upstream.busy -= 1
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()

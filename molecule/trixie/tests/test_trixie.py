@@ -68,7 +68,6 @@ def broken(nodes, play, bad, refused):
         "proprietary",
         gpu_driver_flavour="open",
         gpu_preflight_mode="warn",
-        gpu_driver_log_lines=400,
     )
     return outcome, before
 

@@ -232,10 +232,10 @@ def test_a_matrix_is_baked_in_parallel_pushed_and_comes_from_the_cache(
         for _, manifest in pushed.values()
     )
 
-    # One download serves both; the stack that compiles needs an installer with one tool more.
+    # One download serves both; the stack that compiles needs an installer with one tool more. Which of its targets a
+    # shared step is named after is the builder's choice.
     tool_steps = [names_of for names_of in _ran(first) if " tools 1/1" in names_of]
     assert len(tool_steps) == 2
-    assert all("tools-" in names_of for names_of in tool_steps)
     assert sum(path.startswith("/simple/uv/uv-") for path in index.asked) == 2
     assert any("compiled compile" in names_of for names_of in _ran(first))
 

@@ -7,7 +7,7 @@ start-up together. A property test holds the two equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -115,13 +115,38 @@ def spec_of(text: str) -> Spec:
 def is_empty(specifiers: Iterable[str]) -> bool:
     """Tell whether no version at all can meet every specifier.
 
-    Each is a union of intervals whose ends are written in it, so a common version, if there is one, is an end, lies
-    right above one, or lies below them all.
+    Together they are a union of intervals whose ends are written in them, so a common version, if there is one, is an
+    end, lies right above one, or lies below them all. A prefix (`==1.2.*`, `~=1.2`) ends where the next one begins.
     """
-    specs = [Spec(text) for text in specifiers]
-    ends = {wanted.public for spec in specs for _, wanted, _ in spec._clauses}
-    points = {"0", *ends, *(f"{end}.0.0.0.1" for end in ends if end.replace(".", "").isdigit())}
-    return not any(all(point in spec for spec in specs) for point in points)
+    whole = Spec(",".join(specifiers))
+    depth = max((len(wanted.release) for _, wanted, _ in whole._clauses), default=0)
+    points = {"0"}
+    for operator, wanted, wild in whole._clauses:
+        points |= {str(wanted), *_next_suffixes(wanted), _release_of(wanted, (*_padded(wanted.release, depth), 1))}
+        if wild or operator == "~=":
+            prefix = wanted.release if wild else wanted.release[:-1]
+            points.add(_release_of(wanted, (*prefix[:-1], prefix[-1] + 1)))
+    return not any(point in whole for point in points)
+
+
+def _padded(release: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return release + (0,) * (length - len(release))
+
+
+def _release_of(wanted: Version, release: tuple[int, ...]) -> str:
+    """Return a final release in the epoch of another version."""
+    return f"{wanted.epoch}!{'.'.join(map(str, release))}"
+
+
+def _next_suffixes(wanted: Version) -> Iterator[str]:
+    """Yield the pre-release and the post-release that follow a version."""
+    base = wanted.base_version
+    if wanted.pre is not None:
+        yield f"{base}{wanted.pre[0]}{wanted.pre[1] + 1}"
+    head = base if wanted.pre is None else f"{base}{wanted.pre[0]}{wanted.pre[1]}"
+    yield f"{head}.post{(wanted.post or 0) + 1}"
+    if wanted.dev is not None:
+        yield f"{wanted.public.rpartition('.dev')[0]}.dev{wanted.dev + 1}"
 
 
 def _clause(text: str) -> tuple[str, Version, bool]:

@@ -160,7 +160,7 @@ def _gpus(service: dict[str, Any]) -> str | None:
     return None
 
 
-def _dockerfile(source: Source, build: object, read: Reader) -> tuple[Source, str, dict[str, str], str] | None:
+def _dockerfile(source: Source, build: object, read: Reader) -> tuple[Source, str, dict[str, str | None], str] | None:
     """Return the Dockerfile of a service, its context, its arguments and its target; ``None`` where it is not here."""
     table = build if isinstance(build, dict) else {"context": build}
     context = _resolved(str(table.get("context") or "."))
@@ -174,15 +174,14 @@ def _dockerfile(source: Source, build: object, read: Reader) -> tuple[Source, st
     found = read(posixpath.normpath(posixpath.join(folder, name)))
     if found is None:
         return None
-    arguments: dict[str, str] = {}
+    arguments: dict[str, str | None] = {}
     listed = table.get("args")
     pairs = list(listed.items()) if isinstance(listed, dict) else []
     for item in listed if isinstance(listed, list) else []:
         key, equals, value = str(item).partition("=")
-        pairs += [(key, value)] if equals else []
+        pairs.append((key, value if equals else None))
     for key, value in pairs:
-        known = _resolved(value) if isinstance(value, str) else None
-        if known is not None:
-            arguments[key] = known
+        # What comes from outside stands before the default of the Dockerfile, so it is unknown and not that default.
+        arguments[str(key)] = _resolved(value) if isinstance(value, str) else str(value) if type(value) is int else None
     target = table.get("target")
     return found, folder, arguments, target if isinstance(target, str) else ""

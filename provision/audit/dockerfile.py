@@ -307,7 +307,7 @@ def parse_dockerfile(
     source: Source,
     read: Reader,
     *,
-    build_args: Mapping[str, str] = NOTHING,
+    build_args: Mapping[str, str | None] = NOTHING,
     target: str = "",
     context: str | None = None,
     contexts: Mapping[str, str] = NOTHING,
@@ -317,7 +317,7 @@ def parse_dockerfile(
     Args:
         source: Its text.
         read: Finds files of the build context.
-        build_args: ``--build-arg``.
+        build_args: ``--build-arg``; ``None`` for a value that is not known.
         target: Name or number of the stage that is built, empty for the last.
         context: Folder of the build context; the folder of the Dockerfile when absent.
         contexts: Named contexts that are images, name → reference.
@@ -334,7 +334,7 @@ class _Builder:
         self,
         source: Source,
         read: Reader,
-        build_args: Mapping[str, str],
+        build_args: Mapping[str, str | None],
         target: str,
         context: str,
         contexts: Mapping[str, str],

@@ -9,7 +9,7 @@ from provision.audit.requirements_file import Reader, read_listing
 from provision.audit.shell import content_of
 from provision.errors import UsageError
 
-__all__ = ["KINDS", "Document", "find_kind", "is_known_name", "parse_document"]
+__all__ = ["KINDS", "Document", "begins_dockerfile", "find_kind", "is_known_name", "parse_document"]
 
 KINDS = ("dockerfile", "requirements", "constraints", "conda", "pyproject", "lock", "compose")
 
@@ -23,6 +23,7 @@ _NAMES = (
     (r"(?:docker-)?compose(?:[._-].*)?\.ya?ml", "compose"),
     (r"(?:.*[._-])?(?:environment|conda)(?:[._-].*)?\.ya?ml", "conda"),
 )
+_OTHER_KINDS = (".toml", ".json", ".py", ".lock", ".cfg", ".ini", ".md")
 _DOCKERIGNORE = (".dockerignore", ".containerignore")
 
 
@@ -54,6 +55,13 @@ def is_known_name(name: str) -> bool:
     return not name.endswith(_DOCKERIGNORE) and any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern, _ in _NAMES)
 
 
+def begins_dockerfile(text: str) -> bool:
+    """Tell whether the first line that is no comment is an instruction that a Dockerfile begins with."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    return re.match(r"\s*(?:FROM|ARG)\s", first, re.IGNORECASE) is not None
+
+
 def find_kind(source: Source) -> str:
     """Return the kind of a file, by its name or else by how it begins.
 
@@ -70,12 +78,8 @@ def find_kind(source: Source) -> str:
                 return kind
     elif name.endswith((".txt", ".in")):
         return "requirements"
-    elif not name.endswith((".toml", ".json", ".py", ".lock", ".cfg", ".ini", ".md")):
-        first = next(
-            (line for line in source.text.splitlines() if line.strip() and not line.lstrip().startswith("#")), ""
-        )
-        if re.match(r"\s*(?:FROM|ARG)\s", first, re.IGNORECASE):
-            return "dockerfile"
+    elif not name.endswith(_OTHER_KINDS) and begins_dockerfile(source.text):
+        return "dockerfile"
     raise UsageError(
         f"{source.file}: it is no file that can be checked",
         because=("neither its name nor its beginning is that of one",),

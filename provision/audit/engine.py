@@ -10,6 +10,7 @@ from provision.audit.model import SEVERITIES, Environment, Finding, Options, Sou
 from provision.audit.requirements_file import Reader
 from provision.audit.rules import aspects_of, is_in_scope, load_rule, rule_ids
 from provision.audit.surroundings import complete
+from provision.errors import MissingDependencyError, ProvisionError, UsageError
 from provision.matrix.load import Matrix
 
 __all__ = ["COMMENT_RULES", "Report", "audit", "worst"]
@@ -28,6 +29,7 @@ class Report:
         documents: The files that were asked for, as they were read.
         environments: How many environments were judged.
         rules: Ids of the rules that ran.
+        unread: Why files could not be judged, the same reason once.
     """
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class Report:
         self.documents: list[Document] = []
         self.environments = 0
         self.rules: tuple[str, ...] = ()
+        self.unread: list[ProvisionError] = []
 
 
 def audit(
@@ -61,7 +64,8 @@ def audit(
         environments: Environments that were not read from a file, such as a built image, with a text to point into.
 
     Raises:
-        UsageError: A file is malformed.
+        MissingDependencyError: What reads the only file is not installed.
+        UsageError: The only file is malformed; of several, the others are judged.
     """
     report = Report()
     wanted = None if rules is None else set(rules)
@@ -77,7 +81,19 @@ def audit(
 
     for source in sources:
         report.sources[source.file] = source
-    report.documents = [parse_document(source, remember, options, context=context) for source in sources]
+    failed: set[str] = set()
+    for source in sources:
+        try:
+            report.documents.append(parse_document(source, remember, options, context=context))
+        except (MissingDependencyError, UsageError) as error:
+            if len(sources) + len(environments) == 1:
+                raise
+            failed.add(source.file)
+            if error.message not in [other.message for other in report.unread]:
+                report.unread.append(error)
+    # A comment in a file that was not judged covers nothing, and is not needless either.
+    for name in failed.difference(*(document.reads for document in report.documents)):
+        del report.sources[name]
     for document in report.documents:
         for other in document.others:
             report.sources[other.file] = other
@@ -143,7 +159,6 @@ def _document_of(document: Document | None, source: Source) -> Document | None:
         return None
     from provision.audit.dockerfile import split_instructions
     from provision.audit.documents import find_kind
-    from provision.errors import UsageError
 
     try:
         if find_kind(source) != "dockerfile":

@@ -6,11 +6,13 @@ or where nothing bounds the other package and the newest one that the Python can
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from provision.audit.bases import may_have_frameworks
-from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.model import Command, Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.requirement import normalise
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, effective, excludes, platform_of, python_of
 from provision.matrix.load import Matrix
@@ -22,6 +24,9 @@ from provision.versions import parse, spec_of
 __all__ = ["broken_bounds", "missing_packages"]
 
 _FRAMEWORKS = ("torch", "tensorflow", "jax")
+_COMPANIONS = ("torchvision", "torchaudio")
+# They need nothing that a framework needs.
+_TOOLS = frozenset(("pip", "setuptools", "wheel", "uv", "build"))
 
 
 @record
@@ -157,9 +162,12 @@ def _broken(
         return None
     limits = [item for install, _ in asked for item in install.constraints if item.name == name]
     limits += [item for item in held.install.constraints if item.name == name]
-    pinned = next((item for _, item in reversed(asked) if item.version is not None), None)
+    is_gone, asked = _standing(environment, asked, name)
+    if is_gone and not asked:
+        return None
+    pinned = asked[0][1] if asked and asked[0][1].version is not None else None
     if pinned is not None and pinned.version is not None:
-        if _admits(bound, pinned.version):
+        if _admits(bound, pinned.version) or _is_replaced(environment, matrix, options, held, asked[0], name):
             return None
         return pinned, f"{pinned.text} is installed"
     texts = [item.specifier for item in (*(item for _, item in asked), *limits) if item.specifier]
@@ -168,16 +176,16 @@ def _broken(
     if any(_is_upper(text) for text in texts) or any(not install.is_complete for install in environment.installs):
         return None
     if asked:
-        is_fresh = name == "numpy" or any(getattr(install, "is_upgrade", False) for install, _ in asked)
+        is_fresh = name == "numpy" or any(_is_upgrade(environment, install) for install, _ in asked)
     else:
         # Of all these only numpy is surely taken in its newest release, and what needs it is a long list to read.
         if name != "numpy" or _may_be_in_base(environment, matrix):
             return None
         is_fresh = True
-        needs = _declared(environment, matrix, options, held, name)
-        if needs is None:
-            return None
-        texts += needs
+    needs = _declared(environment, matrix, options, held, name)
+    if needs is None or not (asked or needs):
+        return None
+    texts += needs
     if not is_fresh or _may_be_in_base(environment, matrix):
         return None
     newest = _newest(environment, matrix, options, held, name, tuple(texts))
@@ -193,34 +201,124 @@ def _may_be_in_base(environment: Environment, matrix: Matrix) -> bool:
     return base is not None and (bool(base.frameworks) or may_have_frameworks(matrix, environment))
 
 
-def _declared(environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str) -> list[str] | None:
-    """Return the bounds by which known packages of the same place bring another one along; ``None`` where none does."""
-    texts: list[str] = []
-    is_brought = False
-    for install, requirement in environment.requirements():
-        if install.target != held.install.target or requirement.ecosystem != "pypi" or install.has_no_deps:
+def _standing(
+    environment: Environment, asked: list[tuple[Install, Requirement]], name: str
+) -> tuple[bool, list[tuple[Install, Requirement]]]:
+    """Return whether a package was taken out at some point, and the wishes for it that still count.
+
+    A later wish that the pin before it does not meet takes its place, and so does an upgrade.
+    """
+    order = {(command.span.file, command.span.start): place for place, command in enumerate(environment.commands)}
+    removed = [
+        order[command.span.file, command.span.start]
+        for command in environment.commands
+        if any(word.text == "uninstall" for word in command.words)
+        and any(word.text is None or normalise(word.text) == name for word in command.words)
+    ]
+    kept: list[tuple[Install, Requirement]] = []
+    for install, item in asked:
+        command = _command_of(environment, install)
+        place = order[command.span.file, command.span.start] if command is not None else -1
+        if removed and place < max(removed):
             continue
-        release = _release(matrix, requirement, held)
-        python = python_of(environment, held.wanted, options)
-        for need, bound, marker, extra in release.requires if release is not None else ():
-            if need != name or extra:
+        pin = kept[0][1].version if kept else None
+        is_other = pin is not None and not _admits(item.specifier, pin)
+        if item.version is not None or is_other or _is_upgrade(environment, install):
+            kept = [pair for pair in kept if pair[0].span == install.span and pair[1].version is None]
+            kept = [(install, item), *kept] if item.version is not None else [*kept, (install, item)]
+        else:
+            kept.append((install, item))
+    return bool(removed), kept
+
+
+def _command_of(environment: Environment, install: Install) -> Command | None:
+    """Return the command that an install was read from, ``None`` in a file of requirements."""
+    at = install.span
+    for command in environment.commands:
+        if command.span.file == at.file and command.span.start <= at.start and at.end <= command.span.end:
+            return command
+    return None
+
+
+def _is_upgrade(environment: Environment, install: Install) -> bool:
+    command = _command_of(environment, install)
+    words = [word.text or "" for word in command.words] if command is not None else []
+    return any(text == "--upgrade" or re.fullmatch("-[a-zA-Z]*U[a-zA-Z]*", text) for text in words)
+
+
+def _is_replaced(
+    environment: Environment,
+    matrix: Matrix,
+    options: Options,
+    held: _Held,
+    pinned: tuple[Install, Requirement],
+    name: str,
+) -> bool:
+    """Tell whether a later install surely needs another version than the pinned one."""
+    spans = [install.span for install in environment.installs]
+    later = environment.installs[spans.index(pinned[0].span) + 1 :]
+    for install in later:
+        for requirement in install.requirements:
+            if requirement.applies is False or install.has_no_deps or install.target != pinned[0].target:
                 continue
-            if marker and python is None:
-                return None
-            is_brought = True
-            texts.append(bound if not marker else "")
-    return texts if is_brought else None
+            bounds = _bounds_of(environment, matrix, options, held, requirement, name)
+            if any(not _admits(bound, pinned[1].version or "0") for bound in bounds or ()):
+                return True
+    return False
+
+
+def _declared(environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str) -> list[str] | None:
+    """Return the bounds by which the packages of the same place bring another one along.
+
+    ``None`` where that cannot be told: a package of which nothing is known may bound it too.
+    """
+    texts: list[str] = []
+    for install, requirement in environment.requirements():
+        if install.target != held.install.target or install.has_no_deps or install.is_dry or requirement.name == name:
+            continue
+        bounds = _bounds_of(environment, matrix, options, held, requirement, name)
+        if bounds is None:
+            return None
+        texts += bounds
+    return texts
+
+
+def _bounds_of(
+    environment: Environment, matrix: Matrix, options: Options, held: _Held, requirement: Requirement, name: str
+) -> list[str] | None:
+    """Return how one package bounds another one it needs, an empty text for any version; ``None`` if nobody knows."""
+    if requirement.ecosystem != "pypi" or requirement.url is not None:
+        return None
+    package = matrix.package(requirement.name)
+    release = _release(matrix, requirement, held)
+    if release is None:
+        known = [package.release(version) for version in package.versions] if package is not None else []
+        is_without = bool(known) and not any(need == name for item in known if item for need, *_ in item.requires)
+        return [] if is_without or requirement.name in _TOOLS else None
+    from provision.resolve.environment import MACHINES, applies
+
+    python = python_of(environment, held.wanted, options)
+    platforms = platform_of(environment, options) or ("linux/amd64",)
+    texts: list[str] = []
+    for need, bound, marker, extra in release.requires:
+        if need != name or (extra and extra not in requirement.extras):
+            continue
+        if marker and python is None:
+            return None
+        if not marker or applies(marker, python or "", MACHINES.get(platforms[0], "x86_64")):
+            texts.append(bound)
+    return texts
 
 
 def _release(matrix: Matrix, requirement: Requirement, held: _Held) -> WheelRelease | None:
-    """Return the release that a requirement comes to: its pin, or for torchvision what goes with the torch."""
+    """Return the release that a requirement comes to: its pin, or what goes with the torch."""
     package = matrix.package(requirement.name)
     if package is None:
         return None
     version = (requirement.version or "").partition("+")[0]
-    if not version and requirement.name == "torchvision" and held.requirement.name == "torch":
+    if not version and requirement.name in _COMPANIONS and held.requirement.name == "torch":
         rows = matrix.torch_releases_where(lambda have: have == held.version)
-        version = (rows[0].torchvision or "") if rows else ""
+        version = (getattr(rows[0], requirement.name) or "") if rows else ""
     return package.release(version) if version else None
 
 

@@ -384,6 +384,7 @@ class Environment:
         downloads: Addresses that ADD fetches without a checksum, repositories left out.
         os: Id of a row in ``os.toml`` (``ubuntu22.04``), ``None`` where not known.
         python: The Python that is in force (``3.10``), by the flag, the base, the commands; ``None`` where not known.
+        pythons: The Pythons that a project allows, as a specifier; empty where it does not say.
         has_nvcc: nvcc is there; ``None`` where not known.
         has_gcc: A C compiler is there; ``None`` where not known.
         gpus: What a service reserves: ``None`` for nothing, else the count as written (``all``, ``1``).
@@ -414,6 +415,7 @@ class Environment:
     downloads: tuple[Word, ...] = ()
     os: str | None = None
     python: str | None = None
+    pythons: str = ""
     has_nvcc: bool | None = None
     has_gcc: bool | None = None
     gpus: str | None = None

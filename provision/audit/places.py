@@ -63,7 +63,7 @@ def read_yaml(source: Source) -> Placed:
     except ImportError as error:
         raise MissingDependencyError(
             f"{source.file} is YAML, and PyYAML is not installed",
-            hints=("`pip install 'gpu-provision[check]'`",),
+            hints=("`pip install pyyaml`",),
         ) from error
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     # The parser in C counts bytes where the other counts characters.

@@ -11,6 +11,7 @@ from provision.audit.requirement import normalise, parse_requirement
 from provision.audit.shell import Text
 from provision.errors import UsageError
 from provision.records import record, replace
+from provision.versions import spec_of
 
 __all__ = ["Project", "parse_lock", "parse_pyproject", "read_project"]
 
@@ -28,6 +29,7 @@ class Project:
         indexes: Of the whole project.
         has_default_index: PyPI is asked too.
         python: The Python that it pins, ``None`` for a range.
+        pythons: The Pythons that it allows, as a specifier; empty where it does not say.
         is_complete: Everything was understood.
     """
 
@@ -36,6 +38,7 @@ class Project:
     indexes: tuple[Index, ...] = ()
     has_default_index: bool = True
     python: str | None = None
+    pythons: str = ""
     is_complete: bool = True
 
 
@@ -107,6 +110,7 @@ def _environment(kind: str, source: Source, group: Project, parts: list[Project]
         installs=installs,
         own_installs=installs[-1:],
         python=group.python,
+        pythons=group.pythons,
     )
 
 
@@ -116,7 +120,7 @@ def _read_groups(source: Source) -> list[Project]:
     tool = _table(data, "tool")
     indexes, has_default = _indexes(placed, tool)
     bound = _bound_indexes(tool, {index.name: index.url for index in indexes})
-    python = _pinned(str(_table(data, "project").get("requires-python", "")))
+    pythons = _specifier(_table(data, "project").get("requires-python"))
     groups: list[tuple[str, list[Requirement], bool]] = []
     project = _table(data, "project")
     if project:
@@ -126,7 +130,8 @@ def _read_groups(source: Source) -> list[Project]:
     poetry = _table(tool, "poetry")
     if poetry:
         groups += _poetry_groups(placed, poetry)
-        python = python or _pinned_poetry(_table(poetry, "dependencies").get("python"))
+        own = _table(poetry, "dependencies").get("python")
+        pythons = pythons or _specifier(_poetry_specifier(own) if isinstance(own, str) else None)
     for name, items in _table(data, "dependency-groups").items():
         groups.append((f"group {name}", *_listed(placed, ("dependency-groups", name), items)))
     for name, items in _table(_table(tool, "pdm"), "dev-dependencies").items():
@@ -142,7 +147,8 @@ def _read_groups(source: Source) -> list[Project]:
             ),
             indexes=tuple(indexes),
             has_default_index=has_default,
-            python=python,
+            python=_pinned(pythons),
+            pythons=pythons,
             is_complete=is_complete,
         )
         for name, requirements, is_complete in groups
@@ -373,9 +379,15 @@ def _pinned(specifier: str) -> str | None:
     return None
 
 
-def _pinned_poetry(version: object) -> str | None:
-    specifier = _poetry_specifier(version) if isinstance(version, str) else None
-    return _pinned(specifier) if specifier else None
+def _specifier(value: object) -> str:
+    """Return which Pythons a project allows, empty where that makes no sense."""
+    if not isinstance(value, str):
+        return ""
+    try:
+        spec_of(value)
+    except ValueError:
+        return ""
+    return value.strip()
 
 
 def _read_lock(source: Source) -> Project:

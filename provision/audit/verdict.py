@@ -22,6 +22,7 @@ def found(
     facts: Iterable[FactRef | str] = (),
     edits: Iterable[Edit] = (),
     fix: str = "",
+    severity: str = "",
 ) -> Finding:
     """Return a finding of a rule.
 
@@ -35,12 +36,13 @@ def found(
         facts: What it rests on.
         edits: A safe fix.
         fix: What the edits do.
+        severity: How grave it is, the row's severity when empty.
     """
     row = matrix.audit_rules[rule]
     ids = (fact if isinstance(fact, str) else fact.id for fact in facts)
     return Finding(
         rule=rule,
-        severity=row.severity,
+        severity=severity or row.severity,
         span=span,
         message=message,
         reasons=tuple(dict.fromkeys(reasons)),

@@ -25,6 +25,7 @@ __all__ = [
     "cuda_major",
     "cuda_of",
     "effective",
+    "exact_of",
     "excludes",
     "frameworks",
     "index_variant",
@@ -305,6 +306,14 @@ def resolve(
     if len(platforms) == 1:
         values["platform"] = platforms[0]
     return resolve_request(matrix, {**values, **changes})
+
+
+def exact_of(stack: Stack, wanted: Wanted) -> dict[str, str]:
+    """Return the part of a request that keeps the stack's very build where a wish names one version, else nothing."""
+    if wanted.version is None:
+        return {}
+    version = stack.frameworks[wanted.framework]
+    return {wanted.framework: f"{version}+{stack.variants['torch']}" if wanted.framework == "torch" else version}
 
 
 def resolve_request(matrix: Matrix, values: dict[str, object]) -> Stack | Refusal | None:

@@ -24,6 +24,7 @@ __all__ = ["IndexFile", "complete_hashes", "find_urls", "parse_page", "read_page
 
 _PAGE_BYTES_MAX = 64 * 1024 * 1024
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 # What installers on this machine are told to use; an index is never assumed.
 _INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
@@ -146,12 +147,12 @@ def _complete(
     page = f"{index.rstrip('/')}/{package.name}/"
     files = parse_page(*read_page(page, ca_cert, timeout_seconds), page)
     if not files:
-        return package, f"{name}: {page} lists no file at all"
+        return package, f"{name}: {_shown(page)} lists no file at all"
     best = _choose(files, package, stack)
     if best is None:
-        return package, f"{name}: {page} lists no wheel of it for Python {stack.python} on {stack.platform}"
+        return package, f"{name}: {_shown(page)} lists no wheel of it for Python {stack.python} on {stack.platform}"
     if best.sha256 is None:
-        return package, f"{name}: {page} gives no hash for {best.file}"
+        return package, f"{name}: {_shown(page)} gives no hash for {best.file}"
     url = None if package.index == "pypi" else best.url
     size = best.size if best.size is not None else package.size
     return replace(package, file=best.file, sha256=best.sha256, url=url, size=size), None
@@ -192,7 +193,7 @@ def read_page(url: str, ca_cert: str | None, timeout_seconds: float) -> tuple[st
     from urllib.request import Request, urlopen
 
     if not url.startswith(("https://", "http://")):
-        raise UsageError(f"the index {url} is no http address")
+        raise UsageError(f"the index {_shown(url)} is no http address")
     try:
         request = Request(url, headers={"Accept": _ACCEPT, "User-Agent": "provision"})  # noqa: S310 - checked above
         with urlopen(request, timeout=timeout_seconds, context=trust(ca_cert)) as response:  # noqa: S310
@@ -230,7 +231,16 @@ def trust(ca_cert: str | None) -> ssl.SSLContext:
 
 
 def _silent(url: str, because: str) -> MissingDependencyError:
-    return _without_hashes(f"{url}: {because}")
+    # The library repeats what it cannot read of an address, and cuts it anywhere.
+    account = _USERINFO.search(url)
+    for piece in (account[0], account[0].rpartition(":")[2]) if account is not None else ():
+        because = because.replace(piece, "")
+    return _without_hashes(f"{_shown(url)}: {_shown(because)}")
+
+
+def _shown(text: str) -> str:
+    """Return an address or a sentence without the user and password of its addresses."""
+    return _USERINFO.sub("", text)
 
 
 def _without_hashes(*because: str) -> MissingDependencyError:
@@ -259,11 +269,14 @@ def parse_page(kind: str, text: str, base: str, page: str) -> tuple[IndexFile, .
     if "json" in kind:
         try:
             return tuple(_from_json(row, base) for row in json.loads(text)["files"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _silent(page, f"its page is no list of files ({type(error).__name__})") from error
     if kind not in ("text/html", "application/vnd.pypi.simple.v1+html"):
         raise _silent(page, f"it answered with {kind}, which is no page of an index")
-    return _from_html(text, base)
+    try:
+        return _from_html(text, base)
+    except ValueError as error:
+        raise _silent(page, f"a link on its page is no address: {error}") from error
 
 
 def _from_json(row: dict[str, Any], base: str) -> IndexFile:

@@ -18,7 +18,7 @@ def show_findings(findings: Sequence[Finding], sources: Mapping[str, Source], ou
     return "\n\n".join("\n".join(_lines(finding, sources[finding.span.file], output)) for finding in findings)
 
 
-def count_text(findings: Sequence[Finding], suppressed: int, files: int) -> str:
+def count_text(findings: Sequence[Finding], suppressed: int, files: int, unread: int = 0) -> str:
     """Return one line with how many there are of each kind."""
     counts = {name: sum(finding.severity == name for finding in findings) for name in ("error", "warn", "info")}
     words = {"error": "error", "warn": "warning", "info": "note"}
@@ -31,6 +31,8 @@ def count_text(findings: Sequence[Finding], suppressed: int, files: int) -> str:
         text += f"; --fix mends {fixable}"
     if suppressed:
         text += f"; {suppressed} ignored by {'a comment' if suppressed == 1 else 'comments'}"
+    if unread:
+        text += f"; {unread} {'file' if unread == 1 else 'files'} could not be judged"
     return text
 
 

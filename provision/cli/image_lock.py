@@ -1,8 +1,13 @@
-"""What `provision image` does with a lock that is there already: keep to it (`--locked`), or renew it (`--upgrade`)."""
+"""What `provision image` does with a lock that is there already: keep to it (`--locked`), or renew it (`--upgrade`).
+
+A lock says what is in an image, not how its context was written: labels, the user, mirrors. Where any of that is not
+as usual, a small file beside the lock keeps it, so that neither flag needs it said again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +15,38 @@ from provision.cli.files import read_text
 from provision.cli.parser import did_you_mean, shown
 from provision.cli.request import solve_request
 from provision.errors import DriftError, UsageError
+from provision.generate.formats import FORMATS
+from provision.generate.image import ImageOptions
+from provision.generate.write import OPTIONS, Artifact, find_losses
 from provision.matrix.load import Matrix
-from provision.records import record, replace
+from provision.records import NOTHING, fields_of, record, replace
 from provision.resolve.request import FRAMEWORKS, Request, plain_request, request_of
 from provision.resolve.stack import LockedPackage, Stack
 
-__all__ = ["LOCK", "Change", "compare", "find_folder", "keep", "read_lock", "upgrade"]
+__all__ = [
+    "LOCK",
+    "Change",
+    "Written",
+    "compare",
+    "find_folder",
+    "keep",
+    "keep_options",
+    "keep_written",
+    "merge_options",
+    "read_lock",
+    "read_written",
+    "upgrade",
+    "with_options",
+]
 
 LOCK = "provision.lock"
 _BYTES_MAX = 16 * 1024 * 1024
+_DEFAULT_FORM = "dockerfile"
+_BAKE_FORM = "bake"
+_USUAL = ImageOptions()
+_OPTION_TYPES = {
+    name: dict if name == "labels" else int if name == "non_root_uid" else str for name in fields_of(ImageOptions)
+}
 
 
 @record
@@ -36,6 +64,23 @@ class Change:
         if self.after is None:
             return f"- {self.subject} {self.before}"
         return f"~ {self.subject} {self.before} -> {self.after}"
+
+
+@record
+class Written:
+    """How the context in a folder was written.
+
+    Attributes:
+        form: A key of ``FORMATS``.
+        has_sbom: A bill of materials is part of it.
+        image: Keyword → value of ``ImageOptions``, those that are not as usual.
+        is_recorded: The folder has a file about it.
+    """
+
+    form: str = _DEFAULT_FORM
+    has_sbom: bool = False
+    image: Mapping[str, Any] = NOTHING
+    is_recorded: bool = False
 
 
 def find_folder(folder: Path | None, flag: str) -> Path:
@@ -61,10 +106,7 @@ def read_lock(folder: Path, flag: str) -> Stack:
         DriftError: There is none.
         UsageError: It cannot be read, is damaged, or has no image.
     """
-    path = folder / LOCK
-    if not path.exists() and len(baked := sorted(folder.glob(f"*/{LOCK}"))) == 1:
-        # A folder of one stack for bake has it one step below.
-        path = baked[0]
+    path = _lock_path(folder)
     if not path.exists():
         raise DriftError(
             f"{path} is not there",
@@ -79,6 +121,145 @@ def read_lock(folder: Path, flag: str) -> Stack:
     if stack.image is None:
         raise UsageError(f"{path} is the lock of a node, not of an image", hints=("name another folder with `-o DIR`",))
     return stack
+
+
+def _lock_path(folder: Path) -> Path:
+    path = folder / LOCK
+    if not path.exists() and len(baked := sorted(folder.glob(f"*/{LOCK}"))) == 1:
+        # A folder of one stack for bake has it one step below.
+        return baked[0]
+    return path
+
+
+def read_written(folder: Path) -> Written:
+    """Read how the context in a folder was written; as usual, where it has no file about that.
+
+    Raises:
+        UsageError: The file cannot be read or is damaged.
+    """
+    lock = _lock_path(folder)
+    is_baked = lock.parent != folder and (folder / FORMATS[_BAKE_FORM]).exists()
+    form = _BAKE_FORM if is_baked else _DEFAULT_FORM
+    path = lock.with_name(OPTIONS)
+    if not path.exists():
+        return Written(form=form)
+    try:
+        document = json.loads(read_text(path, "the options of the lock", bytes_max=_BYTES_MAX))
+    except (ValueError, RecursionError) as error:
+        raise _refuse_options(path, "it is no JSON") from error
+    if not isinstance(document, dict):
+        raise _refuse_options(path, "it is no mapping")
+    kept, has_sbom = document.pop("format", form), document.pop("sbom", False)
+    if kept not in tuple(FORMATS):
+        raise _refuse_options(path, f"`format` is none of {', '.join(FORMATS)}")
+    if not isinstance(has_sbom, bool):
+        raise _refuse_options(path, "`sbom` is neither true nor false")
+    for key, value in document.items():
+        if key not in _OPTION_TYPES:
+            raise _refuse_options(path, f"`{shown(key)}` is no option")
+        texts = [*value.values()] if isinstance(value, dict) else []
+        if type(value) is not _OPTION_TYPES[key] or not all(isinstance(text, str) for text in texts):
+            raise _refuse_options(path, f"`{key}` has a value of another kind")
+    try:
+        ImageOptions(**document)
+    except UsageError as error:
+        raise _refuse_options(path, error.message) from error
+    return Written(form=kept, has_sbom=has_sbom, image=document, is_recorded=True)
+
+
+def _refuse_options(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"{path} does not say how the folder was written",
+        because=(why,),
+        hints=("restore it", "or remove it, and give the flags that the folder was written with"),
+    )
+
+
+def merge_options(kept: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that count: those given now over those of the folder; labels one by one."""
+    labels = {**kept.get("labels", NOTHING), **given.get("labels", NOTHING)}
+    return {**kept, **given, **({"labels": labels} if labels else {})}
+
+
+def with_options(
+    artifacts: tuple[Artifact, ...], options: ImageOptions, *, form: str = _DEFAULT_FORM, has_sbom: bool = False
+) -> tuple[Artifact, ...]:
+    """Add the file that keeps how a context is written; the same files, where all of it is as usual."""
+    document: dict[str, Any] = {
+        name: dict(sorted(value.items())) if isinstance(value, Mapping) else value
+        for name in _OPTION_TYPES
+        if (value := getattr(options, name)) != getattr(_USUAL, name)
+    }
+    # The place of its lock gives a bake folder away; its contexts are those of every other.
+    if form not in (_DEFAULT_FORM, _BAKE_FORM):
+        document["format"] = form
+    if has_sbom:
+        document["sbom"] = True
+    lock = next(artifact.path for artifact in artifacts if artifact.path.rpartition("/")[2] == LOCK)
+    if not document:
+        return artifacts
+    text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    file = Artifact(path=lock.removesuffix(LOCK) + OPTIONS, text=text)
+    return tuple(sorted((*artifacts, file), key=lambda artifact: artifact.path))
+
+
+def keep_options(written: Written, given: Mapping[str, Any], form: str | None, folder: Path) -> None:
+    """Hold how a folder was written against the flags given now.
+
+    Args:
+        written: What the folder keeps.
+        given: The flags given, as keywords of ``ImageOptions``.
+        form: The form asked for, if any.
+        folder: The folder, for the message.
+
+    Raises:
+        DriftError: A flag says something else.
+    """
+    if not written.is_recorded:
+        return  # what the folder was written with shows in its files alone
+    reasons = []
+    if form not in (None, written.form):
+        reasons.append(_differing("format", written.form, form))
+    merged = merge_options(written.image, given)
+    reasons += [
+        _differing(name, old, given[name])
+        for name in sorted(given)
+        if (old := written.image.get(name, getattr(_USUAL, name))) != merged[name]
+    ]
+    if reasons:
+        raise DriftError(
+            f"{folder} was written with other flags",
+            because=reasons,
+            hints=("leave the flags out: the folder keeps those it was written with", "or write it anew"),
+        )
+
+
+def keep_written(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
+    """Refuse to renew a folder whose files its lock and its options do not make: what they say would be lost.
+
+    Args:
+        folder: The folder.
+        artifacts: What its lock and options make.
+
+    Raises:
+        DriftError: A file says something else; one that is missing does no harm.
+    """
+    if losses := find_losses(folder, artifacts):
+        raise DriftError(
+            f"{folder} is not what its lock says, and an upgrade would drop the difference",
+            because=losses,
+            hints=("give the flags that it was written with", "or write over it with `--force`"),
+        )
+
+
+def _differing(name: str, old: Any, new: Any) -> str:
+    if name == "ca_cert":
+        return "--ca-cert: the folder was written with other certificates, or with none"
+    before, now = (
+        _shown([f"{key}={text}" for key, text in value.items()] or None if isinstance(value, Mapping) else value)
+        for value in (old, new)
+    )
+    return f"{_flag(name)}: the folder was written with {before}, now it is {now}"
 
 
 def keep(locked: Stack, request: Request, folder: Path) -> None:
@@ -194,7 +375,7 @@ def _said(stack: Stack) -> Iterator[tuple[str, str | None]]:
 
 
 def _flag(name: str) -> str:
-    names = {"gpus": "gpu", "extras": "with", "requirements": "requirements"}
+    names = {"gpus": "gpu", "extras": "with", "requirements": "requirements", "labels": "label"}
     return f"--{names.get(name, name).replace('_', '-')}"
 
 

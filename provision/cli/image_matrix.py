@@ -7,12 +7,14 @@ value takes a list as well, and stands for one stack each; several such lists ma
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from provision.cli.files import read_text
+from provision.cli.image_lock import with_options
 from provision.cli.parser import did_you_mean, shown
 from provision.cli.request import read_request, refuse
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
@@ -29,6 +31,8 @@ __all__ = ["Baked", "Entry", "read_entries", "solve_entries"]
 
 _BYTES_MAX = 1024 * 1024
 _STACKS_MAX = 500
+_COMBINATIONS_MAX = 10 * _STACKS_MAX
+"""Of one [[stack]], before `exclude` takes some away."""
 _AXES = (
     *("torch", "tensorflow", "jax", "cuda", "python", "os", "platform", "driver", "container-toolkit", "flavor"),
     "base",
@@ -112,11 +116,7 @@ def read_entries(path: Path) -> tuple[tuple[Entry, ...], BakeOptions]:
         _check_keys(own, _STACK_KEYS, where)
         entries += _expand({**defaults, **own}, where, path.parent)
         if len(entries) > _STACKS_MAX:
-            raise UsageError(
-                f"{where}: more than {_STACKS_MAX} stacks",
-                because=("every combination of the lists is a stack",),
-                hints=("shorten a list, or split the file",),
-            )
+            raise _too_many(where, f"more than {_STACKS_MAX} stacks")
     return tuple(entries), bake
 
 
@@ -161,7 +161,9 @@ def solve_entries(
         options = _of(entry.where, lambda entry=entry: ImageOptions(**{**entry.image, **overrides}))
         artifacts = _of(
             entry.where,
-            lambda stack=stack, options=options: render_format("dockerfile", stack, options, has_sbom=has_sbom),
+            lambda stack=stack, options=options: with_options(
+                render_format("dockerfile", stack, options, has_sbom=has_sbom), options, has_sbom=has_sbom
+            ),
         )
         origins[name] = entry.where
         stacks[name] = BakeStack(name=name, stack=stack, artifacts=artifacts, tags=entry.tags, groups=entry.groups)
@@ -181,6 +183,14 @@ def _solve(entry: Entry, matrix: Matrix) -> Stack:
     if found.image is None:
         raise UnknownError(f"{found.name} is a sound stack, but the facts list no image to build it on")
     return found
+
+
+def _too_many(where: str, what: str) -> UsageError:
+    return UsageError(
+        f"{where}: {what}",
+        because=("every combination of the lists is a stack",),
+        hints=("shorten a list, or split the file",),
+    )
 
 
 def _of(where: str, make: Any) -> Any:
@@ -233,6 +243,11 @@ def _bake_options(table: dict[str, Any], where: str) -> BakeOptions:
 def _expand(table: dict[str, Any], where: str, folder: Path) -> Iterator[Entry]:
     axes = {key: _axis(table[key], where, key) for key in _AXES if key in table}
     varied = [key for key, values in axes.items() if len(values) > 1]
+    # Counted before they are made: a few long lists make more than any machine holds.
+    count = math.prod(len(values) for values in axes.values())
+    limit = _COMBINATIONS_MAX if "exclude" in table else _STACKS_MAX
+    if count > limit:
+        raise _too_many(where, f"{count} combinations, which is more than {limit}")
     excluded = _exclusions(table.get("exclude", []), axes, where)
     if "name" in table and varied:
         raise UsageError(

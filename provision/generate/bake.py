@@ -24,6 +24,7 @@ __all__ = ["BAKE_FILE", "BakeOptions", "BakeStack", "render_bake", "target_name"
 BAKE_FILE = "docker-bake.hcl"
 
 _SHARED = "shared"
+_TAG = "latest"
 # Stage → what it stands on, and the files its steps read.
 _STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cuda": ((), ()),
@@ -106,13 +107,14 @@ def render_bake(stacks: tuple[BakeStack, ...], options: BakeOptions | None = Non
         The files, sorted by path: the bake file, the shared stages and every context.
 
     Raises:
-        UsageError: Two names are one target, or a group has the name of a target.
+        UsageError: Two names are one target, a group has the name of a target, or two stacks have one tag.
     """
     options = options or BakeOptions()
     shared: dict[str, _Shared] = {}
     used = {item.name: _share(item, shared) for item in stacks}
     groups = _groups(stacks)
     _check_names(stacks, shared, groups)
+    _check_tags(stacks, options)
     body = [*_variables(options), *_group_blocks(groups)]
     for part in sorted(shared.values(), key=lambda part: part.name):
         body += _shared_block(part)
@@ -201,6 +203,10 @@ def _groups(stacks: tuple[BakeStack, ...]) -> dict[str, list[str]]:
 def _check_names(stacks: tuple[BakeStack, ...], shared: dict[str, _Shared], groups: dict[str, list[str]]) -> None:
     seen: dict[str, str] = {}
     for item in stacks:
+        if item.name == BAKE_FILE:
+            raise UsageError(
+                f"`{item.name}` is the name of the file that builds the stacks", hints=("choose another `name`",)
+            )
         if item.name == _SHARED or target_name(item.name) in shared:
             raise UsageError(f"`{item.name}` is the name of a part that stacks share", hints=("choose another `name`",))
         other = seen.setdefault(target_name(item.name), item.name)
@@ -219,12 +225,40 @@ def _check_names(stacks: tuple[BakeStack, ...], shared: dict[str, _Shared], grou
             )
 
 
+def _check_tags(stacks: tuple[BakeStack, ...], options: BakeOptions) -> None:
+    """Refuse what would be pushed twice under one name: the last to be built would win."""
+    seen: dict[str, str] = {}
+    for item in stacks:
+        for tag in _tags(item, options):
+            # No tag means this one.
+            whole = tag if ":" in tag.rpartition("/")[2] or "@" in tag else f"{tag}:{_TAG}"
+            other = seen.setdefault(whole, item.name)
+            if other != item.name:
+                raise UsageError(
+                    f"`{other}` and `{item.name}` would both be tagged `{tag}`",
+                    because=("one image would take the name from the other",),
+                    hints=("give one of them another `tag`, or leave `tag` out",),
+                )
+
+
+def _tags(item: BakeStack, options: BakeOptions) -> tuple[str, ...]:
+    """Return the whole names of an image while no variable of the environment changes them."""
+    if item.tags:
+        return item.tags
+    start = f"{options.registry}/{item.name}" if options.registry else item.name
+    return f"{start}:{_TAG}", f"{start}:{_lock_tag(item)}"
+
+
+def _lock_tag(item: BakeStack) -> str:
+    return f"lock-{item.stack.lock_digest.removeprefix('sha256:')[:12]}"
+
+
 def _variables(options: BakeOptions) -> list[str]:
     return [
         "# Each can be set for one build by a variable of the environment.",
         *_block('variable "REGISTRY"', [("default", _quote(options.registry or ""))]),
         *_block('variable "CACHE"', [("default", _quote(options.cache or ""))]),
-        *_block('variable "TAG"', [("default", _quote("latest"))]),
+        *_block('variable "TAG"', [("default", _quote(_TAG))]),
         *_block(
             'function "named"', [("params", "[name]"), ("result", 'REGISTRY == "" ? name : "${REGISTRY}/${name}"')]
         ),
@@ -275,11 +309,10 @@ def _shared_block(part: _Shared) -> list[str]:
 
 def _stack_block(item: BakeStack, contexts: tuple[tuple[str, str], ...], options: BakeOptions) -> list[str]:
     target = target_name(item.name)
-    digest = item.stack.lock_digest.removeprefix("sha256:")[:12]
     if item.tags:
         tags = _list([check_value("image reference", tag, "tag") for tag in item.tags])
     else:
-        tags = f'[named("{item.name}:${{TAG}}"), named({_quote(f"{item.name}:lock-{digest}")})]'
+        tags = f'[named("{item.name}:${{TAG}}"), named({_quote(f"{item.name}:{_lock_tag(item)}")})]'
     epoch = item.stack.image.source_date_epoch if item.stack.image else 0
     words = ["type=image"]
     if options.compression is not None:

@@ -225,7 +225,8 @@ function makeAsker(tables) {
     const words = [];
     for (const part of FLAGS) {
       if (request[part] == null) continue;
-      const value = part === "gpus" ? tables.gpus[request.gpus][1] : request[part];
+      // A GPU that the tables do not know goes by the name it was asked with.
+      const value = part === "gpus" ? (tables.gpus[request.gpus]?.[1] ?? request.gpus) : request[part];
       words.push(part === "gpus" ? "--gpu" : `--${part}`, value);
     }
     return words;

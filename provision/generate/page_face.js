@@ -9,7 +9,7 @@
   const KINDS = { torch: "PyTorch", tensorflow: "TensorFlow", jax: "JAX", cuda: "CUDA alone" };
   const MARKS = { works: "✓", refused: "✕", unknown: "?" };
   const PLATFORM_NAMES = { "linux/amd64": "x86-64", "linux/arm64": "64-bit Arm" };
-  const start = { kind: "torch", version: "", cuda: "", gpu: "", driver: "", python: "", os: "", platform: "" };
+  const start = { kind: "torch", version: "", cuda: "", gpu: "", driver: "", python: "", os: "", platform: "", rest: [] };
   let state = { ...start };
   let generation = "";
 
@@ -53,40 +53,77 @@
       cuda: plain(request.cuda),
       gpu: request.gpus == null ? "" : tables.gpus[request.gpus][1],
       driver: plain(request.driver), python: plain(request.python), os: plain(request.os),
-      platform: plain(request.platform),
+      platform: plain(request.platform), rest: [],
     };
   }
 
+  // What the address asks stays as it is written, known or not: a part that was dropped would change the question.
+  const PARTS = ["cuda", "gpu", "driver", "python", "os", "platform"];
+
   function readAddress() {
     const given = new URLSearchParams(location.hash.slice(1));
-    const next = { ...start };
-    const kind = Object.keys(KINDS).find((name) => given.has(name));
-    if (kind) next.kind = kind;
-    const among = (values, value) => (values.includes(value) ? value : "");
-    if (kind && kind !== "cuda") next.version = among(tables.wishes[kind], given.get(kind) || "");
-    next.cuda = among(tables.cudas, given.get("cuda") || "");
-    next.gpu = gpuNumber(given.get("gpu")) < 0 ? "" : given.get("gpu");
-    next.driver = isDriver(given.get("driver") || "") ? given.get("driver") : "";
-    next.python = among(tables.pythons.map((row) => row[0]), given.get("python") || "");
-    next.os = among(tables.systems.map((row) => row[0]), given.get("os") || "");
-    next.platform = among(tables.platforms, given.get("platform") || "");
+    const next = { ...start, rest: [] };
+    next.kind = Object.keys(KINDS).find((name) => given.has(name)) || start.kind;
+    const seen = new Set();
+    for (const [name, value] of given) {
+      const part = name === next.kind && name !== "cuda" ? "version" : name;
+      if ((part !== "version" && !PARTS.includes(part)) || seen.has(part)) next.rest.push([name, value]);
+      else next[part] = value;
+      seen.add(part);
+    }
     if (next.version === tables.any) next.version = "";
+    if (next.cuda === tables.any) next.cuda = "";
     return next;
+  }
+
+  const NAMES = { cuda: "CUDA", gpu: "GPU", driver: "driver", python: "Python", os: "system", platform: "machine" };
+  const clip = (text) => (text.length > 60 ? `${text.slice(0, 59)}…` : text);
+
+  // The parts that the tables cannot answer for: [part, how it is named, why]; no part means a word of the address.
+  function findUnknown(from) {
+    const found = [];
+    const pythons = tables.pythons.map((row) => row[0]);
+    const known = {
+      version: from.kind === "cuda" ? [] : tables.wishes[from.kind],
+      cuda: tables.cudas, gpu: tables.gpus.map((row) => row[1]), python: pythons,
+      os: tables.systems.map((row) => row[0]), platform: tables.platforms,
+    };
+    for (const part of ["version", ...PARTS]) {
+      const value = from[part];
+      if (!value || (part === "version" && from.kind === "cuda")) continue;
+      const name = `${part === "version" ? KINDS[from.kind] : NAMES[part]} ${clip(value)}`;
+      if (part === "driver") {
+        if (!isDriver(value)) found.push([part, name, `${name} is not what nvidia-smi prints, such as 535.104.05`]);
+        continue;
+      }
+      if (known[part].includes(value)) continue;
+      const numbers = known[part].filter((text) => /^\d+(\.\d+)*$/.test(text)).sort(asker.compare);
+      const span = numbers.length ? `; they reach from ${numbers[0]} to ${numbers.at(-1)}` : "";
+      found.push([part, name, `the facts of this page know no ${name}${span}`]);
+    }
+    for (const [name, value] of from.rest) {
+      const text = clip(value ? `${name}=${value}` : name);
+      const why = PARTS.includes(name) || Object.hasOwn(KINDS, name) ? "asks a second time; this page answers one" : "is no part of a question";
+      found.push([null, text, `${text} in the address ${why}`]);
+    }
+    return found;
   }
 
   function toAddress() {
     const given = new URLSearchParams();
     if (state.kind === "cuda") given.set("cuda", state.cuda);
     else given.set(state.kind, state.version);
-    for (const part of ["cuda", "gpu", "driver", "python", "os", "platform"]) {
-      if (state[part] && !(part === "driver" && !isDriver(state.driver))) given.set(part, state[part]);
-    }
+    for (const part of PARTS) if (state[part]) given.set(part, state[part]);
+    for (const [name, value] of state.rest) given.append(name, value);
     return `#${given}`;
   }
 
   // The form
 
   function fill(select, groups, value) {
+    if (groups.every(([, options]) => options.every(([key]) => key !== value))) {
+      groups = [...groups, ["", [[value, `${MARKS.unknown} ${clip(value)}`]]]];
+    }
     const children = groups.map(([label, options]) => {
       const made = options.map(([key, text]) => make("option", { value: key, selected: key === value }, text));
       return label ? make("optgroup", { label }, ...made) : made;
@@ -96,8 +133,9 @@
   }
 
   function mark(part, value, text) {
-    const changed = toRequest({ ...state, [part]: value });
-    return [value, `${MARKS[asker.verdict(changed)]} ${text}`];
+    const changed = { ...state, [part]: value };
+    const verdict = findUnknown(changed).length ? "unknown" : asker.verdict(toRequest(changed));
+    return [value, `${MARKS[verdict]} ${text}`];
   }
 
   function fillForm() {
@@ -129,7 +167,7 @@
     $("driver").setAttribute("aria-invalid", String(isOdd));
     const known = tables.drivers.find((row) => row[0] === state.driver);
     $("driver-hint").textContent = isOdd
-      ? "Write what nvidia-smi prints, such as 535.104.05. Until then any driver counts."
+      ? "Write what nvidia-smi prints, such as 535.104.05."
       : known ? known[1] : "";
   }
 
@@ -206,10 +244,10 @@
       parts.push(`${KINDS[state.kind]} ${state.version || "(newest that fits)"}`);
       if (state.cuda) parts.push(`CUDA ${state.cuda}`);
     }
-    if (state.gpu) parts.push(tables.gpus[gpuNumber(state.gpu)][0]);
-    if (isDriver(state.driver)) parts.push(`driver ${state.driver}`);
+    if (state.gpu) parts.push(tables.gpus[gpuNumber(state.gpu)]?.[0] ?? state.gpu);
+    if (state.driver) parts.push(`driver ${state.driver}`);
     if (state.python) parts.push(`Python ${state.python}`);
-    if (state.os) parts.push(tables.systems.find((row) => row[0] === state.os)[1]);
+    if (state.os) parts.push(tables.systems.find((row) => row[0] === state.os)?.[1] ?? state.os);
     if (state.platform) parts.push(PLATFORM_NAMES[state.platform] || state.platform);
     return parts.join(" · ");
   }
@@ -301,12 +339,39 @@
     ];
   }
 
+  function showUnknown(unknown) {
+    const names = unknown.map(([, name]) => name);
+    const title = `${names.join(", ")} ${names.length > 1 ? "are" : "is"} not known`;
+    const without = { ...state, rest: [], ...Object.fromEntries(unknown.filter(([part]) => part).map(([part]) => [part, ""])) };
+    const button = make("button", { type: "button" }, make("strong", {}, `Ask without ${names.join(", ")}`));
+    button.addEventListener("click", () => { change(without); $("answer").focus(); });
+    // The command can be asked what a part of it is not; what is no part of a question it has no flag for.
+    const isCommand = unknown.every(([part]) => part && part !== "driver");
+    const request = { ...toRequest(state), gpus: state.gpu ? (gpuNumber(state.gpu) < 0 ? state.gpu : gpuNumber(state.gpu)) : null };
+    return [
+      make("div", { class: "verdict" },
+        make("h2", {}, make("span", { "aria-hidden": "true" }, "?"), make("span", {}, title)),
+        make("p", {}, clip(askedFor()))),
+      make("h3", {}, "What is open"),
+      make("ul", { class: "reasons" }, ...unknown.map(([, , because]) => make("li", {}, because))),
+      make("h3", {}, "What can be asked"),
+      make("ul", { class: "ways" }, make("li", {}, button)),
+      ...(isCommand
+        ? [make("h3", {}, "The same question in a terminal"), commandBox("command", asker.toCommand("resolve", request))] : []),
+    ];
+  }
+
   let timer = 0;
   function showAnswer() {
-    const answer = asker.ask(toRequest(state));
+    const unknown = findUnknown(state);
+    const answer = unknown.length ? { verdict: "unknown" } : asker.ask(toRequest(state));
     const section = $("answer");
     section.className = answer.verdict;
-    section.replaceChildren(...(answer.stack ? showStack(answer) : showRefusal(answer)));
+    section.replaceChildren(...(unknown.length ? showUnknown(unknown) : answer.stack ? showStack(answer) : showRefusal(answer)));
+    for (const part of ["version", "cuda", "gpu", "python", "os", "platform"]) {
+      $(part).setAttribute("aria-invalid", String(unknown.some(([name]) => name === part)));
+    }
+    $("link").textContent = location.href.split("#")[0] + toAddress();
     const core = answer.core || {};
     for (const field of document.querySelectorAll(".field")) {
       const name = field.dataset.part === "version" ? state.kind : field.dataset.part;
@@ -336,20 +401,23 @@
         if (!found) return make("td", { role: "gridcell" }, make("span", { class: "unseen" }, "no build"));
         const [label, served] = found;
         const node = make("td", { role: "gridcell", tabindex: "-1", "data-version": version, "data-cuda": cuda });
+        // A cell without a name may have a build or not.
+        if (!label) node.dataset.open = "";
         if (position < 0) {
           const count = countOf(served);
           const isOpen = served.every((value) => value < 0);
           node.dataset.level = String(level(count));
           node.append(isOpen ? "?" : String(count));
           const names = generations.filter((_, i) => served[i] > 0).join(", ");
-          node.title = isOpen ? `${label}: its GPU code is not known` : `${label}: ${names || "no generation"}`;
+          node.title = isOpen && !label ? `Whether torch ${version} has a build for CUDA ${cuda} is not known`
+            : isOpen ? `${label}: its GPU code is not known` : `${label}: ${names || "no generation"}`;
         } else {
           const value = served[position];
           node.dataset.level = { 3: "6", 2: "1", 1: "1", 0: "0", "-1": "0" }[value];
           if (value === 1 || value === 2) node.className = "part";
           node.append({ 3: "●", 2: "◐", 1: "○", 0: "✕", "-1": "?" }[value]);
           const words = { 3: "has code for", 2: "has code for some of", 1: "is compiled by the driver for", 0: "has no code for", "-1": "is not known to serve" };
-          node.title = `${label} ${words[value]} ${generation}`;
+          node.title = label ? `${label} ${words[value]} ${generation}` : `Whether torch ${version} has a build for CUDA ${cuda} is not known`;
         }
         // What is seen is a sign; what is heard begins with it and goes on in words.
         node.replaceChildren(make("span", {}, node.textContent), make("span", { class: "unseen" }, ` ${node.title}`));
@@ -365,7 +433,7 @@
       ...columns.map((cuda) => make("th", { role: "columnheader", scope: "col" }, cuda)));
     $("map").replaceChildren(make("thead", { role: "rowgroup" }, head), make("tbody", { role: "rowgroup" }, ...rows));
     const again = focused && $("map").querySelector(`[data-version="${CSS.escape(focused[0])}"][data-cuda="${CSS.escape(focused[1])}"]`);
-    (again || $("map").querySelector(".now") || $("map").querySelector("td[data-level]"))?.setAttribute("tabindex", "0");
+    (again || $("map").querySelector(".now") || $("map").querySelector("td[data-level]:not([data-open])"))?.setAttribute("tabindex", "0");
     $("map-hint").textContent = position < 0
       ? "Rows are PyTorch releases, columns the CUDA of a build; the number is how many GPU generations it serves."
       : `Which builds serve ${generation} GPUs.`;
@@ -477,7 +545,7 @@
   function paint() {
     const isDark = chosen ? chosen === "dark" : prefersDark.matches;
     root.dataset.theme = isDark ? "dark" : "light";
-    $("theme").setAttribute("aria-pressed", String(isDark));
+    $("theme").textContent = isDark ? "Light" : "Dark";
   }
   prefersDark.addEventListener("change", paint);
   $("theme").addEventListener("click", () => {
@@ -494,12 +562,16 @@
   addEventListener("beforeprint", () => {
     for (const item of document.querySelectorAll("details")) item.open = true;
   });
-  addEventListener("hashchange", () => change(readAddress()));
-  addEventListener("popstate", () => change(readAddress()));
+  // An address that was followed stays as it is.
+  function follow() {
+    state = readAddress();
+    fillForm();
+    showAnswer();
+    drawMap();
+  }
+  addEventListener("hashchange", follow);
+  addEventListener("popstate", follow);
   paint();
-  state = readAddress();
-  fillForm();
-  showAnswer();
-  drawMap();
+  follow();
   window.provision = { ask: asker.ask, toRequest, verdict: asker.verdict };
 })();

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from provision.errors import UnknownError, UsageError
 from provision.generate.image import ImageOptions, check_value, normalise_name, to_artifacts, unlocked_lines
-from provision.generate.requirements import check_has_python
+from provision.generate.requirements import REQUIREMENTS, check_has_python
 from provision.generate.write import Artifact
 from provision.records import NOTHING
 from provision.resolve.stack import LockedPackage, Stack
@@ -78,8 +78,9 @@ def _how(packages: list[LockedPackage], options: ImageOptions, urls: Mapping[str
     if all(_url(package, options, urls) for package in packages):
         return []
     return [
-        f"# The files without an address belong into the folder {WHEELS}/ beside this file, as",
-        f"# `pip download --no-deps --require-hashes -d {WHEELS} -r requirements.lock.txt` puts them there.",
+        f"# The files without an address belong into the folder {WHEELS}/ beside this file. The same command with",
+        f"# `--format requirements` writes {REQUIREMENTS}, from which",
+        f"# `pip download --no-deps --require-hashes -d {WHEELS} -r {REQUIREMENTS}` puts them there.",
     ]
 
 

@@ -11,7 +11,10 @@ from pathlib import Path, PurePosixPath
 from provision.errors import ActionFailedError, DriftError, UsageError
 from provision.records import record
 
-__all__ = ["Artifact", "Changes", "check_artifacts", "write_artifacts"]
+__all__ = ["OPTIONS", "Artifact", "Changes", "check_artifacts", "find_losses", "write_artifacts"]
+
+OPTIONS = "provision.options.json"
+"""The file beside a lock that says how it was written down, where that is not as usual."""
 
 _HEADER = re.compile(rb"^# provision\.(?:lock|matrix|shared) sha256:[0-9a-f]{64}$", re.MULTILINE)
 _HEAD_BYTES = 1000
@@ -21,7 +24,7 @@ _CONTEXT = re.compile(r'^  context = "([A-Za-z0-9][A-Za-z0-9._/-]*)"$', re.MULTI
 # Every name beside Dockerfile and .dockerignore that a context can have: only these are ever removed.
 _REMOVABLE = re.compile(
     r"requirements\.(?:lock|user|source|(?:cuda|framework|rest|unverified)(?:\.[0-9]+)?)\.txt|constraints\.txt"
-    r"|sbom\.cdx\.json|tools\.txt|verify\.py|compile_bytecode\.py|expect\.json|entrypoint\.sh|provision\.lock|provision-ca\.crt"
+    r"|sbom\.cdx\.json|provision\.options\.json|tools\.txt|verify\.py|compile_bytecode\.py|expect\.json|entrypoint\.sh|provision\.lock|provision-ca\.crt"
 )
 
 
@@ -136,6 +139,20 @@ def check_artifacts(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
         )
 
 
+def find_losses(folder: Path, artifacts: tuple[Artifact, ...]) -> tuple[str, ...]:
+    """Return what a write would take away, a line for each file: what is there, but says something else or is extra."""
+    differing = []
+    for artifact in artifacts:
+        try:
+            if not _differs(folder / artifact.path, artifact):
+                continue
+        except OSError:
+            pass  # a folder, or not readable: nothing that this program wrote
+        differing.append(artifact.path)
+    extra = [path.relative_to(folder).as_posix() for path in _stale(folder, artifacts)]
+    return (*(f"{path} differs" for path in differing), *(f"{path} would be removed" for path in extra))
+
+
 def _check_folder(folder: Path, artifacts: tuple[Artifact, ...], *, force: bool) -> None:
     try:
         if folder.exists() and not folder.is_dir():
@@ -205,8 +222,8 @@ def _stale(folder: Path, artifacts: tuple[Artifact, ...]) -> list[Path]:
         except (OSError, UnicodeDecodeError):
             continue
         named = dict.fromkeys(line.removeprefix("!") for line in lines if line.startswith("!"))
-        # The builder gets no bill of materials, so the file does not name it.
-        named["sbom.cdx.json"] = None
+        # The builder gets neither a bill of materials nor the record of options, so the file does not name them.
+        named |= {"sbom.cdx.json": None, OPTIONS: None}
         if context not in map(PurePosixPath, _parents(wanted)):
             # The whole context is wanted no more; what says whose it is goes last.
             named = {name: None for name in named if name != "Dockerfile"} | {".dockerignore": None, "Dockerfile": None}
@@ -217,7 +234,14 @@ def _stale(folder: Path, artifacts: tuple[Artifact, ...]) -> list[Path]:
             and (_REMOVABLE.fullmatch(name) or name in (".dockerignore", "Dockerfile"))
             and (place / name).is_file()
         ]
-    return found
+    return [*found, *(path for path in _stale_options(folder, wanted) if path not in found)]
+
+
+def _stale_options(folder: Path, wanted: set[str]) -> list[Path]:
+    """Return the records of options that count no more, beside locks in whatever form."""
+    places = [PurePosixPath(path).parent for path in sorted(wanted) if PurePosixPath(path).name == "provision.lock"]
+    paths = [folder / place / OPTIONS for place in places if (place / OPTIONS).as_posix() not in wanted]
+    return [path for path in paths if path.is_file() and _is_ours(path.parent)]
 
 
 def _parents(paths: Iterable[str]) -> set[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.records import record
-from provision.refresh.client import AbsentError, Client, UnreachableError
+from provision.refresh.client import AbsentError, Client, UnreachableError, number_of
 
 __all__ = ["Driver", "drivers_of", "host_mirrors", "parse_stanzas", "read_drivers", "release_hashes"]
 
@@ -112,8 +112,11 @@ def release_hashes(text: str) -> dict[str, tuple[str, int]]:
     for stanza in parse_stanzas(body.splitlines()):
         for line in stanza.get("SHA256", "").splitlines():
             words = line.split()
-            if len(words) == 3 and re.fullmatch(r"[0-9a-f]{64}", words[0]) and words[1].isdigit():
-                found[words[2]] = (words[0], int(words[1]))
+            if len(words) != 3 or not re.fullmatch(r"[0-9a-f]{64}", words[0]):
+                continue
+            size = number_of(words[1])
+            if size is not None:
+                found[words[2]] = (words[0], size)
     return found
 
 
@@ -264,7 +267,32 @@ def _upstream(version: str) -> str | None:
     return found[1] if found else None
 
 
-def _order(version: str) -> tuple[tuple[int, str], ...]:
-    """Return what orders two versions of one package in the way of Debian's policy, where they differ in numbers."""
-    parts = re.findall(r"([^0-9]*)([0-9]*)", version.partition(":")[2] or version)
-    return tuple((int(digits or 0), word.replace("~", "\x00")) for word, digits in parts)
+_Part = tuple[tuple[int, ...], int, str]
+
+
+def _order(version: str) -> tuple[tuple[_Part, ...], ...]:
+    """Return what orders two versions of a package as Debian's policy does: epoch, upstream version, revision."""
+    epoch, colon, rest = version.partition(":")
+    upstream, _, revision = (rest if colon else version).rpartition("-")
+    upstream, revision = (upstream, revision) if upstream else (revision, "")
+    return _parts(epoch if colon else ""), _parts(upstream), _parts(revision)
+
+
+def _parts(text: str) -> tuple[_Part, ...]:
+    """Cut a text into words and numbers, each word ended by a 0, so that a tilde comes before the end of all."""
+    found: list[_Part] = []
+    for word, digits in re.findall(r"([^0-9]*)([0-9]*)", text):
+        number = digits.lstrip("0")
+        found.append(((*(_weight(letter) for letter in word), 0), len(number), number))
+    while found and found[-1] == _END:
+        found.pop()
+    return (*found, _END)
+
+
+_END: _Part = ((0,), 0, "")
+
+
+def _weight(letter: str) -> int:
+    if letter == "~":
+        return -1
+    return ord(letter) if letter.isalpha() else ord(letter) + 0x110000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import hashlib
 import json
 import tomllib
 from collections.abc import Callable
@@ -15,9 +16,12 @@ from packaging.version import Version
 from provision.errors import DataError
 from provision.matrix.canonical import encode_json, encode_toml
 
-__all__ = ["KEYS", "Book", "Row", "key_of"]
+__all__ = ["KEYS", "Book", "Row", "forget", "is_as_read", "key_of"]
 
 Row = dict[str, Any]
+
+_READ: dict[Path, bytes] = {}
+"""File → hash of what a book of this process last read there."""
 
 KEYS: dict[tuple[str, str], tuple[str, ...]] = {
     ("cuda.toml", "release"): ("version",),
@@ -60,6 +64,20 @@ class _falling:  # noqa: N801 - a key function that compares the other way round
         return hash(self.version)
 
 
+def is_as_read(path: Path) -> bool:
+    """Tell whether a file is still what a book of this process read; true for one that none has read."""
+    known = _READ.get(path.resolve())
+    try:
+        return known is None or hashlib.sha256(path.read_bytes()).digest() == known
+    except OSError:
+        return False
+
+
+def forget(path: Path) -> None:
+    """Forget what was read of a file that this process has written itself."""
+    _READ.pop(path.resolve(), None)
+
+
 def key_of(file: str, array: str, row: Row) -> str:
     """Return the words that tell a row apart in its array (``2.15.0 cu132``)."""
     return " ".join(str(row.get(name, "")) for name in KEYS[file, array])
@@ -88,7 +106,9 @@ class Book:
         """
         if name not in self._after:
             try:
-                text = (self.folder / name).read_text(encoding="utf-8")
+                content = (self.folder / name).read_bytes()
+                _READ[(self.folder / name).resolve()] = hashlib.sha256(content).digest()
+                text = content.decode("utf-8").replace("\r\n", "\n")
                 parsed = tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
             except (OSError, ValueError) as error:
                 raise DataError(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import threading
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,7 +24,17 @@ from provision.records import record
 if TYPE_CHECKING:
     import requests
 
-__all__ = ["AbsentError", "Answer", "Client", "Counts", "UnreachableError", "each"]
+__all__ = [
+    "AbsentError",
+    "Answer",
+    "Client",
+    "Counts",
+    "UnreachableError",
+    "each",
+    "keep_private",
+    "number_of",
+    "without_secrets",
+]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -30,10 +42,33 @@ _BUSY = frozenset({429, 500, 502, 503, 504})
 _WAIT_SECONDS_MAX = 30.0
 _CHUNK_BYTES = 64 * 1024
 _PAGE_BYTES_MAX = 64 * 1024 * 1024
+_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+
+
+def without_secrets(text: str) -> str:
+    """Return a text, an address or a sentence, whose addresses name no user and no password."""
+    return _USERINFO.sub("", text)
+
+
+def number_of(text: str) -> int | None:
+    """Return a whole number that a server wrote in plain digits; ``None`` for anything else."""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 class UnreachableError(MissingDependencyError):
-    """A source did not answer, or not with what it should."""
+    """A source did not answer, or not with what it should; it is said without passwords."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        because: tuple[str, ...] | list[str] = (),
+        hints: tuple[str, ...] | list[str] = (),
+        details: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(
+            without_secrets(message), because=[without_secrets(line) for line in because], hints=hints, details=details
+        )
 
 
 class AbsentError(UnreachableError):
@@ -42,7 +77,7 @@ class AbsentError(UnreachableError):
 
 @record
 class Answer:
-    """What a server gave: the body, its media type and the address it really came from."""
+    """What a server gave: the body, its media type and the address it really came from, without a password."""
 
     content: bytes
     kind: str
@@ -89,6 +124,7 @@ class Client:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._counts = [0, 0, 0]
+        self._accounts: dict[str, tuple[str, str]] = {}
 
     @property
     def counts(self) -> Counts:
@@ -108,16 +144,17 @@ class Client:
             AbsentError: There is no such document.
             UnreachableError: No answer, a broken one, or one larger than ``bytes_max``.
         """
-        kept = self._kept(url, accept)
+        url, account = self._sign_in(url)
+        kept = self._kept(url, accept, account)
         headers = {"Accept": accept}
         if kept is not None:
             headers |= {key: value for key, value in kept[0].items() if value and key.startswith("If-")}
-        status, answer, marks = self._ask(url, headers, bytes_max)
+        status, answer, marks = self._ask(url, headers, bytes_max, account)
         if status == 304 and kept is not None:
             with self._lock:
                 self._counts[2] += 1
             return kept[1]
-        self._keep(url, accept, answer, marks)
+        self._keep(url, accept, account, answer, marks)
         return answer
 
     def get_range(self, url: str, start: int, end: int) -> tuple[bytes, int]:
@@ -128,25 +165,50 @@ class Client:
         Raises:
             UnreachableError: No answer, or a server that sends no parts.
         """
+        url, account = self._sign_in(url)
         asked = f"bytes={start}" if start < 0 else f"bytes={start}-{end - 1}"
         length = -start if start < 0 else end - start
         # Compressed on the way, the bytes of a part would not be those that were asked for.
         headers = {"Range": asked, "Accept-Encoding": "identity"}
-        status, answer, marks = self._ask(url, headers, length, is_part=True)
+        status, answer, marks = self._ask(url, headers, length, account, is_part=True)
         first, _, total = marks.get("Content-Range", "").removeprefix("bytes ").partition("/")
-        if status != 206 or not total.isdigit() or not first:
+        size = number_of(total)
+        if status != 206 or size is None or not first:
             raise UnreachableError(
                 f"{url} is not served in parts", because=(f"a range was asked for, {status} came back",)
             )
         if start >= 0 and first.partition("-")[0] != str(start):
             raise UnreachableError(f"{url} is not served in parts", because=(f"asked for {asked}, got {first}",))
-        return answer.content, int(total)
+        return answer.content, size
+
+    def _sign_in(self, url: str) -> tuple[str, tuple[str, str] | None]:
+        """Return an address without user and password, and these; a server once told who asks is told again.
+
+        The address that an answer came from holds no password, and the links on a page are made from it.
+        """
+        if not url.startswith(("https://", "http://")):
+            raise UsageError(f"`{without_secrets(url)[:80]}` is no http address")
+        try:
+            parts = urllib.parse.urlsplit(url)
+            origin = f"{parts.scheme}://{parts.hostname}:{parts.port or ''}"
+        except ValueError as error:
+            # Where the user ends cannot be told, so nothing of it is shown.
+            raise UnreachableError("an address cannot be read", because=("its host or port is malformed",)) from error
+        with self._lock:
+            if parts.username is not None:
+                account = urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")
+                self._accounts[origin] = account
+            return without_secrets(url), self._accounts.get(origin)
 
     def _ask(
-        self, url: str, headers: Mapping[str, str], bytes_max: int, *, is_part: bool = False
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        bytes_max: int,
+        account: tuple[str, str] | None,
+        *,
+        is_part: bool = False,
     ) -> tuple[int, Answer, Mapping[str, str]]:
-        if not url.startswith(("https://", "http://")):
-            raise UsageError(f"`{url[:80]}` is no http address")
         reason, pause = "", self._backoff_seconds
         for attempt in range(self._attempts):
             if attempt and self._stop.wait(min(pause, _WAIT_SECONDS_MAX)):
@@ -154,36 +216,39 @@ class Client:
             pause = self._backoff_seconds * 2**attempt
             with self._slots:
                 try:
-                    return self._ask_once(url, headers, bytes_max, is_part=is_part)
+                    return self._ask_once(url, headers, bytes_max, account, is_part=is_part)
                 except _BusyError as busy:
                     reason, pause = busy.reason, max(busy.pause, pause)
         raise UnreachableError(f"{url} does not answer", because=(reason,))
 
     def _ask_once(
-        self, url: str, headers: Mapping[str, str], bytes_max: int, *, is_part: bool
+        self, url: str, headers: Mapping[str, str], bytes_max: int, account: tuple[str, str] | None, *, is_part: bool
     ) -> tuple[int, Answer, Mapping[str, str]]:
         import requests
 
         with self._lock:
             self._counts[0] += 1
+        # As bytes: requests would write a text as Latin-1. It drops the header where a redirect leaves the host.
+        auth = requests.auth.HTTPBasicAuth(account[0].encode(), account[1].encode()) if account is not None else None
         try:
             with self._session.get(
-                url, headers=dict(headers), timeout=self._timeout_seconds, stream=True, allow_redirects=True
+                url, headers=dict(headers), auth=auth, timeout=self._timeout_seconds, stream=True, allow_redirects=True
             ) as response:
                 status = response.status_code
+                came_from = without_secrets(response.url)
                 if status in _BUSY:
-                    after = response.headers.get("Retry-After", "")
-                    raise _BusyError(f"it answered {status}", float(after) if after.isdigit() else 0)
+                    pause = number_of(response.headers.get("Retry-After", ""))
+                    raise _BusyError(f"it answered {status}", pause or 0)
                 if status in (404, 410):
                     raise AbsentError(f"{url} does not exist", because=(f"it answered {status}",))
                 if status >= 400 or status in (301, 302, 303, 307, 308):
                     raise UnreachableError(f"{url} cannot be read", because=(f"it answered {status}",))
                 if is_part and status != 206:
                     # The whole of it may be gigabytes: not one of them is read.
-                    return status, Answer(content=b"", kind="", url=response.url), response.headers
+                    return status, Answer(content=b"", kind="", url=came_from), response.headers
                 content = self._read(response, url, bytes_max)
                 kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-                return status, Answer(content=content, kind=kind, url=response.url), response.headers
+                return status, Answer(content=content, kind=kind, url=came_from), response.headers
         except requests.exceptions.SSLError as error:
             raise UnreachableError(
                 f"{url} cannot be trusted",
@@ -198,6 +263,9 @@ class Client:
             if "NameResolutionError" in repr(error):
                 raise UnreachableError(f"{url} does not answer", because=(_said(error),)) from error
             raise _BusyError(_said(error), 0) from error
+        except ValueError as error:
+            # A redirect to what is no address.
+            raise UnreachableError(f"{url} cannot be read", because=(_said(error),)) from error
 
     def _read(self, response: requests.Response, url: str, bytes_max: int) -> bytes:
         parts: list[bytes] = []
@@ -213,16 +281,18 @@ class Client:
             parts.append(part)
         return b"".join(parts)
 
-    def _place(self, url: str, accept: str) -> Path | None:
+    def _place(self, url: str, accept: str, account: tuple[str, str] | None) -> Path | None:
         if self._cache is None:
             return None
-        return self._cache / "pages" / hashlib.sha256(f"{accept}\n{url}".encode()).hexdigest()[:32]
+        # Another user may be shown another page; a password could be guessed from the name of the file.
+        basis = f"{accept}\n{url}" + (f"\n{account[0]}" if account is not None else "")
+        return self._cache / "pages" / hashlib.sha256(basis.encode()).hexdigest()[:32]
 
-    def _kept(self, url: str, accept: str) -> tuple[dict[str, str], Answer] | None:
-        place = self._place(url, accept)
+    def _kept(self, url: str, accept: str, account: tuple[str, str] | None) -> tuple[dict[str, str], Answer] | None:
+        place = self._place(url, accept, account)
         if place is None:
             return None
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             marks = json.loads(place.with_suffix(".json").read_bytes())
             content = place.with_suffix(".body").read_bytes()
             # A body that another process is just replacing does not belong to these marks.
@@ -230,8 +300,10 @@ class Client:
                 return marks, Answer(content=content, kind=marks["kind"], url=marks["url"])
         return None
 
-    def _keep(self, url: str, accept: str, answer: Answer, marks: Mapping[str, str]) -> None:
-        place = self._place(url, accept)
+    def _keep(
+        self, url: str, accept: str, account: tuple[str, str] | None, answer: Answer, marks: Mapping[str, str]
+    ) -> None:
+        place = self._place(url, accept, account)
         etag = marks.get("ETag", "")
         modified = marks.get("Last-Modified", "")
         if place is None or not (etag or modified):
@@ -247,8 +319,14 @@ class Client:
             place.parent.mkdir(parents=True, exist_ok=True)
             for suffix, content in ((".body", answer.content), (".json", json.dumps(head).encode())):
                 draft = place.with_suffix(f"{suffix}.{os.getpid()}.{threading.get_ident()}.tmp")
-                draft.write_bytes(content)
+                keep_private(draft, content)
                 draft.replace(place.with_suffix(suffix))
+
+
+def keep_private(path: Path, content: bytes) -> None:
+    """Write a new file that no other user can read: what a private index answers is private too."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)
 
 
 class _BusyError(Exception):
@@ -269,7 +347,7 @@ def _said(error: BaseException) -> str:
             break
         inner = deeper
     text = str(inner).partition("): ")[2] or str(inner)
-    return f"{type(inner).__name__}: {text[:200]}" if text else type(inner).__name__
+    return f"{type(inner).__name__}: {without_secrets(text)[:200]}" if text else type(inner).__name__
 
 
 def _open_session(concurrency: int, ca_bundle: str | None) -> requests.Session:

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from provision.records import record
-from provision.refresh.client import Answer, Client, UnreachableError
+from provision.refresh.client import Answer, Client, UnreachableError, number_of
 
 __all__ = ["IndexFile", "Page", "parse_page", "read_page"]
 
@@ -130,7 +130,7 @@ def parse_page(answer: Answer, name: str, asked: str) -> Page:
         files = tuple(_from_json(row, answer.url) for row in document["files"])
         version = str(document["meta"]["api-version"])
         named = str(document["name"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _no_page(asked, f"its answer is no list of files: {type(error).__name__} {error}") from error
     if version.partition(".")[0] != _MAJOR:
         raise _no_page(asked, f"it speaks version {version[:20]} of the interface, which nobody here has read")
@@ -169,8 +169,11 @@ def _text(value: object) -> str:
 def _from_html(answer: Answer, name: str, asked: str) -> Page:
     page = _Links(answer.url)
     text = answer.content.decode("utf-8", "replace")
-    page.feed(text)
-    page.close()
+    try:
+        page.feed(text)
+        page.close()
+    except ValueError as error:
+        raise _no_page(asked, f"a link on it is no address: {error}") from error
     if "</html" not in text.lower() and "</body" not in text.lower() and not page.files:
         raise _no_page(asked, "its page has no end and no link")
     if page.version and page.version.partition(".")[0] != _MAJOR:
@@ -204,13 +207,12 @@ class _Links(HTMLParser):
         described = next(
             (values[key] for key in ("data-core-metadata", "data-dist-info-metadata") if key in values), None
         )
-        size = values.get("data-size") or ""
         self.files.append(
             IndexFile(
                 file=file,
                 url=url,
                 sha256=_digest(fragment.removeprefix("sha256=")) if fragment.startswith("sha256=") else None,
-                size=int(size) if size.isdigit() else None,
+                size=number_of(values.get("data-size") or ""),
                 uploaded=_moment(values.get("data-upload-time")),
                 requires_python=values.get("data-requires-python") or None,
                 is_yanked="data-yanked" in values,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from provision.errors import ActionFailedError, DataError
 from provision.generate.write import Artifact, write_artifacts
 from provision.matrix.check import Finding, check
+from provision.refresh.book import forget, is_as_read
 
-__all__ = ["check_result", "land", "write_entry"]
+__all__ = ["check_result", "claim", "land", "write_entry"]
 
 _UNRELEASED = "## [Unreleased]"
 _FACTS = "### Facts"
@@ -77,10 +79,58 @@ def land(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
         The files written, by name.
 
     Raises:
-        ActionFailedError: The disk is full or read-only, or permission is missing; nothing was changed.
+        ActionFailedError: The disk is full or read-only, permission is missing, or somebody else has written or is
+            writing these facts; nothing was changed.
     """
     artifacts = tuple(Artifact(path=name, text=text) for name, text in sorted(texts.items()))
-    return write_artifacts(folder, artifacts, force=True).written
+    with claim(folder):
+        others = [name for name in sorted(texts) if not is_as_read(folder / name)]
+        if others:
+            raise ActionFailedError(
+                f"the facts in {folder} were changed while upstream was read; nothing was written",
+                because=(f"{', '.join(others[:5])}: another refresh, or a person, wrote there in the meantime",),
+                hints=("run the same command again: what was read is kept, so it takes less time",),
+            )
+        written = write_artifacts(folder, artifacts, force=True).written
+        for name in written:
+            forget(folder / name)
+        return written
+
+
+@contextmanager
+def claim(folder: Path) -> Iterator[None]:
+    """Keep every other refresh from writing a folder; the claim ends with the process at the latest.
+
+    Args:
+        folder: The facts; one that is not there yet is nobody's, and is not made here.
+
+    Raises:
+        ActionFailedError: Another refresh has it.
+    """
+    import fcntl
+
+    try:
+        # The folder itself is locked: a file for it would be no fact.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        # Whoever writes there next says why it cannot be done.
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ActionFailedError(
+                f"another refresh is writing the facts in {folder}; nothing was written",
+                because=("two at once would undo each other's rows",),
+                hints=("let it end, then run the same command again",),
+            ) from error
+        except OSError:
+            # Some network file systems have no locks; what was changed in between is still seen.
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_entry(text: str, lines: list[str]) -> str:

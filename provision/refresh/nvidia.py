@@ -78,7 +78,7 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         datetime.date.fromisoformat(released)
         parse(label)
         versions = {name: str(part["version"]) for name, part in parts.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnreachableError(
             f"{where} is no manifest of a toolkit", because=(f"{type(error).__name__}: {error}",)
         ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import urllib.parse
 from collections.abc import Mapping, Sequence
 
 from packaging.version import Version
@@ -150,8 +151,12 @@ def _build(
 
 
 def _add_wheels(book: Book, page: Page, version: str | None, dated: datetime.date, alarms: Alarms) -> None:
-    """Keep address and hash of the wheels of a release's CUDA builds."""
+    """Keep address and hash of the wheels of a release's CUDA builds.
+
+    The address is the public one, wherever the page was read: a mirror is the business of whoever has it.
+    """
     file = wheel_file(page.name)
+    public = str((book.find(_FILE, "setting", id="wheel_index") or {}).get("value", ""))
     if version is None or not book.has(file):
         return
     document = book.document(file)
@@ -165,7 +170,8 @@ def _add_wheels(book: Book, page: Page, version: str | None, dated: datetime.dat
                 if before and row.sha256 and before != row.sha256:
                     alarms.raise_("hash", row.file, f"{row.file} had the hash {before[:12]}…, now {row.sha256[:12]}…")
                 continue
-            wheel = {"file": row.file, "sha256": row.sha256, "size": row.size, "url": row.url, "uploaded": row.uploaded}
+            url = f"{public.format(variant=variant)}/{urllib.parse.quote(row.file)}" if public else None
+            wheel = {"file": row.file, "sha256": row.sha256, "size": row.size, "url": url, "uploaded": row.uploaded}
             wheels[row.file] = {key: value for key, value in wheel.items() if value is not None}
         rows = [wheels[key] for key in sorted(wheels)]
         if known is None:

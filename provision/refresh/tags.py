@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
+from provision.refresh.client import number_of
 from provision.refresh.index import IndexFile
 from provision.versions import Spec
 
@@ -86,8 +87,9 @@ def pythons_of(files: Iterable[str], machine: str) -> tuple[str, ...]:
     for file in files:
         for tag in parse_wheel_filename(file)[3]:
             digits = tag.interpreter.removeprefix("cp3")
-            if tag.interpreter.startswith("cp3") and digits.isdigit() and tag.platform.endswith(machine):
-                found.add((int(digits), tag.abi.endswith("t")))
+            minor = number_of(digits)
+            if tag.interpreter.startswith("cp3") and minor is not None and tag.platform.endswith(machine):
+                found.add((minor, tag.abi.endswith("t")))
     return tuple(f"3.{minor}{'t' if is_free else ''}" for minor, is_free in sorted(found))
 
 

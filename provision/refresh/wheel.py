@@ -16,7 +16,7 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from provision.records import fields_of, record
-from provision.refresh.client import AbsentError, Client, UnreachableError
+from provision.refresh.client import AbsentError, Client, UnreachableError, keep_private
 from provision.refresh.index import IndexFile
 from provision.refresh.remote_zip import RemoteFile, open_archive
 
@@ -199,13 +199,13 @@ class WheelReader:
             return value
         path = self._cache / f"{row.sha256}.{kind}.json"
         if value is None:
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, RecursionError):
                 return json.loads(path.read_bytes())
             return None
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_suffix(f".{os.getpid()}.{id(row)}.tmp")
-            draft.write_text(json.dumps(value), encoding="utf-8")
+            keep_private(draft, json.dumps(value).encode())
             draft.replace(path)
         return value
 

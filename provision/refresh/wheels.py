@@ -504,5 +504,5 @@ def _python_rank(file: str) -> tuple[int, str]:
     if not file.endswith(".whl"):
         return 0, file
     interpreter = file.split("-")[-3].split(".")[0]
-    digits = "".join(letter for letter in interpreter[3:] if letter.isdigit())
-    return int(digits or 0), file
+    digits = "".join(letter for letter in interpreter[3:] if letter in "0123456789")
+    return int(digits[:9] or 0), file

@@ -22,6 +22,7 @@ __all__ = [
     "Environment",
     "Given",
     "Pick",
+    "applies",
     "cuda_runtime",
     "glibc_floors",
     "solve_environment",
@@ -200,7 +201,7 @@ class _Search:
         for need, specifier, marker, extra in requires:
             if extra and extra not in extras:
                 continue
-            if marker and not _applies(marker, self.python, self.machine):
+            if marker and not applies(marker, self.python, self.machine):
                 continue
             name, wanted_extras = _split(need)
             why = f"{pick.name} {pick.version}"
@@ -299,7 +300,7 @@ _CLAUSE = r"\s*(python_version|python_full_version|platform_machine)\s*(<=|>=|==
 
 
 @lru_cache(maxsize=None)
-def _applies(marker: str, python: str, machine: str) -> bool:
+def applies(marker: str, python: str, machine: str) -> bool:
     """Evaluate what is left of a marker: comparisons joined by ``and`` and ``or``, parentheses allowed."""
     tokens = re.findall(r"\(|\)|\band\b|\bor\b|[^()]+?(?=\(|\)|\band\b|\bor\b|$)", marker)
     words = []

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from provision.generate import page as page_module
+from provision.resolve.request import parse_request
+from provision.resolve.solve import solve
+from provision.resolve.stack import Refusal
 
 PHONE = (390, 844)
 REFUSED = "#torch=2.1&cuda=12.4"
@@ -58,10 +61,72 @@ def test_address_holds_the_question(opened):
         "#torch=2.1&torch=2.2&platform=linux/riscv",
     ],
 )
-def test_address_that_makes_no_sense_asks_less(opened, fragment):
+def test_address_that_makes_no_sense_is_not_answered(opened, fragment):
     browser = opened(fragment)
-    assert browser.execute_script("return document.querySelector('#answer h2') !== null")
+    assert "not known" in _title(browser)
     assert browser.execute_script("return document.querySelectorAll('img').length") == 0
+
+
+@pytest.mark.parametrize(
+    ("fragment", "part"),
+    [
+        ("#torch=9.9", "PyTorch 9.9"),
+        ("#torch=2.8&gpu=foo", "GPU foo"),
+        ("#torch=2.8&python=2.7", "Python 2.7"),
+        ("#torch=2.8&cuda=99.1", "CUDA 99.1"),
+        ("#torch=2.8&os=plan9", "system plan9"),
+        ("#torch=2.8&driver=rm+-rf", "driver rm -rf"),
+        ("#pytorch=2.8", "pytorch=2.8"),
+        ("#torch=2.8&torch=2.1", "torch=2.1"),
+        ("#torch=2.8&jax=0.4.38", "jax=0.4.38"),
+    ],
+)
+def test_unknown_part_of_an_address_is_named_and_nothing_works(opened, fragment, part):
+    browser = opened(fragment)
+    browser.execute_async_script("setTimeout(arguments[0], 500)")
+    assert _title(browser) == f"? {part} is not known"
+    assert browser.execute_script("return document.getElementById('answer').className") == "unknown"
+    assert part in browser.find_element("css selector", "#answer .reasons").text
+    assert f"{part} is not known" in browser.execute_script(
+        "return [...document.querySelectorAll('[role=status]')].map((node) => node.textContent).join()"
+    )
+    marks = browser.execute_script("return [...document.querySelectorAll('#platform option')].map((o) => o.text[0])")
+    assert set(marks) == {"?"}
+    assert browser.execute_script("return location.hash") == fragment
+    browser.execute_script("document.querySelector('.ways button').click()")
+    assert "works" in _title(browser)
+    assert part.split("=")[-1].split()[-1] not in browser.execute_script("return location.hash")
+
+
+def test_command_of_an_unknown_part_asks_the_same(opened):
+    browser = opened("#torch=2.8&gpu=foo")
+    text = browser.execute_script("return document.querySelector('[data-command]').textContent")
+    assert text == "provision resolve --torch 2.8 --gpu foo"
+
+
+def test_following_a_link_to_an_unknown_part_keeps_the_address(opened):
+    browser = opened("#torch=2.8")
+    browser.execute_script("location.hash = '#pytorch=2.8'")
+    browser.execute_async_script("setTimeout(arguments[0], 200)")
+    assert "pytorch=2.8 is not known" in _title(browser)
+    assert browser.execute_script("return location.hash") == "#pytorch=2.8"
+
+
+def test_map_does_not_deny_a_build_that_may_exist(opened, matrix):
+    browser = opened()
+    cells = browser.execute_script(
+        "const heads = [...document.querySelectorAll('#map thead th')].map((cell) => cell.innerText);"
+        "return [...document.querySelectorAll('#map tbody tr')].flatMap((row) => [...row.children].slice(1).map("
+        "(cell, i) => [row.children[0].innerText, heads[i + 1], cell.textContent]))"
+    )
+    for version, cuda, text in cells:
+        if not text.startswith(("no build", "? Whether")):
+            continue
+        found = solve(parse_request({"torch": version, "cuda": cuda}), matrix)
+        assert isinstance(found, Refusal), (version, cuda)
+        assert text.startswith("no build") == found.is_proved, (version, cuda, text)
+    kinds = {text.split(" ")[0] for _, _, text in cells}
+    assert {"no", "?"} <= kinds
 
 
 def test_refusal_offers_what_works(opened):
@@ -90,14 +155,15 @@ def test_gpus_are_searched(opened):
     assert all("4090" in name for name in names)
 
 
-def test_odd_driver_is_said_and_counts_for_nothing(opened):
+def test_odd_driver_is_said_and_leaves_no_answer(opened):
     browser = opened()
-    before = _title(browser)
     field = browser.find_element("id", "driver")
     field.send_keys("53x")
     assert field.get_attribute("aria-invalid") == "true"
     assert "nvidia-smi" in browser.find_element("id", "driver-hint").text
-    assert _title(browser) == before
+    assert _title(browser) == "? driver 53x is not known"
+    field.send_keys("\ue003" * 3 + "535.104.05")
+    assert "works" in _title(browser)
 
 
 def test_everything_is_reached_by_keyboard_in_order_and_left_again(opened):
@@ -184,7 +250,9 @@ def test_dark_follows_the_system_and_the_button(start_browser, page):
     assert ground() > 600
     browser.refresh()
     assert ground() > 600
-    assert browser.find_element("id", "theme").get_attribute("aria-pressed") == "false"
+    assert browser.find_element("id", "theme").text == "Dark"
+    browser.find_element("id", "theme").click()
+    assert browser.find_element("id", "theme").text == "Light"
 
 
 def test_paper_has_the_answer_and_its_sources_and_no_form(opened):
@@ -196,6 +264,7 @@ def test_paper_has_the_answer_and_its_sources_and_no_form(opened):
         assert browser.execute_script("return document.querySelector('.facts').offsetHeight") > 0
         text = browser.execute_script("return document.getElementById('answer').innerText")
         assert "CUDA 12.4" in text
+        assert browser.find_element("id", "link").text.endswith(f"matrix.html{REFUSED}")
         assert browser.print_page()
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})

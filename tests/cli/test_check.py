@@ -112,6 +112,23 @@ def test_a_dry_fix_shows_the_same_diff_and_writes_nothing(project: Path, capsys:
     assert dry == wet
 
 
+def test_a_fix_that_would_break_another_stage_is_left_out_and_the_others_are_made(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # With the torchvision of the first torch, the stage that has the second torch would not fit any more.
+    text = (
+        "FROM python:3.11 AS b\nRUN pip install torch==2.0.1\nRUN pip install torchvision==0.16.0\n"
+        "FROM b\nRUN pip install torch==2.1.0\n"
+    )
+    (project / "Dockerfile").write_text(text)
+    (project / "requirements.txt").write_text("torch==2.4.1\ntorchvision==0.18.1\n")
+    code, found = document(capsys, "Dockerfile", "requirements.txt", "--select", "C03", "--fix")
+    assert (code, found["result"]["summary"]["fixed"]) == (6, 1)
+    assert [item["line"] for item in found["result"]["findings"]] == [3]
+    assert (project / "Dockerfile").read_text() == text
+    assert (project / "requirements.txt").read_text() == "torch==2.4.1\ntorchvision==0.19.1\n"
+
+
 def test_line_ends_survive_a_fix(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "Dockerfile").write_bytes(DOCKERFILE.replace("\n", "\r\n").encode())
     run(capsys, "Dockerfile", "--select", "C04", "--fix")
@@ -149,8 +166,6 @@ def test_the_standard_input_is_called_what_the_person_says(
     code, out, _ = run(capsys, "-", "--stdin-filename", "Dockerfile", "--select", "C04")
     assert code == 6
     assert out.startswith("requirements.txt:1:1:")
-    feed()
-    assert run(capsys, "-")[0] == 2
     feed()
     code, _, err = run(capsys, "-", "--stdin-filename", "Dockerfile", "--select", "C04", "--fix")
     assert code == 2
@@ -224,7 +239,6 @@ def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "no file to check was named"),
         (("missing",), "missing cannot be read"),
         (("notes.md",), "no file that can be checked"),
         (("empty",), "holds no file that can be checked"),
@@ -266,14 +280,85 @@ def test_an_unknown_gpu_is_unknown(project: Path, capsys: pytest.CaptureFixture[
     assert run(capsys, "Dockerfile", "--gpu", "h1000x")[0] == 4
 
 
-def test_a_file_of_yaml_needs_a_parser_and_says_so(
+def test_nothing_named_is_the_folder_here(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys) == run(capsys, ".")
+    assert run(capsys, "--select", "C04")[0] == 6
+
+
+@pytest.mark.parametrize("head", ["", "# syntax=docker/dockerfile:1\n", "ARG TORCH=1\n"])
+def test_the_standard_input_that_begins_like_a_dockerfile_is_one(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((head + DOCKERFILE).encode())))
+    code, found = document(capsys, "-", "--select", "C04")
+    assert (code, found["result"]["files"]) == (6, [{"file": "Dockerfile", "kind": "dockerfile"}])
+
+
+@pytest.mark.parametrize("text", ["torch==2.1.2\n", "# only a comment\n", ""])
+def test_the_standard_input_that_could_be_anything_is_asked_about(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    code, _, err = run(capsys, "-")
+    assert code == 2
+    assert "--stdin-filename" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("environment.yml", b"dependencies: [\n", "environment.yml"),
+        ("dev-requirements.txt", b"torch = 2\n", "dev-requirements.txt:1"),
+        ("gpu.Dockerfile", b"FROM a\nFOO b\n", "`FOO` is no instruction"),
+        ("latin-requirements.txt", b"# \xe9\n", "no UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(
+    project: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, message: str
+) -> None:
+    (project / name).write_bytes(content)
+    code, out, err = run(capsys, ".", "--select", "C04")
+    assert code == 2
+    assert "error[C04]" in out
+    assert err.count(message) == 1
+    assert "1 file could not be judged" in out
+    code, found = document(capsys, ".", "--fail-on", "never")
+    assert (code, found["ok"]) == (2, False)
+    assert message in found["result"]["unread"][0]["message"]
+    assert name not in [item["file"] for item in found["result"]["files"]]
+
+
+def test_the_others_are_mended_beside_a_file_that_cannot_be_read(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "gpu.Dockerfile").write_text("FROM a\nFOO b\n")
+    code, out, _ = run(capsys, ".", "--select", "C04", "--fix")
+    assert code == 2
+    assert "+++ b/Dockerfile" in out
+    assert (project / "Dockerfile").read_text() != DOCKERFILE
+
+
+def test_a_file_of_yaml_without_a_parser_does_not_hide_the_others(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "environment.yml").write_text("dependencies: [numpy]\n")
     monkeypatch.setitem(sys.modules, "yaml", None)
-    code, _, err = run(capsys, "environment.yml")
-    assert code == 7
-    assert "gpu-provision[check]" in err
+    code, out, err = run(capsys, ".", "--select", "C04")
+    assert code == 2
+    assert "error[C04]" in out
+    assert "PyYAML is not installed" in err
+    assert run(capsys, "environment.yml")[0] == 7
+
+
+def test_what_the_person_named_and_the_facts_exclude_fails_the_run(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "requirements.txt").write_text("torch==2.11.0\n")
+    assert run(capsys, "requirements.txt", "--driver", "535.104.05")[0] == 6
+    assert run(capsys, "requirements.txt", "--driver", "615.10.01", "--select", "D01")[0] == 0
+    (project / "requirements.txt").write_text("torch==1.13.1\n")
+    assert run(capsys, "requirements.txt", "--gpu", "h100", "--select", "G01")[0] == 6
+    assert run(capsys, "requirements.txt", "--gpu", "a100", "--select", "G01")[0] == 0
 
 
 def test_a_named_pipe_behind_a_requirement_is_not_waited_for(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,3 +169,14 @@ def test_flags_about_a_build_are_checked(provision, folder, words, said):
     assert answer.code == 2
     assert said in answer.err
     assert not _tree(folder)
+
+
+def test_a_pylock_names_only_files_that_come_with_it_or_says_how_they_come(provision, folder):
+    assert provision("image", *STACK, "--format", "pylock", "-o", "it").code == 0
+    said = re.findall(r"requirements\S*\.txt", (folder / "it" / "pylock.toml").read_text())
+    there = {path.name for path in (folder / "it").iterdir()}
+    assert said
+    assert not set(said) & there
+    assert "`--format requirements` writes requirements.lock.txt" in (folder / "it" / "pylock.toml").read_text()
+    assert provision("image", *STACK, "--format", "requirements", "-o", "more").code == 0
+    assert set(said) <= {path.name for path in (folder / "more").iterdir()}

@@ -193,3 +193,156 @@ def test_contradictions_are_worded(provision, words, said):
     answer = provision("image", *words)
     assert answer.code == 2
     assert said in answer.err
+
+
+KEPT = "provision.options.json"
+OPTIONS = (
+    *("--label", "team=vision", "--non-root-uid", "1234", "--registry-mirror", "mirror.example"),
+    *("--index-url", "https://mirror.example/simple", "--frontend", "builtin", "--sbom"),
+)
+
+
+def test_a_folder_written_without_options_has_no_record_of_them(provision, folder):
+    provision("image", *STACK, "-o", "it")
+    assert not (folder / "it" / KEPT).exists()
+    provision("image", *STACK, "--label", "team=vision", "-o", "it")
+    assert json.loads((folder / "it" / KEPT).read_text()) == {"labels": {"team": "vision"}}
+    answer = provision("image", *STACK, "-o", "it", "--json")
+    assert answer.document["result"]["removed"] == [KEPT]
+    assert not (folder / "it" / KEPT).exists()
+
+
+def test_the_options_do_not_enter_the_lock(provision, folder):
+    provision("image", *STACK, "-o", "plain")
+    provision("image", *STACK, *OPTIONS, "-o", "it")
+    assert (folder / "it" / "provision.lock").read_bytes() == (folder / "plain" / "provision.lock").read_bytes()
+    assert f"!{KEPT}" not in (folder / "it" / ".dockerignore").read_text()
+
+
+@pytest.mark.parametrize("form", ["dockerfile", "bake", "apptainer", "devcontainer", "requirements", "pylock"])
+@pytest.mark.parametrize("words", [("--locked",), ("--upgrade",), ("--upgrade", "numpy")])
+def test_a_folder_keeps_the_options_it_was_written_with(provision, folder, form, words):
+    given = tuple(word for word in OPTIONS if form != "apptainer" or word not in ("--frontend", "builtin"))
+    assert provision("image", *STACK, *given, "--format", form, "-o", "it").code == 0
+    before = _tree(folder)
+    answer = provision("image", "-o", "it", *words, "--json")
+    assert answer.code == 0, answer.err
+    assert answer.document["result"]["written"] == answer.document["result"]["removed"] == []
+    assert answer.document["result"]["format"] == form
+    assert _tree(folder) == before
+
+
+def test_upgrade_renews_the_lock_and_keeps_the_options(provision, folder, older):
+    newest = _without_newest(older, "filelock")
+    provision("image", *STACK, *OPTIONS, "-o", "it", "--data-dir", older)
+    assert provision("image", "--upgrade", "-o", "it").code == 0
+    assert Stack.from_lock((folder / "it" / "provision.lock").read_text()).packages["filelock"] == newest
+    assert provision("image", *STACK, *OPTIONS, "-o", "it", "--check").code == 0
+
+
+def test_flags_given_anew_win_when_a_lock_is_renewed(provision, folder):
+    provision("image", *STACK, *OPTIONS, "-o", "it")
+    words = ("--label", "stage=test", "--non-root-uid", "4321")
+    assert provision("image", "--upgrade", "-o", "it", *words).code == 0
+    kept = json.loads((folder / "it" / KEPT).read_text())
+    assert kept["labels"] == {"stage": "test", "team": "vision"}
+    assert kept["non_root_uid"] == 4321
+    assert kept["registry_mirror"] == "mirror.example"
+    assert provision("image", "--locked", "-o", "it").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--non-root-uid", "4321"), "--non-root-uid: the folder was written with `1234`, now it is `4321`"),
+        (("--label", "team=speech"), "--label: the folder was written with `team=vision`, now it is `team=speech`"),
+        (("--frontend", "modern"), "--frontend: the folder was written with `builtin`, now it is `modern`"),
+        (("--format", "apptainer"), "--format: the folder was written with `dockerfile`, now it is `apptainer`"),
+        (("--syntax", "docker/dockerfile:1"), "--syntax: the folder was written with nothing"),
+    ],
+)
+def test_locked_refuses_other_options(provision, folder, words, said):
+    provision("image", *STACK, *OPTIONS, "-o", "it")
+    before = _tree(folder)
+    answer = provision("image", "--locked", "-o", "it", *words)
+    assert answer.code == 8
+    assert said in answer.err
+    assert provision("image", "--locked", "-o", "it", "--label", "team=vision", "--frontend", "builtin").code == 0
+    assert _tree(folder) == before
+
+
+def test_what_cannot_be_written_again_is_not_dropped(provision, folder, older):
+    _without_newest(older, "filelock")
+    provision("image", *STACK, "--label", "team=vision", "-o", "it", "--data-dir", older)
+    (folder / "it" / KEPT).unlink()
+    before = _tree(folder)
+    for words in ((), ("--dry-run",), ("numpy",)):
+        answer = provision("image", "-o", "it", "--upgrade", *words)
+        assert answer.code == 8
+        assert "Dockerfile differs" in answer.err
+        assert _tree(folder) == before
+    # The flags that it was written with are the way out, and are then kept.
+    assert provision("image", "-o", "it", "--locked", "--label", "team=vision").code == 0
+    assert provision("image", "-o", "it", "--upgrade", "--label", "team=vision").code == 0
+    assert json.loads((folder / "it" / KEPT).read_text()) == {"labels": {"team": "vision"}}
+
+
+def test_an_edited_file_is_written_over_by_an_upgrade_only_with_force(provision, folder):
+    provision("image", *STACK, "-o", "it")
+    (folder / "it" / "entrypoint.sh").write_text("#!/bin/sh\nexit 1\n")
+    assert provision("image", "--upgrade", "-o", "it").code == 8
+    assert provision("image", "--upgrade", "-o", "it", "--force").code == 0
+    assert provision("image", *STACK, "-o", "it", "--check").code == 0
+
+
+def test_a_lock_alone_can_be_upgraded(provision, folder):
+    provision("image", *STACK, "-o", "it")
+    (folder / "alone").mkdir()
+    shutil.copy(folder / "it" / "provision.lock", folder / "alone")
+    shutil.copy(folder / "it" / "Dockerfile", folder / "alone")
+    assert provision("image", "--upgrade", "-o", "alone").code == 0
+    assert _tree(folder / "alone") == _tree(folder / "it")
+
+
+def test_a_build_needs_the_form_of_a_dockerfile(provision):
+    provision("image", *STACK, "--format", "apptainer", "-o", "it")
+    answer = provision("image", "--locked", "-o", "it", "--build")
+    assert answer.code == 2
+    assert "--format apptainer" in answer.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", '{"color": "red"}', '{"non_root_uid": "1"}', '{"non_root_uid": true}', '{"labels": {"a": 1}}'),
+        *('{"labels": ["a"]}', '{"frontend": "newer"}', '{"format": "zip"}', '{"sbom": 1}'),
+        '{"labels": {"a": "\\n"}}',
+    ],
+)
+@pytest.mark.parametrize("flag", ["--locked", "--upgrade"])
+def test_a_damaged_record_of_options_is_named(provision, folder, text, flag):
+    provision("image", *STACK, "-o", "it")
+    (folder / "it" / KEPT).write_text(text)
+    answer = provision("image", "-o", "it", flag)
+    assert answer.code == 2
+    assert f"it/{KEPT}" in answer.err
+
+
+def test_certificates_are_kept(provision, folder):
+    body = "\n".join(["-----BEGIN CERTIFICATE-----", "MIIB", "-----END CERTIFICATE-----", ""])
+    (folder / "ca.pem").write_text(body)
+    answer = provision("image", *STACK, "--ca-cert", "ca.pem", "-o", "it")
+    assert answer.code == 0, answer.err
+    (folder / "ca.pem").unlink()
+    assert provision("image", "-o", "it", "--locked").code == 0
+    assert provision("image", "-o", "it", "--upgrade").code == 0
+    assert (folder / "it" / "provision-ca.crt").read_text() == body
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(provision, folder):
+    provision("image", *STACK, "-o", "it")
+    (folder / "it" / "Dockerfile").unlink()
+    (folder / "it" / "Dockerfile").mkdir()
+    answer = provision("image", "--upgrade", "-o", "it")
+    assert answer.code == 8
+    assert "Dockerfile differs" in answer.err

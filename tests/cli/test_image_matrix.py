@@ -32,6 +32,7 @@ label = { team = "vision" }
 requirements = "mine.txt"
 """
 MANY = [f"3.{number}" for number in range(30)]
+HUGE = [f"3.{number}" for number in range(60)]
 NAMES = ["notebook", "torch2.1.2-cu118-py311", "torch2.1.2-cu121-py311", "torch2.3.1-cu121-py311"]
 
 
@@ -214,6 +215,9 @@ def test_all_refused_stacks_are_named_at_once(provision, folder):
         ("[[stack]]\ntorch = '2.1'\n[[stack]]\ntorch = '2.1'\n", "a second stack called"),
         ("[[stack]]\ngroup = 'all'\nname = 'all'\ntorch = '2.1'\n", "a group and a target"),
         (f"[[stack]]\ntorch = {MANY}\npython = {MANY}\n", "more than 500"),
+        (f"[[stack]]\ntorch = {HUGE}\ntensorflow = {HUGE}\njax = {HUGE}\ncuda = {HUGE}\n", "12960000 combinations"),
+        (f"[[stack]]\ntorch = {HUGE}\njax = {HUGE}\ncuda = {HUGE}\nexclude = [{{ jax = '3.1' }}]\n", "more than 5000"),
+        ("[[stack]]\nname = 'docker-bake.hcl'\ntorch = '2.1'\n", "the name of the file that builds"),
         ("[[stack]]\ntorch = '2.1\x00'\n", "is no TOML"),
     ],
 )  # fmt: skip
@@ -222,7 +226,7 @@ def test_a_fault_is_named_by_file_stack_and_key(provision, folder, text, said):
     answer = provision("image", "--matrix", "stacks.toml", "-o", "out")
     assert answer.code == 2, answer.err
     assert said in answer.err
-    assert "stacks.toml" in answer.err or "a group and a target" in answer.err
+    assert "stacks.toml" in answer.err or "a group and a target" in answer.err or "docker-bake.hcl" in answer.err
     assert not (folder / "out").exists()
 
 
@@ -275,3 +279,34 @@ def test_the_file_of_the_documentation_is_a_file(provision, folder):
     answer = provision("image", "--matrix", "stacks.toml", "-o", "images", "--json")
     assert answer.code == 0, answer.out
     assert len(answer.document["result"]["stacks"]) == 6
+
+
+@pytest.mark.parametrize("words", [("--locked",), ("--upgrade", "numpy"), ("--upgrade",)])
+def test_a_context_of_a_matrix_keeps_what_the_file_said(provision, folder, words):
+    provision("image", "--matrix", "stacks.toml", "-o", "out")
+    before = _tree(folder / "out")
+    answer = provision("image", "-o", "out/notebook", *words)
+    assert answer.code == 0, answer.err
+    assert _tree(folder / "out") == before
+    assert "team=" in (folder / "out" / "notebook" / "Dockerfile").read_text()
+    assert provision("image", "--matrix", "stacks.toml", "-o", "out", "--check").code == 0
+
+
+def test_a_label_that_left_the_file_leaves_the_folder(provision, folder):
+    provision("image", "--matrix", "stacks.toml", "-o", "out")
+    (folder / "stacks.toml").write_text(FILE.replace('label = { team = "vision" }\n', ""))
+    assert provision("image", "--matrix", "stacks.toml", "-o", "out").code == 0
+    assert not (folder / "out" / "notebook" / "provision.options.json").exists()
+    (folder / "stacks.toml").write_text(FILE[: FILE.rindex("[[stack]]")])
+    provision("image", "--matrix", "stacks.toml", "-o", "out")
+    assert not (folder / "out" / "notebook").exists()
+
+
+def test_the_bake_file_of_one_stack_is_not_upgraded_without_its_registry(provision, folder):
+    (folder / "one.toml").write_text('[bake]\nregistry = "registry.example/ml"\n[[stack]]\ntorch = "2.4"\n')
+    provision("image", "--matrix", "one.toml", "-o", "out")
+    before = _tree(folder / "out")
+    answer = provision("image", "-o", "out", "--upgrade")
+    assert answer.code == 8
+    assert "docker-bake.hcl differs" in answer.err
+    assert _tree(folder / "out") == before

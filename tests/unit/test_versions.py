@@ -1,6 +1,6 @@
 import pytest
 
-from provision.versions import Spec, branch_of, is_prefix_of, sort_key
+from provision.versions import Spec, branch_of, is_empty, is_prefix_of, sort_key
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,25 @@ def test_specifier_admits(text, version, expected):
 def test_malformed_specifier_is_refused(text):
     with pytest.raises(ValueError, match=r"\w"):
         Spec(text)
+
+
+@pytest.mark.parametrize(
+    ("specifiers", "expected"),
+    [
+        ([">=70", "!=70.*"], False),
+        (["!=1.*", ">=1", "<3"], False),
+        ([">=1.4", "!=1.4.*", "<2"], False),
+        (["~=1.4", "!=1.4.*"], False),
+        (["==2.1.2+cu118"], False),
+        ([">1.0.post1", "<1.0.post3"], False),
+        ([">=2.1rc1", "<2.2"], False),
+        (["!=0", "<1"], False),
+        ([">=70", "!=70.*", "<71"], True),
+        (["<2", ">=2"], True),
+        (["~=1.4", ">=2"], True),
+        (["==1.4.*", "!=1.4.*"], True),
+        (["==2.1.2", "==2.1.3"], True),
+    ],
+)
+def test_specifiers_that_no_version_meets_are_empty(specifiers, expected):
+    assert is_empty(specifiers) is expected

@@ -22,10 +22,13 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         is_open = wanted.framework == "torch" and wanted.variant is None and not wanted.is_default
         if is_open and wanted.version is None:
             continue
-        if is_offered(environment, matrix, options, wanted):
+        allowed = _allowed(environment, wanted, options)
+        if allowed is None and is_offered(environment, matrix, options, wanted):
             continue
         # Which plugins a release of jax has is another rule's matter.
-        apart = {"cuda": None} if wanted.framework == "jax" else {}
+        apart: dict[str, str | None] = {"cuda": None} if wanted.framework == "jax" else {}
+        if allowed is not None:
+            apart["python"] = allowed
         refusal = resolve(environment, matrix, options, wanted, platform=None, **apart)
         if not isinstance(refusal, Refusal) or not refusal.is_proved or not _is_about_it(refusal):
             continue
@@ -38,6 +41,11 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             hint=alternatives(refusal),
             facts=facts_of(refusal),
         )
+
+
+def _allowed(environment: Environment, wanted: Wanted, options: Options) -> str | None:
+    """Return the Pythons that a project allows, ``None`` where one is in force or none are named."""
+    return None if python_of(environment, wanted, options) else environment.pythons or None
 
 
 _OWN = ("python", "cuda", "version", "complete")
@@ -53,7 +61,7 @@ def _shown(environment: Environment, options: Options, wanted: Wanted) -> str:
     parts = [f"{wanted.framework} {wanted.version or wanted.specifier or ''}".strip()]
     if cuda:
         parts.append(f"for CUDA {cuda}")
-    python = python_of(environment, wanted, options)
+    python = python_of(environment, wanted, options) or environment.pythons
     if python:
         parts.append(f"for Python {python}" if not cuda else f"and Python {python}")
     return " ".join(parts)

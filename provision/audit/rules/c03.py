@@ -31,7 +31,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         right = getattr(release, requirement.name)
         because = _why_not(matrix, torch.version, requirement.name, version)
         if because and right not in (None, version):
-            yield _mismatch(matrix, torch, requirement, release, right, because)
+            yield _mismatch(environment, matrix, torch, (install, requirement), release, right, because)
             continue
         yield from _mixed(matrix, torch, install, requirement)
 
@@ -60,18 +60,51 @@ def _last(environment: Environment, torch: Wanted) -> Iterator[tuple[Install, Re
         if requirement.name not in _COMPANIONS or requirement.ecosystem != "pypi" or requirement.applies is not True:
             continue
         is_there = install.target == torch.install.target and install.is_certain and not install.is_dry
-        if is_there and (requirement.version is not None or requirement.name not in ends):
+        if is_there and (
+            requirement.name not in ends or _replaces(install, requirement, ends[requirement.name], torch)
+        ):
             ends[requirement.name] = (install, requirement)
     yield from (item for item in ends.values() if item[1].version is not None)
 
 
+def _replaces(install: Install, requirement: Requirement, before: tuple[Install, Requirement], torch: Wanted) -> bool:
+    """Tell whether a later wish for a companion may put another release in the place of the one that is there."""
+    if requirement.version is not None:
+        return True
+    if install.span == torch.install.span and before[0].span != install.span:
+        # The installer looks for releases that go with the torch of the same command.
+        return True
+    return not admits(requirement.specifier, before[1].version or "0")
+
+
+def _is_editable(environment: Environment, torch: Wanted, install: Install) -> bool:
+    """Tell whether nothing but the torch that stands at the end rests on a pin.
+
+    A stage below serves other stages too, and with another torch in the same install that install would fail.
+    """
+    if environment.kind == "stage" and not any(own.span == install.span for own in environment.own_installs):
+        return False
+    return all(
+        item.name != "torch" or item.version is None or item.version.partition("+")[0] == torch.version
+        for item in install.requirements
+    )
+
+
 def _mismatch(
-    matrix: Matrix, torch: Wanted, requirement: Requirement, release: TorchRelease, right: str, because: tuple[str, ...]
+    environment: Environment,
+    matrix: Matrix,
+    torch: Wanted,
+    place: tuple[Install, Requirement],
+    release: TorchRelease,
+    right: str,
+    because: tuple[str, ...],
 ) -> Finding:
+    install, requirement = place
     local = f"+{requirement.local}" if requirement.local else ""
     edits: list[Edit] = []
     is_plain = requirement.specifier == f"=={requirement.version}" and not requirement.is_hashed
-    if requirement.is_literal and is_plain and not requirement.is_locked:
+    is_free = is_plain and not requirement.is_locked and _is_editable(environment, torch, install)
+    if requirement.is_literal and is_free:
         edits.append(Edit(span=requirement.specifier_span, text=f"=={right}{local}"))
     return found(
         matrix,
@@ -82,7 +115,7 @@ def _mismatch(
         hint=f"{requirement.name} {right} was released with torch {torch.version}",
         facts=(f"torch/{release.version}",),
         edits=edits,
-        fix=f"take {requirement.name} {right}",
+        fix=f"take {requirement.name} {right}" if edits else "",
     )
 
 

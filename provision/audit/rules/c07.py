@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from provision.audit.bases import cuda_image
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import cuda_major, effective
+from provision.audit.wanted import CPU, cuda_major, effective, frameworks
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, TensorflowRelease
 
@@ -26,7 +26,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         return
     image = cuda_image(matrix, base)
     row = next((row for row in matrix.tensorflow if row.version == wanted.version), None)
-    if image is None or row is None or _brings_libraries(environment):
+    if image is None or row is None or _brings_libraries(environment, matrix):
         return
     for because, message in _faults(image, row):
         yield found(
@@ -52,9 +52,12 @@ def _faults(image: CudaImage, row: TensorflowRelease) -> Iterator[tuple[str, str
         yield f"{image.tag} has cuDNN {image.cudnn}", f"needs cuDNN {row.cudnn_major}"
 
 
-def _brings_libraries(environment: Environment) -> bool:
+def _brings_libraries(environment: Environment, matrix: Matrix) -> bool:
     """Tell whether something else may bring CUDA or cuDNN, or whether that cannot be told."""
     if environment.copies_from:
+        return True
+    # The CUDA builds of torch come with the libraries, or ask for the wheels that hold them.
+    if any(wanted.framework == "torch" and wanted.variant != CPU for wanted in frameworks(environment, matrix)):
         return True
     for install in environment.installs:
         if not install.is_complete or any(item.name.startswith("nvidia-") for item in install.requirements):

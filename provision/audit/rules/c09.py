@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from provision.audit.model import Environment, Finding, Options, Requirement
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, build_of, cuda_of, effective, python_of, resolve_request
+from provision.audit.wanted import CPU, Wanted, build_of, cuda_of, effective, python_of, resolve_request
 from provision.audit.wording import alternatives, facts_of, reasons_of
 from provision.matrix.load import Matrix
 from provision.resolve.stack import Refusal
@@ -36,12 +36,13 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             named["cuda"] = cuda
     elif torch is None and environment.base is not None and environment.base.cuda is not None:
         named["cuda"] = environment.base.cuda
+    variants = _by_build(matrix, torch, named)
     for row in matrix.exclusions:
         if not (_name(row.left) in named and _name(row.right) in named):
             continue
         from provision.resolve.rules import side_holds
 
-        if not (side_holds(row.left, named) and side_holds(row.right, named)):
+        if not all(side_holds(row.left, each) and side_holds(row.right, each) for each in variants):
             continue
         sides = [_name(row.left), _name(row.right)]
         spans = [pinned[name][1].span for name in sides if name in pinned]
@@ -94,6 +95,15 @@ def _together(environment: Environment, matrix: Matrix, options: Options) -> Ite
                 hint=alternatives(refusal),
                 facts=facts_of(refusal),
             )
+
+
+def _by_build(matrix: Matrix, torch: Wanted | None, named: dict[str, str]) -> list[dict[str, str]]:
+    """Return what is named once for each build that torch may be: some pairs are about some builds."""
+    if torch is None or torch.version is None or named.get("torch") != torch.version:
+        return [named]
+    variant = build_of(matrix, torch)
+    builds = [variant] if variant else [row.variant for row in matrix.torch_builds_of({torch.version})]
+    return [{**named, "torch": f"{torch.version}+{build}"} for build in builds] or [named]
 
 
 _JOINT = ("packages", "exclusion", "majors", "complete")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.model import Environment, Finding, Options
+from provision.audit.model import ERROR, Environment, Finding, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import effective, resolve
+from provision.audit.wanted import effective, exact_of, resolve
 from provision.audit.wording import alternatives
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
@@ -29,12 +29,15 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             continue
         version = stack.frameworks[framework]
         refusal = resolve(environment, matrix, options, wanted, driver=options.driver)
+        # A range may hold another release that runs there; a version that is installed as it stands may not.
+        exact = resolve(environment, matrix, options, wanted, driver=options.driver, **exact_of(stack, wanted))
         yield found(
             matrix,
             ID,
             span=wanted.requirement.span,
             message=f"{framework} {version} needs driver {stack.driver.minimum}, not {options.driver}",
             reasons=(f"it brings CUDA {stack.cuda}, which runs on driver {stack.driver.minimum} or newer",),
+            severity=ERROR if isinstance(exact, Refusal) and exact.is_proved else "",
             hint=alternatives(refusal) if isinstance(refusal, Refusal) else "",
             facts=[fact for reason in stack.reasons if reason.subject == "driver" for fact in reason.facts],
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.model import Environment, Finding, Options
+from provision.audit.model import ERROR, Environment, Finding, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import effective, resolve
+from provision.audit.wanted import effective, exact_of, resolve
 from provision.audit.wording import alternatives, facts_of, reasons_of
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
@@ -31,11 +31,14 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             refusal = resolve(environment, matrix, options, wanted, gpu=[gpu], **{framework: same})
             if not isinstance(refusal, Refusal) or not refusal.is_proved:
                 continue
+            # A range may hold another release that runs there; a version may not.
+            every = resolve(environment, matrix, options, wanted, gpu=[gpu], **exact_of(stack, wanted))
             yield found(
                 matrix,
                 ID,
                 span=wanted.requirement.span,
                 message=f"{framework} {same} does not run on {gpu}",
+                severity=ERROR if isinstance(every, Refusal) and every.is_proved else "",
                 reasons=reasons_of(refusal),
                 hint=alternatives(refusal),
                 facts=facts_of(refusal),

@@ -10,7 +10,7 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 from provision.build.oci.codec import open_layer
 from provision.build.oci.layer import CHUNK_BYTES
@@ -23,6 +23,14 @@ __all__ = ["Base", "BaseLayer", "open_base", "read_tree"]
 
 _DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 _DEPTH_MAX = 4
+_HEADER_BYTES_MAX = 1024 * 1024
+_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
@@ -84,21 +92,45 @@ class Shelf(Protocol):
         """
 
 
+class _Header(tarfile.TarInfo):
+    """A header of a tar; the standard library reads one that continues another whole, however long it claims to be."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in _HEADERS and not 0 <= found.size <= _HEADER_BYTES_MAX:
+            raise tarfile.ReadError(f"a header of {found.size} bytes, more than {_HEADER_BYTES_MAX}")
+        if found.type == tarfile.GNUTYPE_SPARSE:
+            # Its map goes on for as long as it says, and no tool for images writes one.
+            raise tarfile.ReadError("a sparse file")
+        return found
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        # The same map in the newer format, which only shows in a header that was read already.
+        raise tarfile.ReadError("a sparse file")
+
+
 class _Folder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def open(self, name: str) -> IO[bytes]:
         try:
-            return (self._folder / name).open("rb")
-        except (FileNotFoundError, IsADirectoryError) as error:
+            return self._path(name).open("rb")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise KeyError(name) from error
 
     def size(self, name: str) -> int:
         try:
-            return (self._folder / name).stat().st_size
-        except FileNotFoundError as error:
+            return self._path(name).stat().st_size
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise KeyError(name) from error
+
+    def _path(self, name: str) -> Path:
+        # Names come from the base's own documents.
+        if name.startswith("/") or ".." in name.split("/"):
+            raise ValueError(f"{name[:120]!r} leads out of it")
+        return self._folder / name
 
 
 class _Archive:
@@ -136,7 +168,7 @@ def open_base(path: Path, platform: str, digest: str | None) -> Iterator[Base]:
             if path.is_dir():
                 shelf: Shelf = _Folder(path)
             else:
-                shelf = _Archive(stack.enter_context(tarfile.open(path, "r:")))
+                shelf = _Archive(stack.enter_context(tarfile.open(path, "r:", tarinfo=_Header)))
             base = _read_base(str(path), shelf, platform)
             if digest is not None and digest not in base.digests:
                 raise UsageError(
@@ -171,7 +203,9 @@ def _read_base(where: str, shelf: Shelf, platform: str) -> Base:
         return _read_saved(where, shelf, platform)
     except KeyError as error:
         raise refuse_base(where, f"it lacks {error.args[0]}") from error
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
+    except RecursionError as error:
+        raise refuse_base(where, "its documents are nested too deep") from error
+    except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise refuse_base(where, f"its documents are damaged: {str(error) or type(error).__name__}") from error
 
 
@@ -287,6 +321,7 @@ class _Digested(io.RawIOBase):
 
     def __init__(self, stream: IO[bytes], halt: Halt) -> None:
         self.digest = hashlib.sha256()
+        self.size = 0
         self._stream = stream
         self._halt = halt
 
@@ -294,6 +329,7 @@ class _Digested(io.RawIOBase):
         self._halt.check()
         data = self._stream.read(size)
         self.digest.update(data)
+        self.size += len(data)
         return data
 
     def drain(self) -> str:
@@ -318,6 +354,8 @@ def read_tree(base: Base, halt: Halt) -> tuple[Base, Tree]:
             layers.append(_read_layer(base, layer, tree, halt))
         except KeyError as error:
             raise refuse_base(base.where, f"it lacks the layer {layer.name}") from error
+        except RecursionError as error:
+            raise refuse_base(base.where, f"the layer {layer.name} has too many headers for one file") from error
         except (tarfile.TarError, EOFError, OSError, ValueError) as error:
             raise refuse_base(base.where, f"the layer {layer.name} cannot be read: {error}") from error
         except ActionFailedError:
@@ -336,13 +374,16 @@ def _read_layer(base: Base, layer: BaseLayer, tree: Tree, halt: Halt) -> BaseLay
         digest = layer.digest
         file.seek(0)
         if digest or kind == b"\x1f\x8b":
-            found = _Digested(file, halt).drain()
+            blob = _Digested(file, halt)
+            found = blob.drain()
             if digest and found != digest:
                 raise refuse_base(base.where, f"the layer {digest} is damaged")
+            if blob.size != layer.size:
+                raise refuse_base(base.where, f"the layer {found} has {blob.size} bytes, not the {layer.size} it says")
             digest = found
             file.seek(0)
         unpacked = _Digested(open_layer(file), halt)
-        with tarfile.open(fileobj=unpacked, mode="r|", bufsize=CHUNK_BYTES) as tar:
+        with tarfile.open(fileobj=unpacked, mode="r|", bufsize=CHUNK_BYTES, tarinfo=_Header) as tar:
             tree.apply(tar)
         if unpacked.drain() != layer.diff_id:
             raise refuse_base(base.where, f"the layer {layer.name} does not unpack to {layer.diff_id}")

@@ -165,9 +165,10 @@ def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
         raise ProvisionError("the stack has no image part with a date")
     started = time.monotonic()
     halt = Halt()
-    with open_base(job.base, job.stack.platform, image.base.digest) as opened:
+    watch = watch or Silent()
+    with open_base(job.base, job.stack.platform, image.base.digest) as opened, job.store.held(watch):
         groups = [(name, _key(job, packages), packages) for name, packages in group_layers(image)]
-        work = _Work(job, halt, watch or Silent())
+        work = _Work(job, halt, watch)
         base, tree, wheel_layers = work.run(opened, groups)
         stage = _stage(job.artifacts)
         _check_base(base, tree, _python(job.stack))
@@ -331,7 +332,8 @@ class _Work:
                 return future.result(timeout=0.2)
             except TimeoutError:
                 if future.done():
-                    raise
+                    # It ended between the time-out and here, well or with an error of its own.
+                    return future.result()
                 self._halt.check()
 
     def write_small(self, name: str, date: int, fill: Callable[[LayerWriter], None]) -> Layer:
@@ -343,6 +345,7 @@ class _Work:
             stream.flush()
             target = self._job.store.blob(layer.digest)
             target.parent.mkdir(parents=True, exist_ok=True)
+            draft.chmod(0o644)
             draft.replace(target)
         return layer
 

@@ -7,19 +7,26 @@ once. Wheels are kept only until the layer they belong to is there. The folder m
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from provision.build.oci.layer import CHUNK_BYTES, Layer
+from provision.build.oci.watch import Watch
 from provision.errors import ActionFailedError
 from provision.records import plain, replace
 
 __all__ = ["Store", "digest_of"]
+
+_DRAFT = ".draft-"
+_DRAFT_SECONDS_MAX = 24 * 3600
+_POLL_SECONDS = 0.2
 
 
 class Store:
@@ -31,6 +38,49 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @contextlib.contextmanager
+    def held(self, watch: Watch) -> Iterator[None]:
+        """Keep every other run out, which would take away what this one needs; and clear what dead runs left.
+
+        Args:
+            watch: Told when there is another run to wait for.
+        """
+        import fcntl
+
+        with self._worded():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        part = "another run with the same cache"
+        is_waiting = False
+        try:
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                        # A disk without locks: runs side by side are then the person's own matter.
+                        break
+                    if not is_waiting:
+                        is_waiting = True
+                        watch.begin(part, None)
+                    time.sleep(_POLL_SECONDS)
+                else:
+                    break
+            if is_waiting:
+                watch.end(part, "ended")
+            self._sweep()
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _sweep(self) -> None:
+        """Remove drafts of runs that were killed; young ones stay, for disks without locks."""
+        oldest = time.time() - _DRAFT_SECONDS_MAX
+        for path in self.folder.glob(f"{_DRAFT}*"):
+            with contextlib.suppress(OSError):
+                if path.lstat().st_mtime < oldest:
+                    path.unlink()
 
     def find_layer(self, key: str) -> Layer | None:
         """Return the layer of a key, its blob read again and found whole, or nothing."""
@@ -74,7 +124,7 @@ class Store:
         """Yield a new file that is gone afterwards, unless it was renamed."""
         with self._worded():
             self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(prefix=".draft-", dir=self.folder)
+            descriptor, name = tempfile.mkstemp(prefix=_DRAFT, dir=self.folder)
         path = Path(name)
         try:
             with os.fdopen(descriptor, "w+b") as stream, self._worded():

@@ -16,7 +16,7 @@ from typing import IO, Any
 from provision.build.archive import written_beside
 from provision.build.oci.base import Base
 from provision.build.oci.layer import CHUNK_BYTES, Layer
-from provision.build.oci.refused import Halt
+from provision.build.oci.refused import Halt, refuse_base
 from provision.build.oci.store import Store
 from provision.errors import ActionFailedError, UsageError
 from provision.records import record
@@ -130,10 +130,10 @@ class Target:
         for layer in layers:
             kept = None if layer.digest in below else store.blob(layer.digest)
             sources[_name(layer.digest)] = (below.get(layer.digest, ""), kept)
+        sizes = {_name(layer.digest): layer.size for layer in layers}
         if self._is_folder:
-            self._write_folder(documents, sources, base)
+            self._write_folder(documents, sources, sizes, base)
         else:
-            sizes = {_name(layer.digest): layer.size for layer in layers}
             self._write_archive(documents, sources, sizes, base)
 
     def _write_archive(
@@ -153,13 +153,16 @@ class Target:
                 else:
                     size = sizes[name]
                     file.write(self._header(name, size=size))
-                    with closing(_open(sources[name], base)) as blob:
-                        self._copy(blob, file)
+                    self._copy(name, size, sources[name], base, file)
                 file.write(bytes(-size % 512))
             file.write(bytes(1024))
 
     def _write_folder(
-        self, documents: dict[str, bytes], sources: dict[str, tuple[str, Path | None]], base: Base
+        self,
+        documents: dict[str, bytes],
+        sources: dict[str, tuple[str, Path | None]],
+        sizes: dict[str, int],
+        base: Base,
     ) -> None:
         draft = Path(tempfile.mkdtemp(prefix=f".{self._path.name}.", dir=self._path.parent))
         try:
@@ -169,8 +172,8 @@ class Target:
                 (draft / name).write_bytes(content)
             for name, source in sources.items():
                 if source[1] is None or not _link(source[1], draft / name):
-                    with closing(_open(source, base)) as blob, (draft / name).open("wb") as file:
-                        self._copy(blob, file)
+                    with (draft / name).open("wb") as file:
+                        self._copy(name, sizes[name], source, base, file)
             _put_in_place(draft, self._path)
         except OSError as error:
             raise ActionFailedError(f"{self._path} cannot be written", because=(str(error),)) from error
@@ -183,10 +186,21 @@ class Target:
         info.mode = 0o755 if kind == tarfile.DIRTYPE else 0o644
         return info.tobuf(tarfile.PAX_FORMAT)
 
-    def _copy(self, source: IO[bytes], target: IO[bytes]) -> None:
-        for chunk in _chunks(source):
-            self._halt.check()
-            target.write(chunk)
+    def _copy(self, name: str, size: int, source: tuple[str, Path | None], base: Base, target: IO[bytes]) -> None:
+        """Copy a blob, and refuse one that is no longer what its descriptor says."""
+        digest = hashlib.sha256()
+        with closing(_open(source, base)) as blob:
+            for chunk in _chunks(blob):
+                self._halt.check()
+                size -= len(chunk)
+                if size < 0:
+                    break
+                digest.update(chunk)
+                target.write(chunk)
+        if size or digest.hexdigest() != name.rsplit("/", 1)[-1]:
+            if source[1] is None:
+                raise refuse_base(base.where, f"{source[0]} was changed while the image was written")
+            raise ActionFailedError(f"{source[1]} was changed while the image was written", hints=("try again",))
 
 
 def _put_in_place(draft: Path, path: Path) -> None:

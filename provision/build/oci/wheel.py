@@ -14,6 +14,7 @@ import configparser
 import csv
 import io
 import posixpath
+import re
 import stat
 import zipfile
 import zlib
@@ -36,8 +37,10 @@ _INSTALLER = b"provision\n"
 _SMALL_BYTES_MAX = 16 * 1024 * 1024
 _ENTRIES_MAX = 500_000
 _NAME_MAX = 1024
-# What the environment itself is made of: no wheel may put its own in its place.
-_RESERVED = ("bin/python", "pyvenv.cfg", "lib64")
+# What the environment itself is made of: no wheel may put its own in its place, nor anything below it.
+_RESERVED = re.compile(r"(?:bin/python(?:3(?:\.\d+)?)?|pyvenv\.cfg|lib64)(?:/.*)?")
+# Layers of images say by such a name that a file of a lower layer is gone.
+_REMOVAL = ".wh."
 # A wheel unpacks to two or three times its size, libraries full of kernels to ten; nobody publishes a thousand.
 _GROWTH_MAX = 200
 _GROWTH_FREE_BYTES = 64 * 1024 * 1024
@@ -56,6 +59,9 @@ class WheelWriter:
         self.python = python
         self.conflicts: list[str] = []
         self._seen: dict[str, tuple[str, tuple[int, int]]] = {}
+        site = f"{ENVIRONMENT}/lib/{python}/site-packages"
+        own = (ENVIRONMENT, f"{ENVIRONMENT}/bin", f"{ENVIRONMENT}/include", f"{ENVIRONMENT}/lib", site)
+        self._folders: dict[str, str | None] = dict.fromkeys((*own, posixpath.dirname(site)))
 
     def folder(self, scheme: str, distribution: str) -> str:
         """Return where a scheme of a distribution lies, without the leading slash."""
@@ -74,7 +80,11 @@ class WheelWriter:
             path: Where it goes.
             wheel: Who brings it.
             identity: Checksum and size, to tell a harmless repetition from a conflict.
+
+        Raises:
+            ActionFailedError: The path belongs to the environment, or is a file here and a folder there.
         """
+        self._keep_apart(path, wheel)
         before = self._seen.setdefault(path, (wheel, identity))
         if before[0] == wheel:
             if before[1] is not identity:
@@ -83,6 +93,25 @@ class WheelWriter:
         if before[1] != identity:
             self.conflicts.append(f"/{path} is in {before[0]} and, with other contents, in {wheel}; the first was kept")
         return False
+
+    def _keep_apart(self, path: str, wheel: str) -> None:
+        """Refuse a file where a folder is, and a file below one: the upper entry of a tar would undo the other."""
+        inside = path.removeprefix(f"{ENVIRONMENT}/")
+        if _RESERVED.fullmatch(inside):
+            raise refuse_wheel(wheel, f"it would replace /{path}, which belongs to the environment")
+        if any(part.startswith(_REMOVAL) for part in path.split("/")):
+            raise refuse_wheel(wheel, f"it would write /{path[:160]}, which takes a file of a lower layer away")
+        if path in self._folders:
+            owner = self._folders[path]
+            if owner is None:
+                raise refuse_wheel(wheel, f"it would replace /{path}, which belongs to the environment")
+            raise refuse_wheel(wheel, f"it has /{path} as a file, which is a folder in {owner}")
+        folder = posixpath.dirname(path)
+        while folder and folder not in self._folders:
+            if folder in self._seen:
+                raise refuse_wheel(wheel, f"it has /{folder} as a folder, which is a file in {self._seen[folder][0]}")
+            self._folders[folder] = wheel
+            folder = posixpath.dirname(folder)
 
 
 def write_wheel(writer: WheelWriter, path: Path, file: str, *, installed: int | None = None) -> None:
@@ -165,6 +194,8 @@ def _why_unsafe(entry: zipfile.ZipInfo) -> str | None:
         return "is an absolute path, or one of another system"
     if any(part in ("", ".", "..") for part in parts):
         return "leads out of the environment"
+    if any(part.startswith(_REMOVAL) for part in parts):
+        return "would take a file of a lower layer away"
     if not name.isprintable() or len(name) > _NAME_MAX:
         return "is no name for a file"
     if entry.orig_filename != name:
@@ -278,11 +309,7 @@ def _types() -> tuple[Any, Any, Any, tuple[type[Exception], ...]]:
             return RecordEntry(path, digest, stream.size)
 
         def _target(self, scheme: str, path: str) -> str:
-            target = posixpath.join(self._writer.folder(scheme, self._source.distribution), path)
-            inside = target.removeprefix(f"{ENVIRONMENT}/")
-            if any(inside == name or (name == "bin/python" and inside.startswith(name)) for name in _RESERVED):
-                raise refuse_wheel(self._file, f"it would replace /{target}, which belongs to the environment")
-            return target
+            return posixpath.join(self._writer.folder(scheme, self._source.distribution), path)
 
         def _write(self, scheme: str, path: str, data: bytes, *, is_executable: bool) -> RecordEntry:
             target = self._target(scheme, path)
@@ -298,7 +325,10 @@ def _types() -> tuple[Any, Any, Any, tuple[type[Exception], ...]]:
                 return None if folder == root else posixpath.relpath(folder, root) + "/"
 
             with construct_record_file(records, prefix) as stream:
-                self._writer.layer.add(posixpath.join(root, record_file_path), stream.read())
+                data = stream.read()
+                target = posixpath.join(root, record_file_path)
+                if self._writer.take(target, self._file, (zlib.crc32(data), len(data))):
+                    self._writer.layer.add(target, data)
 
     return install, Source, Destination, (InstallerError, InvalidRecordEntry, InvalidScript)
 

@@ -1,6 +1,7 @@
 """Hold Dockerfiles, requirements, environments, projects and compose files against the facts.
 
-Give files, or folders to look through for files with the usual names; - is the standard input. Each finding names its
+Give files, or folders to look through for files with the usual names: the one here unless named, - for the standard
+input. Each finding names its
 rule, the words it is about, why, and the way out. --fix makes the changes that cannot do harm. A comment
 `# provision: ignore=RULE reason` above a line keeps a known finding out. Nothing is run, and no network is asked. A
 finding at or above --fail-on ends with exit code 6.
@@ -9,6 +10,7 @@ finding at or above --fail-on ends with exit code 6.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from provision.cli.check_text import count_text, show_findings
 from provision.cli.output import Output
 from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
 from provision.cli.request import read_matrix
-from provision.errors import ActionFailedError, UsageError
+from provision.errors import ActionFailedError, ProvisionError, UsageError
 from provision.matrix.load import Matrix
 from provision.records import record
 from provision.resolve.request import PLATFORMS
@@ -54,7 +56,12 @@ class _Run:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("files", nargs="*", metavar="FILE", help="file or folder to check; - is the standard input")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="file or folder, the one here unless given; - is the standard input",
+    )
     what = parser.add_argument_group("what is checked")
     what.add_argument(
         "--image", action="append", metavar="NAME", help="a built image in the engine here; may be repeated"
@@ -112,7 +119,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if options.list_rules:
         return _list_rules(matrix, output)
     images = _read_images(options.image or ())
-    sources = _read_sources(options)
+    sources, unread = _read_sources(options)
     told = _Run(
         matrix=matrix,
         options=_read_options(options, matrix),
@@ -120,7 +127,12 @@ def run(options: argparse.Namespace, output: Output) -> int:
         context=None if options.context is None else _name(options.context),
         images=images,
     )
+    for error in unread:
+        _warn(error, output)
     report = _audit(told, sources, {})
+    for error in report.unread:
+        _warn(error, output)
+    unread += report.unread
     if options.fix and not output.is_dry_run and "-" in options.files:
         raise UsageError(
             "--fix cannot change the standard input",
@@ -138,8 +150,16 @@ def run(options: argparse.Namespace, output: Output) -> int:
         SEVERITIES.index(finding.severity) >= SEVERITIES.index(options.fail_on) for finding in findings
     )
     output.note(f"facts of {matrix.dated}")
-    _give(report, changed, fixed, diff, options.format, matrix, output, is_ok=not is_failed)
+    report.unread = unread
+    _give(report, changed, fixed, diff, options.format, matrix, output, is_ok=not is_failed and not unread)
+    if unread:
+        return UsageError.exit_code
     return _EXIT_FINDINGS if is_failed else 0
+
+
+def _warn(error: ProvisionError, output: Output) -> None:
+    """Tell why one of several files could not be judged."""
+    output.warn("; ".join((error.message, *error.because, *error.hints)))
 
 
 def _list_rules(matrix: Matrix, output: Output) -> int:
@@ -210,10 +230,10 @@ def _choose_rules(options: argparse.Namespace, matrix: Matrix) -> tuple[str, ...
     return tuple(name for name in known if name in wanted)
 
 
-def _read_sources(options: argparse.Namespace) -> list[Source]:
-    """Read what is to be checked, each file once."""
+def _read_sources(options: argparse.Namespace) -> tuple[list[Source], list[ProvisionError]]:
+    """Read what is to be checked, each file once, and tell which files cannot be read."""
     names: dict[str, None] = {}
-    for word in options.files:
+    for word in options.files or ([] if options.image else ["."]):
         if word == "-":
             names["-"] = None
             continue
@@ -222,16 +242,20 @@ def _read_sources(options: argparse.Namespace) -> list[Source]:
             names.update(dict.fromkeys(_search(path)))
         else:
             names[_name(path)] = None
-    if not names and not options.image:
-        raise UsageError(
-            "no file to check was named",
-            hints=("`provision check Dockerfile`", "`provision check .` looks for all that can be checked"),
-        )
     if options.stdin_filename is not None and "-" not in names:
         raise UsageError(
             "--stdin-filename names the standard input, and that is not checked", hints=("give - as a file",)
         )
-    return [_read_one(name, options) for name in names]
+    found: list[Source] = []
+    unread: list[ProvisionError] = []
+    for name in names:
+        try:
+            found.append(_read_one(name, options))
+        except UsageError as error:
+            if len(names) == 1 and not options.image:
+                raise
+            unread.append(error)
+    return found, unread
 
 
 def _name(path: Path) -> str:
@@ -240,17 +264,19 @@ def _name(path: Path) -> str:
 
 
 def _read_one(name: str, options: argparse.Namespace) -> Source:
+    from provision.audit.documents import begins_dockerfile
     from provision.cli.files import read_text
 
     if name == "-":
-        called = options.stdin_filename
+        text = read_text(Path("-"), "FILE", bytes_max=_BYTES_MAX)
+        called = options.stdin_filename or ("Dockerfile" if begins_dockerfile(text) else "")
         if not called:
             raise UsageError(
                 "what the standard input is called is not known",
-                because=("its name says what kind of file it is",),
-                hints=("`--stdin-filename Dockerfile` says it",),
+                because=("its name says what kind of file it is, and it does not begin like a Dockerfile",),
+                hints=("`--stdin-filename requirements.txt` says it",),
             )
-        return Source(_name(parse_path(called)), read_text(Path("-"), "FILE", bytes_max=_BYTES_MAX))
+        return Source(_name(parse_path(called)), text)
     text = read_text(Path(name), "FILE", bytes_max=_BYTES_MAX)
     if "\0" in text:
         raise UsageError(f"{name} is no text", because=("it holds a zero byte",))
@@ -316,15 +342,52 @@ def _fix(told: _Run, sources: Sequence[Source], report: Report) -> tuple[dict[st
     fixed: list[Finding] = []
     # A built image has no file to change.
     untouchable = {source.file for source, _ in told.images}
+    refused: set[tuple[str, str, str]] = set()
     for _ in range(_ROUNDS_MAX):
         files = {name: source for name, source in report.sources.items() if name not in untouchable}
-        texts, applied = apply_edits(report.findings, files)
+        wanted = [finding for finding in report.findings if _key(finding) not in refused]
+        texts, applied = apply_edits(wanted, files)
         if not texts:
             break
+        after = _audit(told, sources, changed | texts)
+        worse = []
+        if Counter(map(_key, after.findings)) - Counter(map(_key, report.findings)):
+            for finding in applied:
+                alone, _ = apply_edits([finding], files)
+                if _does_harm(finding, report, _audit(told, sources, changed | alone)):
+                    worse.append(finding)
+        if worse:
+            refused.update(map(_key, worse))
+            continue
         changed |= texts
         fixed += applied
-        report = _audit(told, sources, changed)
+        report = after
     return changed, fixed, report
+
+
+def _key(finding: Finding) -> tuple[str, str, str]:
+    """Return what stays the same of a finding when the text around it changes."""
+    return finding.rule, finding.span.file, finding.message
+
+
+def _does_harm(finding: Finding, before: Report, after: Report) -> bool:
+    """Tell whether the edits of a finding make another one that is as grave.
+
+    A rule may name a second fault only when the first one is gone; what is new where the edit stands is made by it.
+    """
+    grave = SEVERITIES.index(finding.severity)
+    counts = Counter(item.rule for item in before.findings)
+    counts.subtract(item.rule for item in after.findings)
+    written = [edit.text.strip() for edit in finding.edits if edit.text.strip()]
+    known = set(map(_key, before.findings))
+    for item in after.findings:
+        if _key(item) in known or SEVERITIES.index(item.severity) < grave:
+            continue
+        source = after.sources.get(item.span.file)
+        words = source.cut(item.span) if source is not None else ""
+        if counts[item.rule] < 0 or (item.rule == finding.rule and any(text in words for text in written)):
+            return True
+    return False
 
 
 def _diff(changed: dict[str, str], sources: Sequence[Source]) -> str:
@@ -384,7 +447,7 @@ def _give(
         parts = [
             diff,
             show_findings(report.findings, report.sources, output),
-            count_text(report.findings, len(report.suppressed), files),
+            count_text(report.findings, len(report.suppressed), files, len(report.unread)),
         ]
         output.give(None, "\n\n".join(part for part in parts if part), is_ok=is_ok)
 
@@ -398,6 +461,7 @@ def _document(
     return {
         "facts_date": matrix.dated,
         "files": [{"file": document.source.file, "kind": document.kind} for document in report.documents],
+        "unread": [error.to_json() for error in report.unread],
         "environments": report.environments,
         "rules": list(report.rules),
         "worst": worst(report.findings),

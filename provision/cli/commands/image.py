@@ -20,7 +20,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.files import read_text
-from provision.cli.image_lock import Change, compare, find_folder, keep, read_lock, upgrade
+from provision.cli.image_lock import (
+    Change,
+    Written,
+    compare,
+    find_folder,
+    keep,
+    keep_options,
+    keep_written,
+    merge_options,
+    read_lock,
+    read_written,
+    upgrade,
+    with_options,
+)
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
 from provision.cli.output import Output
 from provision.cli.parser import Once, one_of, parse_path, shown
@@ -147,9 +160,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
     _check_flags(options)
     if options.matrix is not None:
         return _run_matrix(options, output)
-    image_options = _image_options(options)
+    given = _given_image_options(options)
+    image_options = ImageOptions(**given)
     matrix = read_matrix(options)
-    form = options.format or "dockerfile"
     words: tuple[str, ...]
     if options.upgrade:
         folder = find_folder(options.folder, "--upgrade")
@@ -158,8 +171,16 @@ def run(options: argparse.Namespace, output: Output) -> int:
         words = ("image", "--locked", *other_words(argparse.Namespace(**{**vars(options), "upgrade": None})))
     else:
         before = None
-        stack, folder = _find_stack(options, matrix, form)
+        stack, folder = _find_stack(options, matrix, options.format or "dockerfile")
         words = ("image", *to_flags(request_of(dict(stack.request))), *other_words(options))
+    written_before = read_written(folder) if options.upgrade or options.locked else Written()
+    if options.locked:
+        keep_options(written_before, given, options.format, folder)
+    if options.upgrade or options.locked:
+        options.format = options.format or written_before.form
+        _check_build_flags(options)
+        image_options = ImageOptions(**merge_options(written_before.image, given))
+    form = options.format or "dockerfile"
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output)
     changes = compare(before, stack) if before is not None else None
@@ -171,10 +192,14 @@ def run(options: argparse.Namespace, output: Output) -> int:
         can_be_built_next=not (options.build or options.push or options.locked) and form == "dockerfile",
         were_hashes_fetched=options.fetch_hashes,
         form=form,
-        has_sbom=options.sbom,
+        has_sbom=options.sbom or written_before.has_sbom,
+        # Without a record the flags alone say how the folder was written, and a locked folder gets no new file.
+        is_recorded=not options.locked or written_before.is_recorded,
         urls=_find_urls(stack, image_options) if form == "pylock" and options.fetch_hashes else NOTHING,
         changes=changes,
     )
+    if before is not None and not options.force:
+        _keep_before(before, written_before, job)
     if changes is not None:
         for change in changes:
             output.note(str(change))
@@ -215,6 +240,29 @@ def run(options: argparse.Namespace, output: Output) -> int:
     written = _write(job, output, is_forced=options.force)
     _give(output, {**job.document(), **written})
     return 0
+
+
+def _keep_before(before: Stack, written: Written, job: _Job) -> None:
+    """Refuse an upgrade that would drop what neither the old lock, nor its options, nor the flags given now say.
+
+    Raises:
+        DriftError: A file of the folder says more.
+    """
+    old = replace(
+        job,
+        stack=before,
+        options=ImageOptions(**written.image),
+        form=written.form,
+        has_sbom=written.has_sbom,
+        is_recorded=written.is_recorded,
+    )
+    try:
+        keep_written(job.folder, old.render())
+    except DriftError:
+        # A folder that keeps no options may have been written with the very flags that are given now.
+        if written.is_recorded:
+            raise
+        keep_written(job.folder, replace(job, stack=before, is_recorded=False).render())
 
 
 def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple[Stack, Path]:
@@ -260,16 +308,13 @@ def _check_locked(job: _Job) -> None:
         ) from error
 
 
-def _image_options(options: argparse.Namespace) -> ImageOptions:
-    return ImageOptions(**{"frontend": options.frontend or FRONTENDS[0], **_given_image_options(options)})
-
-
 def _given_image_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the flags about how a context is written that were given, as keywords of ``ImageOptions``."""
     ca_cert = None
     if options.ca_cert is not None:
         ca_cert = read_text(options.ca_cert, "--ca-cert", bytes_max=_CERTIFICATE_BYTES_MAX)
     values = {
+        "frontend": options.frontend,
         "syntax": options.syntax,
         "index_url": options.index_url,
         "ca_cert": ca_cert,
@@ -353,11 +398,15 @@ class _Job:
     were_hashes_fetched: bool
     form: str
     has_sbom: bool
+    is_recorded: bool
     urls: Mapping[str, str]
     changes: tuple[Change, ...] | None
 
     def render(self) -> tuple[Artifact, ...]:
-        return render_format(self.form, self.stack, self.options, urls=self.urls, has_sbom=self.has_sbom)
+        artifacts = render_format(self.form, self.stack, self.options, urls=self.urls, has_sbom=self.has_sbom)
+        if not self.is_recorded:
+            return artifacts
+        return with_options(artifacts, self.options, form=self.form, has_sbom=self.has_sbom)
 
     def document(self) -> dict[str, Any]:
         image = self.stack.image
@@ -638,4 +687,4 @@ def _render_for(engine: Engine, job: _Job, output: Output) -> _Job:
     if FRONTENDS.index(engine.frontend) <= FRONTENDS.index(job.options.frontend):
         return job
     output.note(f"written for the `{engine.frontend}` frontend, the newest that {engine.name} here can build")
-    return replace(job, options=replace(job.options, frontend=engine.frontend))
+    return replace(job, options=replace(job.options, frontend=engine.frontend), is_recorded=True)

@@ -102,7 +102,7 @@ def _inside(shelf: Shelf, name: str, speaker: IndexFile) -> dict[str, Any]:
     text = content.decode("utf-8", "replace")
     try:
         found = json.loads(text) if place.endswith(".json") else assignments_of(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = {}
     shelf.reader.keep(speaker, name, found)
     return found if isinstance(found, dict) else {}
@@ -116,7 +116,7 @@ def _built(found: dict[str, Any]) -> Row:
     if version and version.get("torch"):
         row["built_with"] = f"torch {version['torch']}"
     digits = str((version or {}).get("cuda") or "")
-    if digits.isdigit() and len(digits) >= 3:
+    if re.fullmatch(r"[0-9]{3,6}", digits):
         # Written as 1208.
         row["cuda"] = f"{int(digits) // 100}.{int(digits) % 100}"
     targets = []

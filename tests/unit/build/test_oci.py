@@ -8,12 +8,14 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import stat
 import tarfile
 import threading
 import time
 import tracemalloc
 import zipfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from provision.build.oci import download
+from provision.build.oci import image as image_module
 from provision.build.oci.base import open_base
 from provision.build.oci.codec import find_codec, open_layer
 from provision.build.oci.image import OciJob, write_image
@@ -275,7 +278,10 @@ class World:
         return sorted(
             str(path.relative_to(self.folder))
             for path in self.folder.rglob("*")
-            if path.is_file() and (self.folder / "base") not in path.parents and path.parent != cache / "wheels"
+            if path.is_file()
+            and (self.folder / "base") not in path.parents
+            and path.parent != cache / "wheels"
+            and path != cache / ".lock"
         )
 
 
@@ -495,6 +501,33 @@ EVIL = {
         [(entry("sample-1.0.data/purelib/sample/__init__.py"), b"x")],
         "two of its files would be written to",
     ),
+    "whiteout": ([(entry("sample/.wh.x"), b"")], "would take a file of a lower layer away"),
+    "whiteout of a folder": ([(entry("sample/.wh..wh..opq"), b"")], "would take a file of a lower layer away"),
+    "whiteout in the middle": ([(entry("sample/.wh.x/y"), b"")], "would take a file of a lower layer away"),
+    "whiteout as data": ([(entry("sample-1.0.data/data/bin/.wh.python"), b"")], "would take a file of a lower layer"),
+    "whiteout as script": ([(entry("sample-1.0.data/scripts/.wh.python"), b"")], "would take a file of a lower layer"),
+    "below a link": ([(entry("sample-1.0.data/data/lib64/x.so"), b"x")], "belongs to the environment"),
+    "below pyvenv": ([(entry("sample-1.0.data/data/pyvenv.cfg/x"), b"x")], "belongs to the environment"),
+    "below the interpreter": ([(entry("sample-1.0.data/data/bin/python3.11/x"), b"x")], "belongs to the environment"),
+    "instead of lib": ([(entry("sample-1.0.data/data/lib"), b"x")], "belongs to the environment"),
+    "instead of bin": ([(entry("sample-1.0.data/data/bin"), b"x")], "belongs to the environment"),
+    "instead of include": ([(entry("sample-1.0.data/data/include"), b"x")], "belongs to the environment"),
+    "instead of the packages": (
+        [(entry("sample-1.0.data/data/lib/python3.11/site-packages"), b"x")],
+        "belongs to the environment",
+    ),
+    "file, then folder": ([(entry("sample/a"), b"1"), (entry("sample/a/b"), b"2")], "is a file in sample-1.0"),
+    "folder, then file": (
+        [
+            (entry("sample-1.0.data/data/lib/python3.11/site-packages/sample2/b"), b"1"),
+            (entry("sample2"), b"2"),
+        ],
+        "is a folder in sample-1.0",
+    ),
+    "a second RECORD": (
+        [(entry("sample-1.0.data/purelib/sample-1.0.dist-info/RECORD"), b"x")],
+        "two of its files would be written to",
+    ),
     "control character": ([(entry("sample/a\nb"), b"x")], "no name for a file"),
 }
 
@@ -519,6 +552,33 @@ def test_an_entry_point_with_a_path_for_a_name_is_refused(world):
         write_image(world.job())
     assert "'../../x' has a name that leads elsewhere" in caught.value.because[0]
     assert world.left_behind() == []
+
+
+def test_an_entry_point_that_would_be_a_whiteout_is_refused(world):
+    world.add("sample", make_wheel("sample", entry_points="[console_scripts]\n.wh.python = sample:main\n"))
+    with pytest.raises(ActionFailedError) as caught:
+        write_image(world.job())
+    assert "takes a file of a lower layer away" in caught.value.because[0]
+    assert world.left_behind() == []
+
+
+@pytest.mark.parametrize(("first", "second"), [("shared/a", "shared/a/b"), ("shared/a/b", "shared/a")])
+def test_a_file_of_one_wheel_is_no_folder_of_another(world, first, second):
+    world.add("a", make_wheel("a", {first: b"1"}))
+    world.add("b", make_wheel("b", {second: b"2"}))
+    with pytest.raises(ActionFailedError) as caught:
+        write_image(world.job())
+    assert caught.value.message == "the wheel b-1.0-py3-none-any.whl is refused"
+    assert f"/{SITE}/shared/a as a " in caught.value.because[0]
+    assert caught.value.because[0].endswith("in a-1.0-py3-none-any.whl")
+
+
+def test_a_script_whose_name_begins_like_the_interpreters_is_taken(world):
+    names = ("python-argcomplete-check-easy-install-script", "python3-config", "python3.11-config", "pythonx")
+    files = {f"sample-1.0.data/scripts/{name}": b"#!python\n" for name in names}
+    world.add("sample", make_wheel("sample", files))
+    _, _, trees = read_image(write_image(world.job()).target)
+    assert all(f"opt/venv/bin/{name}" in trees[2] for name in names)
 
 
 def test_a_bomb_is_refused_by_what_it_claims(world):
@@ -846,3 +906,200 @@ def test_a_disk_that_takes_no_more_is_named(world, monkeypatch):
         wheels.fetch(wanted)
     assert caught.value.because == ("No space left on device",)
     assert "PROVISION_CACHE_DIR" in caught.value.hints[0]
+
+
+def test_runs_that_share_a_cache_do_not_take_from_each_other(world):
+    fill(world)
+    world.job()
+    inside = threading.Lock()
+    met = []
+
+    class Meeting(Silent):
+        def begin(self, part: str, total_bytes: int | None) -> None:
+            if part == "layer framework":
+                met.append(inside.acquire(blocking=False))
+                time.sleep(0.1)
+
+        def end(self, part: str, outcome: str) -> None:
+            if part == "layer framework" and inside.locked():
+                inside.release()
+
+    with ThreadPoolExecutor(3) as pool:
+        images = list(
+            pool.map(lambda number: write_image(world.job(f"{number}.tar"), Meeting()), range(3)),
+        )
+    assert len({image.target.read_bytes() for image in images}) == 1
+    assert met == [True] * 3
+    # The later ones found what the first had made.
+    assert sorted(sum(layer.is_cached for layer in image.layers) for image in images) == [1, 4, 4]
+
+
+def test_drafts_of_runs_that_were_killed_are_cleared_once_they_are_old(world):
+    fill(world)
+    cache = world.folder / "cache"
+    cache.mkdir()
+    for name, age in ((".draft-old", 2 * 86400), (".draft-young", 3600)):
+        (cache / name).write_bytes(b"x")
+        os.utime(cache / name, (time.time() - age,) * 2)
+    write_image(world.job())
+    assert [path.name for path in cache.glob(".draft-*")] == [".draft-young"]
+
+
+def edit_manifest(base: Path, **values: object) -> None:
+    """Write other values into the first layer's descriptor of a layout."""
+    row = json.loads((base / "index.json").read_text())["manifests"][0]
+    manifest = json.loads((base / name_of(row["digest"])).read_text())
+    manifest["layers"][0] |= values
+    row |= put(base, json.dumps(manifest).encode())
+    (base / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [row]}))
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_a_base_whose_layer_is_not_as_long_as_it_says_is_refused(world, difference):
+    fill(world)
+    world.base = world.folder / "base"
+    make_base(world.base)
+    size = max(path.stat().st_size for path in (world.base / "blobs" / "sha256").iterdir() if is_gzip(path))
+    edit_manifest(world.base, size=size + difference)
+    with pytest.raises(ActionFailedError) as caught:
+        write_image(world.job())
+    assert f"has {size} bytes, not the {size + difference} it says" in caught.value.because[0]
+
+
+def is_gzip(path: Path) -> bool:
+    return path.read_bytes().startswith(b"\x1f\x8b")
+
+
+@pytest.mark.parametrize("target", ["image.tar", "layout"])
+@pytest.mark.parametrize("change", ["other", "longer", "shorter"])
+def test_a_base_that_changes_while_the_image_is_written_is_refused(world, monkeypatch, target, change):
+    fill(world)
+    world.base = world.folder / "base"
+    make_base(world.base)
+    blob = next(path for path in (world.base / "blobs" / "sha256").iterdir() if is_gzip(path))
+    data = blob.read_bytes()
+    other = {"other": data[:-1] + bytes([data[-1] ^ 1]), "longer": data + b"x", "shorter": data[:-1]}[change]
+
+    before = image_module.read_tree
+
+    def read_and_change(*values: object) -> object:
+        found = before(*values)
+        blob.write_bytes(other)
+        return found
+
+    monkeypatch.setattr(image_module, "read_tree", read_and_change)
+    with pytest.raises(ActionFailedError) as caught:
+        write_image(world.job(target))
+    assert "was changed while the image was written" in caught.value.because[0]
+    assert not (world.folder / target).exists()
+
+
+@pytest.mark.parametrize("way", ["../outside", "a/../../outside", "absolute"])
+@pytest.mark.parametrize("what", ["Config", "Layers"])
+def test_a_saved_image_as_a_folder_reads_nothing_outside_of_it(world, way, what):
+    fill(world)
+    layer = make_layer(SLIM)
+    rootfs = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]}
+    config = {"architecture": "amd64", "os": "linux", "config": CONFIG, "rootfs": rootfs}
+    world.base = world.folder / "base"
+    (world.base / "a").mkdir(parents=True)
+    parts = {"Config": json.dumps(config).encode(), "Layers": layer}
+    outside = world.folder / "outside"
+    outside.write_bytes(parts[what])
+    row: dict[str, object] = {"RepoTags": None}
+    for key, data in parts.items():
+        (world.base / key).write_bytes(data)
+        name = key if key != what else str(outside) if way == "absolute" else way
+        row[key] = name if key == "Config" else [name]
+    (world.base / "manifest.json").write_text(json.dumps([row]))
+    with pytest.raises(ActionFailedError) as caught:
+        write_image(world.job())
+    assert "leads out of it" in caught.value.because[0]
+
+
+def test_a_part_that_ends_just_after_its_time_is_heard(world):
+    class Late(Future[Path]):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked = 0
+
+        def result(self, timeout: float | None = None) -> Path:
+            self.asked += 1
+            if self.asked == 1:
+                self.set_result(Path("here"))
+                raise TimeoutError
+            return super().result(timeout)
+
+    work = image_module._Work(world.job(), Halt(), Silent())
+    assert work._await(Late()) == Path("here")
+    failed: Future[Path] = Future()
+    failed.set_exception(TimeoutError("of its own"))
+    with pytest.raises(TimeoutError, match="of its own"):
+        work._await(failed)
+
+
+def test_every_file_of_a_layout_may_be_read_by_everybody(world):
+    fill(world)
+    image = write_image(world.job("layout"))
+    modes = {path.stat().st_mode & 0o777 for path in (image.target / "blobs" / "sha256").iterdir()}
+    assert modes == {0o644}
+
+
+def huge_header(kind: bytes, size: int) -> bytes:
+    """Return a tar whose one header says that its continuation is that long, and brings it."""
+    item = tarfile.TarInfo("x")
+    item.type, item.size = kind, size
+    return item.tobuf(tarfile.GNU_FORMAT) + bytes(size) + make_layer(SLIM)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+@pytest.mark.parametrize("where", ["layer", "archive"])
+def test_a_base_with_an_endless_header_is_refused_before_it_is_read(world, kind, where):
+    fill(world)
+    size = 16 * 1024 * 1024
+    layer = huge_header(kind, size)
+    world.base = world.folder / "base.tar"
+    if where == "archive":
+        world.base.write_bytes(layer)
+    else:
+        rootfs = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]}
+        config = {"architecture": "amd64", "os": "linux", "config": CONFIG, "rootfs": rootfs}
+        row = {"Config": "config", "Layers": ["layer"]}
+        parts = {"config": json.dumps(config).encode(), "layer": gzip.compress(layer, 1)}
+        parts["manifest.json"] = json.dumps([row]).encode()
+        with tarfile.open(world.base, "w") as tar:
+            for name, data in parts.items():
+                item = tarfile.TarInfo(name)
+                item.size = len(data)
+                tar.addfile(item, io.BytesIO(data))
+    del layer
+    job = world.job()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProvisionError) as caught:
+            write_image(job)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert f"a header of {size} bytes" in caught.value.because[0]
+    assert peak < size / 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000 + "]" * 200_000,
+        '{"manifests":' * 100_000 + "1" + "}" * 100_000,
+        "9" * 5000,
+        '{"manifests": [{"a": ',
+    ],
+)
+def test_documents_of_a_base_that_nobody_can_read_are_refused(world, text):
+    fill(world)
+    world.base = world.folder / "base"
+    make_base(world.base)
+    (world.base / "index.json").write_text(text)
+    with pytest.raises(ActionFailedError) as caught:
+        write_image(world.job())
+    assert str(world.base) in caught.value.message
+    assert "its documents are" in caught.value.because[0]

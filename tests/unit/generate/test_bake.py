@@ -125,6 +125,8 @@ def test_tags_name_the_lock_unless_given() -> None:
         (("a.b", "a_b"), {}, "one target"),
         (("a",), {"groups": ("a",)}, "a group and a target"),
         (("shared",), {}, "a part that stacks share"),
+        (("docker-bake.hcl",), {}, "the name of the file that builds"),
+        (("a", "b"), {"tags": ("registry.example/x:1",)}, "`a` and `b` would both be tagged `registry.example/x:1`"),
     ],
 )
 def test_names_that_would_collide_are_refused(names, values, message) -> None:
@@ -133,6 +135,34 @@ def test_names_that_would_collide_are_refused(names, values, message) -> None:
     stacks = tuple(BakeStack(name=name, stack=case.stack, artifacts=artifacts, **values) for name in names)
     with pytest.raises(UsageError, match=message):
         render_bake(stacks)
+
+
+@pytest.mark.parametrize(
+    ("tag", "registry"),
+    [
+        ("x:latest", None),
+        ("x", None),
+        ("registry.example:5000/ml/x", "registry.example:5000/ml"),
+        ("registry.example:5000/ml/x:latest", "registry.example:5000/ml"),
+    ],
+)
+def test_a_tag_that_another_stack_has_by_its_name_is_refused(tag, registry) -> None:
+    case = CASES["torch-cu121"]
+    artifacts = render_image(case.stack)
+    stacks = (
+        BakeStack(name="x", stack=case.stack, artifacts=artifacts),
+        BakeStack(name="y", stack=case.stack, artifacts=artifacts, tags=(tag,)),
+    )
+    with pytest.raises(UsageError, match="would both be tagged") as caught:
+        render_bake(stacks, BakeOptions(registry=registry))
+    assert "`x` and `y`" in caught.value.message
+
+
+def test_one_stack_may_have_a_tag_twice_and_two_may_differ_in_it() -> None:
+    case = CASES["torch-cu121"]
+    artifacts = render_image(case.stack)
+    rows = (("x", ("r.example/i:1", "r.example/i:1")), ("y", ("r.example/i:2", "r.example/i")))
+    assert render_bake(tuple(BakeStack(name=n, stack=case.stack, artifacts=artifacts, tags=t) for n, t in rows))
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,10 @@ def test_a_missing_hash_stays_missing(hashes):
         pytest.param(page(meta={}), JSON, id="no version"),
         pytest.param(page(meta={"api-version": "2.0"}), JSON, id="version 2"),
         pytest.param(page(name="other"), JSON, id="another project"),
+        pytest.param("[" * 200_000, JSON, id="nested"),
         pytest.param("sign in", "text/plain", id="another kind"),
+        pytest.param(HTML.replace("../../files", "http://[x"), "text/html", id="link is no address"),
+        pytest.param('<base href="http://[x"></html>', "text/html", id="base is no address"),
         pytest.param("<html><head><title>Sign", "text/html", id="truncated page"),
         pytest.param(HTML.replace('content="1.1"', 'content="2.0"'), "text/html", id="html version 2"),
     ],
@@ -106,3 +109,9 @@ def test_links_are_relative_to_where_the_page_really_was(upstream, client):
     upstream.replies["/mirror/simple/x/"] = Reply(json.dumps(page()).encode(), kind=JSON)
     found = read_page(client, upstream.index, "x")
     assert found.files[0].url == f"{upstream.url}/mirror/files/x-1-py3-none-any.whl"
+
+
+@pytest.mark.parametrize("size", ["\u00b2", "\u0663", "9" * 5000, "-1", "1e3"])
+def test_a_size_that_is_no_number_is_no_size(size):
+    found = parse_page(answer(HTML.replace('data-size="12"', f'data-size="{size}"'), "text/html"), "x", ASKED)
+    assert found.files[0].size is None

@@ -10,7 +10,7 @@ import pytest
 from provision.errors import ActionFailedError
 from provision.refresh.book import Book
 from provision.refresh.diff import changelog_lines, changes_of, show_changes
-from provision.refresh.land import land, write_entry
+from provision.refresh.land import claim, land, write_entry
 
 DAY = datetime.date(2026, 11, 23)
 
@@ -79,3 +79,26 @@ def test_an_entry_finds_a_place_in_any_changelog(text):
     made = write_entry(text, ["- new"])
     assert made.index("## [Unreleased]") < made.index("### Facts") < made.index("- new")
     assert "## [1.0]" not in made or made.index("- new") < made.index("## [1.0]")
+
+
+# two at once
+
+
+def test_a_folder_that_another_refresh_writes_is_left_alone(facts, texts):
+    before = state(facts)
+    with claim(facts), pytest.raises(ActionFailedError, match="another refresh is writing"):
+        land(facts, texts)
+    assert state(facts) == before
+    assert sorted(land(facts, texts)) == sorted(texts)
+
+
+def test_rows_that_another_refresh_wrote_in_the_meantime_stay(facts, texts):
+    path = facts / "drivers.toml"
+    path.write_text(path.read_text() + "# theirs\n")
+    before = state(facts)
+    with pytest.raises(ActionFailedError, match="changed while upstream was read") as caught:
+        land(facts, texts)
+    assert "drivers.toml" in caught.value.because[0]
+    assert state(facts) == before
+    Book(facts).document("drivers.toml")
+    assert "drivers.toml" in land(facts, texts)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import random
+import shutil
+import subprocess
 
 import pytest
 from upstream import JSON, Reply, archive, stanza
@@ -271,3 +274,58 @@ def test_an_index_that_lists_no_build_closes_nothing(builds, upstream, facts):
     with pytest.raises(Exception, match="nothing could be read") as caught:
         refresh.run()
     assert any("lists no CUDA build" in why for why in caught.value.because)
+
+
+def test_a_mirror_with_a_password_leaves_no_trace_in_the_facts(builds, upstream, facts):
+    url = listing(upstream, facts, NEW_BUILD).replace("://", "://user:s3cret@")
+    for name in ("torch", "torchvision", "torchaudio"):
+        path = f"/whl/{name}/"
+        upstream.replies[path] = Reply(
+            upstream.replies[path].body.replace(b"https://mirror.example/whl/", b""), kind=JSON
+        )
+    outcome = builds(url)
+    whole = str(outcome)
+    assert "s3cret" not in whole
+    assert "127.0.0.1" not in str(outcome.texts)
+    wheels = json.loads(outcome.texts["wheels/torch.json"])["releases"]
+    (row,) = [row for row in wheels if row["version"] == "2.15.0+cu130"]
+    (known,) = [row for row in wheels if row["version"] == "2.13.0+cu130"]
+    folder = known["wheels"][0]["url"].rpartition("/")[0]
+    assert {wheel["url"] for wheel in row["wheels"]} == {f"{folder}/{file.replace('+', '%2B')}" for file in NEW_BUILD}
+
+
+# versions of packages
+
+
+def test_a_tilde_comes_before_the_end():
+    assert apt._order("535.183-1~bpo12+1") < apt._order("535.183-1") < apt._order("535.183-1+deb12u1")
+
+
+def test_packages_are_ordered_as_dpkg_does():
+    dpkg = shutil.which("dpkg")
+    if dpkg is None:
+        pytest.skip("there is no dpkg here")
+    dice = random.Random(5)  # noqa: S311 - the same pairs each time
+    pieces = ("~", "+", ".", "-", "a", "B", "bpo", "deb", "ubuntu", "0", "00", "1", "2", "10", "09", "535")
+    pairs = [("1", "1-0"), ("1.0", "1."), ("0:1", "1"), ("1:1", "2"), ("1-1~", "1-1"), ("1a", "1+"), ("01", "1")]
+    for _ in range(300):
+        first = "1" + "".join(dice.choices(pieces, k=dice.randint(0, 5)))
+        cut = dice.randint(1, len(first))
+        second = first[:cut] + "".join(dice.choices(pieces, k=dice.randint(0, 3)))
+        # A revision is never empty.
+        pairs.append((f"{dice.choice(('', '', '1:'))}{first}".rstrip("-"), second.rstrip("-")))
+    for one, two in pairs:
+        done = subprocess.run([dpkg, "--compare-versions", one, "lt", two], check=False, capture_output=True)
+        equal = subprocess.run([dpkg, "--compare-versions", one, "eq", two], check=False, capture_output=True)
+        assert (apt._order(one) < apt._order(two)) == (done.returncode == 0), (one, two)
+        assert (apt._order(one) == apt._order(two)) == (equal.returncode == 0), (one, two)
+
+
+def test_a_list_whose_size_is_no_number_is_not_named():
+    text = f"SHA256:\n {'a' * 64} \u00b2 one\n {'a' * 64} 12 two\n {'a' * 64} {'9' * 5000} three\n"
+    assert apt.release_hashes(text) == {"two": ("a" * 64, 12)}
+
+
+def test_a_nested_manifest_is_none():
+    with pytest.raises(UnreachableError, match="is no manifest"):
+        nvidia.parse_manifest(b"[" * 200_000, "redistrib")

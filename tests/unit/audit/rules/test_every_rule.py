@@ -46,7 +46,9 @@ def test_finding_is_fit_to_print(rule: str, example: Example) -> None:
     for finding in findings:
         if finding.rule != rule:
             continue
-        assert finding.severity == MATRIX.audit_rules[rule].severity
+        usual = MATRIX.audit_rules[rule].severity
+        # What the person named and the facts exclude is graver than the rule's row says.
+        assert finding.severity == usual or (rule in ("D01", "G01") and finding.severity == "error")
         assert finding.message
         assert not finding.message.endswith(".")
         assert "None" not in finding.message

@@ -28,7 +28,7 @@ describe() {
 }
 makes_bases() { command -v mmdebstrap >/dev/null 2>&1 && command -v docker-registry >/dev/null 2>&1; }
 # Tests of what is reached over ssh start servers of their own.
-has_sshd() { [ -x /usr/sbin/sshd ] && command -v ssh >/dev/null 2>&1; }
+has_sshd() { { command -v sshd || [ -x /usr/sbin/sshd ]; } >/dev/null 2>&1 && command -v ssh >/dev/null 2>&1; }
 
 if answers && builds && makes_bases && has_sshd; then
     describe

@@ -31,7 +31,8 @@ def run(tmp_path):
 
 
 def test_an_engine_that_answers_is_left_alone(run, tmp_path):
-    done = run(id="echo 0", docker=ANSWERING, mmdebstrap=":", docker_registry=":", apt_get="exit 1", dockerd="exit 1")
+    present = {"docker": ANSWERING, "mmdebstrap": ":", "docker_registry": ":", "sshd": ":", "ssh": ":"}
+    done = run(id="echo 0", **present, apt_get="exit 1", dockerd="exit 1")
     assert done.returncode == 0, done.stderr
     assert "answers" in done.stderr
     calls = (tmp_path / "calls.log").read_text()

@@ -17,11 +17,13 @@ Errors carry data and print nothing; ``provision.cli.main`` words them for a ter
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
 __all__ = [
     "EXIT_INTERRUPTED",
+    "USERINFO",
     "ActionFailedError",
     "DataError",
     "DriftError",
@@ -31,9 +33,17 @@ __all__ = [
     "UnknownError",
     "UsageError",
     "VerificationFailedError",
+    "without_secrets",
 ]
 
 EXIT_INTERRUPTED = 130
+USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+"""User and password of an address, up to the last ``@`` before its path."""
+
+
+def without_secrets(text: str) -> str:
+    """Return a text, an address or a sentence, whose addresses name no user and no password."""
+    return USERINFO.sub("", text)
 
 
 class ProvisionError(Exception):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import USERINFO, MissingDependencyError, UsageError, without_secrets
 from provision.records import record, replace
 from provision.resolve.environment import wheel_rank
 from provision.resolve.stack import LockedPackage, Stack
@@ -24,7 +24,6 @@ __all__ = ["IndexFile", "complete_hashes", "find_urls", "parse_page", "read_page
 
 _PAGE_BYTES_MAX = 64 * 1024 * 1024
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
-_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 # What installers on this machine are told to use; an index is never assumed.
 _INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
@@ -147,12 +146,13 @@ def _complete(
     page = f"{index.rstrip('/')}/{package.name}/"
     files = parse_page(*read_page(page, ca_cert, timeout_seconds), page)
     if not files:
-        return package, f"{name}: {_shown(page)} lists no file at all"
+        return package, f"{name}: {without_secrets(page)} lists no file at all"
     best = _choose(files, package, stack)
     if best is None:
-        return package, f"{name}: {_shown(page)} lists no wheel of it for Python {stack.python} on {stack.platform}"
+        shown = without_secrets(page)
+        return package, f"{name}: {shown} lists no wheel of it for Python {stack.python} on {stack.platform}"
     if best.sha256 is None:
-        return package, f"{name}: {_shown(page)} gives no hash for {best.file}"
+        return package, f"{name}: {without_secrets(page)} gives no hash for {best.file}"
     url = None if package.index == "pypi" else best.url
     size = best.size if best.size is not None else package.size
     return replace(package, file=best.file, sha256=best.sha256, url=url, size=size), None
@@ -193,7 +193,7 @@ def read_page(url: str, ca_cert: str | None, timeout_seconds: float) -> tuple[st
     from urllib.request import Request, urlopen
 
     if not url.startswith(("https://", "http://")):
-        raise UsageError(f"the index {_shown(url)} is no http address")
+        raise UsageError(f"the index {without_secrets(url)} is no http address")
     try:
         request = Request(url, headers={"Accept": _ACCEPT, "User-Agent": "provision"})  # noqa: S310 - checked above
         with urlopen(request, timeout=timeout_seconds, context=trust(ca_cert)) as response:  # noqa: S310
@@ -232,15 +232,10 @@ def trust(ca_cert: str | None) -> ssl.SSLContext:
 
 def _silent(url: str, because: str) -> MissingDependencyError:
     # The library repeats what it cannot read of an address, and cuts it anywhere.
-    account = _USERINFO.search(url)
+    account = USERINFO.search(url)
     for piece in (account[0], account[0].rpartition(":")[2]) if account is not None else ():
         because = because.replace(piece, "")
-    return _without_hashes(f"{_shown(url)}: {_shown(because)}")
-
-
-def _shown(text: str) -> str:
-    """Return an address or a sentence without the user and password of its addresses."""
-    return _USERINFO.sub("", text)
+    return _without_hashes(f"{without_secrets(url)}: {without_secrets(because)}")
 
 
 def _without_hashes(*because: str) -> MissingDependencyError:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, without_secrets
 from provision.records import record
 
 if TYPE_CHECKING:
@@ -42,12 +42,6 @@ _BUSY = frozenset({429, 500, 502, 503, 504})
 _WAIT_SECONDS_MAX = 30.0
 _CHUNK_BYTES = 64 * 1024
 _PAGE_BYTES_MAX = 64 * 1024 * 1024
-_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
-
-
-def without_secrets(text: str) -> str:
-    """Return a text, an address or a sentence, whose addresses name no user and no password."""
-    return _USERINFO.sub("", text)
 
 
 def number_of(text: str) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,7 @@ from provision.build.oci.layer import CHUNK_BYTES
 from provision.build.oci.refused import Halt, refuse_wheel
 from provision.build.oci.store import Store, digest_of
 from provision.build.oci.watch import Watch
-from provision.errors import ActionFailedError, MissingDependencyError
+from provision.errors import ActionFailedError, MissingDependencyError, without_secrets
 from provision.records import record
 from provision.resolve.stack import LockedPackage
 
@@ -176,11 +175,11 @@ class Wheels:
                 why = f"the connection ended after {stream.tell()} bytes"
                 continue
             if digest.hexdigest() != wanted.sha256:
-                raise _wrong_hash(wanted.file, wanted.sha256, digest.hexdigest(), _without_secrets(wanted.url))
+                raise _wrong_hash(wanted.file, wanted.sha256, digest.hexdigest(), _name_address(wanted.url))
             return
         raise MissingDependencyError(
             f"the wheel {wanted.file} could not be loaded",
-            because=(f"{_without_secrets(wanted.url)}: {why}", f"tried {_ATTEMPTS} times"),
+            because=(f"{_name_address(wanted.url)}: {why}", f"tried {_ATTEMPTS} times"),
             hints=("try again, or take another index with `--index-url URL`", "nothing of it was kept"),
         )
 
@@ -195,7 +194,7 @@ class Wheels:
         if have:
             headers["Range"] = f"bytes={have}-"
         if not wanted.url.startswith(("https://", "http://")):
-            raise refuse_wheel(wanted.file, f"{_without_secrets(wanted.url)} is no http address")
+            raise refuse_wheel(wanted.file, f"{_name_address(wanted.url)} is no http address")
         try:
             request = Request(wanted.url, headers=headers)  # noqa: S310 - checked above
             with urlopen(request, timeout=self._timeout_seconds, context=self._context) as response:  # noqa: S310
@@ -254,5 +253,6 @@ def _length(headers: Mapping[str, str]) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def _without_secrets(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
+def _name_address(url: str) -> str:
+    """Return an address as a message shows it: neither its user nor its query, which may sign it."""
+    return without_secrets(url).partition("?")[0]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from upstream import Reply
 
-from provision.errors import UsageError
-from provision.refresh.client import AbsentError, Client, UnreachableError, each, without_secrets
+from provision.errors import UsageError, without_secrets
+from provision.refresh.client import AbsentError, Client, UnreachableError, each
 
 SECRET = "s3cret"
 

@@ -180,11 +180,14 @@ def _manifest(registry: str, name: str, tag: str) -> tuple[str, dict]:
 
 
 def _ran(log: str) -> list[str]:
-    """Return the steps that ran rather than came from a cache, by all the names that targets give each."""
+    """Return the steps that ran rather than came from a cache, by all the names that targets give each.
+
+    A step whose layer is fetched from the registry at once is not always called cached; its lines then tell the layer.
+    """
     names: dict[str, list[str]] = {}
     for number, name in re.findall(r"^#(\d+) \[(.+?)\] ?RUN ", log, re.MULTILINE):
         names.setdefault(number, []).append(name)
-    cached = set(re.findall(r"^#(\d+) CACHED$", log, re.MULTILINE))
+    cached = set(re.findall(r"^#(\d+) (?:CACHED$|sha256:[0-9a-f]{64} .* / )", log, re.MULTILINE))
     return [", ".join(dict.fromkeys(found)) for number, found in names.items() if number not in cached]
 
 

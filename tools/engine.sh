@@ -6,7 +6,7 @@
 # Exits 0 when an engine answers, 7 with the reason when none can be had: that takes root and apt. Nothing is
 # touched while an engine already answers. What it installs: the distribution's own docker.io, docker-cli and
 # docker-buildx, plus what the tests make images, registries and ssh servers with (mmdebstrap, docker-registry,
-# openssh-server).
+# openssh-server) and the other shell that the collector is tested with (busybox).
 #
 # Debian 12 ships Docker 20.10, whose BuildKit knows no `COPY --link`. There the engine comes from the next release,
 # pinned below everything else, so that only these packages and what they strictly need come from it.
@@ -30,7 +30,9 @@ makes_bases() { command -v mmdebstrap >/dev/null 2>&1 && command -v docker-regis
 # Tests of what is reached over ssh start servers of their own.
 has_sshd() { { command -v sshd || [ -x /usr/sbin/sshd ]; } >/dev/null 2>&1 && command -v ssh >/dev/null 2>&1; }
 
-if answers && builds && makes_bases && has_sshd; then
+has_busybox() { command -v busybox >/dev/null 2>&1; }
+
+if answers && builds && makes_bases && has_sshd && has_busybox; then
     describe
     exit 0
 fi
@@ -41,6 +43,7 @@ if ! can_install; then
         describe
         makes_bases || say "mmdebstrap or docker-registry is absent: tests that make their own base images are skipped"
         has_sshd || say "openssh-server is absent: tests that start an ssh server are skipped"
+        has_busybox || say "busybox is absent: tests of the collector in its shell are skipped"
         exit 0
     fi
     refuse "no container engine answers this user, and installing one takes root on Debian or Ubuntu" \
@@ -80,6 +83,7 @@ install_packages() {
     command -v mmdebstrap >/dev/null 2>&1 || wanted="$wanted mmdebstrap"
     command -v docker-registry >/dev/null 2>&1 || wanted="$wanted docker-registry"
     has_sshd || wanted="$wanted openssh-server openssh-client"
+    has_busybox || wanted="$wanted busybox"
     # The base images are Debian's also where the machine is not.
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || wanted="$wanted debian-archive-keyring"
     # dockerd needs it for the containers' network; docker.io merely recommends it.

@@ -77,6 +77,8 @@ class Proof:
     why: str
     failed_tests: tuple[str, ...] = ()
     log: str = ""
+    is_skipped: bool = False
+    """The scenario could not run here, so that nothing is known."""
 
 
 def list_scenarios(folder: Path = SCENARIOS) -> list[str]:
@@ -131,12 +133,23 @@ def judge_red(role: str, result: Result, records: Path) -> Proof:
     is_red = result.status == FAILED and any(play["hosts"] for play in plays)
     if is_red:
         tests = sum(report["failed"] for report in read_records(records, "verify-*.json"))
-        why = f"{tests} tests failed" if tests else "the play failed"
+        why = f"{tests} tests failed" if tests else f"the play failed{_first_failure(plays)}"
     elif result.status == FAILED:
         why = f"it broke before any play: {'; '.join(result.reasons)}"
     else:
         why = "; ".join(["skipped", *result.reasons]) if result.status == SKIPPED else "it stayed green"
-    return Proof(result.scenario, role, is_red, result.seconds, why, failed, result.log)
+    is_skipped = result.status == SKIPPED
+    return Proof(result.scenario, role, is_red, result.seconds, why, failed, result.log, is_skipped)
+
+
+def _first_failure(plays: Iterable[Mapping[str, Any]]) -> str:
+    """Return where the first play that failed did, and its first lines: they tell whether the role was the reason."""
+    for play in plays:
+        for name, row in sorted(play["hosts"].items()):
+            if row.get("failed_tasks"):
+                lines = row["failed_tasks"][0].splitlines()
+                return f" on {name}, {' '.join(line.strip() for line in lines[:2])[:200]}"
+    return ""
 
 
 def read_records(folder: Path, pattern: str) -> list[dict[str, Any]]:
@@ -345,7 +358,7 @@ def write_proofs(proofs: Iterable[Proof]) -> str:
     """Return scenario, role, verdict and time in columns, with what failed below each."""
     lines = [f"{'scenario':18} {'without':22} {'verdict':8} {'seconds':>8} why"]
     for proof in proofs:
-        verdict = "red" if proof.is_red else "NOT RED"
+        verdict = "red" if proof.is_red else "skipped" if proof.is_skipped else "NOT RED"
         lines.append(f"{proof.scenario:18} {proof.role:22} {verdict:8} {proof.seconds:8.1f} {proof.why}")
         lines += [f"    {test}" for test in proof.failed_tests]
         if not proof.is_red:
@@ -357,6 +370,8 @@ def prove_red(names: Sequence[str], asked: argparse.Namespace) -> int:
     """Run each scenario without each role that it names, and print which turned red; return the exit status.
 
     Nodes begin as the scenario has them, so that one that starts from what `default` left needs no new compilation.
+    What such a node has from the role already proves nothing of it: the scenario takes that away first (``files`` in
+    its scenario.yml). A scenario that cannot run here is named, and neither proves nor fails.
     """
     pairs = read_pairs(names)
     programs, document = _start(asked)
@@ -375,7 +390,7 @@ def prove_red(names: Sequence[str], asked: argparse.Namespace) -> int:
             document["proofs"] = [asdict(proof) for proof in proofs]
             asked.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(write_proofs(proofs))
-    return 0 if all(proof.is_red for proof in proofs) else 5
+    return 0 if all(proof.is_red or proof.is_skipped for proof in proofs) else 5
 
 
 def _start(asked: argparse.Namespace) -> tuple[Path, dict[str, Any]]:

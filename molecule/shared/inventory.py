@@ -8,7 +8,10 @@
     vars: {gpu_driver_flavour: open}          # for the group gpu_nodes
     host_vars: {good: {}}                     # for single nodes
     good_kernel: open                         # this node gets the newest kernel that its driver's module builds on
-    files: {/etc/docker/daemon.json: "{}"}    # on every node before the first converge
+    files: {/etc/docker/daemon.json: "{}"}    # on every node before the first converge; null: not there
+
+What a node that starts from another scenario's image has from a role already is taken away by ``null``, so that the
+scenario's own converge must bring it, and its tests turn red without that role.
 
 Where the archive has moved on from the exact version that the lock names, the node's own apt says so, and the newest of
 the same branch is asked for by ``gpu_driver_version``, loudly.
@@ -196,6 +199,20 @@ def as_numbers(kernel: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", kernel.partition("-")[0])[:3])
 
 
+def file_script(name: str, text: str | None) -> str:
+    """Return the shell script that makes a file of what it reads, executable where that is a script.
+
+    Args:
+        name: The file's path.
+        text: What it will read; None for a file that must not be there.
+    """
+    place = shlex.quote(name)
+    if text is None:
+        return f"rm -f -- {place}"
+    mode = "755" if text.startswith("#!") else "644"
+    return f"mkdir -p {shlex.quote(str(Path(name).parent))} && cat >{place} && chmod {mode} {place}"
+
+
 def write_site() -> None:
     """Write hosts, group_vars and host_vars of the scenario."""
     said = scenario_file(Path(os.environ["MOLECULE_SCENARIO_DIRECTORY"]))
@@ -227,10 +244,7 @@ def write_site() -> None:
         dump(site() / "host_vars" / f"{host}.yml", values)
     for instance in nodes.instances():
         for name, text in (said.get("files") or {}).items():
-            mode = "755" if text.startswith("#!") else "644"
-            place = shlex.quote(name)
-            script = f"mkdir -p {shlex.quote(str(Path(name).parent))} && cat >{place} && chmod {mode} {place}"
-            subprocess.run([*words_to(instance), script], check=True, input=text, text=True)
+            subprocess.run([*words_to(instance), file_script(name, text)], check=True, input=text or "", text=True)
 
 
 def main() -> int:

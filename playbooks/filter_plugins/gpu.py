@@ -16,6 +16,9 @@ from ansible.errors import AnsibleFilterError
 
 __all__ = ["FilterModule", "order_version"]
 
+MERGED_FILES = ("/etc/docker/daemon.json", "/etc/containerd/config.toml", "/etc/nccl.conf")
+"""Files that belong to others too, and are edited rather than owned."""
+
 _MODE = "0644"
 _JSON_INDENT = 4
 
@@ -120,10 +123,25 @@ def merge_json(text: str | None, changes: Mapping[str, Any]) -> str:
     return text if text and merged == document else _write_json(merged, text)
 
 
-def unmerge_json(text: str | None, changes: Mapping[str, Any]) -> str:
-    """Return the document without what :func:`merge_json` would put there; a changed value is the user's own."""
+def unmerge_json(text: str | None, changes: Mapping[str, Any], original: str | None = None) -> str:
+    """Return the document without what :func:`merge_json` would put there; a changed value is the user's own.
+
+    Args:
+        text: The file now.
+        changes: What was merged into it.
+        original: The file from before the first merge, None where there was none or nobody knows. What it said in a
+            place that is taken back it says again, and where nothing else was changed since its bytes are returned.
+
+    Raises:
+        AnsibleFilterError: A text is no JSON object.
+    """
     document = _read_json(text)
     rest = _without(document, changes)
+    if original is not None:
+        former = _read_json(original)
+        rest = _merged(rest, _said_before(former, document, changes))
+        if rest == former:
+            return original
     return text if text and rest == document else _write_json(rest, text)
 
 
@@ -163,6 +181,19 @@ def _without(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any
         elif value != right[key]:
             rest[key] = value
     return rest
+
+
+def _said_before(former: Mapping[str, Any], now: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a former document said in those places that hold our own words now."""
+    said: dict[str, Any] = {}
+    for key, value in changes.items():
+        if key not in former or key not in now:
+            continue
+        if all(isinstance(each, Mapping) for each in (former[key], now[key], value)):
+            said[key] = _said_before(former[key], now[key], value)
+        elif now[key] == value:
+            said[key] = former[key]
+    return said
 
 
 def order_version(version: str) -> tuple[Any, ...]:

@@ -84,11 +84,12 @@ def plan_engines(host: Mapping[str, Any], options: Mapping[str, Any]) -> dict[st
     return plan
 
 
-def undo_engines(host: Mapping[str, Any]) -> dict[str, Any]:
+def undo_engines(host: Mapping[str, Any], originals: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Plan how the files of a node become what they were before :func:`plan_engines`.
 
     Args:
         host: What gpu_facts collected.
+        originals: Path → text of the files from before the first run, as far as they were there and are known.
 
     Returns:
         ``docker``, the mapping to take out of daemon.json; ``containerd`` and ``crio``, files with ``path`` and
@@ -103,13 +104,22 @@ def undo_engines(host: Mapping[str, Any]) -> dict[str, Any]:
         containerd.append({"path": CONTAINERD_DROP_IN, "state": "absent"})
     main = _text(host, CONTAINERD_CONFIG)
     if main:
-        rest = remove_import(main)
+        rest = _said_by_user(main, (originals or {}).get(CONTAINERD_CONFIG))
         if rest is None:
             containerd.append({"path": CONTAINERD_CONFIG, "state": "absent"})
         elif rest != main:
             containerd.append(_file(host, CONTAINERD_CONFIG, rest))
     crio = [{"path": CRIO_DROP_IN, "state": "absent"}] if CRIO_DROP_IN in host["files"] else []
     return {"docker": docker, "containerd": containerd, "crio": crio}
+
+
+def _said_by_user(text: str, original: str | None) -> str | None:
+    """Return config.toml without our words; the original's very bytes where nobody else changed it since."""
+    rest = remove_import(text)
+    if original is None:
+        return rest
+    # A line end that the import needed, or blanks in an empty list, are all that taking it out may leave.
+    return original if "".join((rest or "").split()) == "".join(original.split()) else rest
 
 
 def _choose_engines(host: Mapping[str, Any], wanted: Any, problems: list[str]) -> tuple[list[str], bool]:

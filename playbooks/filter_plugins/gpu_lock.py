@@ -902,7 +902,9 @@ def _list_disk_problems(
 
 
 def describe_baseline(host: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a node was before its first change: packages, leftovers, holds, folders, accounts, modules.
+    """Return what a node was before its first change: packages, leftovers, holds, folders, accounts, modules, texts.
+
+    The texts are those of the files that are edited and not owned, so that a removal gives back their very bytes.
 
     Args:
         host: ``gpu_facts_host``.
@@ -922,6 +924,11 @@ def describe_baseline(host: Mapping[str, Any]) -> dict[str, Any]:
         "folders": sorted(host.get("folders") or {}),
         "accounts": sorted(host.get("accounts") or {}),
         "modules": sorted(row["path"] for rows in (host.get("modules") or {}).values() for row in rows),
+        "texts": {
+            path: row["text"]
+            for path in _GPU.MERGED_FILES
+            if "text" in (row := (host.get("files") or {}).get(path) or {})
+        },
     }
 
 

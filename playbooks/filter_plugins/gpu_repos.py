@@ -269,19 +269,6 @@ def _edit_own(
     return result
 
 
-def add_components(text: str, components: Iterable[str], codename: str, is_deb822: bool = False) -> str:
-    """Return the text of a source file with components added to the distribution's own entries.
-
-    Args:
-        text: Of the file.
-        components: To be added where they are missing.
-        codename: Of the release.
-        is_deb822: Whether it is of stanzas (``.sources``), not of lines.
-    """
-    edit = _edit_stanzas if is_deb822 else _edit_lines
-    return edit(text, list(components), codename, {}, [])[0]
-
-
 def _is_own(
     uri: str, suite: str, components: list[str], signed_by: str, codename: str | None, settings: Mapping[str, Any]
 ) -> bool:
@@ -610,12 +597,9 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         """Return name → filter."""
         return {
-            "gpu_add_components": add_components,
             "gpu_source_files": list_sources,
-            "gpu_key_fingerprints": list_fingerprints,
             "gpu_originals": list_originals,
             "gpu_repos_needed_keys": list_needed_keys,
             "gpu_repos_plan": plan_repositories,
             "gpu_repos_restore": plan_restore,
-            "gpu_restore_original": restore_original,
         }

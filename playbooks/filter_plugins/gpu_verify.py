@@ -10,11 +10,18 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
 __all__ = ["FilterModule"]
+
+# Ansible loads filters by path, and puts none of their folders where Python would look for a neighbour.
+_GPU = ModuleType("provision_filters_gpu")
+SourceFileLoader(_GPU.__name__, str(Path(__file__).with_name("gpu.py"))).exec_module(_GPU)
 
 _ROOT = "/var/lib/provision"
 _PREFERENCES = "/etc/apt/preferences.d/provision-gpu"
@@ -22,8 +29,6 @@ _FAMILY = re.compile(r"nvidia|cuda|cudnn|nccl|datacenter-gpu-manager|^libnv(?!me
 _MODULE_PACKAGE = re.compile(r"dkms|modules|kernel")
 """Packages of the family that bring a module, or build one."""
 _GOING = ("accounts", "keys", "purge", "release", "new", "auto", "manual")
-_MERGED = ("/etc/docker/daemon.json", "/etc/containerd/config.toml", "/etc/nccl.conf")
-"""Files that belong to others too, and are edited rather than owned."""
 _DKMS_KEYS = ("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
 _SCHEMA = 1
 
@@ -223,7 +228,7 @@ def describe_generation(
     files = {
         path: row["sha256"]
         for path, row in sorted(host["files"].items())
-        if (path in _MERGED or "provision" in path) and not path.startswith(_ROOT)
+        if (path in _GPU.MERGED_FILES or "provision" in path) and not path.startswith(_ROOT)
     }
     content = {
         "lock_digest": lock.get("digest"),
@@ -279,7 +284,8 @@ def choose_generation(host: Mapping[str, Any], wanted: Any = "") -> int:
 
     Args:
         host: ``gpu_facts_host``.
-        wanted: Its number, or empty for the last one before the present with another lock, or failing that the last.
+        wanted: Its number; or the digest of its lock, of which the last is taken, whatever number it has on this node;
+            or empty for the last one before the present with another lock, or failing that the last.
 
     Raises:
         AnsibleFilterError: There is none.
@@ -287,6 +293,14 @@ def choose_generation(host: Mapping[str, Any], wanted: Any = "") -> int:
     rows = {int(row["number"]): row for row in host.get("generations") or []}
     name = _mapping(host.get("os")).get("hostname")
     listed = ", ".join(f"{number} ({row.get('lock_name') or row.get('kind')})" for number, row in sorted(rows.items()))
+    if str(wanted).startswith("sha256:"):
+        same = [number for number, row in rows.items() if number and row.get("lock_digest") == wanted]
+        if not same:
+            raise AnsibleFilterError(
+                f"{name} has no generation with the lock {wanted} to go back to; it has: {listed or 'none'}. "
+                f"A lock that a node never had is no way back: gpu-node-upgrade.yml goes to it"
+            )
+        return max(same)
     if str(wanted) != "":
         if not str(wanted).isdecimal() or int(wanted) not in rows or int(wanted) == 0:
             hint = " (0 is the bare node: gpu-node-remove.yml goes there)" if str(wanted) == "0" else ""
@@ -380,6 +394,31 @@ def list_purgeable(
     }
 
 
+def split_former(changed: Mapping[str, str], host: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Divide what a removal leaves at another version into what may go back unasked and what may not.
+
+    The set of a driver is left to its owner: its module would be built anew, which may fail, and take a restart.
+
+    Args:
+        changed: Package → its version from before the first run, as :func:`list_purgeable` has it.
+        host: ``gpu_facts_host``.
+
+    Returns:
+        ``back`` and ``left``, package → version, in the order of names.
+    """
+    packages = host["packages"]
+    drivers = {
+        row.get("source") or name
+        for name, row in packages.items()
+        if _is_family(name, row) and _MODULE_PACKAGE.search(name) and not _is_leftover(row)
+    }
+    rows = {name: (packages[name].get("source") or name) in drivers for name in sorted(changed)}
+    return {
+        "back": {name: changed[name] for name, is_driver in rows.items() if not is_driver},
+        "left": {name: changed[name] for name, is_driver in rows.items() if is_driver},
+    }
+
+
 def _is_leftover(row: Mapping[str, Any]) -> bool:
     """Tell whether a package is removed and its configuration is still there."""
     return str(row.get("status"))[1:2] == "c"
@@ -464,6 +503,7 @@ class FilterModule:
             "gpu_choose_generation": choose_generation,
             "gpu_empty_folders": list_empty_folders,
             "gpu_expect_node": expect_node,
+            "gpu_former": split_former,
             "gpu_failures_text": write_failures,
             "gpu_generation": describe_generation,
             "gpu_judge_packages": judge_packages,

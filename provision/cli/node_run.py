@@ -85,6 +85,13 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
             metavar="N",
             help="generation to go back to; the one before unless given",
         )
+        what.add_argument(
+            "--lock",
+            action=Once,
+            type=parse_path,
+            metavar="FILE",
+            help="lock to go back to: every node takes its last generation with it, whatever number that has there",
+        )
     if action in ("plan", "apply"):
         what.add_argument(
             "--upgrade",
@@ -255,11 +262,17 @@ def _prepare(options: argparse.Namespace, output: Output) -> _Job:
     from provision.node.variables import parse_variables
 
     playbook = playbook_path("upgrade" if getattr(options, "upgrade", False) else options.action)
-    # Every node holds the lock of each of its generations.
-    lock = None if options.action == "rollback" else read_lock(options)
+    is_rollback = options.action == "rollback"
+    lock = None if is_rollback and options.lock is None else read_lock(options)
     variables = parse_variables(options.variables or ())
-    for flag, name in (("to", "gpu_rollback_to"), ("level", "gpu_verify_level")):
-        value = getattr(options, flag, None)
+    values = {name: getattr(options, name, None) for name in ("to", "level")}
+    if is_rollback and lock is not None:
+        if options.to is not None:
+            raise UsageError("--to and --lock both name a generation", hints=("keep one of the two",))
+        # Every node holds the lock of each of its generations, and takes it from there.
+        values["lock"] = lock.digest
+    for flag, name in (("to", "gpu_rollback_to"), ("lock", "gpu_rollback_to"), ("level", "gpu_verify_level")):
+        value = values.get(flag)
         if value is not None and variables.setdefault(name, value) != value:
             raise UsageError(f"--{flag} and -e {name} say different things", hints=("keep one of the two",))
     tags = _read_tags(getattr(options, "tags", None) or (), playbook)
@@ -401,7 +414,7 @@ def _run(
         playbook=job.playbook,
         hosts=job.hosts,
         inventories=job.inventories,
-        lock=None if job.lock is None or job.lock.is_committed else job.lock.document,
+        lock=None if job.lock is None or job.lock.is_committed or job.action == "rollback" else job.lock.document,
         variables=job.variables,
         tags=job.tags,
         forks=forks,

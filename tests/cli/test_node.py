@@ -315,7 +315,23 @@ def test_rollback_goes_to_the_named_generation_and_takes_no_lock(node: Callable[
     answer = node("rollback", "--to", "3", "--json")
     assert "generation 3, no lock" in answer.document["result"]["hosts"][0]["message"]
     assert answer.document["result"]["lock"] is None
-    assert "is no flag of `provision node rollback`" in node("rollback", "--lock", "x").err
+
+
+def test_rollback_to_a_lock_names_its_digest_and_leaves_the_lock_to_the_nodes(
+    node: Callable[..., Answer], assets: Path, tmp_path: Path
+) -> None:
+    (assets / "playbooks" / "gpu-node-rollback.yml").write_text(ROLLBACK)
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(_lock("other-lock")))
+    answer = node("rollback", "--lock", other, "--json")
+    digest = _lock("other-lock")["provision_lock"]["digest"]
+    # A lock that came with -e would beat the one that each node holds.
+    assert f"generation {digest}, no lock" in answer.document["result"]["hosts"][0]["message"]
+    assert answer.document["result"]["lock"]["digest"] == digest
+    both = node("rollback", "--lock", other, "--to", "3")
+    assert (both.code, "keep one of the two" in both.err) == (2, True)
+    differs = node("rollback", "--lock", other, "-e", "gpu_rollback_to=3")
+    assert (differs.code, "--lock and -e gpu_rollback_to say different things" in differs.err) == (2, True)
 
 
 @pytest.mark.parametrize(

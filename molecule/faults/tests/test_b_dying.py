@@ -48,6 +48,37 @@ def test_killed_between_unpacking_and_configuring_it_converges_on_the_next_run(g
     assert play("gpu-node.yml").expect_success().changed(gpu_node.name) == []
 
 
+def is_compiling(node):
+    """Whether dpkg has begun to configure the module's package, and DKMS runs the compiler for it."""
+    question = (
+        """test "$(dpkg-query -W -f '${db:Status-Status}' nvidia-kernel-dkms)" = half-configured && pgrep -x make"""
+    )
+    return node.run(question).returncode == 0
+
+
+def test_killed_while_the_module_is_compiled_it_converges_on_the_next_run(gpu_node, play, breaker, wait, node_lock):
+    harm = breaker(gpu_node)
+    gpu_node.say("DEBIAN_FRONTEND=noninteractive apt-get -y -q purge nvidia-kernel-dkms && apt-get clean")
+    struck = []
+
+    def strike(is_running):
+        wait(lambda: struck.append(is_compiling(gpu_node)) or struck[-1] or not is_running(), 900)
+        assert struck[-1], "the play never came to the compiler"
+        harm.kill()
+
+    outcome = play("gpu-node.yml", during=strike)
+    harm.start()
+    assert outcome.status != 0
+    audit = gpu_node.say("dpkg --audit")
+    assert "half configured" in audit
+    assert "nvidia-kernel-dkms" in audit
+    healed(gpu_node, play)
+    kernel = gpu_node.say("ls -d /lib/modules/*/build | head -n 1 | cut -d/ -f4")
+    version = node_lock["profiles"]["debian12"]["driver"]["version"]
+    assert gpu_node.say(f"modinfo -k {kernel} -F version nvidia-current") == version
+    assert f"{version}, {kernel}" in gpu_node.say("dkms status")
+
+
 def test_cut_off_in_the_middle_it_converges_on_the_next_run(gpu_node, play, breaker, wait, slow):
     harm = breaker(gpu_node)
 

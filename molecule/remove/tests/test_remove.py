@@ -3,13 +3,21 @@
 import json
 
 import pytest
+import yaml
 
 
 @pytest.fixture(scope="module")
-def removed(gpu_node, node_named, play):
-    before = json.loads(gpu_node.read("/var/lib/provision/baseline/packages.json"))["packages"]
+def baseline(gpu_node):
+    """What the node was before its first run."""
+    return json.loads(gpu_node.read("/var/lib/provision/baseline/packages.json"))
+
+
+@pytest.fixture(scope="module")
+def removed(baseline, gpu_node, node_named, play):
     bare = {name.partition(":")[0] for name in node_named("bare").packages()}
-    assert set(before) == bare, "what it starts from was not bare before its first run, so removal does not lead there"
+    assert set(baseline["packages"]) == bare, (
+        "what it starts from was not bare before its first run, so removal does not lead there"
+    )
     return play("gpu-node-remove.yml")
 
 
@@ -62,6 +70,14 @@ def test_the_file_tree_is_that_of_a_bare_node(trees, difference):
 
 def test_the_users_own_keys_in_daemon_json_are_left_alone(removed, gpu_node):
     assert json.loads(gpu_node.read("/etc/docker/daemon.json")) == {"log-driver": "local"}
+
+
+def test_the_users_daemon_json_has_its_very_bytes_again(baseline, removed, gpu_node, scenario_folder):
+    said = yaml.safe_load((scenario_folder / "scenario.yml").read_text(encoding="utf-8"))["files"][
+        "/etc/docker/daemon.json"
+    ]
+    assert baseline["texts"]["/etc/docker/daemon.json"] == said, "the image was made by older playbooks: run default"
+    assert gpu_node.read("/etc/docker/daemon.json") == said
 
 
 def test_apt_and_dpkg_are_well(removed, gpu_node):

@@ -143,8 +143,9 @@ Examples:
 The checks are those of `provision verify`, run on every host. The exit code is 6 when one fails.""",
     "rollback": """Go back to the generation before.
 
-Every apply leaves a generation on the node: the lock, the packages and the files of the time. With --dry-run only shows
-what would change.""",
+Every apply leaves a generation on the node: the lock, the packages and the files of the time. `--to` names one by its
+number, `--lock` by what it was: nodes that were made at different times have different numbers for the same. To a lock
+that they never had leads `provision node apply --upgrade --lock FILE`. With --dry-run only shows what would change.""",
     "remove": """Take away what apply has put there: packages, files, repositories, environments.
 
 What the node had before is put back. With --dry-run only shows what would change.""",

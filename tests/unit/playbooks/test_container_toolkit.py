@@ -277,6 +277,31 @@ def test_undo_takes_out_what_was_put_in() -> None:
     assert undo["containerd"][1]["content"] == DEBIAN
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEBIAN,
+        KUBERNETES,
+        "",
+        "  \n",
+        "# nothing",
+        "version = 2",
+        "imports = [ ]\nversion = 2\n",
+        engines.HEADER + "version = 2\n",
+    ],
+)
+def test_undo_gives_containerd_the_very_bytes_from_before(text: str) -> None:
+    node = host(containerd=engines.add_import(text, 2), drop_in="x = 1\n")
+    undo = engines.undo_engines(node, {engines.CONTAINERD_CONFIG: text})
+    assert [item["content"] for item in undo["containerd"] if item["path"] == engines.CONTAINERD_CONFIG] == [text]
+
+
+def test_undo_keeps_what_the_user_wrote_since_the_first_run() -> None:
+    now = engines.add_import(DEBIAN, 2) + "[debug]\n  level = 'warn'\n"
+    undo = engines.undo_engines(host(containerd=now), {engines.CONTAINERD_CONFIG: DEBIAN})
+    assert undo["containerd"][-1]["content"] == DEBIAN + "[debug]\n  level = 'warn'\n"
+
+
 def test_undo_leaves_a_host_that_was_never_touched() -> None:
     undo = engines.undo_engines(host(containerd=DEBIAN))
     assert undo == {"docker": {}, "containerd": [], "crio": []}

@@ -227,6 +227,39 @@ class TestMerge:
         text = merge(USER, OURS).replace("nvidia-container-runtime", "/usr/local/bin/mine")
         assert json.loads(unmerge(text, OURS))["runtimes"]["nvidia"]["path"] == "/usr/local/bin/mine"
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"log-driver": "local"}',
+            '{"log-driver":"local","runtimes":{"kata":{"path":"kata"}}}\n\n',
+            '{"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}, "features": {}}',
+            '{"runtimes": {"nvidia": {"path": "/opt/own/nvidia-container-runtime", "args": ["-d"]}}}',
+            "{}",
+            "",
+        ],
+        ids=["compact", "other runtime", "same runtime", "own runtime", "empty object", "empty file"],
+    )
+    def test_taking_back_gives_the_very_bytes_from_before(self, text: str) -> None:
+        assert unmerge(merge(text, OURS), OURS, text) == text
+
+    def test_what_the_user_changed_since_stays_beside_what_was_there_before(self) -> None:
+        before = '{"log-driver": "local", "runtimes": {"nvidia": {"path": "mine"}}}'
+        now = json.loads(merge(before, OURS))
+        now |= {"debug": True, "log-driver": "journald"}
+        rest = json.loads(unmerge(json.dumps(now), OURS, before))
+        assert rest == {"log-driver": "journald", "debug": True, "runtimes": {"nvidia": {"path": "mine"}}}
+
+    def test_what_the_user_took_out_since_does_not_come_back(self) -> None:
+        before = '{"runtimes": {"nvidia": {"path": "mine"}}, "debug": true}'
+        assert json.loads(unmerge("{}", OURS, before)) == {}
+
+    @given(st.dictionaries(st.sampled_from("abcd"), NESTED), st.dictionaries(st.sampled_from("abcd"), NESTED))
+    def test_merge_then_unmerge_with_the_original_gives_it_back(
+        self, user: dict[str, object], ours: dict[str, object]
+    ) -> None:
+        text = json.dumps(user)
+        assert unmerge(merge(text, ours), ours, text) == text
+
     @given(
         st.dictionaries(st.sampled_from("abc"), NESTED),
         st.dictionaries(st.sampled_from("def"), NESTED),

@@ -78,8 +78,14 @@ def contents(result: Document) -> dict[str, Any]:
 # The host's own sources
 
 
+def add_components(text: str, components: list[str], codename: str, is_deb822: bool = False) -> str:
+    """Return the text of a source file with components added to the distribution's own entries."""
+    edit = gpu_repos._edit_stanzas if is_deb822 else gpu_repos._edit_lines
+    return edit(text, list(components), codename, {}, [])[0]
+
+
 def test_components_go_to_the_archives_lines_alone() -> None:
-    changed = gpu_repos.add_components(LINES, WANTED, "bookworm").splitlines()
+    changed = add_components(LINES, WANTED, "bookworm").splitlines()
     before = LINES.splitlines()
     assert changed[1] == before[1].replace("main # own", "main contrib non-free # own")
     assert changed[3] == before[3] + " non-free"
@@ -89,7 +95,7 @@ def test_components_go_to_the_archives_lines_alone() -> None:
 
 
 def test_components_go_to_the_archives_stanzas_alone() -> None:
-    changed = gpu_repos.add_components(STANZAS, WANTED, "bookworm", True)
+    changed = add_components(STANZAS, WANTED, "bookworm", True)
     expected = STANZAS.replace("# main only\nComponents: main", "# main only\nComponents: main contrib non-free")
     expected = expected.replace(" main\n contrib\n", " main\n contrib non-free\n")
     assert changed == expected
@@ -107,38 +113,38 @@ def test_components_go_to_the_archives_stanzas_alone() -> None:
     ],
 )
 def test_what_only_looks_like_the_archive_is_left_alone(line: str) -> None:
-    assert gpu_repos.add_components(line, WANTED, "bookworm") == line
+    assert add_components(line, WANTED, "bookworm") == line
 
 
 @pytest.mark.parametrize("word", ["no", "No", "false", "off", "0", "without", "disable"])
 def test_stanza_that_apt_does_not_read_is_left_alone(word: str) -> None:
     text = f"Enabled: {word}\nTypes: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\n"
-    assert gpu_repos.add_components(text, WANTED, "bookworm", True) == text
+    assert add_components(text, WANTED, "bookworm", True) == text
 
 
 @pytest.mark.parametrize("word", ["/usr/share/keyrings/vendor.gpg", "\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n a"])
 def test_stanza_with_a_vendors_key_is_left_alone(word: str) -> None:
     text = f"Types: deb\nURIs: https://vendor.example/debian\nSuites: bookworm\nComponents: main\nSigned-By: {word}\n"
-    assert gpu_repos.add_components(text, WANTED, "bookworm", True) == text
+    assert add_components(text, WANTED, "bookworm", True) == text
 
 
 @pytest.mark.parametrize(("text", "is_deb822"), [(LINES, False), (STANZAS, True)])
 def test_adding_twice_is_adding_once_and_can_be_undone(text: str, is_deb822: bool) -> None:
-    once = gpu_repos.add_components(text, WANTED, "bookworm", is_deb822)
-    assert gpu_repos.add_components(once, WANTED, "bookworm", is_deb822) == once
+    once = add_components(text, WANTED, "bookworm", is_deb822)
+    assert add_components(once, WANTED, "bookworm", is_deb822) == once
     assert gpu_repos.restore_original(once, text) == text
 
 
 def test_file_that_somebody_changed_since_is_left_to_them() -> None:
-    once = gpu_repos.add_components(LINES, WANTED, "bookworm")
+    once = add_components(LINES, WANTED, "bookworm")
     assert gpu_repos.restore_original(once + "deb http://new.example x main\n", LINES) is None
     assert gpu_repos.restore_original(None, LINES) is None
 
 
 @given(st.text(alphabet="deb [a=]:/.#main\n \tTypesURIComponents", max_size=200), st.booleans())
 def test_any_text_is_edited_once_and_undone(text: str, is_deb822: bool) -> None:
-    once = gpu_repos.add_components(text, WANTED, "bookworm", is_deb822)
-    assert gpu_repos.add_components(once, WANTED, "bookworm", is_deb822) == once
+    once = add_components(text, WANTED, "bookworm", is_deb822)
+    assert add_components(once, WANTED, "bookworm", is_deb822) == once
     assert gpu_repos.restore_original(once, text) == text
 
 

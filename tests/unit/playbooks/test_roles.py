@@ -425,6 +425,23 @@ def test_committed_lock_is_pure_data_and_carries_its_digest() -> None:
     assert lock["provision_lock"]["digest"].startswith("sha256:")
 
 
+def test_every_filter_is_called_by_a_play_or_a_role() -> None:
+    files = [path for path in PLAYBOOKS.rglob("*") if path.suffix in (".yml", ".j2")]
+    called = {name for path in files for name in re.findall(r"\bgpu_\w+", path.read_text(encoding="utf-8"))}
+    offered = {
+        key.value
+        for path in PLAYBOOKS.rglob("filter_plugins/*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name == "filters"
+        for row in ast.walk(node)
+        if isinstance(row, ast.Dict)
+        for key in row.keys
+        if isinstance(key, ast.Constant)
+    }
+    assert len(offered) > 40
+    assert sorted(offered - called) == []
+
+
 OF_THE_PLAYS = re.compile(r"\b(?:gpu_rollout_\w+|gpu_rollback_to|gpu_hosts|gpu_become)\b")
 
 

@@ -235,6 +235,8 @@ def with_generations(*digests: str, current: int | None = None) -> Document:
         (("b", "b"), "", 1),
         (("a", "b", "c"), "", 2),
         (("a", "b"), "2", 2),
+        (("sha256:a", "sha256:b", "sha256:a", "sha256:c"), "sha256:a", 3),
+        (("sha256:a", "sha256:b"), "sha256:b", 2),
     ],
 )
 def test_rollback_goes_to_the_last_other_lock(digests: tuple[str, ...], wanted: str, number: int) -> None:
@@ -242,7 +244,8 @@ def test_rollback_goes_to_the_last_other_lock(digests: tuple[str, ...], wanted: 
 
 
 @pytest.mark.parametrize(
-    ("digests", "wanted"), [((), ""), (("a",), ""), (("a", "b"), "0"), (("a", "b"), "9"), (("a",), "x")]
+    ("digests", "wanted"),
+    [((), ""), (("a",), ""), (("a", "b"), "0"), (("a", "b"), "9"), (("a",), "x"), (("sha256:a",), "sha256:b")],
 )
 def test_rollback_to_nowhere_is_refused_with_what_there_is(digests: tuple[str, ...], wanted: str) -> None:
     with pytest.raises(AnsibleFilterError, match=r"it has: 0 \(baseline\)"):
@@ -320,6 +323,29 @@ def test_driver_from_before_stays_with_its_modules_and_is_no_residue() -> None:
     for name in result["purge"]:
         del host["packages"][name]
     assert gpu_verify.list_residue(host, result) == ["file /etc/apt/preferences.d/provision-gpu"]
+
+
+def test_former_versions_come_back_but_those_of_a_driver() -> None:
+    host = removal_host()
+    host["packages"] |= {"libnccl2": package("2-1"), "nvidia-container-toolkit": package("1.19")}
+    host["packages"]["nvidia-kernel-dkms"]["source"] = "nvidia-graphics-drivers"
+    changed = {"nvidia-container-toolkit": "1.17", "libodd1": "535.1", "libnccl2": "1-1"}
+    assert gpu_verify.split_former(changed, host) == {
+        "back": {"libnccl2": "1-1", "nvidia-container-toolkit": "1.17"},
+        "left": {"libodd1": "535.1"},
+    }
+    del host["packages"]["nvidia-kernel-dkms"]
+    assert gpu_verify.split_former({"libodd1": "535.1"}, host)["left"] == {}
+
+
+def test_record_of_before_has_the_texts_of_files_that_are_edited() -> None:
+    files = {
+        "/etc/docker/daemon.json": {"text": "{}"},
+        "/etc/containerd/config.toml": {"size": 9},
+        "/etc/x": {"text": "x"},
+    }
+    before = {"packages": {}, "os": {"id": "debian12"}, "files": files}
+    assert gpu_lock.describe_baseline(before)["texts"] == {"/etc/docker/daemon.json": "{}"}
 
 
 def test_driver_from_before_that_another_took_the_place_of_is_named() -> None:

@@ -177,6 +177,39 @@ def test_a_run_that_did_not_fail_is_not_red(tmp_path, status, why):
     proof = runner.judge_red("gpu_a", ended(tmp_path, status), tmp_path)
     assert not proof.is_red
     assert proof.why.startswith(why)
+    assert proof.is_skipped == (status == "skipped")
+
+
+def test_a_play_that_failed_is_told_with_its_task_and_reason(tmp_path):
+    play(tmp_path, {"one": {}}, 1)
+    failed = ["Refuse to call it done: one is not what its lock says:\n1. pins: 0 of 3\n2. more", "later"]
+    play(tmp_path, {"one": {}, "two": {"failures": 1, "failed_tasks": failed}}, 2)
+    proof = runner.judge_red("gpu_a", ended(tmp_path), tmp_path)
+    assert proof.is_red
+    reason = "Refuse to call it done: one is not what its lock says: 1. pins: 0 of 3"
+    assert proof.why == f"the play failed on two, {reason}"
+
+
+def test_a_role_whose_scenario_cannot_run_here_is_called_skipped_and_fails_nothing(tmp_path, monkeypatch, capsys):
+    ends = {"x": "skipped", "y": "failed"}
+
+    def run(scenario, logs, programs, extra):
+        records = logs / scenario / "records"
+        records.mkdir(parents=True)
+        play(records, {"one": {}})
+        return runner.Result(scenario, ends[scenario], 1.0, reasons=("no archive",))
+
+    monkeypatch.setattr(runner, "list_scenarios", lambda: ["x", "y"])
+    monkeypatch.setattr(runner, "read_pairs", lambda names: [("x", "gpu_nccl"), ("y", "gpu_cuda")])
+    monkeypatch.setattr(runner, "_start", lambda asked: (tmp_path, {}))
+    monkeypatch.setattr(runner, "run_scenario", run)
+    words = ["--prove-red", "x", "y", "--logs", str(tmp_path / "logs")]
+    assert runner.main(words) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("x "))
+    assert "skipped" in line
+    assert "no archive" in line
+    ends["x"] = "passed"
+    assert runner.main([*words[:-1], str(tmp_path / "again")]) == 5
 
 
 def test_proving_red_runs_each_pair_and_writes_down_what_it_saw(tmp_path, monkeypatch, capsys):
@@ -267,6 +300,48 @@ echo "$@" >>"$PROVISION_MOLECULE_RECORDS/../calls"
     assert "gpu-node.yml ran on no host" in result.reasons
     calls = (tmp_path / "logs/default/calls").read_text().splitlines()
     assert [line.split()[2] for line in calls] == ["test", "destroy"]
+
+
+@pytest.fixture(scope="module")
+def sites():
+    folder = str(runner.SCENARIOS / "shared")
+    sys.path.insert(0, folder)
+    try:
+        yield importlib.import_module("inventory")
+    finally:
+        sys.path.remove(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"), [("[a]\n", 0o644), ("#!/bin/sh\n", 0o755), ("", 0o644)], ids=["text", "script", "empty"]
+)
+def test_a_file_of_a_scenario_is_written_in_folders_of_its_own(tmp_path, sites, text, mode):
+    path = tmp_path / "a b" / "file"
+    subprocess.run(["sh", "-c", sites.file_script(str(path), text)], check=True, input=text, text=True)
+    assert path.read_text(encoding="utf-8") == text
+    assert path.stat().st_mode & 0o777 == mode
+
+
+def test_a_file_that_a_scenario_calls_null_is_not_there(tmp_path, sites):
+    path = tmp_path / "a b"
+    path.write_text("of an image", encoding="utf-8")
+    for _ in range(2):
+        subprocess.run(["sh", "-c", sites.file_script(str(path), None)], check=True, input="", text=True)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_scenario_takes_away_is_something_that_a_role_writes():
+    """A path that a role has renamed would leave the image's own file where it is, and the scenario green."""
+    texts = [path.read_text(encoding="utf-8") for path in (_ROOT / "playbooks").rglob("*.yml")]
+    texts += [path.read_text(encoding="utf-8") for path in (_ROOT / "playbooks/filter_plugins").glob("*.py")]
+    gone = {
+        name
+        for scenario in runner.list_scenarios()
+        for name, text in (runner.read_said(scenario).get("files") or {}).items()
+        if text is None
+    }
+    assert gone
+    assert [name for name in sorted(gone) if not any(name in text for text in texts)] == []
 
 
 def test_the_tree_of_a_folder_tells_content_mode_and_links_apart(tmp_path):

@@ -119,7 +119,8 @@ def render_guard(
             lines.append(_line("module", row["dkms_name"], flavour, row.get("dkms_package") or "-"))
     for row in known_bad:
         first, last = row.get("kernel_first") or "-", row.get("kernel_last") or "-"
-        lines.append(_line("bad", row["driver"], row["flavour"], first, last, row.get("reference") or "-"))
+        flavour, reference = row.get("flavour") or "-", row.get("reference") or "-"
+        lines.append(_line("bad", row["driver"], flavour, first, last, reference))
     return "\n".join(lines) + "\n"
 
 

@@ -33,10 +33,12 @@ __all__ = [
     "UnknownError",
     "UsageError",
     "VerificationFailedError",
+    "install_command",
     "without_secrets",
 ]
 
 EXIT_INTERRUPTED = 130
+_DISTRIBUTION = "gpu-provision"
 USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
 """User and password of an address, up to the last ``@`` before its path."""
 
@@ -44,6 +46,34 @@ USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
 def without_secrets(text: str) -> str:
     """Return a text, an address or a sentence, whose addresses name no user and no password."""
     return USERINFO.sub("", text)
+
+
+def install_command(extra: str = "") -> str:
+    """Return the command that adds what is missing to the very Python that runs this program, in backticks.
+
+    It names the interpreter, since the ``pip`` on PATH is often another's, and the one that is there of pip and uv.
+    Where this program is run from a checkout that nobody has installed, it names the checkout: a registry may hold
+    something else under the distribution's name.
+
+    Args:
+        extra: A group of optional dependencies of ``pyproject.toml``; what the program always needs, unless given.
+    """
+    import shlex
+    import sys
+    from importlib.metadata import PackageNotFoundError, distribution
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    try:
+        distribution(_DISTRIBUTION)
+        wanted = _DISTRIBUTION
+    except PackageNotFoundError:
+        wanted = str(Path(__file__).resolve().parents[1])
+    if extra:
+        wanted += f"[{extra}]"
+    python = sys.executable or "python3"
+    words = [python, "-m", "pip", "install"] if find_spec("pip") else ["uv", "pip", "install", "--python", python]
+    return f"`{shlex.join([*words, wanted])}`"
 
 
 class ProvisionError(Exception):

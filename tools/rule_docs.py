@@ -13,6 +13,8 @@ from rule_examples import read_examples
 from provision.audit.engine import audit
 from provision.audit.model import Options, Source
 from provision.audit.rules import rule_ids
+from provision.cli.check_text import show_findings
+from provision.cli.output import Output
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from rule_examples import Example
 
-    from provision.audit.model import Finding
     from provision.matrix.model import AuditRule
 
 FOLDER = "docs/rules"
@@ -106,20 +107,10 @@ def _shown(matrix: Matrix, files: Mapping[str, str], options: Options, rule: str
     report = audit([first], sources.get, matrix, options)
     yield from _files(files)
     yield from _options(options)
-    yield "```text"
-    for finding in report.findings:
-        if rule in (None, finding.rule):
-            yield from _said(finding, {**sources, **report.sources})
-    yield from ("```", "")
-
-
-def _said(finding: Finding, sources: Mapping[str, Source]) -> Iterator[str]:
-    position = sources[finding.span.file].position(finding.span)
-    yield f"{position.file}:{position.line}:{position.column}: {finding.severity}[{finding.rule}]: {finding.message}"
-    yield from (f"    because {reason}" for reason in finding.reasons)
-    yield f"    hint: {finding.hint}"
-    if finding.edits:
-        yield f"    --fix: {finding.fix}"
+    said = [finding for finding in report.findings if rule in (None, finding.rule)]
+    output = Output()
+    output.color = "never"
+    yield from ("```text", show_findings(said, {**sources, **report.sources}, output), "```", "")
 
 
 def _files(files: Mapping[str, str]) -> Iterator[str]:

@@ -1,11 +1,12 @@
-"""Packages that are surely compiled with nvcc, because no prebuilt wheel fits."""
+"""Packages that are surely compiled with nvcc: no prebuilt wheel fits, their setup insists, or somebody asks for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from provision.audit.model import Environment, Install, Options, Requirement
-from provision.audit.wanted import Wanted, build_of, cuda_of, effective, python_of
+from provision.audit.commands import command_of
+from provision.audit.model import Environment, Install, Options, Requirement, Span
+from provision.audit.wanted import Wanted, build_of, cuda_of, excludes, python_of, standing
 from provision.matrix.load import Matrix
 from provision.records import record
 
@@ -18,35 +19,36 @@ _TRUE = ("1", "true")
 
 @record
 class Compiled:
-    """One requirement that is compiled, and how that is known."""
+    """One package that is compiled, where that is written, and how it is known."""
 
+    name: str
+    span: Span
     install: Install
-    requirement: Requirement
     torch: Wanted | None
     because: str
     facts: tuple[str, ...] = ()
 
 
 def builds_from_source(environment: Environment, matrix: Matrix, options: Options) -> Iterator[Compiled]:
-    """Yield what is surely compiled.
-
-    flash-attn takes a prebuilt wheel where its release has one for this torch, CUDA major and Python.
-    """
-    torch = effective(environment, matrix, "torch")
-    for install, requirement in environment.requirements():
-        if requirement.name != _FLASH_ATTN or requirement.url is not None or requirement.applies is not True:
-            continue
+    """Yield what is surely compiled, in the order of the installs."""
+    torch = standing(environment, matrix, "torch")
+    for install in environment.installs:
         if install.is_dry or not install.is_certain:
             continue
-        because = _why(environment, matrix, options, install, requirement, torch)
-        if because:
-            yield Compiled(
-                install=install,
-                requirement=requirement,
-                torch=torch,
-                because=because,
-                facts=("knowledge/flash-attn-wheels",),
-            )
+        for requirement in install.requirements:
+            if requirement.ecosystem != "pypi" or requirement.applies is not True:
+                continue
+            because = _why(environment, matrix, options, install, requirement, torch)
+            if because:
+                yield Compiled(
+                    name=requirement.name,
+                    span=requirement.span,
+                    install=install,
+                    torch=torch,
+                    because=because,
+                    facts=("knowledge/flash-attn-wheels",) if requirement.name == _FLASH_ATTN else (),
+                )
+        yield from _asked_by_flag(environment, matrix, install, torch)
 
 
 def _why(
@@ -57,8 +59,37 @@ def _why(
     requirement: Requirement,
     torch: Wanted | None,
 ) -> str:
-    forced = install.environment.get(_FORCE)
-    if forced is not None and (forced.value or "").lower() in _TRUE:
+    """Return how it is known that a requirement is compiled, empty where that is not sure."""
+    switches = matrix.setting("audit_rules.toml", "cuda_build_switches").entries
+    for variable, name in switches.items():
+        if name == requirement.name and _is_on(install, variable):
+            return f"{variable} asks for its kernels, and only nvcc compiles them"
+    if requirement.url is not None:
+        return ""
+    if requirement.name == _FLASH_ATTN:
+        return _why_flash_attn(environment, matrix, options, install, requirement, torch)
+    settings = matrix.settings("audit_rules.toml")
+    bound = settings["cuda_source_packages"].entries.get(requirement.name)
+    if bound is None or not requirement.specifier or not excludes(requirement.specifier, f">{bound.lstrip('<=')}"):
+        return ""
+    if _is_on(install, settings["cuda_source_spared"].entries[requirement.name]):
+        return ""
+    return f"the setup of {requirement.name} {bound} asks nvcc for its version, also where a prebuilt wheel would fit"
+
+
+def _why_flash_attn(
+    environment: Environment,
+    matrix: Matrix,
+    options: Options,
+    install: Install,
+    requirement: Requirement,
+    torch: Wanted | None,
+) -> str:
+    """Return why flash-attn is compiled.
+
+    It takes a prebuilt wheel where its release has one for this torch, CUDA major and Python.
+    """
+    if _is_on(install, _FORCE):
         return f"{_FORCE} makes its setup compile"
     release = matrix.setting("audit_rules.toml", "flash_attn_prebuilt").entries.get(requirement.version or "")
     if release is None or torch is None or torch.version is None or torch.install.target != install.target:
@@ -76,6 +107,29 @@ def _why(
     if cuda is not None and cuda.partition(".")[0] not in lists["cuda"]:
         return f"release {requirement.version} has prebuilt wheels for CUDA {', '.join(lists['cuda'])}, not for {cuda}"
     return ""
+
+
+def _asked_by_flag(
+    environment: Environment, matrix: Matrix, install: Install, torch: Wanted | None
+) -> Iterator[Compiled]:
+    """Yield what an option to the build asks for; it is often given with the path of a checkout."""
+    command = command_of(environment, install)
+    flags = matrix.setting("audit_rules.toml", "cuda_build_flags").entries
+    for word in command.words if command is not None else ():
+        for flag, name in flags.items():
+            if word.text is not None and word.text.endswith(flag):
+                yield Compiled(
+                    name=name,
+                    span=word.span,
+                    install=install,
+                    torch=torch,
+                    because=f"{flag} asks for its kernels, and only nvcc compiles them",
+                )
+
+
+def _is_on(install: Install, variable: str) -> bool:
+    value = install.environment.get(variable)
+    return value is not None and (value.value or "").lower() in _TRUE
 
 
 def _lists(text: str) -> dict[str, list[str]]:

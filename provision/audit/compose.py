@@ -10,6 +10,7 @@ from provision.audit.dockerfile import parse_dockerfile, split_reference
 from provision.audit.model import Base, Environment, Options, Source, Variable
 from provision.audit.places import Placed, read_yaml
 from provision.audit.requirements_file import Reader
+from provision.audit.shell import Part, Text
 from provision.errors import UsageError
 from provision.records import replace
 
@@ -35,7 +36,7 @@ def parse_compose(source: Source, read: Reader, options: Options) -> tuple[list[
     placed = read_yaml(source)
     services = placed.data.get("services") if isinstance(placed.data, dict) else None
     if not isinstance(services, dict):
-        raise UsageError(f"{source.file}: it is no compose file", because=("it has no table called `services`",))
+        raise UsageError(f"{source.file} is no compose file", because=("it has no table called `services`",))
     environments: list[Environment] = []
     read_files: dict[str, Source] = {}
     for name, service in services.items():
@@ -45,10 +46,11 @@ def parse_compose(source: Source, read: Reader, options: Options) -> tuple[list[
         build = service.get("build")
         if build is not None:
             below: Base | None = None
-            found = _dockerfile(source, build, read)
+            found = _dockerfile(placed, name, build, read)
             if found is not None:
                 dockerfile, context, arguments, target = found
-                read_files[dockerfile.file] = dockerfile
+                if dockerfile.file != source.file:
+                    read_files[dockerfile.file] = dockerfile
                 stages = parse_dockerfile(
                     dockerfile,
                     read,
@@ -125,18 +127,34 @@ def _variables(placed: Placed, path: tuple[str, ...], listed: object) -> dict[st
 
 def _resolved(text: str) -> str | None:
     """Return a value with its variables replaced by their defaults; ``None`` where one has none."""
+    parts = _kept_parts(text)
+    return None if parts is None else "".join(text[start:end] for start, end in parts)
+
+
+def _kept_parts(text: str) -> list[tuple[int, int]] | None:
+    """Return the pieces of a value that are left when its variables have their defaults, as offsets."""
     parts, position = [], 0
     for match in _VARIABLE.finditer(text):
-        parts.append(text[position : match.start()])
+        parts.append((position, match.start()))
         if match[0] == "$$":
-            parts.append("$")
+            parts.append((match.end() - 1, match.end()))
         elif match[2] in ("-", ":-"):
-            parts.append(match[3] or "")
+            parts.append(match.span(3))
         else:
             return None
         position = match.end()
-    rest = text[position:]
-    return None if "$" in rest else "".join([*parts, rest])
+    return None if "$" in text[position:] else [*parts, (position, len(text))]
+
+
+def _inline(placed: Placed, path: tuple[str, ...]) -> Source | None:
+    """Return the Dockerfile that stands inside a compose file; ``None`` where a variable of it has no value."""
+    written = placed.text(*path)
+    parts = _kept_parts(written.text)
+    if parts is None:
+        return None
+    text = "".join(written.text[start:end] for start, end in parts)
+    at = [offset for start, end in parts for offset in written.at[start:end]]
+    return Part(placed.source, Text(text, at)) if at and min(at) >= 0 else None
 
 
 def _gpus(service: dict[str, Any]) -> str | None:
@@ -160,18 +178,21 @@ def _gpus(service: dict[str, Any]) -> str | None:
     return None
 
 
-def _dockerfile(source: Source, build: object, read: Reader) -> tuple[Source, str, dict[str, str | None], str] | None:
+def _dockerfile(
+    placed: Placed, service: str, build: object, read: Reader
+) -> tuple[Source, str, dict[str, str | None], str] | None:
     """Return the Dockerfile of a service, its context, its arguments and its target; ``None`` where it is not here."""
     table = build if isinstance(build, dict) else {"context": build}
     context = _resolved(str(table.get("context") or "."))
-    if context is None or "://" in context or context.startswith("git@") or "dockerfile_inline" in table:
+    if context is None or "://" in context or context.startswith("git@"):
         return None
-    folder = posixpath.normpath(posixpath.join(source.file.rpartition("/")[0], context))
+    folder = posixpath.normpath(posixpath.join(placed.source.file.rpartition("/")[0], context))
     folder = "" if folder == "." else folder
-    name = _resolved(str(table.get("dockerfile") or "Dockerfile"))
-    if name is None:
-        return None
-    found = read(posixpath.normpath(posixpath.join(folder, name)))
+    if isinstance(table.get("dockerfile_inline"), str):
+        found = _inline(placed, ("services", service, "build", "dockerfile_inline"))
+    else:
+        name = _resolved(str(table.get("dockerfile") or "Dockerfile"))
+        found = read(posixpath.normpath(posixpath.join(folder, name))) if name is not None else None
     if found is None:
         return None
     arguments: dict[str, str | None] = {}
@@ -184,4 +205,4 @@ def _dockerfile(source: Source, build: object, read: Reader) -> tuple[Source, st
         # What comes from outside stands before the default of the Dockerfile, so it is unknown and not that default.
         arguments[str(key)] = _resolved(value) if isinstance(value, str) else str(value) if type(value) is int else None
     target = table.get("target")
-    return found, folder, arguments, target if isinstance(target, str) else ""
+    return found, folder, arguments, (_resolved(target) or "") if isinstance(target, str) else ""

@@ -57,9 +57,7 @@ def read_conda_file(source: Source, read: Reader) -> CondaFile:
     placed = read_yaml(source)
     data = placed.data
     if not isinstance(data, dict) or not isinstance(data.get("dependencies", []), list):
-        raise UsageError(
-            f"{source.file}: it is no environment of conda", because=("it has no list called `dependencies`",)
-        )
+        raise UsageError(f"{source.file} is no environment of conda", because=("it has no list called `dependencies`",))
     found = CondaFile(placed)
     found.name = str(data.get("name") or data.get("prefix") or "")
     channels = data.get("channels") or []

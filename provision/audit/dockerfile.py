@@ -11,12 +11,21 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from provision.audit.installers import find_install
 from provision.audit.model import Base, Command, Environment, Index, Install, Source, Span, Variable, Word
 from provision.audit.requirements_file import Reader
-from provision.audit.shell import Field, Part, Scope, ShellCommand, Text, find_heredocs, parse_shell, words_of
+from provision.audit.shell import (
+    Field,
+    Part,
+    Scope,
+    ShellCommand,
+    Text,
+    find_heredocs,
+    parse_shell,
+    words_of,
+)
 from provision.errors import UsageError
 from provision.records import NOTHING, record, replace
 
@@ -112,8 +121,9 @@ def split_instructions(source: Source) -> tuple[list[Instruction], list[int], st
 class _Splitter:
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.text = source.text
-        self.pos = 1 if source.text.startswith("\ufeff") else 0
+        self.text = source.content.text if isinstance(source, Part) else source.text
+        self.at: Sequence[int] = source.content.at if isinstance(source, Part) else range(len(source.text))
+        self.pos = 1 if self.text.startswith("\ufeff") else 0
         self.comments: list[int] = []
         self.escape = "\\"
 
@@ -148,7 +158,7 @@ class _Splitter:
             line = self.text[start:end]
             bare = line.strip()
             if bare.startswith("#"):
-                self.comments.append(start + line.index("#"))
+                self.comments.append(self.at[start + line.index("#")])
                 continue
             if not bare:
                 if self.pos >= len(self.text):
@@ -168,7 +178,7 @@ class _Splitter:
         at: list[int] = []
         for start, end in pieces:
             text += self.text[start:end]
-            at += range(start, end)
+            at += self.at[start:end]
         # A heredoc's body begins on the line after the last one.
         return Text(text, at)
 
@@ -189,7 +199,7 @@ class _Splitter:
                 raise _fault(self.source, span, f"ONBUILD does not go with {made.keyword}")
             made.is_onbuild = True
             return made
-        made = Instruction(keyword, span, body, line.at[-1] + 1 if line.at else self.pos)
+        made = Instruction(keyword, span, body, line.at[-1] + 1)
         self._read_flags(made)
         if keyword in ("RUN", "COPY", "ADD") and "<<" in made.body.text:
             self._read_heredocs(made)
@@ -227,9 +237,10 @@ class _Splitter:
                 if (line.lstrip("\t") if heredoc.strips_tabs else line) == heredoc.delimiter:
                     break
         body = made.body
-        lines = Text.of(self.text, start, self.pos)
-        made.body = Text(f"{body.text}\n{lines.text}", [*body.at, start - 1, *lines.at])
-        made.end = self.pos
+        made.body = Text(
+            f"{body.text}\n{self.text[start : self.pos]}", [*body.at, self.at[start - 1], *self.at[start : self.pos]]
+        )
+        made.end = self.at[self.pos - 1] + 1
         made.has_heredoc = True
 
 
@@ -378,9 +389,7 @@ class _Builder:
                 # What ONBUILD says happens in another build.
                 handlers[item.keyword](item, self.stages[-1])
         if not self.stages:
-            raise UsageError(
-                f"{self.file}: there is no FROM", hints=("a Dockerfile begins its stages with `FROM IMAGE`",)
-            )
+            raise UsageError(f"{self.file} has no FROM", hints=("a Dockerfile begins its stages with `FROM IMAGE`",))
         ends = tuple((item.start, item.end) for item in instructions)
         return Dockerfile(
             stages=tuple(self._environment(stage) for stage in self.stages),
@@ -427,7 +436,7 @@ class _Builder:
                 return stage
         names = [stage.name for stage in self.stages if stage.name]
         raise UsageError(
-            f"{self.file}: no stage is called `{_short(self.target)}`",
+            f"{self.file} has no stage `{_short(self.target)}`",
             hints=(f"its stages are {', '.join(names)}" if names else "its stages have no names; a number will do",),
         )
 

@@ -81,7 +81,7 @@ def find_kind(source: Source) -> str:
     elif not name.endswith(_OTHER_KINDS) and begins_dockerfile(source.text):
         return "dockerfile"
     raise UsageError(
-        f"{source.file}: it is no file that can be checked",
+        f"{source.file} is no file that can be checked",
         because=("neither its name nor its beginning is that of one",),
         hints=(
             "known: Dockerfiles, requirements, constraints, environment.yml, pyproject.toml, uv.lock, poetry.lock "

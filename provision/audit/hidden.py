@@ -6,15 +6,15 @@ or where nothing bounds the other package and the newest one that the Python can
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from provision.audit.bases import may_have_frameworks
-from provision.audit.model import Command, Edit, Environment, Finding, Install, Options, Requirement
-from provision.audit.requirement import normalise
+from provision.audit.channels import is_from_channel
+from provision.audit.commands import command_of, is_removed, is_upgrade
+from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, Wanted, effective, excludes, platform_of, python_of
+from provision.audit.wanted import CPU, Wanted, excludes, platform_of, python_of, standing
 from provision.matrix.load import Matrix
 from provision.matrix.model import HiddenConstraint, WheelRelease
 from provision.records import record
@@ -37,6 +37,11 @@ class _Held:
     requirement: Requirement
     version: str
     wanted: Wanted | None
+
+    @property
+    def name(self) -> str:
+        """Name on the index; conda calls torch otherwise."""
+        return self.wanted.framework if self.wanted is not None else self.requirement.name
 
 
 def broken_bounds(
@@ -102,9 +107,11 @@ def missing_packages(environment: Environment, matrix: Matrix, options: Options,
                 matrix,
                 rule,
                 span=held.requirement.span,
-                message=f"{row.package} {held.version} imports {name}, and nothing installs it",
-                reasons=(f"{row.package} {row.versions} needs {name} and does not ask for it", row.symptom),
-                hint=f"add `{name}` to the same install",
+                message=f"{row.package} {held.version} needs {name}, and nothing installs it",
+                reasons=(f"{row.package} {row.versions} does not ask for {name} itself", f"without it: {row.symptom}"),
+                hint=f"add `{name}` to what is locked, and lock again"
+                if held.requirement.is_locked
+                else f"add `{name}` to the same install",
                 facts=(f"constraint/{row.id}",),
             )
 
@@ -113,12 +120,14 @@ def _bound(
     environment: Environment, matrix: Matrix, options: Options, kind: str
 ) -> Iterator[tuple[_Held, HiddenConstraint]]:
     """Yield the constraints that are awake, each with what wakes it."""
-    held = {item.requirement.name: item for item in _held(environment, matrix)}
+    held = {item.name: item for item in _held(environment, matrix)}
     for row in matrix.rows_where("constraints.toml", "constraint", "package", held.__contains__):
         item = held.get(row.package)
         if row.kind != kind or item is None or not matches(row.versions or None, item.version):
             continue
-        is_named = item.wanted is not None and item.wanted.variant in row.variants
+        # Constraints on builds speak of wheels and of what these ask for.
+        is_wheel = item.wanted is not None and item.wanted.install.installer not in ("base", "conda")
+        is_named = is_wheel and item.wanted is not None and item.wanted.variant in row.variants
         if row.variants and not is_named and not _is_default_in(matrix, item, row):
             continue
         python = python_of(environment, item.wanted, options)
@@ -137,8 +146,11 @@ def _is_default_in(matrix: Matrix, item: _Held, row: HiddenConstraint) -> bool:
 
 def _held(environment: Environment, matrix: Matrix) -> Iterator[_Held]:
     for framework in _FRAMEWORKS:
-        wanted = effective(environment, matrix, framework)
-        if wanted is not None and wanted.version is not None and wanted.variant != CPU:
+        wanted = standing(environment, matrix, framework)
+        if wanted is None or (wanted.requirement.ecosystem == "conda" and not is_from_channel(wanted.install)):
+            # Other channels compile PyTorch against what they have, and tell their solver.
+            continue
+        if wanted.version is not None and wanted.variant != CPU:
             yield _Held(install=wanted.install, requirement=wanted.requirement, version=wanted.version, wanted=wanted)
     for install, requirement in environment.requirements():
         is_sure = install.is_certain and not install.is_dry and requirement.applies is True
@@ -176,7 +188,7 @@ def _broken(
     if any(_is_upper(text) for text in texts) or any(not install.is_complete for install in environment.installs):
         return None
     if asked:
-        is_fresh = name == "numpy" or any(_is_upgrade(environment, install) for install, _ in asked)
+        is_fresh = name == "numpy" or any(is_upgrade(environment, install) for install, _ in asked)
     else:
         # Of all these only numpy is surely taken in its newest release, and what needs it is a long list to read.
         if name != "numpy" or _may_be_in_base(environment, matrix):
@@ -210,40 +222,22 @@ def _standing(
     """
     order = {(command.span.file, command.span.start): place for place, command in enumerate(environment.commands)}
     removed = [
-        order[command.span.file, command.span.start]
-        for command in environment.commands
-        if any(word.text == "uninstall" for word in command.words)
-        and any(word.text is None or normalise(word.text) == name for word in command.words)
+        order[command.span.file, command.span.start] for command in environment.commands if is_removed(command, name)
     ]
     kept: list[tuple[Install, Requirement]] = []
     for install, item in asked:
-        command = _command_of(environment, install)
+        command = command_of(environment, install)
         place = order[command.span.file, command.span.start] if command is not None else -1
         if removed and place < max(removed):
             continue
         pin = kept[0][1].version if kept else None
         is_other = pin is not None and not _admits(item.specifier, pin)
-        if item.version is not None or is_other or _is_upgrade(environment, install):
+        if item.version is not None or is_other or is_upgrade(environment, install):
             kept = [pair for pair in kept if pair[0].span == install.span and pair[1].version is None]
             kept = [(install, item), *kept] if item.version is not None else [*kept, (install, item)]
         else:
             kept.append((install, item))
     return bool(removed), kept
-
-
-def _command_of(environment: Environment, install: Install) -> Command | None:
-    """Return the command that an install was read from, ``None`` in a file of requirements."""
-    at = install.span
-    for command in environment.commands:
-        if command.span.file == at.file and command.span.start <= at.start and at.end <= command.span.end:
-            return command
-    return None
-
-
-def _is_upgrade(environment: Environment, install: Install) -> bool:
-    command = _command_of(environment, install)
-    words = [word.text or "" for word in command.words] if command is not None else []
-    return any(text == "--upgrade" or re.fullmatch("-[a-zA-Z]*U[a-zA-Z]*", text) for text in words)
 
 
 def _is_replaced(
@@ -316,7 +310,7 @@ def _release(matrix: Matrix, requirement: Requirement, held: _Held) -> WheelRele
     if package is None:
         return None
     version = (requirement.version or "").partition("+")[0]
-    if not version and requirement.name in _COMPANIONS and held.requirement.name == "torch":
+    if not version and requirement.name in _COMPANIONS and held.name == "torch":
         rows = matrix.torch_releases_where(lambda have: have == held.version)
         version = (getattr(rows[0], requirement.name) or "") if rows else ""
     return package.release(version) if version else None
@@ -340,11 +334,11 @@ def _newest(
 def _pythons(matrix: Matrix, held: _Held) -> list[str]:
     """Return every Python that the package has wheels for."""
     rows: list[tuple[str, ...]] = []
-    if held.requirement.name == "torch":
+    if held.name == "torch":
         rows = [row.pythons for row in matrix.torch_builds_of({held.version})]
-    elif held.requirement.name == "tensorflow":
+    elif held.name == "tensorflow":
         rows = [row.pythons for row in matrix.tensorflow if row.version == held.version]
-    elif held.requirement.name == "jax":
+    elif held.name == "jax":
         rows = [row.pythons for row in matrix.jax if row.version == held.version]
     return sorted({python for row in rows for python in row if not python.endswith("t")})
 

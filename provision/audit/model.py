@@ -339,7 +339,8 @@ class Base:
         cuda: CUDA of the toolkit or runtime in the image (``11.6.2``), by its tag.
         flavour: ``base``, ``runtime`` or ``devel`` for CUDA images, ``slim`` or ``full`` for Python's, else empty.
         has_cudnn: cuDNN is inside; ``None`` = not known.
-        frameworks: Frameworks that come with the image, name → version, by its tag.
+        frameworks: Frameworks that come with the image, name → version by its tag, empty where that does not say.
+        is_own_build: They are builds of the vendor's own, of a pre-release: no exact pin meets them.
     """
 
     reference: str | None
@@ -353,6 +354,7 @@ class Base:
     flavour: str = ""
     has_cudnn: bool | None = None
     frameworks: Mapping[str, str] = NOTHING
+    is_own_build: bool = False
 
 
 @record

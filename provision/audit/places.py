@@ -48,7 +48,32 @@ class Placed:
         raw = self.source.cut(span)
         if path in self._places and (at := raw.find(value)) >= 0:
             return Text(value, list(range(span.start + at, span.start + at + len(value))))
+        if path in self._places and raw.startswith("|"):
+            return Text(value, _block_places(value, raw, span.start))
         return Text(value, [-1] * len(value))
+
+
+def _block_places(value: str, raw: str, start: int) -> list[int]:
+    """Return the offsets of the characters of a YAML block, whose indentation is no part of its value.
+
+    Args:
+        value: What the parser gave.
+        raw: The block as written, from its ``|``.
+        start: Offset of the block.
+    """
+    at: list[int] = []
+    position = raw.find("\n") + 1
+    for line in value.splitlines(keepends=True):
+        end = raw.find("\n", position)
+        end = len(raw) if end < 0 else end
+        bare = line.rstrip("\r\n")
+        column = raw[position:end].rstrip("\r").rfind(bare) if bare else 0
+        if column < 0:
+            return [-1] * len(value)
+        at += range(start + position + column, start + position + column + len(bare))
+        at += [start + end] * (len(line) - len(bare))
+        position = end + 1
+    return at
 
 
 def read_yaml(source: Source) -> Placed:
@@ -141,9 +166,9 @@ def read_toml(source: Source) -> Placed:
         data = tomllib.loads(text.replace("\r\n", "\n"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-        place = f"{source.file}:{match[1]}:{match[2]}" if match else source.file
+        place = f"{source.file}:{match[1]}:{match[2]}: it" if match else source.file
         because = str(error).partition(" (at ")[0]
-        raise UsageError(f"{place}: it is no TOML", because=(because,)) from error
+        raise UsageError(f"{place} is no TOML", because=(because,)) from error
     return Placed(data, source, _Places(source.text).find())
 
 

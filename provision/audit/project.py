@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.audit.model import Environment, Index, Install, Requirement, Source, Span
 from provision.audit.places import Placed, read_toml
-from provision.audit.requirement import normalise, parse_requirement
+from provision.audit.requirement import clean_version, normalise, parse_requirement
 from provision.audit.shell import Text
 from provision.errors import UsageError
 from provision.records import record, replace
@@ -397,11 +397,11 @@ def _read_lock(source: Source) -> Project:
         data = tomllib.loads(source.text.removeprefix("\ufeff").replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
         match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-        place = f"{source.file}:{match[1]}:{match[2]}" if match else source.file
-        raise UsageError(f"{place}: it is no TOML", because=(str(error).partition(" (at ")[0],)) from error
+        place = f"{source.file}:{match[1]}:{match[2]}: it" if match else source.file
+        raise UsageError(f"{place} is no TOML", because=(str(error).partition(" (at ")[0],)) from error
     packages = data.get("package", [])
     if not isinstance(packages, list) or not all(isinstance(item, dict) for item in packages):
-        raise UsageError(f"{source.file}: it is no lock of uv or poetry", because=("`package` is no array of tables",))
+        raise UsageError(f"{source.file} is no lock of uv or poetry", because=("`package` is no array of tables",))
     # A lock is long: places are found by its headings, not by reading it a second time.
     heads = [match.start() for match in _PACKAGE.finditer(source.text)]
     requirements = []
@@ -410,7 +410,8 @@ def _read_lock(source: Source) -> Project:
         versions[str(item.get("name"))] = versions.get(str(item.get("name")), 0) + 1
     for number, item in enumerate(packages):
         name, version = item.get("name"), item.get("version")
-        if not isinstance(name, str) or not isinstance(version, str):
+        version = clean_version(version) if isinstance(version, str) else None
+        if not isinstance(name, str) or version is None:
             continue
         span = _entry(source, heads[number]) if number < len(heads) else source.span(0, 0)
         origin = item.get("source") if isinstance(item.get("source"), dict) else {}
@@ -421,7 +422,7 @@ def _read_lock(source: Source) -> Project:
             Requirement(
                 name=normalise(name),
                 specifier=f"=={version}",
-                version=version.lower(),
+                version=version,
                 # Of several versions, markers that were resolved away say which one a machine gets.
                 applies=True if versions[name] == 1 and not item.get("markers") and not item.get("optional") else None,
                 index=url if isinstance(url, str) else None,
@@ -439,7 +440,11 @@ def _read_lock(source: Source) -> Project:
     if python is None and isinstance(metadata, dict):
         python = _poetry_specifier(str(metadata.get("python-versions", ""))) or ""
     return Project(
-        name="lock", requirements=tuple(requirements), python=_pinned(str(python or "")), has_default_index=False
+        name="lock",
+        requirements=tuple(requirements),
+        python=_pinned(str(python or "")),
+        pythons=_specifier(python),
+        has_default_index=False,
     )
 
 

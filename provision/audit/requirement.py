@@ -11,7 +11,7 @@ import re
 from provision.audit.model import Requirement
 from provision.audit.shell import Text
 
-__all__ = ["normalise", "parse_conda", "parse_requirement", "pinned_version"]
+__all__ = ["clean_version", "normalise", "parse_conda", "parse_requirement", "pinned_version"]
 
 _HEAD = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*\b)?)\s*(\[[^\]]*\])?\s*")
 _CLAUSE = re.compile(r"\s*(===|~=|==|!=|<=|>=|<|>)\s*([^\s,;()]+)\s*")
@@ -105,9 +105,9 @@ def parse_requirement(
     if rest == ";":
         return None
     specifier = ",".join(clauses)
-    version = _clean(pinned_version(specifier))
+    version = clean_version(pinned_version(specifier))
     if url is not None and (match := _WHEEL.fullmatch(_file_of(url))) is not None:
-        version = _clean(_unquoted(match[2]))
+        version = clean_version(_unquoted(match[2]))
     end = len(text.rstrip())
     return Requirement(
         name=normalise(head[1]),
@@ -130,7 +130,7 @@ def _is_version(text: str) -> bool:
     return _SIMPLE.fullmatch(text) is not None or re.fullmatch(_VERSION, text, re.IGNORECASE) is not None
 
 
-def _clean(version: str | None) -> str | None:
+def clean_version(version: str | None) -> str | None:
     """Return a pinned version in the form that facts have it, ``None`` for what is no version."""
     if version is None or not _is_version(version):
         return None
@@ -215,7 +215,7 @@ def parse_conda(source: Text, file: str, *, is_literal: bool = True) -> Requirem
     return Requirement(
         name=match[2].lower(),
         specifier=specifier,
-        version=_clean(pinned_version(specifier)),
+        version=clean_version(pinned_version(specifier)),
         ecosystem="conda",
         build=build,
         channel=match[1] or "",

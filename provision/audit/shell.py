@@ -55,6 +55,8 @@ class Text:
 
     def span(self, file: str, start: int, end: int) -> Span:
         """Return where a part is written; what came from a variable counts as the place the variable stands at."""
+        if start < end and self.at[start] >= 0 and self.at[end - 1] >= 0:
+            return Span(file=file, start=self.at[start], end=self.at[end - 1] + 1)
         known = [offset for offset in self.at[start:end] if offset >= 0]
         if known:
             return Span(file=file, start=known[0], end=known[-1] + 1)

@@ -15,8 +15,6 @@ from provision.records import replace
 
 __all__ = ["complete"]
 
-_TORCH_IMAGES = ("pytorch/pytorch",)
-_TENSORFLOW_IMAGES = ("tensorflow/tensorflow",)
 # Compiled when they are first used: many files need none of them.
 _CUDNN = r"cudnn[0-9]*"
 _RELEASE = r"[0-9]+(?:\.[0-9]+)+"
@@ -86,18 +84,25 @@ def _describe_base(base: Base, matrix: Matrix) -> tuple[Base, str | None]:
         parts = tag.split("-")
         flavour = "slim" if "slim" in parts else "" if "alpine" in parts else "full"
         return replace(base, flavour=flavour), _codenames(matrix).get(parts[-1]) if len(parts) > 1 else None
-    if repository in _TORCH_IMAGES:
-        parts = tag.split("-")
-        cuda = next((part.removeprefix("cuda") for part in parts if part.startswith("cuda")), None)
-        flavour = parts[-1] if parts[-1] in ("runtime", "devel") else ""
-        frameworks = {"torch": parts[0]} if re.fullmatch(_RELEASE, parts[0]) else {"torch": ""}
-        has_cudnn = any(re.fullmatch(_CUDNN, part) for part in parts) or None
-        return replace(base, cuda=cuda, flavour=flavour, has_cudnn=has_cudnn, frameworks=frameworks), None
-    if repository in _TENSORFLOW_IMAGES:
-        version = tag.partition("-")[0]
-        frameworks = {"tensorflow": version if re.fullmatch(_RELEASE, version) else ""}
-        return replace(base, frameworks=frameworks), None
+    framework = matrix.setting("audit_rules.toml", "framework_images").entries.get(repository)
+    if framework is not None:
+        return _describe_framework(base, framework, matrix), None
     return base, _system_of(repository, tag, matrix)
+
+
+def _describe_framework(base: Base, framework: str, matrix: Matrix) -> Base:
+    """Return a base that comes with a framework, with what its tag tells: ``2.1.0-cuda11.8-cudnn8-runtime``."""
+    if base.repository in matrix.setting("audit_rules.toml", "own_build_images").values:
+        return replace(base, frameworks={framework: ""}, is_own_build=True)
+    parts = base.tag.split("-")
+    version = parts[0] if re.fullmatch(_RELEASE, parts[0]) else ""
+    return replace(
+        base,
+        cuda=next((part.removeprefix("cuda") for part in parts if part.startswith("cuda")), None),
+        flavour=parts[-1] if parts[-1] in ("runtime", "devel") else "",
+        has_cudnn=any(re.fullmatch(_CUDNN, part) for part in parts) or None,
+        frameworks={framework: version},
+    )
 
 
 def _describe_cuda(base: Base, matrix: Matrix) -> tuple[Base, str | None]:
@@ -192,7 +197,11 @@ def _has_nvcc(environment: Environment, base: Base | None) -> bool | None:
         if source is None or (source.rstrip("/") or "/") in _BROAD or "cuda" in f"{source} {destination}":
             return None
     if any(
-        ".run" in (text or "") or "cuda" in (text or "") for _, words in _words(environment.commands) for text in words
+        ".run" in text or "cuda" in text
+        for _, words in _words(environment.commands)
+        for text in words
+        # A flag such as `--cuda_ext` asks for CUDA and brings none.
+        if text is not None and not text.startswith("-")
     ):
         return None
     return False
@@ -306,39 +315,10 @@ def _settle(install: Install, environment: Environment, python: str | None, opti
 def _decide(item: Requirement, python: str | None, platforms: tuple[str, ...]) -> Requirement:
     if item.applies is not None or not item.marker:
         return item
-    # Few requirements have markers, and this import costs more than the rest of the program.
-    from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+    from provision.audit.markers import holds
 
-    machines = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
-    wanted = {machines[name] for name in platforms if name in machines} or set(machines.values())
-    if python is None and "python_" in item.marker:
-        return item
-    answers: set[bool] = set()
-    try:
-        marker = Marker(item.marker)
-        for machine in sorted(wanted):
-            values = {
-                "os_name": "posix",
-                "sys_platform": "linux",
-                "platform_system": "Linux",
-                "platform_machine": machine,
-                "platform_python_implementation": "CPython",
-                "implementation_name": "cpython",
-                "platform_release": "",
-                "platform_version": "",
-                "extra": "",
-            }
-            if python is not None:
-                plain = python.removesuffix("t")
-                values |= {
-                    "python_version": plain,
-                    "python_full_version": f"{plain}.0",
-                    "implementation_version": f"{plain}.0",
-                }
-            answers.add(marker.evaluate(values))
-    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, ValueError):
-        return item
-    return replace(item, applies=answers.pop()) if len(answers) == 1 else item
+    answer = holds(item.marker, python, platforms)
+    return item if answer is None else replace(item, applies=answer)
 
 
 _GPU_NAMES = (
@@ -369,7 +349,7 @@ def _is_gpu(environment: Environment, base: Base | None) -> bool:
     if environment.is_gpu or environment.gpus is not None or environment.runtime == "nvidia":
         return True
     if base is not None and (base.cuda is not None or (base.frameworks and "cpu" not in base.tag)):
-        return not (base.repository in _TENSORFLOW_IMAGES and "gpu" not in base.tag)
+        return not ("tensorflow" in base.frameworks and not base.is_own_build and "gpu" not in base.tag)
     for install in environment.installs:
         for item in install.requirements:
             if item.applies is False or item.local == "cpu":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from provision.audit.model import Edit, Finding, Span
 from provision.matrix.load import Matrix
-from provision.resolve.stack import FactRef
+
+if TYPE_CHECKING:
+    from provision.resolve.stack import FactRef
 
 __all__ = ["found"]
 

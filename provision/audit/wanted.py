@@ -8,14 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from provision.audit.model import Environment, Install, Options, Requirement
+from provision.audit.channels import CUDA_CHOICE, conda_pytorch, is_from_channel, release_of, wish_of
+from provision.audit.commands import is_removed, is_upgrade
+from provision.audit.model import Base, Environment, Install, Options, Requirement
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.records import record
 from provision.resolve.request import FRAMEWORKS, Request, parse_request
-from provision.resolve.stack import Refusal, Stack
-from provision.versions import is_empty, parse, spec_of
+from provision.versions import is_empty, spec_of
+
+if TYPE_CHECKING:
+    from provision.resolve.stack import Refusal, Stack
 
 __all__ = [
     "CPU",
@@ -35,6 +40,7 @@ __all__ = [
     "python_of",
     "resolve",
     "resolve_request",
+    "standing",
     "variant_of",
 ]
 
@@ -88,6 +94,77 @@ def effective(environment: Environment, matrix: Matrix, framework: str) -> Wante
         elif _replaces(wanted, current):
             current = wanted
     return current
+
+
+def standing(environment: Environment, matrix: Matrix, framework: str) -> Wanted | None:
+    """Return what an environment has of a framework at the end: a wish, or what its base or conda brought.
+
+    The base's own is told as a wish of the line that names the base. It stands where nothing asks for another release
+    and nothing takes it out.
+    """
+    base = environment.base
+    have = base.frameworks.get(framework) if base is not None else None
+    asked = [(install, item) for install, item in environment.requirements() if item.name == framework]
+    from_conda = list(conda_pytorch(environment)) if framework == "torch" else []
+    if from_conda:
+        have = release_of(from_conda[0][1]) if len(from_conda) == 1 else None
+    if asked and (not have or not all(_keeps(environment, install, item, have) for install, item in asked)):
+        return effective(environment, matrix, framework)
+    if from_conda:
+        return _of_conda(*from_conda[0]) if have else None
+    if base is None or not have or any(is_removed(command, framework) for command in environment.commands):
+        return None
+    return _of_base(base, framework, have)
+
+
+def _keeps(environment: Environment, install: Install, item: Requirement, have: str) -> bool:
+    """Tell whether a wish leaves the release that is there already."""
+    if item.ecosystem != "pypi" or item.url is not None or item.local or not install.is_certain:
+        return False
+    return install.is_dry or (admits(item.specifier, have) and not is_upgrade(environment, install))
+
+
+def _of_conda(install: Install, requirement: Requirement) -> Wanted | None:
+    """Return PyTorch from conda as a wish; its build is told by pytorch-cuda where the channel pytorch is asked."""
+    version = release_of(requirement)
+    if version is None or not install.is_certain or install.is_dry:
+        return None
+    named = {item.name: item for item in install.requirements if item.ecosystem == "conda"}
+    cuda = wish_of(named[CUDA_CHOICE]) if CUDA_CHOICE in named and is_from_channel(install) else None
+    return Wanted(
+        framework="torch",
+        install=install,
+        requirement=requirement,
+        specifier=f"=={version}",
+        version=version,
+        variant=f"cu{cuda.replace('.', '')}" if cuda is not None and cuda.count(".") == 1 else None,
+    )
+
+
+def _of_base(base: Base, framework: str, version: str) -> Wanted:
+    """Return the framework of a base as a wish: torch of the CUDA in the tag, TensorFlow with the CUDA of the image."""
+    cuda = base.cuda
+    variant = f"cu{cuda.replace('.', '')}" if framework == "torch" and cuda and cuda.count(".") == 1 else None
+    if framework == "tensorflow":
+        variant = "system-cuda"
+    requirement = Requirement(
+        name=framework,
+        specifier=f"=={version}",
+        version=version,
+        is_literal=False,
+        text=f"{framework} {version} of the base",
+        span=base.span,
+        name_span=base.span,
+        specifier_span=base.span,
+    )
+    return Wanted(
+        framework=framework,
+        install=Install(installer="base", command="FROM", requirements=(requirement,), span=base.span),
+        requirement=requirement,
+        specifier=requirement.specifier,
+        version=version,
+        variant=variant,
+    )
 
 
 def _replaces(later: Wanted, earlier: Wanted) -> bool:
@@ -240,7 +317,7 @@ def is_offered(environment: Environment, matrix: Matrix, options: Options, wante
 
 def cuda_major(version: str | None) -> int | None:
     """Return the major of a CUDA version."""
-    return parse(version).release[0] if version else None
+    return int(version.partition(".")[0]) if version else None
 
 
 def python_of(environment: Environment, wanted: Wanted | None, options: Options) -> str | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from provision.resolve.stack import FactRef, Refusal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from provision.resolve.stack import FactRef, Refusal
 
 __all__ = ["alternatives", "facts_of", "reasons_of"]
 

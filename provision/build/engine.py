@@ -28,7 +28,7 @@ from typing import Literal, Protocol
 
 from provision.build.export import Destination, Export, Purpose
 from provision.build.progress import Observer, Step
-from provision.errors import MissingDependencyError
+from provision.errors import MissingDependencyError, install_command
 
 __all__ = ["BuildRequest", "BuildResult", "Completed", "Engine", "Frontend", "ImageInfo", "find_engine"]
 
@@ -193,7 +193,7 @@ def find_engine() -> Engine:
             because=(because, "the docker SDK for Python, which builds without them, is not installed"),
             hints=(
                 "install the engine with its buildx plug-in (Debian, Ubuntu: `apt install docker.io docker-buildx`)",
-                "or install the SDK: `pip install 'gpu-provision[docker]'`",
+                f"or install the SDK: {install_command('docker')}",
                 "the context is complete without an engine: take it to a machine that has one",
             ),
         ) from error

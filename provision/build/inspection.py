@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, install_command
 from provision.records import record
 
 __all__ = ["Inspection", "inspect_image"]
@@ -46,7 +46,7 @@ def inspect_image(name: str) -> Inspection:
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             "--image needs the docker SDK for Python, which is not installed",
-            hints=("`pip install 'gpu-provision[docker]'`",),
+            hints=(install_command("docker"),),
         ) from error
     try:
         client = docker.from_env(timeout=_ANSWER_SECONDS)

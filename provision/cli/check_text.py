@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from provision.audit.model import Finding, Source
 from provision.cli.output import Output
 
-__all__ = ["count_text", "show_findings"]
+if TYPE_CHECKING:
+    from provision.matrix.model import AuditRule
+    from provision.matrix.model import Source as SourceRow
+
+__all__ = ["count_text", "show_findings", "show_rule"]
 
 _STYLES = {"error": "error", "warn": "warning", "info": "hint"}
 _WIDTH = 140
@@ -16,6 +21,24 @@ _WIDTH = 140
 def show_findings(findings: Sequence[Finding], sources: Mapping[str, Source], output: Output) -> str:
     """Return the text of findings, a blank line between them."""
     return "\n\n".join("\n".join(_lines(finding, sources[finding.span.file], output)) for finding in findings)
+
+
+def show_rule(row: AuditRule, sources: Mapping[str, SourceRow], output: Output) -> str:
+    """Return what a rule looks for, why, the way out, and what it rests on.
+
+    Args:
+        row: The rule.
+        sources: Publications by id.
+        output: Paints it.
+    """
+    lines = [f"{output.paint(f'{row.severity}[{row.id}]', _STYLES[row.severity])} {row.title}", "", row.why]
+    lines += [f"{output.paint('hint:', 'hint')} {row.remedy}", "", "It rests on:"]
+    for name in row.source:
+        source = sources[name]
+        lines.append(f"  {source.title}" + (f", {source.url}" if source.url else ""))
+    lines.append(f"  there: {row.where}; {row.status}, confidence {row.confidence}")
+    lines += [f"  because {reason}" for reason in row.because]
+    return "\n".join(lines)
 
 
 def count_text(findings: Sequence[Finding], suppressed: int, files: int, unread: int = 0) -> str:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import re
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.assets import asset_dir
+from provision.cli.bar import Bar
 from provision.cli.output import Output
 from provision.cli.parser import shown
-from provision.errors import DriftError, MissingDependencyError, UsageError
-from provision.records import plain
+from provision.errors import DriftError, UsageError
+from provision.records import plain, replace
 
 if TYPE_CHECKING:
     from provision.refresh.engine import Outcome, Plan
+    from provision.refresh.land import Claim
 
 __all__ = ["refresh"]
 
@@ -35,20 +35,35 @@ def refresh(options: argparse.Namespace, output: Output) -> int:
         MissingDependencyError: Nothing could be read.
         DataError: Upstream contradicts the facts, or the new facts would break a rule.
         DriftError: `--check`, and something would change.
+        ActionFailedError: Another refresh of the same facts is at work, or they cannot be written.
     """
+    from provision.refresh.land import Claim
+
+    is_writing = options.action == "refresh" and not output.is_dry_run and not options.check
+    target, folder = _folders(options, is_writing=is_writing)
+    if not is_writing:
+        return _refresh(options, output, target, folder, None)
+    with Claim(target) as claim:
+        return _refresh(options, output, target, folder, claim)
+
+
+def _refresh(options: argparse.Namespace, output: Output, target: Path, folder: Path, claim: Claim | None) -> int:
+    """Read upstream and show what differs; write it where there is a claim."""
     from provision.refresh.client import Client
     from provision.refresh.diff import changelog_lines
     from provision.refresh.engine import Refresh
     from provision.refresh.land import check_result, land
 
-    is_writing = options.action == "refresh" and not output.is_dry_run and not options.check
-    target, folder = _folders(options, is_writing=is_writing)
     plan = _plan(options, folder)
     entry_file = _changelog(options)
-    ca_bundle = plan.index.ca_bundle if plan.index is not None else None
-    client = Client(cache=plan.cache, concurrency=plan.jobs, ca_bundle=ca_bundle)
+    client = Client(
+        cache=plan.cache,
+        concurrency=plan.jobs,
+        ca_bundle=plan.index.ca_bundle if plan.index is not None else None,
+        proxy=plan.index.proxy if plan.index is not None else None,
+    )
     try:
-        with _Bar(output) as report:
+        with Bar(output) as report:
             outcome = Refresh(folder, plan, client, report).run()
     finally:
         client.close()
@@ -56,11 +71,11 @@ def refresh(options: argparse.Namespace, output: Output) -> int:
     lines = changelog_lines(outcome.changes, plan.dated)
     _warn(outcome, output)
     written: tuple[str, ...] = ()
-    if is_writing and (outcome.texts or target != folder):
-        written = land(target, {**_seed(folder, target), **outcome.texts})
+    if claim is not None and (outcome.texts or target != folder):
+        written = land(claim, {**_seed(folder, target), **outcome.texts})
     output.give(_document(outcome, plan, target, lines, written), _text(outcome, target, written, lines, output))
     if entry_file is not None and lines:
-        _write_entry(entry_file, lines, output, is_writing=is_writing)
+        _write_entry(entry_file, lines, output, is_writing=claim is not None)
     if options.check and outcome.changes:
         raise DriftError(
             f"{len(outcome.changes)} rows of {target} differ from upstream",
@@ -107,7 +122,7 @@ def _seed(folder: Path, target: Path) -> Mapping[str, str]:
 
 
 def _plan(options: argparse.Namespace, folder: Path) -> Plan:
-    from provision.refresh.address import IndexAddress, find_index
+    from provision.index.address import IndexAddress, known_index
     from provision.refresh.apt import host_mirrors
     from provision.refresh.engine import Plan, read_plan
 
@@ -117,14 +132,10 @@ def _plan(options: argparse.Namespace, folder: Path) -> Plan:
     axes, packages = read_plan([word for word in words if word.strip()], folder)
     index = None
     if options.index_url:
-        found = None
-        with suppress(MissingDependencyError):
-            found = find_index()
         url = _url("--index-url", options.index_url).rstrip("/")
-        index = IndexAddress(url=url, told_by="--index-url", ca_bundle=found.ca_bundle if found else None)
+        index = replace(known_index() or IndexAddress(url=url, told_by=""), url=url, told_by="--index-url")
     elif packages or set(axes) - {"drivers", "cuda", "builds"}:
-        with suppress(MissingDependencyError):
-            index = find_index()
+        index = known_index()
     mirrors = host_mirrors() if "drivers" in axes else {}
     for text in options.apt_mirror or ():
         name, _, url = text.partition("=")
@@ -245,39 +256,3 @@ def _document(outcome: Outcome, plan: Plan, target: Path, lines: list[str], writ
         "requests": outcome.requests,
         "received_bytes": outcome.received,
     }
-
-
-class _Bar:
-    """A bar on the standard error while sources are read; nothing where that is no terminal."""
-
-    def __init__(self, output: Output) -> None:
-        self._progress: Any = None
-        self._tasks: dict[str, Any] = {}
-        if (
-            output.verbosity >= 0
-            and sys.stderr is not None
-            and sys.stderr.isatty()
-            and os.environ.get("TERM") != "dumb"
-        ):
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            is_plain = output.color == "never" or bool(os.environ.get("NO_COLOR"))
-            console = Console(stderr=True, no_color=True if is_plain else None)
-            self._progress = Progress(*columns, console=console, transient=True)
-
-    def __enter__(self) -> Any:
-        if self._progress is None:
-            return None
-        self._progress.start()
-        return self._advance
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def _advance(self, what: str, done: int, total: int) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=total)
-        self._progress.update(self._tasks[what], completed=done, total=total)

@@ -7,7 +7,8 @@ as usual, a small file beside the lock keeps it, so that neither flag needs it s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "Written",
     "compare",
     "find_folder",
+    "find_locked",
     "keep",
     "keep_options",
     "keep_written",
@@ -96,6 +98,51 @@ def find_folder(folder: Path | None, flag: str) -> Path:
     raise UsageError(
         f"{flag} needs a {LOCK}, and this folder holds none",
         hints=("name the folder that holds it with `-o DIR`", "or say what is wanted, as in `--torch 2.1`"),
+    )
+
+
+def find_locked(request: Request, name: Callable[[Stack], Path]) -> Path:
+    """Return the folder that is meant where a request was given and no folder: this one, or one just below it.
+
+    Args:
+        request: What was asked for; the lock of the folder need not answer it where there is no other lock.
+        name: How the folder of a stack is called where nobody names it.
+
+    Raises:
+        DriftError: No lock is here, or none of several answers the request.
+        UsageError: Several do.
+    """
+    if Path(LOCK).is_file():
+        return Path()
+    here = sorted(path for path in Path().iterdir() if path.is_dir())
+    locked = [folder for folder in here if _lock_path(folder).is_file()]
+    if not locked:
+        raise DriftError(
+            f"{LOCK} is not there",
+            because=("neither this folder nor one just below it holds one",),
+            hints=("run the same command without `--locked` to write it", "or name its folder with `-o DIR`"),
+        )
+    if len(locked) == 1:
+        return locked[0]
+    plain = plain_request(request)
+    answers = {}
+    for folder in locked:
+        # One that cannot be read is not the one, unless it is named.
+        with suppress(UsageError):
+            stack = read_lock(folder, "--locked")
+            if stack.request == plain:
+                answers[folder] = stack
+    usual = [folder for folder, stack in answers.items() if folder == name(stack)]
+    found = usual if len(usual) == 1 else list(answers)
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(str(folder) for folder in found or locked)
+    if found:
+        raise UsageError(f"several folders hold a lock of this request: {names}", hints=("name one with `-o DIR`",))
+    raise DriftError(
+        f"no {LOCK} here answers this request",
+        because=(f"those of {names} are answers to others",),
+        hints=("run the same command without `--locked` to write one", "or name the folder with `-o DIR`"),
     )
 
 

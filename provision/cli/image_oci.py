@@ -45,6 +45,13 @@ def add_engine_flags(parser: argparse._ArgumentGroup) -> None:
         metavar="DIR|TAR",
         help="the base image for --engine oci: an OCI layout, its archive, or what `docker save` writes",
     )
+    parser.add_argument(
+        "--layer-cache",
+        action=Once,
+        metavar="GIB",
+        help="most that --engine oci keeps of layers from run to run (20, or PROVISION_LAYER_CACHE); "
+        "what was not used for longest goes first",
+    )
 
 
 def choose_engine(options: argparse.Namespace) -> None:
@@ -54,8 +61,10 @@ def choose_engine(options: argparse.Namespace) -> None:
         UsageError: A flag makes no sense beside it.
     """
     if options.engine is None:
-        if options.base_layout is not None:
-            raise UsageError("--base-layout is about `--engine oci`", hints=("add `--engine oci`",))
+        for flag in ("base_layout", "layer_cache"):
+            if getattr(options, flag) is not None:
+                name = flag.replace("_", "-")
+                raise UsageError(f"--{name} is about `--engine oci`", hints=("add `--engine oci`",))
         return
     if options.engine == "oci":
         for flag in ("push", "builder", "matrix", "syntax"):
@@ -70,8 +79,11 @@ def choose_engine(options: argparse.Namespace) -> None:
         options.build = not (options.print or options.check)
     elif not (options.build or options.push):
         raise UsageError("--engine is about a build", hints=("add `--build`",))
-    if options.engine == "docker" and options.base_layout is not None:
-        raise UsageError("--base-layout is about `--engine oci`", hints=("leave one of the two out",))
+    if options.engine == "docker" and (options.base_layout is not None or options.layer_cache is not None):
+        name = "base-layout" if options.base_layout is not None else "layer-cache"
+        raise UsageError(f"--{name} is about `--engine oci`", hints=("leave one of the two out",))
+    if options.engine != "docker":
+        _bytes_max(options)
 
 
 def plan_without_engine(
@@ -106,6 +118,7 @@ def plan_without_engine(
         return None
     from provision.build.oci.image import OciJob, check_possible
     from provision.build.oci.target import Formats, check_target
+    from provision.index.address import known_index
 
     try:
         check_possible(stack, artifacts)
@@ -125,13 +138,13 @@ def plan_without_engine(
         is_folder=target.suffix != ".tar",
         tags=tuple(options.tag or (stack.name.lower(),)),
         codec=_codec(compression),
-        store=_store(),
+        store=_store(options),
         formats=Formats(
             layout=matrix.setting("images.toml", "oci_layout").value or "",
             hub=matrix.setting("audit_rules.toml", "hub_names").values[0],
         ),
-        index=image_options.index_url or _index(stack),
-        is_index_for_all=image_options.index_url is not None,
+        address=known_index(),
+        index_url=image_options.index_url,
         ca_cert=image_options.ca_cert,
     )
     return lambda: _write(job, output, folder)
@@ -215,7 +228,30 @@ def _codec(compression: str | None) -> Codec:
     return find_codec(chosen)
 
 
-def _store() -> Store:
+def _bytes_max(options: argparse.Namespace) -> int:
+    """Return how many bytes of layers are kept from run to run.
+
+    Raises:
+        UsageError: What says so is no number.
+    """
+    import os
+    import re
+
+    from provision.build.oci.store import BYTES_MAX
+    from provision.cli.parser import shown
+
+    variable = "PROVISION_LAYER_CACHE"
+    name, text = "--layer-cache", options.layer_cache
+    if text is None:
+        name, text = variable, os.environ.get(variable, "")
+        if not text:
+            return BYTES_MAX
+    if not re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", text):
+        raise UsageError(f"{name} `{shown(text)}` is no number of GiB", hints=("write it as in `--layer-cache 20`",))
+    return int(float(text) * 2**30)
+
+
+def _store(options: argparse.Namespace) -> Store:
     from provision.build.oci.store import Store
     from provision.matrix.cache import cache_folder
 
@@ -224,17 +260,7 @@ def _store() -> Store:
         raise MissingDependencyError(
             "there is no folder to keep layers in", hints=("name one with PROVISION_CACHE_DIR",)
         )
-    return Store(folder / "oci")
-
-
-def _index(stack: Stack) -> str | None:
-    """Return the index of PyPI's packages, asked for only where one has no address of its own."""
-    from provision.refresh.address import find_index
-
-    packages = stack.image.packages if stack.image is not None else ()
-    if all(package.url or package.index_url for package in packages):
-        return None
-    return find_index().url
+    return Store(folder / "oci", bytes_max=_bytes_max(options))
 
 
 def _record(job: OciJob, image: OciImage) -> BuildRecord:

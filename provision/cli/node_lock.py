@@ -152,6 +152,7 @@ def _fetch_hashes(stack: Stack, index_url: str | None) -> Stack:
         MissingDependencyError: No index answers.
     """
     from provision.build.hashes import complete_hashes
+    from provision.index.address import known_index
 
     if stack.node is None:
         return stack
@@ -166,7 +167,7 @@ def _fetch_hashes(stack: Stack, index_url: str | None) -> Stack:
             image = ImagePart(flavor="runtime", base=BaseImage(ref=profile.os), packages=environment.packages)
             one = replace(stack, python=frameworks.python, image=image, node=None)
             try:
-                completed, left = complete_hashes(one, index_url=index_url)
+                completed, left = complete_hashes(one, index_url=index_url, address=known_index())
             except MissingDependencyError as error:
                 # The hints there speak of images, which may go without.
                 hints = ("try again, or name another index with `--index-url URL`",)

@@ -18,6 +18,7 @@ from provision.errors import UsageError
 
 __all__ = [
     "COMMANDS",
+    "ActionParser",
     "Command",
     "Once",
     "Parser",
@@ -93,6 +94,12 @@ class Parser(argparse.ArgumentParser):
             self.refuse(unknown[0])
         return options
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse an action that there is none of, with the one that was meant."""
+        if isinstance(action, argparse._SubParsersAction):
+            one_of("action", tuple(action.choices))(value)
+        super()._check_value(action, value)
+
     def fill(self) -> None:
         """Add the flags that are only built when they are needed; most parsers have none."""
 
@@ -105,6 +112,41 @@ class Parser(argparse.ArgumentParser):
             f"`{shown(word)}` is no flag of `{self.prog}`",
             hints=(*did_you_mean(word, self._option_string_actions), f"`{self.prog} --help` lists the flags"),
         )
+
+
+class ActionParser(Parser):
+    """The flags of one action, built only when that action is called.
+
+    Args:
+        fill: Adds the action's own flags.
+    """
+
+    def __init__(self, *, fill: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._fill = fill
+
+    def fill(self) -> None:
+        """Add the flags, once."""
+        if self._fill is None:
+            return
+        fill, self._fill = self._fill, None
+        fill(self)
+        before = len(self._actions)
+        add_shared(self)
+        for action in self._actions[before:]:
+            # A shared flag may stand before the action; what is not given here must not undo that.
+            if action.dest not in ("help", "version"):
+                action.default = argparse.SUPPRESS
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse the words behind the action; all of them must be known."""
+        self.fill()
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.refuse(unknown[0])
+        return options, unknown
 
 
 class Once(argparse.Action):

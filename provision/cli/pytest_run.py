@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from provision.cli.output import Output
 from provision.cli.targets import targets_of
-from provision.errors import MissingDependencyError, UsageError, VerificationFailedError
+from provision.errors import MissingDependencyError, UsageError, VerificationFailedError, install_command
 from provision.probe.targets import Target
 
 __all__ = ["name_host", "run_pytest"]
@@ -29,7 +29,7 @@ def run_pytest(options: argparse.Namespace, output: Output) -> int:
     """
     if importlib.util.find_spec("testinfra") is None:
         raise MissingDependencyError(
-            "--pytest needs pytest-testinfra", hints=("install it with `pip install 'gpu-provision[verify]'`",)
+            "--pytest needs pytest-testinfra", hints=(f"install it with {install_command('verify')}",)
         )
     refused = [
         flag

@@ -23,7 +23,7 @@ from provision.resolve.options import Option, offer
 from provision.resolve.request import PLATFORMS, Request
 from provision.resolve.rules import Wish, reject_option
 from provision.resolve.solve import open_ends
-from provision.resolve.survey import ANY, survey
+from provision.resolve.survey import ANY, Report, survey
 from provision.versions import parse
 
 __all__ = ["render_page", "tabulate"]
@@ -34,23 +34,25 @@ _SLOT = re.compile(r"\{(answer|dated|face|script_hashes|style|style_hash|tables|
 _SERVED = {"own": 3, "some": 2, "compiled": 1, "none": 0, "unknown": -1}
 
 
-def render_page(matrix: Matrix, version: str) -> str:
+def render_page(matrix: Matrix, version: str, report: Report | None = None) -> str:
     """Return the page, the same bytes for the same facts and program.
 
     Args:
         matrix: The facts.
         version: The program's own.
+        report: Told of what is solved, how many of how many.
     """
-    return _fill(tabulate(matrix), version)
+    return _fill(tabulate(matrix, report), version)
 
 
-def tabulate(matrix: Matrix) -> dict[str, Any]:
+def tabulate(matrix: Matrix, report: Report | None = None) -> dict[str, Any]:
     """Return all that the page knows, as plain data.
 
     Args:
         matrix: The facts.
+        report: Told of what is solved, how many of how many.
     """
-    return {**survey(matrix), "map": _map(matrix)}
+    return {**survey(matrix, report), "map": _map(matrix)}
 
 
 def _fill(tables: Mapping[str, Any], version: str) -> str:

@@ -149,7 +149,7 @@
       const exact = new Set(Object.values(tables.candidates).flat()
         .filter((row) => row.kind === Object.keys(KINDS).indexOf(state.kind)).map((row) => row.version));
       fill($("version"), [
-        ["", [mark("version", "", "newest that fits")]],
+        ["", [mark("version", "", "newest")]],
         ["Series", wishes.filter((wish) => !exact.has(wish)).map((wish) => mark("version", wish, wish))],
         ["Releases", wishes.filter((wish) => exact.has(wish)).map((wish) => mark("version", wish, wish))],
       ], state.version);

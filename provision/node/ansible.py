@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from provision.errors import MissingDependencyError
+from provision.errors import MissingDependencyError, install_command
 
 __all__ = ["CALLBACKS", "errors_in", "find_program", "has_configuration", "make_environment"]
 
@@ -34,7 +34,7 @@ def find_program(name: str) -> str:
         raise MissingDependencyError(
             f"`{name}` is not on this machine",
             because=("nodes are changed by ansible-core, which is not installed",),
-            hints=("`pip install 'gpu-provision[ansible]'`", "or any ansible-core on PATH"),
+            hints=(install_command("ansible"), "or any ansible-core on PATH"),
         )
     return found
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.assets import asset_dir
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, install_command
 from provision.generate.node import NODE_LOCK_VERSION, lock_digest
 from provision.records import record, replace
 
@@ -147,7 +147,7 @@ def _load(text: str, where: str) -> Any:
         import yaml
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"{where} is read with PyYAML, which is not installed", hints=("`pip install 'gpu-provision[ansible]'`",)
+            f"{where} is read with PyYAML, which is not installed", hints=(install_command(),)
         ) from error
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:

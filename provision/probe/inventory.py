@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, install_command
 from provision.probe.targets import Target, parse_jump, parse_target
 from provision.records import record
 
@@ -167,7 +167,7 @@ def _program() -> str:
     if not found:
         raise MissingDependencyError(
             "an inventory is read by ansible-core, which is not installed",
-            hints=("`pip install 'gpu-provision[ansible]'`", "or write one target a line and name it with `--hosts`"),
+            hints=(install_command("ansible"), "or write one target a line and name it with `--hosts`"),
         )
     return found
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from provision.errors import MissingDependencyError, UsageError, without_secrets
+from provision.errors import MissingDependencyError, UsageError, install_command, without_secrets
 from provision.records import record
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class Client:
         attempts: How often one address is tried.
         backoff_seconds: First pause between two tries; it doubles.
         ca_bundle: Certificates to trust instead of those of the environment.
+        proxy: What to go through instead of the proxies of the environment.
     """
 
     def __init__(
@@ -108,7 +109,9 @@ class Client:
         attempts: int = 4,
         backoff_seconds: float = 1,
         ca_bundle: str | None = None,
+        proxy: str | None = None,
     ) -> None:
+        self._proxies = {"http": proxy, "https": proxy} if proxy else None
         self._cache = cache
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
@@ -226,7 +229,13 @@ class Client:
         auth = requests.auth.HTTPBasicAuth(account[0].encode(), account[1].encode()) if account is not None else None
         try:
             with self._session.get(
-                url, headers=dict(headers), auth=auth, timeout=self._timeout_seconds, stream=True, allow_redirects=True
+                url,
+                headers=dict(headers),
+                auth=auth,
+                timeout=self._timeout_seconds,
+                stream=True,
+                allow_redirects=True,
+                proxies=self._proxies,
             ) as response:
                 status = response.status_code
                 came_from = without_secrets(response.url)
@@ -351,7 +360,7 @@ def _open_session(concurrency: int, ca_bundle: str | None) -> requests.Session:
     except ImportError as error:
         raise MissingDependencyError(
             "reading upstream needs the package requests",
-            hints=("`pip install 'gpu-provision[refresh]'` brings it",),
+            hints=(f"{install_command('refresh')} brings it",),
         ) from error
     session = requests.Session()
     session.headers["User-Agent"] = "provision-refresh"

@@ -11,9 +11,9 @@ from typing import Any
 from packaging.version import Version
 
 from provision.errors import DataError, MissingDependencyError, UsageError
+from provision.index.address import IndexAddress
 from provision.records import NOTHING, record
 from provision.refresh import apt, nvidia, pytorch
-from provision.refresh.address import IndexAddress
 from provision.refresh.book import Book, Row
 from provision.refresh.client import Client, UnreachableError, each
 from provision.refresh.diff import Change, changes_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from provision.errors import ActionFailedError, DataError
@@ -14,7 +13,7 @@ from provision.generate.write import Artifact, write_artifacts
 from provision.matrix.check import Finding, check
 from provision.refresh.book import forget, is_as_read
 
-__all__ = ["check_result", "claim", "land", "write_entry"]
+__all__ = ["Claim", "check_result", "land", "write_entry"]
 
 _UNRELEASED = "## [Unreleased]"
 _FACTS = "### Facts"
@@ -72,65 +71,96 @@ def _link(source: str, target: str) -> str:
     return target
 
 
-def land(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
+class Claim:
+    """The right to write a folder of facts: while one refresh has it, every other is refused, before it reads a page.
+
+    It is a context, and ends with the process at the latest. A folder that is not there yet is claimed when it is made.
+
+    Args:
+        folder: The facts.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.is_new = not folder.exists()
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Claim:
+        """Take it.
+
+        Raises:
+            ActionFailedError: Another refresh has it.
+        """
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def take(self) -> None:
+        """Take it, unless it is taken or there is no folder yet.
+
+        Raises:
+            ActionFailedError: Another refresh has it.
+        """
+        import fcntl
+
+        if self._descriptor is not None:
+            return
+        try:
+            # The folder itself is locked: a file for it would be no fact.
+            self._descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            # Whoever writes there next says why it cannot be done.
+            return
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.__exit__()
+            raise ActionFailedError(
+                f"another refresh of the facts in {self.folder} is at work; nothing was written",
+                because=("two at once would undo each other's rows",),
+                hints=("let it end, then run the same command again", "`provision data diff` writes nothing"),
+            ) from error
+        except OSError:
+            # Some network file systems have no locks; what was changed in between is still seen.
+            pass
+
+
+def land(claim: Claim, texts: Mapping[str, str]) -> tuple[str, ...]:
     """Write the files, so that a reader sees all of the old ones or each new one whole.
+
+    Args:
+        claim: The right to write the folder, open.
+        texts: Path below the folder → new text.
 
     Returns:
         The files written, by name.
 
     Raises:
-        ActionFailedError: The disk is full or read-only, permission is missing, or somebody else has written or is
-            writing these facts; nothing was changed.
+        ActionFailedError: The disk is full or read-only, permission is missing, or somebody else has written these
+            facts; nothing was changed.
     """
+    folder = claim.folder
     artifacts = tuple(Artifact(path=name, text=text) for name, text in sorted(texts.items()))
-    with claim(folder):
-        others = [name for name in sorted(texts) if not is_as_read(folder / name)]
-        if others:
-            raise ActionFailedError(
-                f"the facts in {folder} were changed while upstream was read; nothing was written",
-                because=(f"{', '.join(others[:5])}: another refresh, or a person, wrote there in the meantime",),
-                hints=("run the same command again: what was read is kept, so it takes less time",),
-            )
-        written = write_artifacts(folder, artifacts, force=True).written
-        for name in written:
-            forget(folder / name)
-        return written
-
-
-@contextmanager
-def claim(folder: Path) -> Iterator[None]:
-    """Keep every other refresh from writing a folder; the claim ends with the process at the latest.
-
-    Args:
-        folder: The facts; one that is not there yet is nobody's, and is not made here.
-
-    Raises:
-        ActionFailedError: Another refresh has it.
-    """
-    import fcntl
-
-    try:
-        # The folder itself is locked: a file for it would be no fact.
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        # Whoever writes there next says why it cannot be done.
-        yield
-        return
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ActionFailedError(
-                f"another refresh is writing the facts in {folder}; nothing was written",
-                because=("two at once would undo each other's rows",),
-                hints=("let it end, then run the same command again",),
-            ) from error
-        except OSError:
-            # Some network file systems have no locks; what was changed in between is still seen.
-            pass
-        yield
-    finally:
-        os.close(descriptor)
+    claim.take()
+    others = [name for name in sorted(texts) if not is_as_read(folder / name)]
+    if claim.is_new:
+        others = [name for name in sorted(texts) if (folder / name).exists()]
+    if others:
+        raise ActionFailedError(
+            f"the facts in {folder} were changed while upstream was read; nothing was written",
+            because=(f"{', '.join(others[:5])}: another refresh, or a person, wrote there in the meantime",),
+            hints=("run the same command again: what was read is kept, so it takes less time",),
+        )
+    written = write_artifacts(folder, artifacts, force=True).written
+    claim.is_new = False
+    for name in written:
+        forget(folder / name)
+    return written
 
 
 def write_entry(text: str, lines: list[str]) -> str:

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from packaging.version import Version
 
+from provision.index.page import IndexFile, Page
 from provision.refresh.book import Book, Row
 from provision.refresh.client import Client, UnreachableError
 from provision.refresh.frameworks.row import origin
 from provision.refresh.guard import Alarms
-from provision.refresh.index import IndexFile, Page, read_page
+from provision.refresh.index import read_page
 from provision.refresh.tags import is_kept, machines_of, platform_tag, pythons_of, version_of
 from provision.refresh.wheels import wheel_file
 

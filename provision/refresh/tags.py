@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
+from provision.index.page import IndexFile
 from provision.refresh.client import number_of
-from provision.refresh.index import IndexFile
 from provision.versions import Spec
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
+from provision.index.page import IndexFile
 from provision.records import fields_of, record
 from provision.refresh.client import AbsentError, Client, UnreachableError, keep_private
-from provision.refresh.index import IndexFile
 from provision.refresh.remote_zip import RemoteFile, open_archive
 
 __all__ = ["OpenWheel", "WheelContents", "WheelReader", "parse_metadata", "requires_of_egg"]

@@ -11,10 +11,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from provision.index.page import IndexFile, Page
 from provision.refresh.book import Book, Row
 from provision.refresh.client import Client, UnreachableError, each
 from provision.refresh.guard import Alarms
-from provision.refresh.index import IndexFile, Page, read_page
+from provision.refresh.index import read_page
 from provision.refresh.requires import extras_of, reduce_requires
 from provision.refresh.tags import MACHINES, is_fitting, is_kept, machines_of, pythons_of, version_of
 from provision.refresh.wheel import WheelContents, WheelReader

@@ -14,6 +14,7 @@ __all__ = [
     "FRAMEWORKS",
     "PLATFORMS",
     "Request",
+    "is_askable_os",
     "matches",
     "parse_request",
     "plain_request",
@@ -27,6 +28,7 @@ FLAVORS = ("runtime", "devel", "jit")
 
 _VERSION = r"[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 _SPECIFIER = r"(~=|==|!=|<=|>=|<|>)[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\.\*)?"
+_MOVING = ("sid", "unstable", "testing", "stable", "rolling", "latest")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9 ._()/+-]{0,63}"
 _REFERENCE = (
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
@@ -234,10 +236,24 @@ def _flavor(flag: str, value: object) -> str:
     return text
 
 
+def is_askable_os(name: str) -> bool:
+    """Tell whether a request can name an operating system as the facts do."""
+    try:
+        return _os("--os", name) == name
+    except UsageError:
+        return False
+
+
 def _os(flag: str, value: object) -> str:
     text = _text(flag, value).lower().replace("-", "").replace(":", "").replace(" ", "")
     if not re.fullmatch(r"[a-z][a-z0-9.]{1,40}", text):
         raise UsageError(f"{flag} `{_shown(value)}` is no operating system", hints=("write it as in `debian12`",))
+    if text.endswith(_MOVING):
+        raise UsageError(
+            f"{flag} `{_shown(value)}` is no release",
+            because=("what is in it changes from day to day, so no fact about it would hold",),
+            hints=("name a release, as in `debian12`",),
+        )
     return text
 
 

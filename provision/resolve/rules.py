@@ -86,13 +86,12 @@ def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
 
     Source: CUDA minor-version compatibility: a build runs on any driver at or above its major's floor.
     """
-    floors = [
-        (row.minimum_driver, fact_of("cuda", row.version, row, "minimum_driver"))
-        for row in (cuda_releases(matrix, option.cuda) if option.cuda else matrix.cuda_below(str(option.cuda_major)))
-    ]
-    if option.minimum_driver is not None:
-        floors.append((option.minimum_driver, option.fact))
-    return max(floors, key=lambda floor: parse(floor[0]), default=None)
+    rows = cuda_releases(matrix, option.cuda) if option.cuda else matrix.cuda_below(str(option.cuda_major))
+    row = max(rows, key=lambda row: parse(row.minimum_driver), default=None)
+    own = option.minimum_driver
+    if own is not None and (row is None or parse(own) > parse(row.minimum_driver)):
+        return own, option.fact
+    return (row.minimum_driver, fact_of("cuda", row.version, row, "minimum_driver")) if row is not None else None
 
 
 def reject_wish(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:

@@ -21,7 +21,7 @@ from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import refuse
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
-from provision.resolve.request import FRAMEWORKS, Request, matches
+from provision.resolve.request import FRAMEWORKS, Request, is_askable_os, matches
 from provision.resolve.rules import (
     Rejection,
     Wish,
@@ -114,7 +114,7 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
     if request.os is not None:
         os_row = next((row for row in matrix.os_releases if row.id == request.os), None)
         if os_row is None:
-            known = ", ".join(row.id for row in matrix.os_releases)
+            known = ", ".join(row.id for row in matrix.os_releases if is_askable_os(row.id))
             because = f"no operating system called `{request.os}` is in the facts; known are {known}"
             return Rejection(rule="os-name", is_proved=False, subject="", because=because)
     extras = {row.id: row for row in matrix.extras} if request.extras else {}

@@ -32,7 +32,7 @@ from provision.resolve.explain import (
     changes_of,
 )
 from provision.resolve.options import Option, demands_of, fact_of, offer
-from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, parse_request
+from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, is_askable_os
 from provision.resolve.rules import (
     OPTION_RULES,
     Rejection,
@@ -46,7 +46,10 @@ from provision.resolve.solve import open_ends, order_pythons, reject_python, rej
 from provision.resolve.stack import FactRef, Reason, Stack
 from provision.versions import parse
 
-__all__ = ["ANY", "CANDIDATE", "DRIVER", "GPU", "PYTHON", "SYSTEM", "survey"]
+__all__ = ["ANY", "CANDIDATE", "DRIVER", "GPU", "PYTHON", "SYSTEM", "Report", "survey"]
+
+Report = Callable[[str, int, int], None]
+"""Takes what is worked at, how many are done, and how many there are."""
 
 ANY = ">=0"
 """The wish that every version meets: how a question asks for a framework and leaves its version open."""
@@ -82,18 +85,21 @@ class _GpuClass:
     platform: str
 
 
-def survey(matrix: Matrix) -> dict[str, Any]:
+def survey(matrix: Matrix, report: Report | None = None) -> dict[str, Any]:
     """Return the tables as plain data, in one fixed order.
 
     Args:
         matrix: The facts.
+        report: Told after each build how many are solved; solving all of them takes seconds.
     """
-    return _Survey(matrix).take()
+    return _Survey(matrix, report).take()
 
 
 class _Survey:
-    def __init__(self, matrix: Matrix) -> None:
+    def __init__(self, matrix: Matrix, report: Report | None = None) -> None:
         self.matrix = matrix
+        self.report = report
+        self.solved = 0
         self.texts = _Table()
         self.facts = _Table()
         self.rejections = _Table()
@@ -105,7 +111,7 @@ class _Survey:
         self.stands = _Table()
         self.needs = _Table()
         # What the grammar of a request cannot spell nobody can ask.
-        asked = (row for row in matrix.os_releases if parse_request({"os": row.id}).os == row.id)
+        asked = (row for row in matrix.os_releases if is_askable_os(row.id))
         self.systems: tuple[OsRelease | None, ...] = (None, *asked)
         self.cudas = self._cudas()
         self.pythons = self._pythons()
@@ -305,10 +311,17 @@ class _Survey:
         numbers: dict[str, int] = {}
         rows: list[dict[str, Any]] = []
         offers: dict[str, dict[str, Any]] = {}
+        all_offered = {kind: tuple(offer(self.matrix, kind, _asking(kind, ANY), platform)) for kind in _KINDS}
+        # The platforms offer much the same; the bar need not be exact, but it ends where the work does.
+        rest = PLATFORMS[PLATFORMS.index(platform) :]
+        total = self.solved + len(rest) * sum(map(len, all_offered.values()))
         for kind in _KINDS:
-            for option in offer(self.matrix, kind, _asking(kind, ANY), platform):
+            for option in all_offered[kind]:
                 numbers[option.label] = len(rows)
                 rows.append(self._candidate(option, platform))
+                self.solved += 1
+                if self.report is not None:
+                    self.report("builds", self.solved, total)
             offers[kind] = {}
             for wish in self._wishes(kind):
                 request = _asking(kind, wish)
@@ -471,20 +484,28 @@ class _Survey:
             asked = replace(asked, cuda=cuda)
         wish = self._wish(asked, platform)
         found: dict[int, int] = {}
-        for system in self.systems:
-            base = self._base(replace(wish, os=system), option, python)
-            if isinstance(base, Rejection):
-                continue
-            step = self._step(option, base.glibc)
-            if step not in found:
-                closed = try_python(self.matrix, replace(wish, os=system), (option,), python)
-                if isinstance(closed, Rejection):
-                    found[step] = ~self._rejection(closed, option)
-                else:
-                    found[step] = self._environment(replace(closed, wish=wish))
+        for step, system in self._steps(wish, option, python):
+            closed = try_python(self.matrix, replace(wish, os=system), (option,), python)
+            if isinstance(closed, Rejection):
+                found[step] = ~self._rejection(closed, option)
+            else:
+                found[step] = self._environment(replace(closed, wish=wish))
         if len(set(found.values())) == 1:
             return tuple(set(found.values()))
         return tuple(found.get(step, 0) for step in range(len(self.steps[option.framework]) + 1))
+
+    def _steps(self, wish: Wish, option: Option, python: str | None) -> list[tuple[int, OsRelease | None]]:
+        """Return each step of glibc that some base has, with the first system that has it."""
+        first: dict[int, OsRelease | None] = {}
+        key = ("steps", self._base_key(option), python, wish.platform)
+        if key not in self.kept:
+            for system in self.systems:
+                base = self._base(replace(wish, os=system), option, python)
+                if not isinstance(base, Rejection):
+                    first.setdefault(self._step(option, base.glibc), system)
+            self.kept[key] = list(first.items())
+        found: list[tuple[int, OsRelease | None]] = self.kept[key]
+        return found
 
     def _step(self, option: Option, glibc: str | None) -> int:
         """Return how many steps a glibc has climbed: the same wheels are installable on all of one step."""
@@ -526,7 +547,9 @@ class _Survey:
     def _stand(self, base: Base, option: Option, wish: Wish, python: str | None) -> int:
         """Write down what a stack stands on."""
         solution = _solution(wish, option, option.cuda or "0", python)
-        bare = set(assemble(solution, self.matrix).warnings)
+        bare = self._kept(
+            ("bare", option.label, wish.platform, python), lambda: set(assemble(solution, self.matrix).warnings)
+        )
         stack = assemble(replace(solution, python_image=base.python_image, cuda_image=base.cuda_image), self.matrix)
         has_image = base.cuda_image is not None
         image = stack.image
@@ -546,7 +569,11 @@ class _Survey:
     def _environment(self, solution: Solution) -> int:
         """Write down a closed environment, as far as neither a GPU, a driver nor a system changes it."""
         option = solution.options[0]
-        known = set(assemble(_solution(solution.wish, option, solution.cuda, None), self.matrix).warnings)
+        wish = solution.wish
+        known = self._kept(
+            ("known", option.label, wish.platform, wish.request.python, wish.request.cuda, solution.cuda),
+            lambda: set(assemble(_solution(wish, option, solution.cuda, None), self.matrix).warnings),
+        )
         stack = assemble(replace(solution, cuda_image=None), self.matrix)
         silent = (*_OF_THE_QUESTION, *_OF_THE_BASE, *(("cuda", "cudnn") if _needs_image(option) else ()))
         sizes = [pick.wheel.size if pick.wheel else None for pick in solution.picks]

@@ -48,10 +48,11 @@ from provision.build.oci.refused import Halt
 from provision.build.oci.store import Store
 from provision.build.oci.watch import Silent
 from provision.build.progress import report_progress
+from provision.build.reader import Reader
 from provision.build.verify import verify_image
 from provision.generate.image import ImageOptions, render_image
 from provision.generate.write import write_artifacts
-from provision.refresh.address import find_index
+from provision.index.address import find_index
 from provision.resolve.stack import Stack
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -170,9 +171,10 @@ def load_wheels(stacks: list[Stack], folder: Path) -> None:
     packages = {
         item.sha256: item for stack in stacks if stack.image for item in (*stack.image.packages, *stack.image.tools)
     }
-    wheels = Wheels(Store(folder), ca_cert=None, halt=Halt(), watch=Silent())
+    reader = Reader(find_index())
+    wheels = Wheels(Store(folder), reader, halt=Halt(), watch=Silent())
     pages: dict[str, dict[str, str]] = {}
-    for wanted in locate(packages.values(), find_index().url):
+    for wanted in locate(packages.values(), reader):
         file = folder / wanted.file
         if not file.is_file():
             sys.stderr.write(f"== {wanted.file}\n")

@@ -25,7 +25,7 @@ import requests
 
 from provision.assets import asset_dir
 from provision.errors import DataError, MissingDependencyError
-from provision.refresh.address import IndexAddress, find_index
+from provision.index.address import IndexAddress, find_index
 from provision.refresh.client import Client
 from provision.refresh.engine import Plan, Refresh
 

@@ -237,6 +237,31 @@ def test_it_fits_a_phone(start_browser, page):
         assert small == []
 
 
+def test_no_words_are_cut_on_a_phone(start_browser, page):
+    browser = start_browser(size=(360, 740))
+    browser.get(page.as_uri())
+    cut = browser.execute_script(
+        """
+        const ruler = document.createElement("canvas").getContext("2d");
+        const room = (node) => {
+          const style = getComputedStyle(node);
+          ruler.font = style.font;
+          return node.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+        };
+        const found = [];
+        for (const node of document.querySelectorAll("input[placeholder]")) {
+          const wide = room(node);
+          if (ruler.measureText(node.placeholder).width > wide) found.push(node.placeholder);
+        }
+        for (const node of document.querySelectorAll(".hint, .legend span, h2")) {
+          if (node.scrollWidth > node.clientWidth + 1) found.push(node.textContent);
+        }
+        return found;
+        """
+    )
+    assert cut == []
+
+
 def test_dark_follows_the_system_and_the_button(start_browser, page):
     browser = start_browser(dark=True)
     browser.get(page.as_uri())

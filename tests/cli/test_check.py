@@ -245,7 +245,7 @@ def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (("Dockerfile", "--select", "Q99"), "--select `Q99` is no rule"),
         (("Dockerfile", "--fail-on", "loud"), "--fail-on `loud` is not known"),
         (("Dockerfile", "--build-arg", "x"), "--build-arg `x` is no NAME=VALUE"),
-        (("Dockerfile", "--target", "x"), "no stage is called `x`"),
+        (("Dockerfile", "--target", "x"), "has no stage `x`"),
         (("Dockerfile", "--stdin-filename", "x"), "--stdin-filename"),
         (("Dockerfile", "--python", ">=3"), "--python"),
         (("broken.Dockerfile",), "broken.Dockerfile:2:1: `FOO` is no instruction"),
@@ -365,3 +365,29 @@ def test_a_named_pipe_behind_a_requirement_is_not_waited_for(project: Path, caps
     (project / "requirements.txt").unlink()
     os.mkfifo(project / "requirements.txt")
     assert run(capsys, "Dockerfile", "--select", "C04")[0] == 0
+
+
+def test_a_rule_is_explained_from_the_facts_and_nothing_is_checked(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "--explain", "c04", "no-such-file")
+    assert code == 0
+    assert out.startswith("error[C04] ")
+    assert "hint: " in out
+    assert "It rests on:" in out
+    assert "Dockerfile" not in out
+    code, found = document(capsys, "--explain", "C04,I")
+    assert (code, [row["id"] for row in found["result"]["rules"]]) == (0, ["C04", "I01", "I02", "I03"])
+    assert all(row["why"] and row["remedy"] and row["sources"] for row in found["result"]["rules"])
+
+
+def test_an_unknown_rule_cannot_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "--explain", "C99")
+    assert code == 2
+    assert err.startswith("error: --explain `C99` is no rule")
+
+
+def test_a_file_that_cannot_be_read_is_called_by_its_name(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.txt").write_bytes(b"\xff")
+    assert run(capsys, "missing.txt")[2].startswith("error: missing.txt cannot be read")
+    assert run(capsys, "bad.txt")[2].startswith("error: bad.txt is no UTF-8 text")

@@ -15,6 +15,10 @@ import pytest
 from upstream import FEW, Upstream
 
 from provision.assets import asset_dir
+from provision.cli.data_refresh import refresh
+from provision.cli.output import Output
+from provision.cli.parser import build_parser
+from provision.refresh.land import Claim
 
 NEEDS = ("filelock", "cuda-toolkit[cublas]==13.2.2", "nvidia-cudnn-cu13==9.26.0.51", "triton~=3.9.0")
 NEW = "2.15.1"
@@ -200,3 +204,50 @@ def test_the_day_of_today_is_the_default(provision, upstream, facts, tmp_path):
     words = ("--only", "torch", "--index-url", upstream.index, "--data-dir", facts, "--cache", tmp_path)
     document = json.loads(provision("data", "diff", *words, "--json").out)
     assert document["result"]["dated"] == datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def test_a_second_refresh_is_refused_before_it_reads_anything(data, upstream, facts):
+    upstream.publish_torch(NEW, NEEDS)
+    before = state(facts)
+    with Claim(facts):
+        answer = data("refresh")
+        assert answer.code == 5
+        assert "another refresh of the facts" in answer.err
+        assert upstream.asked == []
+        # What writes nothing may read.
+        assert data("diff").code == 0
+        assert data("refresh", "--dry-run").code == 0
+    assert state(facts) == before
+    assert data("refresh").code == 0
+    assert state(facts) != before
+
+
+@pytest.mark.parametrize(
+    ("action", "said", "silent"),
+    [
+        ("refresh", "Read upstream and write what is new", "Look after the facts"),
+        ("diff", "--accept ID", "Read upstream and write what is new"),
+        ("check", "Hold the facts against every rule", "--accept"),
+    ],
+)
+def test_each_action_has_its_own_help(provision, action, said, silent):
+    answer = provision("data", action, "--help")
+    assert answer.code == 0
+    assert answer.out.startswith(f"usage: provision data {action} ")
+    assert said in answer.out
+    assert silent not in answer.out
+
+
+def test_a_proxy_and_certificates_of_pip_go_along_with_another_index(monkeypatch, tmp_path):
+    monkeypatch.setenv("PIP_INDEX_URL", "https://one.example/simple")
+    monkeypatch.setenv("PIP_PROXY", "proxy.example:3128")
+    monkeypatch.setenv("PIP_CERT", "/ca.pem")
+    monkeypatch.setattr("provision.refresh.client.Client", lambda **values: (_ for _ in ()).throw(_SeenError(values)))
+    with pytest.raises(_SeenError) as caught:
+        refresh(build_parser("data").read(["diff", "--index-url", "https://two.example/simple"]), Output())
+    assert caught.value.args[0]["proxy"] == "http://proxy.example:3128"
+    assert caught.value.args[0]["ca_bundle"] == "/ca.pem"
+
+
+class _SeenError(Exception):
+    """What the client was to be made with."""

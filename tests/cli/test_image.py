@@ -398,14 +398,18 @@ def test_hashes_are_completed_before_anything_is_written(provision, folder, monk
 
     asked = []
 
-    def complete(stack, *, index_url, ca_cert):
-        asked.append((stack.name, index_url, ca_cert))
+    def complete(stack, *, index_url, address, ca_cert):
+        asked.append((stack.name, index_url, address.url, address.proxy, ca_cert))
         return stack, ("torch 1: nothing is known",)
 
     monkeypatch.setattr(hashes, "complete_hashes", complete)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/simple")
+    monkeypatch.setenv("PIP_PROXY", "http://proxy.example:3128")
     answer = provision("image", *STACK, "--fetch-hashes", "--index-url", "https://mirror.example/simple")
     assert answer.code == 0
-    assert asked == [(NAME, "https://mirror.example/simple", None)]
+    assert asked == [
+        (NAME, "https://mirror.example/simple", "https://pip.example/simple", "http://proxy.example:3128", None)
+    ]
     assert "warning: torch 1: nothing is known" in answer.err
 
 

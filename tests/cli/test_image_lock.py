@@ -66,6 +66,38 @@ def test_locked_in_the_folder_of_the_lock_needs_no_words(provision, folder, monk
     assert provision("image", "--locked").code == 0
 
 
+def test_locked_without_a_folder_finds_the_lock_and_solves_nothing(provision, folder, monkeypatch):
+    provision("image", *STACK)
+    provision("image", "--torch", "2.3", "--cuda", "12.1", "--python", "3.11")
+    provision("image", *STACK, "--format", "bake")
+    before = _tree(folder)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a lock is kept, not solved again")
+
+    monkeypatch.setattr("provision.cli.commands.image.solve_request", refuse)
+    answer = provision("image", *STACK, "--locked", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.document["result"]["folder"] == "torch2.1.2-cu121-py311"
+    assert provision("image", *STACK, "--locked", "--format", "bake").code == 0
+    answer = provision("image", "--torch", "2.4", "--cuda", "12.1", "--python", "3.11", "--locked")
+    assert answer.code == 8
+    assert "no provision.lock here answers this request" in answer.err
+    assert _tree(folder) == before
+
+
+def test_locked_without_a_folder_asks_which_of_two_equals_is_meant(provision, folder):
+    provision("image", *STACK, "-o", "one")
+    provision("image", *STACK, "-o", "two")
+    answer = provision("image", *STACK, "--locked")
+    assert answer.code == 2
+    assert "one, two" in answer.err
+    shutil.rmtree(folder / "two")
+    assert provision("image", *STACK, "--locked").code == 0
+    (folder / "one" / "Dockerfile").write_text("FROM scratch\n")
+    assert provision("image", *STACK, "--locked").code == 8
+
+
 def test_locked_prints_what_the_lock_says(provision, folder):
     provision("image", *STACK, "-o", "it")
     answer = provision("image", "-o", "it", "--locked", "--print")

@@ -64,7 +64,7 @@ def test_top_parser_reads_no_command():
         pytest.param(["--color", "pink", "resolve"], "choose auto, always, never", id="color"),
         pytest.param(["--torch", "2.1"], "`--torch` is no flag of `provision`", id="flag-before-command"),
         pytest.param(["data", "refrsh"], "action `refrsh` is not known", id="action"),
-        pytest.param(["data"], "the following arguments are required: action", id="missing-action"),
+        pytest.param(["data"], "the following arguments are required: ACTION", id="missing-action"),
         pytest.param(["completion", "tcsh"], "shell `tcsh` is not known", id="shell"),
     ],
 )

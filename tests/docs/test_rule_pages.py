@@ -29,5 +29,5 @@ def test_no_page_is_left_of_a_rule_that_is_gone() -> None:
 @pytest.mark.parametrize("name", [name for name in PAGES if not name.endswith("README.md")])
 def test_page_shows_a_finding_of_its_rule_and_a_source(name: str) -> None:
     rule = Path(name).stem
-    assert f"[{rule}]: " in PAGES[name]
+    assert f"[{rule}] " in PAGES[name]
     assert "## Sources\n\n- " in PAGES[name]

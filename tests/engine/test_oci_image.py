@@ -139,7 +139,7 @@ def write(stack: Stack, index: tuple[str, dict[str, bytes]], saved_base: Path, t
                 codec=find_codec(compression),  # type: ignore[arg-type]
                 store=Store(tmp_path / "cache"),
                 formats=Formats(layout="1.0.0", hub="docker.io"),
-                index=index[0],
+                index_url=index[0],
             )
         )
 

@@ -11,7 +11,7 @@ import pytest
 
 from provision.assets import asset_dir
 from provision.errors import DataError, MissingDependencyError
-from provision.refresh.address import find_index
+from provision.index.address import find_index
 from provision.refresh.client import Client
 from provision.refresh.engine import Plan, Refresh
 from provision.refresh.land import check_result

@@ -16,32 +16,34 @@ from provision.resolve.request import FRAMEWORKS
 
 __all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids"]
 
+_COMPILED = "flash-attn|causal-conv1d|mamba-ssm|deepspeed|apex|build-option"
 SCOPES: dict[str, str] = {
     "B01": "base own-base",
     "B02": "cuda target framework",
     "B03": "base own-base",
     "B04": "base own-base",
-    "B05": "no-nvcc flash-attn",
+    "B05": f"no-nvcc {_COMPILED}",
     "B06": "base own-base stage",
     "B07": "base framework",
-    "B08": "base-frameworks framework",
+    "B08": "base-frameworks framework|torchvision|torchaudio|vllm|xformers",
     "B09": "base stage",
-    "C01": "cuda nvcc flash-attn",
+    "C01": f"cuda nvcc {_COMPILED}",
     "C02": "framework",
-    "C03": "torch torchvision|torchaudio",
+    "C03": "torch|pytorch|base-frameworks torchvision|torchaudio",
     "C04": "local",
     "C05": "torch",
     "C06": "framework stage|requirements",
     "C07": "base tensorflow",
     "C08": "jax",
     "C09": "pinned",
-    "C10": "torch|base-frameworks torchvision|torchaudio|vllm|xformers",
-    "C11": "torch|base-frameworks vllm|xformers",
+    "C10": "torch|pytorch|base-frameworks torchvision|torchaudio|vllm|xformers",
+    "C11": "torch|pytorch|base-frameworks vllm|xformers",
     "C12": "torch|tensorflow",
     "C13": "conda",
     "C14": "cuda target torch",
     "C15": "package",
-    "D01": "driver framework",
+    "C16": "conda torch pytorch",
+    "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",
     "E01": "cuda framework $LD_LIBRARY_PATH",
@@ -49,20 +51,20 @@ SCOPES: dict[str, str] = {
     "E03": "$NVIDIA_DRIVER_CAPABILITIES",
     "E04": "stage $NVIDIA_DISABLE_REQUIRE",
     "E05": "target $NVIDIA_VISIBLE_DEVICES|$NVIDIA_DRIVER_CAPABILITIES",
-    "G01": "gpu framework",
+    "G01": "gpu framework|pytorch|base-frameworks",
     "G02": "cuda nvcc $TORCH_CUDA_ARCH_LIST",
-    "N01": "pinned|framework",
-    "N02": "pinned|framework",
-    "N03": "pinned|framework",
-    "N04": "pinned|framework",
-    "N05": "pinned|framework",
+    "N01": "pinned|framework|pytorch|base-frameworks",
+    "N02": "pinned|framework|pytorch|base-frameworks",
+    "N03": "pinned|framework|pytorch|base-frameworks",
+    "N04": "pinned|framework|pytorch|base-frameworks",
+    "N05": "pinned|framework|pytorch|base-frameworks",
     "P01": "arm framework",
     "R01": "service cuda",
     "S01": "base stage target",
     "S02": "command|download",
     "S03": "command|index|$PIP_TRUSTED_HOST|$UV_INSECURE_HOST",
     "S04": "command",
-    "X01": "stage package",
+    "X01": "stage|conda package",
 }
 """What must be there before a rule can find anything, by its id: words that must all hold, or one of several (``|``).
 
@@ -94,6 +96,7 @@ def aspects_of(environment: Environment, options: Options) -> frozenset[str]:
         ("nvcc", environment.has_nvcc is True),
         ("no-nvcc", environment.has_nvcc is False),
         ("command", bool(environment.own_commands)),
+        ("build-option", _has_build_option(environment)),
         ("download", bool(environment.downloads)),
         ("driver", options.driver is not None),
         ("gpu", bool(options.gpus)),
@@ -112,6 +115,15 @@ def aspects_of(environment: Environment, options: Options) -> frozenset[str]:
     found.update(f"${name}" for name in environment.variables)
     found.update(f"${variable.name}" for variable in environment.own_variables)
     return frozenset(found)
+
+
+def _has_build_option(environment: Environment) -> bool:
+    """Tell whether a command has a word such as ``--cuda_ext``, which asks a setup for extensions."""
+    return any(
+        word.text is not None and word.text.endswith("_ext")
+        for command in environment.commands
+        for word in command.words
+    )
 
 
 def is_in_scope(rule: str, aspects: frozenset[str]) -> bool:

@@ -17,12 +17,11 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     if environment.has_nvcc is not False:
         return
     for compiled in builds_from_source(environment, matrix, options):
-        requirement = compiled.requirement
         yield found(
             matrix,
             ID,
-            span=requirement.span,
-            message=f"{requirement.name} is compiled here, and there is no nvcc",
-            reasons=(compiled.because, "nvcc is in the devel images of nvidia/cuda, and in no other"),
+            span=compiled.span,
+            message=f"{compiled.name} is compiled here, and there is no nvcc",
+            reasons=(compiled.because, "nvcc is in devel images, such as those of nvidia/cuda, and not in this one"),
             facts=compiled.facts,
         )

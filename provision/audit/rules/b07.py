@@ -9,7 +9,6 @@ from provision.audit.verdict import found
 from provision.audit.wanted import Wanted, frameworks, resolve
 from provision.matrix.load import Matrix
 from provision.resolve.stack import Refusal
-from provision.versions import parse
 
 ID = "B07"
 
@@ -59,4 +58,10 @@ def _may_be_too_old(matrix: Matrix, system: str, wanted: Wanted) -> bool:
         return False
     if wanted.framework != "torch" or wanted.version is None:
         return True
-    return any(row.glibc and parse(row.glibc) > parse(have) for row in matrix.torch_builds_of({wanted.version}))
+    needs = {row.glibc for row in matrix.torch_builds_of({wanted.version}) if row.glibc}
+    return any(_order(glibc) > _order(have) for glibc in needs)
+
+
+def _order(glibc: str) -> tuple[int, ...]:
+    """Return what orders releases of glibc; they are plain numbers, and packaging takes long to import."""
+    return tuple(int(part) for part in glibc.split("."))

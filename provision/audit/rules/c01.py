@@ -27,8 +27,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         yield found(
             matrix,
             ID,
-            span=compiled.requirement.span,
-            message=f"{compiled.requirement.name} is compiled with CUDA {base.cuda} for a torch of CUDA {cuda}",
+            span=compiled.span,
+            message=f"{compiled.name} is compiled with CUDA {base.cuda} for a torch of CUDA {cuda}",
             reasons=(
                 f"{base.repository}:{base.tag} has the nvcc of CUDA {base.cuda}",
                 f"torch is the build for CUDA {cuda}",

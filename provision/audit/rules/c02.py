@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, Wanted, cuda_of, frameworks, is_offered, python_of, resolve
+from provision.audit.wanted import CPU, Wanted, cuda_of, frameworks, is_offered, platform_of, python_of, resolve
 from provision.audit.wording import alternatives, facts_of, reasons_of
 from provision.matrix.load import Matrix
 from provision.resolve.stack import Refusal
+from provision.versions import spec_of
 
 ID = "C02"
 
@@ -17,6 +18,9 @@ ID = "C02"
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Ask the resolver about each wish; only a proved no counts."""
     for wanted in frameworks(environment, matrix):
+        if wanted.requirement.applies is None and wanted.requirement.marker and wanted.version is not None:
+            yield from _under_marker(environment, matrix, options, wanted)
+            continue
         if wanted.requirement.applies is not True or wanted.variant == CPU or wanted.requirement.url is not None:
             continue
         is_open = wanted.framework == "torch" and wanted.variant is None and not wanted.is_default
@@ -41,6 +45,34 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             hint=alternatives(refusal),
             facts=facts_of(refusal),
         )
+
+
+def _under_marker(environment: Environment, matrix: Matrix, options: Options, wanted: Wanted) -> Iterable[Finding]:
+    """Ask for each Python that the project and the marker leave; none of them may have a build."""
+    from provision.audit.markers import holds
+
+    allowed = [
+        row.version
+        for row in matrix.pythons
+        if not environment.pythons or f"{row.version}.99" in spec_of(environment.pythons)
+    ]
+    platforms = platform_of(environment, options)
+    answers = {python: holds(wanted.requirement.marker, python, platforms) for python in allowed}
+    if None in answers.values() or wanted.requirement.url is not None or wanted.variant == CPU:
+        return
+    left = [python for python, answer in answers.items() if answer]
+    refusals = [resolve(environment, matrix, options, wanted, platform=None, python=python) for python in left]
+    proved = [item for item in refusals if isinstance(item, Refusal) and item.is_proved and _is_about_it(item)]
+    if not left or len(proved) != len(left):
+        return
+    yield found(
+        matrix,
+        ID,
+        span=wanted.requirement.span,
+        message=f"{wanted.framework} {wanted.version} where {wanted.requirement.marker} was never published",
+        reasons=reasons_of(proved[0]),
+        facts=facts_of(proved[0]),
+    )
 
 
 def _allowed(environment: Environment, wanted: Wanted, options: Options) -> str | None:

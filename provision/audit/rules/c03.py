@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from provision.audit.channels import conda_pytorch, release_of, wish_of
 from provision.audit.companions import needs_of
 from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
-from provision.audit.wanted import Wanted, admits, effective, resolve_request, variant_of
+from provision.audit.wanted import Wanted, admits, build_of, cuda_major, cuda_of, resolve_request, standing, variant_of
 from provision.matrix.load import Matrix
 from provision.matrix.model import TorchRelease
+from provision.resolve.request import matches
 from provision.resolve.stack import Refusal
 
 ID = "C03"
@@ -20,7 +22,9 @@ _COMPANIONS = ("torchvision", "torchaudio")
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold the companions against the torch that stands at the end."""
     del options
-    torch = effective(environment, matrix, "torch")
+    for install, requirement in conda_pytorch(environment):
+        yield from _beside(matrix, install, requirement)
+    torch = standing(environment, matrix, "torch")
     if torch is None or torch.version is None:
         return
     release = next(iter(matrix.torch_releases_where(lambda version: version == torch.version)), None)
@@ -31,9 +35,35 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         right = getattr(release, requirement.name)
         because = _why_not(matrix, torch.version, requirement.name, version)
         if because and right not in (None, version):
+            because = (*because, *_origin(environment, torch))
             yield _mismatch(environment, matrix, torch, (install, requirement), release, right, because)
             continue
         yield from _mixed(matrix, torch, install, requirement)
+
+
+def _beside(matrix: Matrix, install: Install, torch: Requirement) -> Iterator[Finding]:
+    """Yield the packages of conda of which no release that is asked for goes with the PyTorch beside them."""
+    have = release_of(torch)
+    release = next(iter(matrix.torch_releases_where(lambda version: version == have)), None)
+    for requirement in install.requirements if release is not None else ():
+        if requirement.ecosystem != "conda" or requirement.name not in _COMPANIONS:
+            continue
+        wish, package = wish_of(requirement), matrix.package(requirement.name)
+        versions = package.versions if wish is not None and package is not None else ()
+        fitting = [version for version in versions if "+" not in version and matches(wish or "", version)]
+        needs = {version: needs_of(matrix, requirement.name, version) for version in fitting}
+        if not needs or any(need is None or admits(need, have or "0") for need in needs.values()):
+            continue
+        right = getattr(release, requirement.name)
+        yield found(
+            matrix,
+            ID,
+            span=requirement.span,
+            message=f"{requirement.name} {wish} does not belong to pytorch {have}",
+            reasons=[f"{requirement.name} {version} needs torch{need}" for version, need in needs.items()],
+            hint=f"{requirement.name} {right} was released with torch {have}" if right else "",
+            facts=(f"torch/{have}",),
+        )
 
 
 def _why_not(matrix: Matrix, torch: str, name: str, version: str) -> tuple[str, ...]:
@@ -50,7 +80,17 @@ def _why_not(matrix: Matrix, torch: str, name: str, version: str) -> tuple[str, 
     refusal = resolve_request(matrix, wish)
     if not isinstance(refusal, Refusal) or not refusal.is_proved:
         return ()
-    return tuple(reason.because for reason in refusal.because if reason.subject == "requirements")
+    is_about_it = any(reason.subject == "requirements" for reason in refusal.because)
+    # The resolver's own sentence speaks of a requirements file, which is none here.
+    return (f"no build of torch {torch} goes with {name} {version}",) if is_about_it else ()
+
+
+def _origin(environment: Environment, torch: Wanted) -> tuple[str, ...]:
+    """Return where the torch comes from, if that is the base."""
+    base = environment.base
+    if base is None or torch.requirement.span != base.span:
+        return ()
+    return (f"{base.repository}:{base.tag} comes with torch {torch.version}",)
 
 
 def _last(environment: Environment, torch: Wanted) -> Iterator[tuple[Install, Requirement]]:
@@ -120,19 +160,38 @@ def _mismatch(
 
 
 def _mixed(matrix: Matrix, torch: Wanted, install: Install, requirement: Requirement) -> Iterator[Finding]:
-    variant, _ = variant_of(matrix, install, requirement, requirement.version)
-    if variant is None or torch.variant is None or variant == torch.variant:
+    variant, is_default = variant_of(matrix, install, requirement, requirement.version)
+    right = build_of(matrix, torch)
+    reason = "a companion loads the libraries that its torch was built with"
+    if variant is None and is_default:
+        if torch.requirement.ecosystem == "pypi" and torch.install.installer == "base":
+            # The base has the very release, in its own build, and pip leaves it.
+            return
+        variant = _of_pypi(matrix, torch.version or "")
+        reason = f"nothing names an index here, and PyPI has the build {variant}"
+        # A companion asks for the CUDA major of its own build.
+        if cuda_major(cuda_of(variant)) == cuda_major(cuda_of(right)) or None in (cuda_of(variant), cuda_of(right)):
+            return
+    elif not torch.variant:
+        return
+    if variant is None or right is None or variant == right:
         return
     yield found(
         matrix,
         ID,
         span=requirement.span,
-        message=f"{requirement.name} is the build {variant} and torch the build {torch.variant}",
-        reasons=("a companion loads the libraries that its torch was built with",),
-        hint=f"take both from the index of {torch.variant}",
+        message=f"{requirement.name} is the build {variant} and torch the build {right}",
+        reasons=(reason,),
+        hint=f"take both from the index of {right}",
         facts=[
             f"torch/{row.torch}+{row.variant}"
             for row in matrix.torch_builds_of({torch.version or ""})
-            if row.variant == torch.variant
+            if row.variant == right
         ],
     )
+
+
+def _of_pypi(matrix: Matrix, torch: str) -> str | None:
+    """Return the build of a release that PyPI has: torch and its companions are published there as one."""
+    rows = [row.variant for row in matrix.torch_builds_of({torch}) if row.index == "pypi"]
+    return rows[0] if len(rows) == 1 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from provision.audit.bases import may_have_frameworks
+from provision.audit.channels import conda_pytorch
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import frameworks, index_variant
@@ -16,6 +17,8 @@ ID = "C05"
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for an open version where several indexes compete for it."""
     del options
+    if any(conda_pytorch(environment)):
+        return
     earlier: set[tuple[str, str]] = set()
     for wanted in frameworks(environment, matrix):
         install = wanted.install

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from provision.audit.bases import may_have_frameworks
+from provision.audit.channels import conda_pytorch
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import Wanted, effective, resolve
@@ -24,6 +25,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     for framework in FRAMEWORKS:
         wanted = effective(environment, matrix, framework)
         if wanted is None or not _is_open(wanted):
+            continue
+        if framework == "torch" and any(conda_pytorch(environment)):
+            # pip leaves what conda brought.
             continue
         if may_have_frameworks(matrix, environment) and not wanted.install.target:
             continue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from provision.audit.channels import PYTORCH, release_of
+from provision.audit.commands import is_upgrade
 from provision.audit.companions import fact_ids, newest_needs
 from provision.audit.model import Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
@@ -13,6 +15,7 @@ from provision.matrix.load import Matrix
 ID = "C10"
 
 _PULLERS = ("torchvision", "torchaudio", "vllm", "xformers")
+_COMPANIONS = ("torchvision", "torchaudio")
 _TORCH = "torch"
 
 
@@ -21,14 +24,22 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     base = environment.base
     have = base.frameworks.get(_TORCH, "") if base is not None else ""
     origin = "the base comes with" if have else ""
+    # Images that come with torch come with its companions too, and pip leaves what is there.
+    present = set(_COMPANIONS) if have else set()
     own = {id(wanted.requirement): wanted for wanted in frameworks(environment, matrix)}
     target = ""
     for install in environment.installs:
         if install.is_dry or not install.is_certain or install.has_no_deps:
             continue
+        named = {item.name: item for item in install.requirements if item.ecosystem == "conda"}
+        if PYTORCH in named:
+            have, origin, target = release_of(named[PYTORCH]) or "", f"`{install.command}` installed", install.target
+            present = set(named)
         asked = [own[id(item)] for item in install.requirements if id(item) in own and item.name == _TORCH]
         if asked:
             pinned = next((wanted.version for wanted in asked if wanted.version is not None), None)
+            names = {item.name for item in install.requirements}
+            present = names if pinned is not None else present | names
             if pinned is not None:
                 have, origin, target = pinned, f"`{install.command}` installed", install.target
             elif not have:
@@ -37,11 +48,17 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if not have or install.target != target or any(item.name == _TORCH for item in install.constraints):
             continue
         python = install.python or python_of(environment, None, options)
-        yield from _pulled(matrix, install, have, origin, python)
+        kept = set() if is_upgrade(environment, install) else present
+        yield from _pulled(matrix, install, have, origin, python, kept)
+        present = present | {item.name for item in install.requirements}
 
 
-def _pulled(matrix: Matrix, install: Install, have: str, origin: str, python: str | None) -> Iterator[Finding]:
+def _pulled(
+    matrix: Matrix, install: Install, have: str, origin: str, python: str | None, present: set[str]
+) -> Iterator[Finding]:
     for requirement in install.requirements:
+        if requirement.name in present and not requirement.specifier:
+            continue
         if requirement.name not in _PULLERS or requirement.applies is not True or not _is_open(requirement):
             continue
         bounds = [item.specifier for item in install.constraints if item.name == requirement.name]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from provision.audit.companions import fact_ids, needs_of
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import admits, effective
+from provision.audit.wanted import admits, standing
 from provision.matrix.load import Matrix
 from provision.versions import parse
 
@@ -19,17 +19,16 @@ _PULLERS = ("vllm", "xformers")
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold the torch pin of the release against the torch that stands at the end."""
     del options
-    torch = effective(environment, matrix, "torch")
-    base = environment.base
-    have = torch.version if torch is not None else (base.frameworks.get("torch") if base is not None else None)
-    if not have:
+    torch = standing(environment, matrix, "torch")
+    have = torch.version if torch is not None else None
+    if torch is None or have is None:
         return
     for install, requirement in environment.requirements():
         if requirement.name not in _PULLERS or requirement.version is None or requirement.applies is not True:
             continue
         if install.has_no_deps or install.is_dry or not install.is_certain:
             continue
-        if torch is not None and install.target != torch.install.target:
+        if install.target != torch.install.target:
             continue
         version = requirement.version.partition("+")[0]
         needs = needs_of(matrix, requirement.name, version)

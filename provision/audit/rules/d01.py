@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from provision.audit.model import ERROR, Environment, Finding, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import effective, exact_of, resolve
+from provision.audit.wanted import exact_of, resolve, standing
 from provision.audit.wording import alternatives
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
@@ -21,7 +21,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     if options.driver is None:
         return
     for framework in FRAMEWORKS:
-        wanted = effective(environment, matrix, framework)
+        wanted = standing(environment, matrix, framework)
         if wanted is None or (wanted.variant is None and not wanted.is_default):
             continue
         stack = resolve(environment, matrix, options, wanted)

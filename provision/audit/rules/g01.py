@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from provision.audit.model import ERROR, Environment, Finding, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import effective, exact_of, resolve
+from provision.audit.wanted import exact_of, resolve, standing
 from provision.audit.wording import alternatives, facts_of, reasons_of
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
@@ -18,7 +18,7 @@ ID = "G01"
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Ask the resolver for the very same stack on each GPU."""
     for framework in FRAMEWORKS if options.gpus else ():
-        wanted = effective(environment, matrix, framework)
+        wanted = standing(environment, matrix, framework)
         if wanted is None or (wanted.variant is None and not wanted.is_default):
             continue
         stack = resolve(environment, matrix, options, wanted)

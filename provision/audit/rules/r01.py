@@ -10,12 +10,17 @@ from provision.matrix.load import Matrix
 
 ID = "R01"
 
+_CPU = "cpu"
+
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look at services that stand on CUDA."""
     del options
     base = environment.base
     if environment.kind != "service" or environment.gpus is not None or environment.runtime:
+        return
+    if _CPU in environment.name.lower().replace("_", "-").split("-"):
+        # A service of this name is the variant of another one for machines without a GPU.
         return
     if base is None or base.cuda is None or base.repository is None:
         return

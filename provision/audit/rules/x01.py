@@ -1,4 +1,4 @@
-"""flash-attn is built where its setup cannot import torch."""
+"""flash-attn or one of its kind is built where its setup cannot import torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from provision.audit.bases import may_have_frameworks
 from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
+from provision.audit.wanted import admits
 from provision.matrix.load import Matrix
 
 ID = "X01"
 
+_KINDS = ("stage", "conda")
 _INSTALLERS = ("pip", "uv")
 _COMMANDS = ("sync", "run", "lock", "add")
 
@@ -18,15 +20,16 @@ _COMMANDS = ("sync", "run", "lock", "add")
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Walk the installs in order, with torch in mind."""
     del options
-    if environment.kind != "stage":
+    if environment.kind not in _KINDS:
         return
     base = environment.base
-    names = matrix.setting("audit_rules.toml", "build_needs_torch").values
+    names = matrix.setting("audit_rules.toml", "build_needs_torch").entries
     has_torch = base is None or may_have_frameworks(matrix, environment)
     is_surely_there = base is not None and "torch" in base.frameworks
     for install in environment.installs:
         for requirement in install.requirements:
-            if requirement.name in names and _is_built(install, requirement):
+            bound = names.get(requirement.name)
+            if bound is not None and _is_one_of(requirement, bound) and _is_built(install, requirement):
                 yield from _judge(matrix, install, requirement, has_torch=has_torch, is_there=is_surely_there)
         if any(item.name == "torch" for item in install.requirements):
             has_torch = is_surely_there = True
@@ -35,7 +38,15 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             has_torch = has_torch or any(item.name not in _TOOLS for item in install.requirements)
 
 
+_EVERY = ">=0"
 _TOOLS = ("einops", "ninja", "numpy", "packaging", "pip", "psutil", "setuptools", "uv", "wheel")
+
+
+def _is_one_of(requirement: Requirement, bound: str) -> bool:
+    """Tell whether all that a requirement admits are releases that need torch to be built."""
+    if bound == _EVERY:
+        return True
+    return requirement.version is not None and admits(bound, requirement.version)
 
 
 def _is_built(install: Install, requirement: Requirement) -> bool:
@@ -59,7 +70,11 @@ def _judge(
             span=requirement.span,
             message=f"{requirement.text} is built in isolation, without torch",
             reasons=("its setup.py imports torch, and its pyproject.toml does not ask for it",),
-            hint="" if is_there else "install torch in a command before, then give `--no-build-isolation`",
+            hint=f"leave {requirement.name} out of the file, and install it afterwards with `--no-build-isolation`"
+            if install.is_file
+            else ""
+            if is_there
+            else "install torch in a command before, then give `--no-build-isolation`",
             edits=edits,
             fix="build it beside the installed torch",
         )

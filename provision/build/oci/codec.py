@@ -6,7 +6,7 @@ import sys
 import zlib
 from typing import IO, Any, Literal, Protocol
 
-from provision.errors import MissingDependencyError
+from provision.errors import MissingDependencyError, install_command
 
 __all__ = ["Codec", "Compression", "Compressor", "find_codec", "open_layer"]
 
@@ -82,7 +82,7 @@ def _zstd() -> Any:
         raise MissingDependencyError(
             "zstd layers need a library that is not installed",
             because=(str(error),),
-            hints=("`pip install 'gpu-provision[oci]'`", "or `--compression gzip`, which takes several times as long"),
+            hints=(install_command("oci"), "or `--compression gzip`, which takes several times as long"),
         ) from error
     return zstd
 

@@ -6,19 +6,18 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-from provision.build.hashes import IndexFile, parse_page, read_page, trust
+from provision.build.hashes import read_page
 from provision.build.oci.layer import CHUNK_BYTES
 from provision.build.oci.refused import Halt, refuse_wheel
 from provision.build.oci.store import Store, digest_of
 from provision.build.oci.watch import Watch
+from provision.build.reader import Reader, Response, describe
 from provision.errors import ActionFailedError, MissingDependencyError, without_secrets
+from provision.index.page import IndexFile
 from provision.records import record
 from provision.resolve.stack import LockedPackage
-
-if TYPE_CHECKING:
-    import ssl
 
 __all__ = ["Wanted", "Wheels", "locate"]
 
@@ -41,20 +40,16 @@ class Wanted:
 
 def locate(
     packages: Iterable[LockedPackage],
-    index: str | None,
+    reader: Reader,
     *,
-    is_for_all: bool = False,
-    ca_cert: str | None = None,
-    timeout_seconds: float = 30,
+    index_url: str | None = None,
 ) -> tuple[Wanted, ...]:
     """Find out where each locked wheel lies.
 
     Args:
         packages: All with a file and a sha256.
-        index: Where a package without an address and an index of its own is looked up.
-        is_for_all: Every package is looked up there.
-        ca_cert: Certificates (PEM) to trust beside the machine's own.
-        timeout_seconds: For each answer of the index.
+        reader: Who asks; a package without an address and an index of its own is looked up in the indexes it knows.
+        index_url: Index where every package is looked up instead.
 
     Returns:
         The wheels in the order given.
@@ -65,34 +60,45 @@ def locate(
     """
 
     def find(package: LockedPackage) -> Wanted:
-        if package.url is not None and not is_for_all:
+        if package.url is not None and index_url is None:
             return _wanted(package, package.url)
-        base = index if is_for_all else package.index_url or index
-        if base is None:
-            raise ValueError(f"{package.name} has neither an address nor an index")
-        page = f"{base.rstrip('/')}/{package.name}/"
-        try:
-            files = parse_page(*read_page(page, ca_cert, timeout_seconds), page)
-        except MissingDependencyError as error:
+        own = index_url or package.index_url
+        indexes = (own,) if own is not None else reader.indexes()
+        if not indexes:
             raise MissingDependencyError(
-                f"the index did not say where {package.name} {package.version} is",
-                because=error.because,
-                hints=("try again, or name another index with `--index-url URL`",),
-            ) from error
-        return _wanted(package, _choose(files, package, page))
+                f"no index is known that has {package.file}",
+                because=("no variable and no configuration of pip or uv names one",),
+                hints=("name one with `--index-url URL`",),
+            )
+        reasons = []
+        for index in indexes:
+            try:
+                files = read_page(reader, index, package.name).files
+            except MissingDependencyError as error:
+                raise MissingDependencyError(
+                    f"the index did not say where {package.name} {package.version} is",
+                    because=(error.message, *error.because),
+                    hints=(*error.hints, "try again, or name another index with `--index-url URL`"),
+                ) from error
+            page = f"{without_secrets(index).rstrip('/')}/{package.name}/"
+            url = _choose(files, package, page)
+            if url is not None:
+                return _wanted(package, url)
+            reasons.append(f"{page} lists {len(files)} files, and not this one")
+        raise MissingDependencyError(
+            f"the index does not have {package.file}",
+            because=reasons,
+            hints=("name an index that has it with `--index-url URL`",),
+        )
 
     with ThreadPoolExecutor(_PAGES_AT_ONCE) as pool:
         return tuple(pool.map(find, packages))
 
 
-def _choose(files: tuple[IndexFile, ...], package: LockedPackage, page: str) -> str:
+def _choose(files: tuple[IndexFile, ...], package: LockedPackage, page: str) -> str | None:
     named = [item for item in files if item.file == package.file]
     if not named:
-        raise MissingDependencyError(
-            f"the index does not have {package.file}",
-            because=(f"{page} lists {len(files)} files, and not this one",),
-            hints=("name an index that has it with `--index-url URL`",),
-        )
+        return None
     for item in named:
         if item.sha256 in (None, package.sha256):
             return item.url
@@ -123,20 +129,16 @@ class Wheels:
 
     Args:
         store: Where they are kept until their layer is there.
-        ca_cert: Certificates (PEM) to trust beside the machine's own.
+        reader: Who asks.
         halt: Looked at between two chunks.
         watch: Told how far it is.
-        timeout_seconds: For each answer and each pause in the middle of one.
     """
 
-    def __init__(
-        self, store: Store, *, ca_cert: str | None, halt: Halt, watch: Watch, timeout_seconds: float = 60
-    ) -> None:
+    def __init__(self, store: Store, reader: Reader, *, halt: Halt, watch: Watch) -> None:
         self._store = store
-        self._context: ssl.SSLContext = trust(ca_cert)
+        self._reader = reader
         self._halt = halt
         self._watch = watch
-        self._timeout_seconds = timeout_seconds
         self.pause_seconds = _PAUSE_SECONDS
 
     def fetch(self, wanted: Wanted) -> Path:
@@ -169,7 +171,7 @@ class Wheels:
             except OSError as error:
                 if _is_ours(error):
                     raise
-                why = str(getattr(error, "reason", None) or error) or type(error).__name__
+                why = describe(error, wanted.url)
                 continue
             if not is_whole:
                 why = f"the connection ended after {stream.tell()} bytes"
@@ -187,7 +189,6 @@ class Wheels:
         """Read on from where the file ends; tell whether all of it is here."""
         from http.client import HTTPException
         from urllib.error import HTTPError
-        from urllib.request import Request, urlopen
 
         have = stream.tell()
         headers = {"User-Agent": "provision", "Accept-Encoding": "identity"}
@@ -196,8 +197,7 @@ class Wheels:
         if not wanted.url.startswith(("https://", "http://")):
             raise refuse_wheel(wanted.file, f"{_name_address(wanted.url)} is no http address")
         try:
-            request = Request(wanted.url, headers=headers)  # noqa: S310 - checked above
-            with urlopen(request, timeout=self._timeout_seconds, context=self._context) as response:  # noqa: S310
+            with self._reader.open(wanted.url, headers) as response:
                 if have and response.status != 206:
                     # It starts again from the first byte, and so does the digest.
                     for _ in _chunks(response, have):
@@ -215,8 +215,8 @@ class Wheels:
                         raise refuse_wheel(wanted.file, f"more arrives than the {wanted.size} bytes of the lock")
         except HTTPError as error:
             error.close()
-            raise OSError(f"the index answered {error.code} {error.reason}") from error
-        except HTTPException as error:
+            raise OSError(describe(error, wanted.url)) from error
+        except (HTTPException, ValueError) as error:
             raise OSError(str(error) or type(error).__name__) from error
         if wanted.size is not None:
             return stream.tell() == wanted.size
@@ -238,7 +238,7 @@ def _write(stream: IO[bytes], chunk: bytes) -> None:
         raise _DiskError(error.errno, error.strerror) from error
 
 
-def _chunks(response: IO[bytes], limit: int | None) -> Iterable[bytes]:
+def _chunks(response: Response, limit: int | None) -> Iterable[bytes]:
     left = limit
     while left is None or left > 0:
         chunk = response.read(CHUNK_BYTES if left is None else min(left, CHUNK_BYTES))

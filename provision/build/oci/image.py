@@ -23,15 +23,18 @@ from provision.build.oci.codec import Codec
 from provision.build.oci.dockerfile import Instruction, apply, read_stage, removed_patterns, unknown_work
 from provision.build.oci.download import Wanted, Wheels, locate
 from provision.build.oci.layer import UNDATED, Layer, LayerWriter
+from provision.build.oci.overlap import Files, find_overlaps
 from provision.build.oci.refused import Halt, Stopped, refuse_base
 from provision.build.oci.store import Store
 from provision.build.oci.target import Document, Formats, Target, manifest_of
 from provision.build.oci.tree import Tree
 from provision.build.oci.watch import Silent, Watch
 from provision.build.oci.wheel import ENVIRONMENT, WheelWriter, write_wheel
+from provision.build.reader import Reader
 from provision.errors import ActionFailedError, ProvisionError, UsageError
 from provision.generate.image import count_unlocked, group_layers
 from provision.generate.write import Artifact
+from provision.index.address import IndexAddress
 from provision.records import record
 from provision.resolve.stack import ImagePart, LockedPackage, Stack
 
@@ -40,6 +43,7 @@ __all__ = ["LAYOUT_VERSION", "OciImage", "OciJob", "OciWriter", "check_possible"
 LAYOUT_VERSION = 1
 """Version of how wheels lie in a layer; another one gives other layers of the same wheels."""
 
+_TIMEOUT_SECONDS = 60
 _DOWNLOADS_AT_ONCE = 4
 _LAYERS_AT_ONCE = 3
 _ENTRYPOINT = "usr/local/bin/provision-entrypoint"
@@ -58,7 +62,8 @@ class OciJob:
         target: A folder to become a layout, or an archive to write.
         is_folder: Which of the two the target is.
         tags: Names of the image.
-        index: Package index for wheels without an address of their own; for all wheels, where ``is_index_for_all``.
+        address: The index of pip, for wheels without an address of their own, and how it is reached.
+        index_url: Index for all wheels instead.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
     """
 
@@ -71,8 +76,8 @@ class OciJob:
     codec: Codec
     store: Store
     formats: Formats
-    index: str | None = None
-    is_index_for_all: bool = False
+    address: IndexAddress | None = None
+    index_url: str | None = None
     ca_cert: str | None = None
 
 
@@ -169,7 +174,7 @@ def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
     with open_base(job.base, job.stack.platform, image.base.digest) as opened, job.store.held(watch):
         groups = [(name, _key(job, packages), packages) for name, packages in group_layers(image)]
         work = _Work(job, halt, watch)
-        base, tree, wheel_layers = work.run(opened, groups)
+        base, tree, wheel_layers, notes = work.run(opened, groups)
         stage = _stage(job.artifacts)
         _check_base(base, tree, _python(job.stack))
         date = image.source_date_epoch
@@ -203,7 +208,7 @@ def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
         manifest_digest=manifest.digest,
         layers=(*below, *layers),
         size=sum(layer.size for layer in (*below, *layers)) + len(config_document.content) + len(manifest.content),
-        notes=tuple(note for layer in layers for note in layer.notes),
+        notes=(*(note for layer in layers for note in layer.notes), *notes),
         seconds=time.monotonic() - started,
     )
 
@@ -235,12 +240,13 @@ class _Work:
         self._job = job
         self._watch = watch
         self._halt = halt
-        self._wheels = Wheels(job.store, ca_cert=job.ca_cert, halt=halt, watch=watch)
+        self._reader = Reader(job.address, ca_cert=job.ca_cert, timeout_seconds=_TIMEOUT_SECONDS)
+        self._wheels = Wheels(job.store, self._reader, halt=halt, watch=watch)
 
     def run(
         self, base: Base, groups: list[tuple[str, str, list[LockedPackage]]]
-    ) -> tuple[Base, Tree, tuple[Layer, ...]]:
-        """Read the base, bring the wheels here and write their layers."""
+    ) -> tuple[Base, Tree, tuple[Layer, ...], tuple[str, ...]]:
+        """Read the base, bring the wheels here and write their layers; say what these do to each other."""
         with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as fetching, ThreadPoolExecutor(_LAYERS_AT_ONCE) as making:
             reading = making.submit(self._guard, lambda: read_tree(base, self._halt))
             kept = {key: self._job.store.find_layer(key) for _, key, _ in groups}
@@ -256,7 +262,7 @@ class _Work:
             loaded: dict[str, Future[Path]] = {
                 sha256: fetching.submit(self._guard, _call(self._wheels.fetch, placed[sha256])) for sha256 in order
             }
-            made: dict[str, Future[Layer]] = {}
+            made: dict[str, Future[tuple[Layer, Files]]] = {}
             for name, key, packages in groups:
                 if kept[key] is None:
                     wheels = [placed[package.sha256 or ""] for package in packages]
@@ -267,11 +273,12 @@ class _Work:
             if kept[key] is not None:
                 self._watch.begin(f"layer {name}", None)
                 self._watch.end(f"layer {name}", "cached")
-        return found, tree, tuple(kept[key] or made[key].result() for _, key, _ in groups)
+        layers = [kept[key] or made[key].result() for _, key, _ in groups]
+        notes = find_overlaps([(layer.name, files) for layer, files in layers])
+        return found, tree, tuple(layer for layer, _ in layers), notes
 
     def _locate(self, packages: list[LockedPackage]) -> tuple[Wanted, ...]:
-        job = self._job
-        return locate(packages, job.index, is_for_all=job.is_index_for_all, ca_cert=job.ca_cert)
+        return locate(packages, self._reader, index_url=self._job.index_url)
 
     def _guard(self, action: Callable[[], _Result]) -> _Result:
         """Run one part; when it fails, the others need not go on."""
@@ -296,7 +303,7 @@ class _Work:
         if first is not None:
             raise first
 
-    def _make(self, name: str, key: str, wheels: list[Wanted], loaded: dict[str, Future[Path]]) -> Layer:
+    def _make(self, name: str, key: str, wheels: list[Wanted], loaded: dict[str, Future[Path]]) -> tuple[Layer, Files]:
         part = f"layer {name}"
         store, watch = self._job.store, self._watch
         watch.begin(part, sum(item.installed or 0 for item in wheels) or None)
@@ -320,11 +327,11 @@ class _Work:
                     raise
             layer = writer.finish(name, tuple(contents.conflicts))
             stream.flush()
-            layer = store.keep_layer(key, layer, draft)
+            layer = store.keep_layer(key, layer, contents.files, draft)
         for item in wheels:
             store.wheel(item.sha256).unlink(missing_ok=True)
         watch.end(part, f"{len(wheels)} wheels, {layer.size / 1e6:.0f} MB")
-        return layer
+        return layer, contents.files
 
     def _await(self, future: Future[Path]) -> Path:
         while True:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from provision.build.oci.refused import refuse_wheel
-from provision.errors import ActionFailedError, MissingDependencyError
+from provision.errors import ActionFailedError, MissingDependencyError, install_command
 
 if TYPE_CHECKING:
     from provision.build.oci.layer import LayerWriter
@@ -62,6 +62,11 @@ class WheelWriter:
         site = f"{ENVIRONMENT}/lib/{python}/site-packages"
         own = (ENVIRONMENT, f"{ENVIRONMENT}/bin", f"{ENVIRONMENT}/include", f"{ENVIRONMENT}/lib", site)
         self._folders: dict[str, str | None] = dict.fromkeys((*own, posixpath.dirname(site)))
+
+    @property
+    def files(self) -> dict[str, tuple[str, int, int]]:
+        """Every file of the layer: path → the wheel that brings it, its checksum, its bytes."""
+        return {path: (wheel, *identity) for path, (wheel, identity) in self._seen.items()}
 
     def folder(self, scheme: str, distribution: str) -> str:
         """Return where a scheme of a distribution lies, without the leading slash."""
@@ -245,7 +250,7 @@ def _types() -> tuple[Any, Any, Any, tuple[type[Exception], ...]]:
         raise MissingDependencyError(
             "unpacking wheels needs a library that is not installed",
             because=(str(error),),
-            hints=("`pip install 'gpu-provision[oci]'`", "or `--engine docker`"),
+            hints=(install_command("oci"), "or `--engine docker`"),
         ) from error
 
     class Source(WheelFile):

@@ -18,7 +18,7 @@ from typing import Any
 from provision.audit.engine import Report, audit, worst
 from provision.audit.fix import apply_edits
 from provision.audit.model import SEVERITIES, Environment, Finding, Options, Source
-from provision.cli.check_text import count_text, show_findings
+from provision.cli.check_text import count_text, show_findings, show_rule
 from provision.cli.output import Output
 from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
 from provision.cli.request import read_matrix
@@ -94,6 +94,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=_THRESHOLDS,
         help="mildest finding that fails the run (error unless given)",
     )
+    how.add_argument(
+        "--explain", action="append", metavar="RULE,…", help="say what a rule looks for, and why, and check nothing"
+    )
     how.add_argument("--list-rules", action="store_true", help="list the rules and check nothing")
     shape = parser.add_argument_group("what comes out")
     shape.add_argument(
@@ -118,6 +121,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     matrix = read_matrix(options)
     if options.list_rules:
         return _list_rules(matrix, output)
+    if options.explain:
+        return _explain_rules(options.explain, matrix, output)
     images = _read_images(options.image or ())
     sources, unread = _read_sources(options)
     told = _Run(
@@ -172,6 +177,24 @@ def _list_rules(matrix: Matrix, output: Output) -> int:
     return 0
 
 
+def _explain_rules(words: Sequence[str], matrix: Matrix, output: Output) -> int:
+    known = tuple(matrix.audit_rules)
+    chosen = _named_rules("--explain", words, known)
+    rows = [matrix.audit_rules[name] for name in known if name in chosen]
+    sources = matrix.sources
+    documents = [
+        {
+            **{key: getattr(row, key) for key in ("id", "severity", "title", "why", "remedy", "where", "status")},
+            "confidence": row.confidence,
+            "because": list(row.because),
+            "sources": [{"id": name, "title": sources[name].title, "url": sources[name].url} for name in row.source],
+        }
+        for row in rows
+    ]
+    output.give({"rules": documents}, "\n\n".join(show_rule(row, sources, output) for row in rows))
+    return 0
+
+
 def _read_options(options: argparse.Namespace, matrix: Matrix) -> Options:
     from provision.resolve.request import parse_request
 
@@ -213,21 +236,26 @@ def _choose_rules(options: argparse.Namespace, matrix: Matrix) -> tuple[str, ...
     if not options.select and not options.ignore:
         return None
     known = tuple(matrix.audit_rules)
-
-    def named(flag: str, texts: Iterable[str]) -> set[str]:
-        found: set[str] = set()
-        for text in texts:
-            for word in (part.strip().upper() for part in text.split(",")):
-                fitting = {name for name in known if name == word or (word.isalpha() and name.startswith(word))}
-                if not fitting:
-                    hints = (*did_you_mean(word, known), "`provision check --list-rules` lists them")
-                    raise UsageError(f"{flag} `{shown(word)}` is no rule", hints=hints)
-                found |= fitting
-        return found
-
-    wanted = named("--select", options.select) if options.select else set(known)
-    wanted -= named("--ignore", options.ignore or ())
+    wanted = _named_rules("--select", options.select, known) if options.select else set(known)
+    wanted -= _named_rules("--ignore", options.ignore or (), known)
     return tuple(name for name in known if name in wanted)
+
+
+def _named_rules(flag: str, texts: Iterable[str], known: Sequence[str]) -> set[str]:
+    """Return the rules that lists of ids and of their letters name.
+
+    Raises:
+        UsageError: A word is no rule, and no letter of any.
+    """
+    found: set[str] = set()
+    for text in texts:
+        for word in (part.strip().upper() for part in text.split(",")):
+            fitting = {name for name in known if name == word or (word.isalpha() and name.startswith(word))}
+            if not fitting:
+                hints = (*did_you_mean(word, known), "`provision check --list-rules` lists them")
+                raise UsageError(f"{flag} `{shown(word)}` is no rule", hints=hints)
+            found |= fitting
+    return found
 
 
 def _read_sources(options: argparse.Namespace) -> tuple[list[Source], list[ProvisionError]]:
@@ -265,10 +293,9 @@ def _name(path: Path) -> str:
 
 def _read_one(name: str, options: argparse.Namespace) -> Source:
     from provision.audit.documents import begins_dockerfile
-    from provision.cli.files import read_text
 
+    text = _read_text(Path(name))
     if name == "-":
-        text = read_text(Path("-"), "FILE", bytes_max=_BYTES_MAX)
         called = options.stdin_filename or ("Dockerfile" if begins_dockerfile(text) else "")
         if not called:
             raise UsageError(
@@ -277,10 +304,21 @@ def _read_one(name: str, options: argparse.Namespace) -> Source:
                 hints=("`--stdin-filename requirements.txt` says it",),
             )
         return Source(_name(parse_path(called)), text)
-    text = read_text(Path(name), "FILE", bytes_max=_BYTES_MAX)
     if "\0" in text:
         raise UsageError(f"{name} is no text", because=("it holds a zero byte",))
     return Source(name, text)
+
+
+def _read_text(path: Path) -> str:
+    from provision.cli.files import read_text
+
+    flag = "FILE"
+    try:
+        return read_text(path, flag, bytes_max=_BYTES_MAX)
+    except UsageError as error:
+        # Nobody typed the name that the usage line gives the argument.
+        message = error.message.removeprefix(f"{flag}: ")
+        raise UsageError(message, because=error.because, hints=error.hints) from error
 
 
 def _search(folder: Path) -> list[str]:

@@ -1,17 +1,7 @@
 """Look after the facts.
 
-`provision data check` holds every fact file against every rule and lists each fault with the id of its rule. It ends
-with exit code 9 when there is one.
-
-`provision data refresh` reads upstream (the package index that pip is configured for, the archives of Debian and
-Ubuntu, NVIDIA's manifests, the PyTorch index), compares it with the facts, and writes what is new into the checkout's
-compat/ or the folder of --data-dir: all files or none, and only when every rule holds. It stops with exit code 9 where
-upstream contradicts the facts, and with 7 when nothing could be read.
-
-`provision data diff` reads the same and writes nothing.
-
-provision data diff --only torch,jax
-provision data refresh --data-dir ./facts --changelog CHANGELOG.md
+`check` holds every fact file against every rule, `diff` shows what upstream has and the facts lack, `refresh` writes it
+into the checkout's compat/ or the folder of --data-dir.
 """
 
 from __future__ import annotations
@@ -22,25 +12,66 @@ from pathlib import Path
 
 from provision.assets import asset_dir
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path
+from provision.cli.parser import ActionParser, Once, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import DataError
 
 __all__ = ["configure", "run"]
 
-_ACTIONS = ("check", "diff", "refresh")
+_ACTIONS = {
+    "check": "hold the facts against every rule",
+    "diff": "show what upstream has and the facts lack, and write nothing",
+    "refresh": "read upstream and write what is new",
+}
+_DESCRIPTIONS = {
+    "check": """Hold the facts against every rule.
+
+Each fault is listed with the id of its rule. The exit code is 9 when there is one.""",
+    "diff": """Show what upstream has and the facts lack, and write nothing.
+
+Read are the package index that pip is configured for, the archives of Debian and Ubuntu, NVIDIA's manifests and the
+PyTorch index. With --check the exit code is 8 when something differs.
+
+provision data diff --only torch,jax""",
+    "refresh": """Read upstream and write what is new.
+
+Read are the package index that pip is configured for, the archives of Debian and Ubuntu, NVIDIA's manifests and the
+PyTorch index. What is new goes into the checkout's compat/ or the folder of --data-dir: all files or none, and only
+when every rule holds. It stops with exit code 9 where upstream contradicts the facts, with 7 when nothing could be
+read, and with 5, before it reads anything, while another refresh of the same facts is at work.
+
+provision data refresh --data-dir ./facts --changelog CHANGELOG.md""",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
-    parser.add_argument(
-        "action",
-        type=one_of("action", _ACTIONS),
-        choices=_ACTIONS,
-        help="check: hold the facts against every rule; diff: show what upstream has and the facts lack; "
-        "refresh: write it",
+    """Add the actions."""
+    actions = parser.add_subparsers(
+        dest="action",
+        metavar="ACTION",
+        required=True,
+        title="actions",
+        help="what to do",
+        description="`provision data ACTION --help` lists the flags of one.",
+        parser_class=ActionParser,
     )
-    group = parser.add_argument_group("flags of diff and refresh")
+    for name, line in _ACTIONS.items():
+        actions.add_parser(
+            name,
+            help=line,
+            description=_DESCRIPTIONS[name],
+            fill=_fill_nothing if name == "check" else _fill_reading,
+            prog=f"provision data {name}",
+        )
+
+
+def _fill_nothing(_parser: argparse.ArgumentParser) -> None:
+    """Add no flag: there are only those of every command."""
+
+
+def _fill_reading(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of what reads upstream."""
+    group = parser.add_argument_group("what is read, and how")
     group.add_argument(
         "--only",
         action="append",

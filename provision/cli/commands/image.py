@@ -25,6 +25,7 @@ from provision.cli.image_lock import (
     Written,
     compare,
     find_folder,
+    find_locked,
     keep,
     keep_options,
     keep_written,
@@ -39,7 +40,7 @@ from provision.cli.output import Output
 from provision.cli.parser import Once, one_of, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
 from provision.cli.screen import show_stack
-from provision.errors import DriftError, MissingDependencyError, UnknownError, UsageError
+from provision.errors import DriftError, MissingDependencyError, UnknownError, UsageError, install_command
 from provision.generate.formats import FORMATS, render_format
 from provision.generate.image import COMPRESSIONS, FRONTENDS, ImageOptions, count_unlocked
 from provision.generate.write import Artifact, check_artifacts, write_artifacts
@@ -271,19 +272,19 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple
     files = options.requirements or ()
     request = read_request(values, files, can_be_empty=options.locked)
     folder: Path | None = options.folder
-    if options.locked and (folder is not None or request == Request()):
-        folder = find_folder(folder, "--locked")
+    if options.locked:
+        # Nothing is solved: today's facts may name another stack, and its folder would be another one.
+        if folder is None and request != Request():
+            folder = find_locked(request, lambda stack: _default_folder(stack, form))
+        else:
+            folder = find_folder(folder, "--locked")
         stack = read_lock(folder, "--locked")
         keep(stack, request, folder)
         return stack, folder
     stack = solve_request(request, matrix, "image", other_words(options))
     if stack.image is None:
         raise _refuse_without_image(stack, request, matrix, other_words(options))
-    folder = folder or _default_folder(stack, form)
-    if options.locked:
-        stack = read_lock(folder, "--locked")
-        keep(stack, request, folder)
-    return stack, folder
+    return stack, folder or _default_folder(stack, form)
 
 
 def _default_folder(stack: Stack, form: str) -> Path:
@@ -543,8 +544,11 @@ def _refuse_without_image(stack: Stack, request: Request, matrix: Matrix, others
 
 def _fetch_hashes(stack: Stack, image_options: ImageOptions, output: Output) -> Stack:
     from provision.build.hashes import complete_hashes
+    from provision.index.address import known_index
 
-    completed, left = complete_hashes(stack, index_url=image_options.index_url, ca_cert=image_options.ca_cert)
+    completed, left = complete_hashes(
+        stack, index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert
+    )
     for why in left:
         output.warn(why)
     return completed
@@ -552,8 +556,9 @@ def _fetch_hashes(stack: Stack, image_options: ImageOptions, output: Output) -> 
 
 def _find_urls(stack: Stack, image_options: ImageOptions) -> Mapping[str, str]:
     from provision.build.hashes import find_urls
+    from provision.index.address import known_index
 
-    return find_urls(stack, index_url=image_options.index_url, ca_cert=image_options.ca_cert)
+    return find_urls(stack, index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert)
 
 
 def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
@@ -669,7 +674,7 @@ def _find_engine(builder: str) -> Engine:
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
                 "`--builder sdk` needs the docker SDK for Python, which is not installed",
-                hints=("`pip install 'gpu-provision[docker]'`", "or leave `--builder` out"),
+                hints=(install_command("docker"), "or leave `--builder` out"),
             ) from error
     from provision.build import buildx
 

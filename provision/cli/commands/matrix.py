@@ -25,7 +25,7 @@ from provision.matrix.model import CudaRelease, DriverBranch, Gpu
 from provision.matrix.query import drives, find_gpus
 from provision.records import record
 from provision.resolve.options import Option, offer
-from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, matches
+from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, is_askable_os, matches
 from provision.resolve.rules import Wish, driver_floor, reject_option, reject_wish
 from provision.versions import branch_of, parse
 
@@ -121,10 +121,12 @@ def _write_page(options: argparse.Namespace, values: Mapping[str, Any], output: 
     result: dict[str, Any] = {"facts_date": matrix.dated, "file": str(options.html)}
     page = ""
     if not output.is_dry_run:
+        from provision.cli.bar import Bar
         from provision.generate.page import render_page
 
         output.note("solving every build on every Python and system; this takes a while")
-        page = render_page(matrix, __version__)
+        with Bar(output) as report:
+            page = render_page(matrix, __version__, report)
         result["bytes"] = len(page.encode())
     output.save(options.html, page)
     output.give(result, str(options.html))
@@ -136,7 +138,7 @@ def _frameworks(matrix: Matrix, request: Request, kinds: Sequence[str], output: 
     if request.os is not None and os_row is None:
         raise UsageError(
             f"--os `{request.os}` is not in the facts",
-            hints=(f"known are {', '.join(row.id for row in matrix.os_releases)}",),
+            hints=(f"known are {', '.join(row.id for row in matrix.os_releases if is_askable_os(row.id))}",),
         )
     wish = Wish(
         request=request,

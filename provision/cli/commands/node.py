@@ -10,11 +10,10 @@ The same playbooks run without this program too: `ansible-playbook -i inventory 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from provision.cli.output import Output
-from provision.cli.parser import Parser, add_shared
+from provision.cli.parser import ActionParser
 
 __all__ = ["configure", "run"]
 
@@ -29,41 +28,6 @@ _ACTIONS = {
 }
 
 
-class _ActionParser(Parser):
-    """The flags of one action, built only when that action is called.
-
-    Args:
-        fill: Adds the action's own flags.
-    """
-
-    def __init__(self, *, fill: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._fill = fill
-
-    def fill(self) -> None:
-        """Add the flags, once."""
-        if self._fill is None:
-            return
-        fill, self._fill = self._fill, None
-        fill(self)
-        before = len(self._actions)
-        add_shared(self)
-        for action in self._actions[before:]:
-            # A shared flag may stand before the action; what is not given here must not undo that.
-            if action.dest not in ("help", "version"):
-                action.default = argparse.SUPPRESS
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the words behind the action; all of them must be known."""
-        self.fill()
-        options, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.refuse(unknown[0])
-        return options, unknown
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the actions."""
     actions = parser.add_subparsers(
@@ -73,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         title="actions",
         help="what to do",
         description="`provision node ACTION --help` lists the flags of one.",
-        parser_class=_ActionParser,
+        parser_class=ActionParser,
     )
     for name, line in _ACTIONS.items():
         actions.add_parser(

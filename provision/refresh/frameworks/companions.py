@@ -9,11 +9,11 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from provision.index.page import IndexFile
 from provision.refresh.binary import assignments_of
 from provision.refresh.book import Row
 from provision.refresh.client import UnreachableError
 from provision.refresh.frameworks.row import bound_text, day_of, origin, requires_python_text
-from provision.refresh.index import IndexFile
 from provision.refresh.requires import reduce_requires
 from provision.refresh.tags import platform_tag, pythons_of
 from provision.refresh.wheels import Shelf

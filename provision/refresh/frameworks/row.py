@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from provision.index.page import IndexFile
 from provision.refresh.book import Row
-from provision.refresh.index import IndexFile
 
 __all__ = ["bound_text", "day_of", "differing", "exact", "origin", "requires_python_text", "specifiers"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from provision.index.page import IndexFile
 from provision.refresh.binary import assignments_of
 from provision.refresh.book import Row
 from provision.refresh.client import UnreachableError
 from provision.refresh.frameworks.row import day_of, origin, requires_python_text, specifiers
-from provision.refresh.index import IndexFile
 from provision.refresh.tags import platform_tag, pythons_of
 from provision.refresh.wheels import Shelf, wheel_file
 

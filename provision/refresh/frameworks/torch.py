@@ -7,11 +7,11 @@ from typing import Any
 
 from packaging.version import Version
 
+from provision.index.page import IndexFile
 from provision.refresh.binary import ARCH_LIST, abi_of_config, assignments_of, newest_glibc, targets_of
 from provision.refresh.book import Book, Row
 from provision.refresh.client import UnreachableError
 from provision.refresh.frameworks.row import bound_text, day_of, exact, origin, requires_python_text, specifiers
-from provision.refresh.index import IndexFile
 from provision.refresh.tags import MACHINES, is_fitting, platform_tag, pythons_of
 from provision.refresh.wheels import Shelf, wheel_file
 

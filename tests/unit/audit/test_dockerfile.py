@@ -82,7 +82,7 @@ def test_the_target_is_the_last_stage_or_the_named_one() -> None:
     text = "FROM a AS x\nFROM b AS y\n"
     assert [stage.is_target for stage in parse(text).stages] == [False, True]
     assert [stage.is_target for stage in parse(text, target="x").stages] == [True, False]
-    with pytest.raises(UsageError, match="no stage is called `z`"):
+    with pytest.raises(UsageError, match="has no stage `z`"):
         parse(text, target="z")
 
 
@@ -201,7 +201,7 @@ def test_variables_and_configuration_name_indexes_too() -> None:
         ("RUN x\n", "Dockerfile:1:1: RUN stands before the first FROM"),
         ("FROM a\nFOO b\n", "Dockerfile:2:1: `FOO` is no instruction"),
         ("FROM a\nRUN <<EOF\nx\n", "Dockerfile:2:1: the heredoc `EOF` has no end"),
-        ("", "Dockerfile: there is no FROM"),
+        ("", "Dockerfile has no FROM"),
         ("FROM a b\n", "Dockerfile:1:1: FROM takes"),
         ("FROM a\nONBUILD FROM b\n", "Dockerfile:2:1: ONBUILD does not go with FROM"),
     ],

@@ -83,9 +83,9 @@ def test_a_conda_environment_has_its_packages_and_its_pip_part() -> None:
     ("name", "text", "message"),
     [
         ("environment.yml", "a: [\n", "environment.yml:2:1: it is no YAML"),
-        ("environment.yml", "- a\n", "environment.yml: it is no environment of conda"),
+        ("environment.yml", "- a\n", "environment.yml is no environment of conda"),
         ("environment.yml", "dependencies:\n- pip:\n  - a = b\n", "environment.yml:3: "),
-        ("compose.yaml", "x: 1\n", "compose.yaml: it is no compose file"),
+        ("compose.yaml", "x: 1\n", "compose.yaml is no compose file"),
         ("pyproject.toml", "[project\n", "pyproject.toml:1:9: it is no TOML"),
         ("pyproject.toml", '[project]\ndependencies = [\n "a = b",\n]\n', "pyproject.toml:3:2: `a = b`"),
         ("uv.lock", "a = \n", "uv.lock:1:"),
@@ -238,3 +238,72 @@ def test_every_way_to_reserve_gpus_is_known(lines: str, gpus: str | None) -> Non
 def test_a_constraints_file_says_nothing_of_where_packages_come_from() -> None:
     (found,) = read("constraints.txt", "torch==2.1.2+cu118\n")
     assert not found.installs[0].is_complete
+
+
+INLINE = """services:
+  a:
+    build:
+      args:
+        TORCH: ${TORCH:-2.1.0}
+      dockerfile_inline: |
+        # a comment
+        FROM nvidia/cuda:${CUDA:-12.1.1}-devel-ubuntu22.04
+        ARG TORCH=2.2.0
+        RUN pip install \\
+            torch==$${TORCH} einops==0.8.0
+
+        RUN <<EOF
+        pip install numpy==1.26.4
+        EOF
+"""
+
+
+def test_a_dockerfile_inside_a_compose_file_is_read_in_its_place() -> None:
+    source = Source("compose.yaml", INLINE)
+    stage = next(item for item in read("compose.yaml", INLINE) if item.kind == "stage")
+    assert stage.base is not None
+    assert stage.base.reference == "nvidia/cuda:12.1.1-devel-ubuntu22.04"
+    assert asked(stage) == ["torch==2.1.0", "einops==0.8.0", "numpy==1.26.4"]
+    spans = [item.span for install in stage.installs for item in install.requirements]
+    assert [source.cut(span) for span in spans[1:]] == ["einops==0.8.0", "numpy==1.26.4"]
+    assert [source.position(span).line for span in (stage.base.span, *spans)] == [8, 11, 11, 14]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        "{dockerfile_inline: 'FROM a'}",
+        "\n      dockerfile_inline: |\n        FROM a:${TAG}\n",
+        "\n      dockerfile_inline: >\n        FROM a\n        RUN b\n",
+    ],
+    ids=["one line", "a variable without a value", "a folded block"],
+)
+def test_an_inline_dockerfile_is_judged_only_where_its_text_is_known(build: str) -> None:
+    kinds = [item.kind for item in read("compose.yaml", f"services:\n  a:\n    build: {build}\n")]
+    assert kinds == (["stage", "service"] if build.startswith("{") else ["service"])
+
+
+@pytest.mark.parametrize(("target", "name"), [("${STAGE:-one}", "one"), ("${STAGE}", "two"), ("two", "two")])
+def test_the_target_of_a_build_may_be_a_variable(target: str, name: str) -> None:
+    files = {"Dockerfile": "FROM a AS one\nFROM b AS two\n"}
+    text = f"services:\n  x:\n    build: {{context: ., target: '{target}'}}\n"
+    stages = [item for item in read("compose.yaml", text, files) if item.kind == "stage"]
+    assert [stage.name for stage in stages if stage.is_target] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("uv.lock", 'version = 1\nrequires-python = ">=3.12"\n'),
+        ("poetry.lock", '[metadata]\npython-versions = ">=3.12"\n'),
+    ],
+)
+def test_a_lock_tells_the_pythons_that_it_is_for(name: str, text: str) -> None:
+    (found,) = read(name, f'{text}\n[[package]]\nname = "a"\nversion = "1"\n')
+    assert found.pythons == ">=3.12"
+
+
+def test_a_lock_entry_without_a_version_is_left_out() -> None:
+    text = 'version = 1\n\n[[package]]\nname = "torch"\nversion = "2.${1.2"\n\n[[package]]\nname = "a"\nversion = "1"\n'
+    (found,) = read("uv.lock", text)
+    assert asked(found) == ["a==1"]

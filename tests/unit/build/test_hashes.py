@@ -11,6 +11,7 @@ import pytest
 
 from provision.build.hashes import complete_hashes, find_urls
 from provision.errors import MissingDependencyError, UsageError
+from provision.index.address import IndexAddress
 from provision.records import replace
 from provision.resolve.stack import BaseImage, DriverNeed, ImagePart, LockedPackage, Stack
 
@@ -125,7 +126,10 @@ def test_hash_of_the_fitting_wheel_is_taken_from_html(index, stack):
 
 def test_hash_and_size_are_taken_from_json(index, stack):
     files = [{"filename": WHEEL, "url": LINK, "hashes": {"sha256": GOOD}, "size": 77}]
-    index.serve(json.dumps({"files": files}), kind="application/vnd.pypi.simple.v1+json")
+    index.serve(
+        json.dumps({"meta": {"api-version": "1.1"}, "name": "torchvision", "files": files}),
+        kind="application/vnd.pypi.simple.v1+json",
+    )
     package = _package(complete_hashes(stack)[0])
     assert (package.sha256, package.size) == (GOOD, 77)
     assert package.url == f"{index.url}/torchvision/{LINK}"
@@ -224,19 +228,39 @@ def test_index_nobody_listens_at(stack):
         complete_hashes(_change(stack, index_url=url))
 
 
-def test_index_of_a_pypi_package_comes_from_flag_then_environment_and_is_never_assumed(index, stack):
+def test_index_of_a_pypi_package_comes_from_flag_then_from_pip_and_is_never_assumed(index, stack):
     index.serve(f'<a href="{LINK}#sha256={GOOD}">x</a>')
     bare = _change(stack, index="pypi", index_url=None)
     for found, _ in (
-        complete_hashes(bare, index_url=index.url, environment={}),
-        complete_hashes(bare, environment={"PIP_INDEX_URL": index.url}),
+        complete_hashes(bare, index_url=index.url),
+        complete_hashes(bare, address=IndexAddress(url=index.url, told_by="test")),
     ):
         assert _package(found).sha256 == GOOD
         assert _package(found).url is None
     with pytest.raises(UsageError, match="no index is known"):
-        complete_hashes(bare, environment={})
+        complete_hashes(bare)
     with pytest.raises(UsageError, match="no http address"):
-        complete_hashes(bare, index_url="file:///etc", environment={})
+        complete_hashes(bare, index_url="file:///etc")
+
+
+def test_a_further_index_of_pip_is_asked_for_what_the_first_lacks(index, stack):
+    index.serve("<html><body>nothing</body></html>")
+    second = index.url.replace("cu118", "extra")
+    index.pages["/whl/extra/torchvision/"] = (
+        200,
+        "text/html",
+        f'<a href="{LINK}#sha256={GOOD}">x</a>'.encode(),
+    )
+    bare = _change(stack, index="pypi", index_url=None)
+    address = IndexAddress(url=index.url, told_by="test", extra=(second,))
+    assert _package(complete_hashes(bare, address=address)[0]).sha256 == GOOD
+    assert index.asked == ["/whl/cu118/torchvision/", "/whl/extra/torchvision/"]
+    index.serve(f'<a href="{LINK}#sha256={OTHER}">x</a>')
+    # What the first has is not looked for in the second.
+    assert _package(complete_hashes(bare, address=address)[0]).sha256 == OTHER
+    locked = _change(bare, sha256=GOOD, file=WHEEL)
+    urls = find_urls(replace(locked, image=replace(locked.image, packages=locked.image.packages[1:])), address=address)
+    assert urls["torchvision"].startswith(second)
 
 
 def test_certificates_that_are_none(index, stack):
@@ -277,4 +301,4 @@ def test_an_index_without_the_file_of_the_lock_is_named(stack, index):
 
 def test_no_index_is_assumed_for_addresses(stack):
     with pytest.raises(UsageError, match="no index is known for numpy"):
-        find_urls(stack, environment={})
+        find_urls(stack)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import errno
 import gzip
 import hashlib
 import io
@@ -32,8 +33,10 @@ from provision.build.oci.store import Store
 from provision.build.oci.target import Formats
 from provision.build.oci.tree import Tree
 from provision.build.oci.watch import Silent
+from provision.build.reader import Reader
 from provision.errors import ActionFailedError, MissingDependencyError, ProvisionError, UsageError
 from provision.generate.image import ImageOptions, render_image
+from provision.index.address import IndexAddress
 from provision.records import replace
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Stack
 
@@ -167,12 +170,12 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(server, Index)
         if self.path.startswith("/simple/"):
             name = self.path.split("/")[2].replace("-", "_")
-            body = "".join(
+            body = "<html><body>" + "".join(
                 f'<a href="/f/{file}{f"#sha256={hashlib.sha256(data).hexdigest()}" if server.has_hashes else ""}">x</a>'
                 for file, data in server.wheels.items()
                 if file.startswith(f"{name}-")
-            ).encode()
-            self.answer(200, body, kind="text/html")
+            )
+            self.answer(200, f"{body}</body></html>".encode(), kind="text/html")
             return
         file = self.path.removeprefix("/f/")
         data = server.wheels[file]
@@ -269,7 +272,7 @@ class World:
             codec=find_codec(compression),  # type: ignore[arg-type]
             store=Store(self.folder / "cache"),
             formats=Formats(layout="1.0.0", hub="docker.io"),
-            index=self.index.url,
+            address=IndexAddress(url=self.index.url, told_by="test"),
         )
 
     def left_behind(self) -> list[str]:
@@ -571,6 +574,37 @@ def test_a_file_of_one_wheel_is_no_folder_of_another(world, first, second):
     assert caught.value.message == "the wheel b-1.0-py3-none-any.whl is refused"
     assert f"/{SITE}/shared/a as a " in caught.value.because[0]
     assert caught.value.because[0].endswith("in a-1.0-py3-none-any.whl")
+
+
+@pytest.mark.parametrize(("first", "second"), [("shared/a", "shared/a/b"), ("shared/a/b", "shared/a")])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_file_of_one_layer_is_no_folder_of_another(world, first, second, is_kept):
+    lower, upper = make_wheel("a", {first: b"1"}), make_wheel("b", {second: b"2"})
+    if is_kept:
+        # Each alone is a sound layer, and is taken from the cache afterwards.
+        world.add("a", lower, "cuda")
+        write_image(world.job("one.tar"))
+        world.packages.clear()
+        world.add("b", upper, "rest")
+        write_image(world.job("two.tar"))
+        world.packages.clear()
+    world.add("a", lower, "cuda")
+    world.add("b", upper, "rest")
+    with pytest.raises(ActionFailedError, match="cannot lie in one image") as caught:
+        write_image(world.job())
+    assert f"/{SITE}/shared/a is a file in the first and a folder in the second" in caught.value.because[0]
+    file, folder = ("a", "b") if first == "shared/a" else ("b", "a")
+    assert f"wheels {file}-1.0-py3-none-any.whl and {folder}-1.0" in caught.value.message
+    assert not (world.folder / "image.tar").exists()
+
+
+def test_a_file_that_two_layers_have_is_the_upper_ones_and_that_is_said(world):
+    world.add("a", make_wheel("a", {"shared/same.py": b"1", "shared/other.py": b"1"}), "cuda")
+    world.add("b", make_wheel("b", {"shared/same.py": b"1", "shared/other.py": b"2"}), "rest")
+    image = write_image(world.job())
+    (note,) = image.notes
+    assert note.startswith(f"/{SITE}/shared/other.py is in a-1.0-py3-none-any.whl and, with other contents, in b-1.0")
+    assert write_image(world.job("again.tar")).notes == image.notes
 
 
 def test_a_script_whose_name_begins_like_the_interpreters_is_taken(world):
@@ -895,8 +929,8 @@ def test_an_interrupt_ends_every_part(world):
 
 def test_a_disk_that_takes_no_more_is_named(world, monkeypatch):
     fill(world)
-    wheels = download.Wheels(Store(world.folder / "cache"), ca_cert=None, halt=Halt(), watch=Silent())
-    wanted = download.locate(world.packages[:1], world.index.url)[0]
+    wheels = download.Wheels(Store(world.folder / "cache"), Reader(), halt=Halt(), watch=Silent())
+    wanted = download.locate(world.packages[:1], Reader(), index_url=world.index.url)[0]
 
     def refuse(_stream: object, _chunk: bytes) -> None:
         raise download._DiskError(28, "No space left on device")
@@ -932,6 +966,96 @@ def test_runs_that_share_a_cache_do_not_take_from_each_other(world):
     assert met == [True] * 3
     # The later ones found what the first had made.
     assert sorted(sum(layer.is_cached for layer in image.layers) for image in images) == [1, 4, 4]
+
+
+def kept(world: World) -> set[str]:
+    """Return what the cache holds, its lock aside, after holding every description against its blob."""
+    cache = world.folder / "cache"
+    blobs = {path.name for path in (cache / "blobs" / "sha256").glob("*")}
+    digests = {json.loads(path.read_text())["digest"].removeprefix("sha256:") for path in cache.glob("layers/*.json")}
+    assert blobs == digests
+    assert {path.stem for path in cache.glob("layers/*.json")} == {path.stem for path in cache.glob("layers/*.files")}
+    return blobs
+
+
+def bounded(world: World, target: str, bytes_max: int) -> OciJob:
+    return replace(world.job(target), store=Store(world.folder / "cache", bytes_max=bytes_max))
+
+
+def test_what_was_not_used_for_longest_goes_first(world):
+    digests = {}
+    for name in ("old", "used", "new"):
+        world.packages.clear()
+        world.add(name, make_wheel(name, {f"{name}.bin": os.urandom(100_000)}))
+        digests[name] = write_image(world.job(f"{name}.tar")).layers[2].digest.removeprefix("sha256:")
+        for path in (world.folder / "cache" / "layers").glob("*"):
+            os.utime(path, (path.stat().st_mtime - 100,) * 2)
+    world.packages[:] = []
+    world.add("used", world.index.wheels["used-1.0-py3-none-any.whl"])
+    said: list[str] = []
+
+    class Heard(Silent):
+        def end(self, part: str, outcome: str) -> None:
+            said.append(f"{part} {outcome}")
+
+    image = write_image(bounded(world, "again.tar", 210_000), Heard())
+    assert [layer.is_cached for layer in image.layers][2]
+    assert kept(world) == {digests["used"], digests["new"]}
+    assert any("1 not used for longest removed" in line for line in said)
+    # What a run itself used stays, whatever the bound; the next run takes it away.
+    write_image(bounded(world, "last.tar", 0))
+    assert kept(world) == {digests["used"]}
+
+
+def test_a_folder_that_shares_blobs_with_the_cache_keeps_them(world):
+    fill(world)
+    image = write_image(world.job("layout"))
+    world.packages.clear()
+    world.add("other", make_wheel("other"))
+    write_image(bounded(world, "other.tar", 0))
+    assert len(kept(world)) == 1
+    for layer in image.layers:
+        assert (world.folder / "layout" / name_of(layer.digest)).stat().st_size == layer.size
+
+
+def test_what_a_killed_run_left_and_nothing_refers_to_is_taken_away(world):
+    fill(world)
+    cache = world.folder / "cache"
+    (cache / "blobs" / "sha256").mkdir(parents=True)
+    (cache / "blobs" / "sha256" / ("0" * 64)).write_bytes(b"half")
+    (cache / "layers").mkdir()
+    (cache / "layers" / "broken.json").write_text("{")
+    (cache / "layers" / "broken.files").write_text("{}")
+    mine = world.folder / "mine"
+    mine.write_text("somebody's")
+    (cache / "layers" / "astray.json").write_text(json.dumps({"digest": f"sha256:{mine}"}))
+    (cache / "layers" / "astray.files").write_text("{}")
+    write_image(world.job())
+    assert "0" * 64 not in kept(world)
+    assert mine.read_text() == "somebody's"
+
+
+def test_two_runs_with_a_small_bound_do_not_take_from_each_other(world):
+    fill(world)
+    world.job()
+    with ThreadPoolExecutor(3) as pool:
+        images = list(pool.map(lambda number: write_image(bounded(world, f"{number}.tar", 1)), range(3)))
+    assert len({image.target.read_bytes() for image in images}) == 1
+    kept(world)
+
+
+def test_without_a_lock_nothing_is_taken_away(world, monkeypatch):
+    fill(world)
+    write_image(world.job("one.tar"))
+    world.packages.clear()
+    world.add("other", make_wheel("other"))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    write_image(bounded(world, "two.tar", 0))
+    assert len(list((world.folder / "cache" / "layers").glob("*.json"))) == 4
 
 
 def test_drafts_of_runs_that_were_killed_are_cleared_once_they_are_old(world):

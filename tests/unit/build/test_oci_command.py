@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from provision.cli.main import main
+from provision.errors import UsageError
 
 STACK = ("image", "--torch", "2.1.2", "--cuda", "12.1", "--python", "3.11")
 
@@ -36,6 +37,12 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict, 
         (("--engine", "oci", "--base-layout", "absent"), "--base-layout: absent does not exist"),
         (("--base-layout", "base"), "--base-layout is about `--engine oci`"),
         (("--engine", "docker", "--build", "--base-layout", "base"), "--base-layout is about `--engine oci`"),
+        (("--layer-cache", "5"), "--layer-cache is about `--engine oci`"),
+        (("--engine", "docker", "--build", "--layer-cache", "5"), "--layer-cache is about `--engine oci`"),
+        (
+            ("--engine", "oci", "--base-layout", "base", "--layer-cache", "some"),
+            "--layer-cache `some` is no number of GiB",
+        ),
         (("--engine", "docker"), "--engine is about a build"),
         (("--engine", "oci", "--push", "--tag", "a"), "--push and --engine oci exclude each other"),
         (("--engine", "oci", "--builder", "sdk"), "--builder and --engine oci exclude each other"),
@@ -127,3 +134,28 @@ def test_auto_leaves_to_an_engine_what_must_be_run(capsys, folder, monkeypatch):
     code, document, said = answer(capsys, *STACK, *words)
     assert (code, document["error"]["message"]) == (7, "no engine answers")
     assert "an engine builds it: the image of torch2.1.2-cu121-py311 cannot be written without an engine" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "bound"),
+    [((), None, 20 * 2**30), ((), "0.5", 2**29), (("--layer-cache", "3"), "0.5", 3 * 2**30)],
+)
+def test_a_bound_of_the_cache_comes_from_flag_then_environment(capsys, folder, monkeypatch, words, variable, bound):
+    if variable is not None:
+        monkeypatch.setenv("PROVISION_LAYER_CACHE", variable)
+    seen = []
+
+    def refuse(job: object, _watch: object) -> None:
+        seen.append(job.store.bytes_max)
+        raise UsageError("seen")
+
+    monkeypatch.setattr("provision.build.oci.image.write_image", refuse)
+    answer(capsys, *STACK, "--engine", "oci", "--base-layout", "base", *words)
+    assert seen == [bound]
+
+
+def test_a_bound_in_the_environment_that_is_no_number_is_named(capsys, folder, monkeypatch):
+    monkeypatch.setenv("PROVISION_LAYER_CACHE", "much")
+    code, document, _ = answer(capsys, *STACK, "--engine", "oci", "--base-layout", "base")
+    assert code == 2
+    assert document["error"]["message"] == "PROVISION_LAYER_CACHE `much` is no number of GiB"

@@ -89,6 +89,14 @@ def test_same_facts_same_bytes(facts: Path, text: str) -> None:
     assert render_page(Matrix(facts), __version__) == text
 
 
+def test_it_says_how_far_it_is(facts: Path, text: str) -> None:
+    told: list[tuple[str, int, int]] = []
+    assert render_page(Matrix(facts), __version__, lambda *values: told.append(values)) == text
+    assert [done for _, done, _ in told] == list(range(1, len(told) + 1))
+    assert all(done <= total for _, done, total in told)
+    assert told[-1][1] == told[-1][2]
+
+
 def test_it_holds_no_address_to_load(text: str) -> None:
     for tag, attributes in _Reader(text).elements:
         assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form" if "action" in attributes else "")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, install_command
 from provision.probe.inventory import parse_hosts, read_inventory, take_shard
 from provision.probe.targets import parse_target
 
@@ -134,7 +134,7 @@ class TestWithout:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(MissingDependencyError) as caught:
             read_inventory(inventory())
-        assert "`pip install 'gpu-provision[ansible]'`" in caught.value.hints
+        assert install_command("ansible") in caught.value.hints
 
     def test_a_missing_file_is_told_first(self, tmp_path):
         with pytest.raises(UsageError, match="does not exist"):

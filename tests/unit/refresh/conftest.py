@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from upstream import Upstream
 
 from provision.assets import asset_dir
 from provision.refresh.client import Client
+from provision.refresh.land import Claim, land
 
 
 @pytest.fixture
@@ -31,3 +32,14 @@ def client(tmp_path: Path) -> Iterator[Client]:
 def facts(tmp_path: Path) -> Path:
     """A copy of the shipped facts, to be changed."""
     return Path(shutil.copytree(asset_dir("compat"), tmp_path / "facts", ignore=shutil.ignore_patterns("schema")))
+
+
+@pytest.fixture
+def write() -> Callable[[Path, Mapping[str, str]], tuple[str, ...]]:
+    """Write new facts as the command does."""
+
+    def write(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
+        with Claim(folder) as claim:
+            return land(claim, texts)
+
+    return write

@@ -10,12 +10,12 @@ import pytest
 from upstream import FEW, Reply, archive, metadata_of, stanza
 
 from provision.errors import DataError, MissingDependencyError, UsageError
+from provision.index.address import IndexAddress
 from provision.matrix.check import check
 from provision.matrix.load import Matrix
-from provision.refresh.address import IndexAddress
 from provision.refresh.client import Client
 from provision.refresh.engine import Plan, Refresh, read_plan
-from provision.refresh.land import check_result, land
+from provision.refresh.land import check_result
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import Stack
@@ -67,7 +67,7 @@ def test_an_upstream_that_did_not_move_changes_nothing(run):
     assert outcome.read == ("torch",)
 
 
-def test_a_new_torch_becomes_rows_that_the_resolver_solves(run, upstream, facts):
+def test_a_new_torch_becomes_rows_that_the_resolver_solves(run, upstream, facts, write):
     upstream.publish_torch(NEW, NEEDS, ("311", "312"))
     outcome = run("torch")
     added = {(change.file, change.row) for change in outcome.changes if change.kind == "added"}
@@ -84,7 +84,7 @@ def test_a_new_torch_becomes_rows_that_the_resolver_solves(run, upstream, facts)
     assert build["toolkit_pins"]["nvidia-cublas"] == "==13.4.1.3.*"
     assert build["glibc"] == "2.28"
     check_result(facts, outcome.texts)
-    land(facts, outcome.texts)
+    write(facts, outcome.texts)
     assert check(facts) == ()
     found = solve(parse_request({"torch": NEW, "python": "3.12"}), Matrix(facts))
     assert isinstance(found, Stack), found

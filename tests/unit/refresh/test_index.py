@@ -1,4 +1,4 @@
-"""Pages of a package index, in both forms, whole and spoiled."""
+"""Project pages through the polite client."""
 
 from __future__ import annotations
 
@@ -7,111 +7,21 @@ import json
 import pytest
 from upstream import JSON, Reply
 
-from provision.refresh.client import Answer, UnreachableError
-from provision.refresh.index import IndexFile, parse_page, read_page
+from provision.refresh.client import UnreachableError
+from provision.refresh.index import read_page
 
-ASKED = "https://mirror.example/simple/x/"
-ROW = {
-    "filename": "x-1-py3-none-any.whl",
-    "url": "../../files/x-1-py3-none-any.whl",
-    "hashes": {"sha256": "a" * 64},
-    "size": 12,
-    "upload-time": "2026-01-02T03:04:05.678Z",
-    "requires-python": ">=3.9",
-    "yanked": "broken",
-    "core-metadata": {"sha256": "b" * 64},
-}
-WHOLE = IndexFile(
-    file="x-1-py3-none-any.whl",
-    url="https://mirror.example/files/x-1-py3-none-any.whl",
-    sha256="a" * 64,
-    size=12,
-    uploaded="2026-01-02T03:04:05Z",
-    requires_python=">=3.9",
-    is_yanked=True,
-    has_metadata=True,
-    metadata_sha256="b" * 64,
-)
-HTML = f"""<!DOCTYPE html><html><head><meta name="pypi:repository-version" content="1.1"></head><body>
-<a href="../../files/x-1-py3-none-any.whl#sha256={"a" * 64}" data-requires-python="&gt;=3.9" data-yanked="broken"
- data-core-metadata="sha256={"b" * 64}" data-size="12" data-upload-time="2026-01-02T03:04:05Z">x</a></body></html>"""
-
-
-def answer(document: object, kind: str = JSON) -> Answer:
-    content = document if isinstance(document, str) else json.dumps(document)
-    return Answer(content=content.encode(), kind=kind, url=ASKED)
-
-
-def page(**changes: object) -> dict[str, object]:
-    return {"meta": {"api-version": "1.1"}, "name": "x", "files": [ROW], **changes}
-
-
-def test_json_gives_every_column():
-    assert parse_page(answer(page()), "x", ASKED).files == (WHOLE,)
-
-
-def test_html_says_the_same():
-    found = parse_page(answer(HTML, "text/html"), "x", ASKED)
-    assert found.files == (WHOLE,)
-    assert found.unseen == ()
-
-
-def test_a_base_element_moves_links():
-    text = '<html><head><base href="https://cdn.example/d/"></head><body><a href="x-1.tar.gz">x</a></body></html>'
-    assert parse_page(answer(text, "text/html"), "x", ASKED).files[0].url == "https://cdn.example/d/x-1.tar.gz"
-
-
-@pytest.mark.parametrize("hashes", [{}, {"md5": "0" * 32}, {"sha256": "short"}, {"sha256": None}])
-def test_a_missing_hash_stays_missing(hashes):
-    assert parse_page(answer(page(files=[{**ROW, "hashes": hashes}])), "x", ASKED).files[0].sha256 is None
-
-
-@pytest.mark.parametrize(
-    ("document", "kind"),
-    [
-        pytest.param(json.dumps(page())[:-40], JSON, id="truncated"),
-        pytest.param("", JSON, id="empty"),
-        pytest.param([], JSON, id="list"),
-        pytest.param(page(files=None), JSON, id="no files"),
-        pytest.param(page(files=[{"filename": "x"}]), JSON, id="row without address"),
-        pytest.param(page(files=["x"]), JSON, id="row is text"),
-        pytest.param(page(files=[{**ROW, "filename": 5}]), JSON, id="name is a number"),
-        pytest.param(page(files=[{**ROW, "hashes": None}]), JSON, id="hashes are nothing"),
-        pytest.param(page(meta={}), JSON, id="no version"),
-        pytest.param(page(meta={"api-version": "2.0"}), JSON, id="version 2"),
-        pytest.param(page(name="other"), JSON, id="another project"),
-        pytest.param("[" * 200_000, JSON, id="nested"),
-        pytest.param("sign in", "text/plain", id="another kind"),
-        pytest.param(HTML.replace("../../files", "http://[x"), "text/html", id="link is no address"),
-        pytest.param('<base href="http://[x"></html>', "text/html", id="base is no address"),
-        pytest.param("<html><head><title>Sign", "text/html", id="truncated page"),
-        pytest.param(HTML.replace('content="1.1"', 'content="2.0"'), "text/html", id="html version 2"),
-    ],
-)
-def test_what_is_no_page_is_refused(document, kind):
-    with pytest.raises(UnreachableError, match="is no page of a package index"):
-        parse_page(answer(document, kind), "x", ASKED)
-
-
-def test_columns_nobody_has_read_are_named():
-    spoiled = page(files=[ROW, {**ROW, "attestation-policy": 1}], quarantine=True)
-    assert parse_page(answer(spoiled), "x", ASKED).unseen == ("files.attestation-policy", "page.quarantine")
-    html = HTML.replace("data-size", "data-length")
-    assert parse_page(answer(html, "text/html"), "x", ASKED).unseen == ("a.data-length",)
-
-
-def test_private_columns_are_nobodys_business():
-    assert parse_page(answer(page(**{"_last-serial": 5})), "x", ASKED).unseen == ()
+FILE = {"filename": "x-1-py3-none-any.whl", "url": "../../files/x-1-py3-none-any.whl", "hashes": {}}
+PAGE = {"meta": {"api-version": "1.1"}, "name": "x", "files": [FILE]}
 
 
 def test_links_are_relative_to_where_the_page_really_was(upstream, client):
     upstream.replies["/simple/x/"] = Reply(b"", 302, headers={"Location": "/mirror/simple/x/"})
-    upstream.replies["/mirror/simple/x/"] = Reply(json.dumps(page()).encode(), kind=JSON)
+    upstream.replies["/mirror/simple/x/"] = Reply(json.dumps(PAGE).encode(), kind=JSON)
     found = read_page(client, upstream.index, "x")
     assert found.files[0].url == f"{upstream.url}/mirror/files/x-1-py3-none-any.whl"
 
 
-@pytest.mark.parametrize("size", ["\u00b2", "\u0663", "9" * 5000, "-1", "1e3"])
-def test_a_size_that_is_no_number_is_no_size(size):
-    found = parse_page(answer(HTML.replace('data-size="12"', f'data-size="{size}"'), "text/html"), "x", ASKED)
-    assert found.files[0].size is None
+def test_what_is_no_page_counts_as_not_read(upstream, client):
+    upstream.replies["/simple/x/"] = Reply(b"sign in", kind="text/plain")
+    with pytest.raises(UnreachableError, match="is no page of a package index"):
+        read_page(client, upstream.index, "x")

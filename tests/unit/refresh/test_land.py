@@ -10,7 +10,7 @@ import pytest
 from provision.errors import ActionFailedError
 from provision.refresh.book import Book
 from provision.refresh.diff import changelog_lines, changes_of, show_changes
-from provision.refresh.land import claim, land, write_entry
+from provision.refresh.land import Claim, land, write_entry
 
 DAY = datetime.date(2026, 11, 23)
 
@@ -29,7 +29,7 @@ def texts(facts):
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3])
-def test_a_write_that_breaks_off_leaves_every_old_file(facts, texts, monkeypatch, fails_at):
+def test_a_write_that_breaks_off_leaves_every_old_file(facts, texts, monkeypatch, fails_at, write):
     before = state(facts)
     real, calls = Path.open, [0]
 
@@ -42,11 +42,11 @@ def test_a_write_that_breaks_off_leaves_every_old_file(facts, texts, monkeypatch
 
     monkeypatch.setattr(Path, "open", fail)
     if fails_at == 3:
-        land(facts, texts)
+        write(facts, texts)
         assert state(facts).keys() == before.keys()
         return
     with pytest.raises((ActionFailedError, KeyboardInterrupt)):
-        land(facts, texts)
+        write(facts, texts)
     assert state(facts) == before
 
 
@@ -84,21 +84,43 @@ def test_an_entry_finds_a_place_in_any_changelog(text):
 # two at once
 
 
-def test_a_folder_that_another_refresh_writes_is_left_alone(facts, texts):
+def test_a_folder_that_another_refresh_has_is_left_alone(facts, texts, write):
     before = state(facts)
-    with claim(facts), pytest.raises(ActionFailedError, match="another refresh is writing"):
-        land(facts, texts)
+    with Claim(facts):
+        with pytest.raises(ActionFailedError, match="another refresh of the facts"), Claim(facts):
+            pass
+        with pytest.raises(ActionFailedError, match="another refresh of the facts"):
+            write(facts, texts)
     assert state(facts) == before
-    assert sorted(land(facts, texts)) == sorted(texts)
 
 
-def test_rows_that_another_refresh_wrote_in_the_meantime_stay(facts, texts):
+def test_who_has_the_claim_writes_with_it_and_gives_it_back(facts, texts):
+    with Claim(facts) as claim:
+        assert sorted(land(claim, texts)) == sorted(texts)
+    with Claim(facts):
+        pass
+
+
+def test_a_folder_that_two_want_to_make_is_the_firsts(tmp_path):
+    target = tmp_path / "new"
+    with Claim(target) as one, Claim(target) as two:
+        assert land(one, {"a.toml": "one\n"}) == ("a.toml",)
+        with pytest.raises(ActionFailedError):
+            land(two, {"a.toml": "two\n"})
+    assert (target / "a.toml").read_text() == "one\n"
+    with Claim(target) as late:
+        late.is_new = True
+        with pytest.raises(ActionFailedError, match="changed while upstream was read"):
+            land(late, {"a.toml": "late\n"})
+
+
+def test_rows_that_another_refresh_wrote_in_the_meantime_stay(facts, texts, write):
     path = facts / "drivers.toml"
     path.write_text(path.read_text() + "# theirs\n")
     before = state(facts)
     with pytest.raises(ActionFailedError, match="changed while upstream was read") as caught:
-        land(facts, texts)
+        write(facts, texts)
     assert "drivers.toml" in caught.value.because[0]
     assert state(facts) == before
     Book(facts).document("drivers.toml")
-    assert "drivers.toml" in land(facts, texts)
+    assert "drivers.toml" in write(facts, texts)

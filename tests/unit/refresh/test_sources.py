@@ -12,12 +12,12 @@ import pytest
 from upstream import JSON, Reply, archive, stanza
 
 from provision.errors import DataError
+from provision.index.address import IndexAddress
 from provision.matrix.check import check
 from provision.refresh import apt, nvidia
-from provision.refresh.address import IndexAddress
 from provision.refresh.client import UnreachableError
 from provision.refresh.engine import Plan, Refresh
-from provision.refresh.land import check_result, land
+from provision.refresh.land import check_result
 
 DAY = datetime.date(2026, 11, 23)
 
@@ -141,20 +141,20 @@ def toolkits(facts, client):
     return call
 
 
-def test_a_new_toolkit_becomes_a_row(toolkits, upstream, facts):
+def test_a_new_toolkit_becomes_a_row(toolkits, upstream, facts, write):
     outcome = toolkits(manifests(upstream, MANIFEST))
     assert {(change.file, change.row) for change in outcome.changes} == {
         ("cuda.toml", NEW_CUDA),
         ("sources.toml", "nvidia-redistrib"),
     }
     check_result(facts, outcome.texts)
-    land(facts, outcome.texts)
+    write(facts, outcome.texts)
     assert check(facts) == ()
     assert toolkits(manifests(upstream, MANIFEST)).changes == ()
 
 
-def test_a_toolkit_that_reads_otherwise_stops_it(toolkits, upstream, facts):
-    land(facts, toolkits(manifests(upstream, MANIFEST)).texts)
+def test_a_toolkit_that_reads_otherwise_stops_it(toolkits, upstream, facts, write):
+    write(facts, toolkits(manifests(upstream, MANIFEST)).texts)
     other = {**MANIFEST, "nvidia_driver": {**MANIFEST["nvidia_driver"], "version": "615.90.01"}}
     with pytest.raises(DataError) as caught:
         toolkits(manifests(upstream, other))

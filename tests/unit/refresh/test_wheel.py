@@ -8,9 +8,9 @@ import random
 import pytest
 from upstream import Reply, metadata_of, torch_members, wheel_of
 
+from provision.index.page import IndexFile
 from provision.refresh.binary import ARCH_LIST, assignments_of, newest_glibc, targets_of
 from provision.refresh.client import UnreachableError
-from provision.refresh.index import IndexFile
 from provision.refresh.wheel import WheelReader, parse_metadata, requires_of_egg
 
 FILE = "x-1-py3-none-any.whl"

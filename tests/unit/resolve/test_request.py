@@ -1,7 +1,7 @@
 import pytest
 
 from provision.errors import UsageError
-from provision.resolve.request import Request, matches, parse_request, to_flags
+from provision.resolve.request import Request, is_askable_os, matches, parse_request, to_flags
 
 
 def test_values_are_normalised():
@@ -75,3 +75,19 @@ def test_value_outside_the_grammar_is_a_usage_error(flag, value):
 )
 def test_wish_is_a_prefix_or_a_range(wish, version, expected):
     assert matches(wish, version) is expected
+
+
+@pytest.mark.parametrize(
+    "name", ["debian-sid", "Debian testing", "debian:unstable", "opensuse-rolling", "ubuntu latest"]
+)
+def test_a_system_that_moves_is_no_release(name):
+    with pytest.raises(UsageError, match="is no release") as caught:
+        parse_request({"os": name})
+    assert "debian12" in caught.value.hints[0]
+
+
+def test_systems_that_a_request_can_name():
+    assert is_askable_os("debian12")
+    assert is_askable_os("fedora")
+    assert not is_askable_os("debian-sid")
+    assert not is_askable_os("wsl-ubuntu")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from provision.errors import MissingDependencyError
-from provision.refresh import address
-from provision.refresh.address import find_index
+from provision.index import address
+from provision.index.address import find_index
 
 ONE, TWO = "https://one.example/simple", "https://two.example/simple"
 
@@ -71,3 +71,22 @@ def test_pip_knows_a_default(monkeypatch, tmp_path):
     found = find_index({}, home=tmp_path, system=tmp_path)
     assert found.told_by == "the default of pip"
     assert found.url.startswith("https://")
+
+
+def test_further_indexes_and_a_proxy_of_pip_are_known(tmp_path):
+    write(
+        tmp_path / "etc/pip.conf",
+        f"[global]\nindex-url = {ONE}\nextra-index-url =\n  {TWO}/\n  {ONE}\nproxy = proxy.example:3128\n",
+    )
+    found = find(tmp_path)
+    assert found.extra == (TWO,)
+    assert found.proxy == "http://proxy.example:3128"
+    assert find(tmp_path, PIP_EXTRA_INDEX_URL=f"{TWO}/x {TWO}/y").extra == (f"{TWO}/x", f"{TWO}/y")
+    assert find(tmp_path, UV_INDEX=f"mine={TWO}/u", PIP_PROXY="https://p.example").extra == (f"{TWO}/u",)
+    assert find(tmp_path, PIP_PROXY="https://p.example").proxy == "https://p.example"
+
+
+def test_what_is_said_of_downloads_wins_over_what_is_said_of_everything(tmp_path):
+    write(tmp_path / "etc/pip.conf", f"[download]\nindex-url = {ONE}\n")
+    write(tmp_path / "home/.config/pip/pip.conf", f"[global]\nindex-url = {TWO}\n")
+    assert find(tmp_path).url == ONE

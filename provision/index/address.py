@@ -12,10 +12,11 @@ from pathlib import Path
 from provision.errors import MissingDependencyError
 from provision.records import record
 
-__all__ = ["IndexAddress", "find_index"]
+__all__ = ["IndexAddress", "find_index", "known_index"]
 
 _VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
-_CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE")
+_EXTRA_VARIABLES = ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
+_CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 @record
@@ -23,14 +24,18 @@ class IndexAddress:
     """A package index.
 
     Attributes:
-        url: Its root, without a slash at the end.
+        url: Its root, without a slash at the end; it may hold a user and a password.
         told_by: What named it: a variable, a file, or pip's own default.
-        ca_bundle: Certificates that pip is told to trust.
+        ca_bundle: Certificates that pip is told to trust, a file or a folder.
+        extra: Roots of the indexes to ask where this one does not have a file, in order.
+        proxy: What pip is told to go through; where it is absent, what the environment says counts.
     """
 
     url: str
     told_by: str
     ca_bundle: str | None = None
+    extra: tuple[str, ...] = ()
+    proxy: str | None = None
 
 
 def find_index(
@@ -48,47 +53,69 @@ def find_index(
     """
     variables = os.environ if environment is None else environment
     home = home or Path.home()
-    bundle = next((variables[name] for name in _CERTIFICATES if variables.get(name)), None)
-    found = _from_variables(variables) or _from_pip(variables, home, system) or _from_uv(variables, home, system)
-    if found is None:
-        found = _default_of_pip()
+    said = _from_pip(variables, home, system)
+    found = _from_variables(variables)
+    if found is None and "index-url" in said:
+        found = said["index-url"]
+    found = found or _from_uv(variables, home, system) or _default_of_pip()
     if found is None:
         raise MissingDependencyError(
             "no package index is known",
             because=("no variable and no configuration of pip or uv names one, and pip is not installed",),
             hints=(f"set {' or '.join(_VARIABLES)}", "or name one with `--index-url URL`"),
         )
-    url, told_by, cert = found
-    return IndexAddress(url=url.rstrip("/"), told_by=told_by, ca_bundle=bundle or cert)
+    url, told_by = found
+    more = [word for name in _EXTRA_VARIABLES for word in variables.get(name, "").split()]
+    more = more or said.get("extra-index-url", ("", ""))[0].split()
+    extra = dict.fromkeys(_unnamed(word).rstrip("/") for word in more)
+    bundle = next((variables[name] for name in _CERTIFICATES if variables.get(name)), None)
+    proxy = variables.get("PIP_PROXY") or said.get("proxy", ("", ""))[0]
+    if proxy and "://" not in proxy:
+        proxy = f"http://{proxy}"
+    return IndexAddress(
+        url=url.rstrip("/"),
+        told_by=told_by,
+        ca_bundle=bundle or said.get("cert", (None, ""))[0],
+        extra=tuple(item for item in extra if item.startswith("http") and item != url.rstrip("/")),
+        proxy=proxy or None,
+    )
 
 
-_Found = tuple[str, str, str | None]
+def known_index() -> IndexAddress | None:
+    """Return the same index, or nothing where none is known."""
+    try:
+        return find_index()
+    except MissingDependencyError:
+        return None
+
+
+_Found = tuple[str, str]
 
 
 def _from_variables(variables: Mapping[str, str]) -> _Found | None:
-    for name in _VARIABLES:
-        value = variables.get(name, "")
-        if value:
-            # uv lets an index have a name before its address.
-            return value.partition("=")[2] if not value.startswith("http") and "=" in value else value, name, None
-    return None
+    return next(((_unnamed(variables[name]), name) for name in _VARIABLES if variables.get(name)), None)
 
 
-def _from_pip(variables: Mapping[str, str], home: Path, system: Path) -> _Found | None:
-    """Return what pip's files say; the later file wins, as pip reads them."""
-    url = cert = None
-    told_by = ""
+def _unnamed(text: str) -> str:
+    """Return an address without the name that uv lets it have before it."""
+    return text.partition("=")[2] if not text.startswith("http") and "=" in text else text
+
+
+def _from_pip(variables: Mapping[str, str], home: Path, system: Path) -> Mapping[str, _Found]:
+    """Return what pip's files say, setting → value and file.
+
+    The later file wins, and what is said of downloads alone over what is said of everything, as pip reads them.
+    """
+    said: dict[str, dict[str, _Found]] = {"global": {}, "download": {}}
     for path in _pip_files(variables, home, system):
         parser = configparser.RawConfigParser()
         with suppress(OSError, configparser.Error, UnicodeDecodeError):
             parser.read_string(path.read_text(encoding="utf-8"))
-        for section in ("global", "download"):
+        for section, found in said.items():
             if parser.has_section(section):
-                values = {key.replace("_", "-"): value for key, value in parser.items(section)}
-                if values.get("index-url"):
-                    url, told_by = values["index-url"].strip(), str(path)
-                cert = values.get("cert") or cert
-    return (url, told_by, cert) if url else None
+                values = {key.replace("_", "-"): value.strip() for key, value in parser.items(section)}
+                found |= {key: (value, str(path)) for key, value in values.items() if value}
+    return {**said["global"], **said["download"]}
 
 
 def _pip_files(variables: Mapping[str, str], home: Path, system: Path) -> Iterator[Path]:
@@ -117,10 +144,10 @@ def _from_uv(variables: Mapping[str, str], home: Path, system: Path) -> _Found |
         rows = document.get("index")
         for row in rows if isinstance(rows, list) else ():
             if isinstance(row, dict) and row.get("default") and isinstance(row.get("url"), str):
-                return row["url"], str(path), None
+                return row["url"], str(path)
         single = document.get("index-url")
         if isinstance(single, str) and single:
-            return single, str(path), None
+            return single, str(path)
     return None
 
 
@@ -131,4 +158,4 @@ def _default_of_pip() -> _Found | None:
     except ImportError:
         return None
     url = getattr(PyPI, "simple_url", None)
-    return (url, "the default of pip", None) if isinstance(url, str) else None
+    return (url, "the default of pip") if isinstance(url, str) else None

@@ -1,0 +1,78 @@
+"""What of a framework an environment has at the end: from a wish, from its base, or from conda."""
+
+from __future__ import annotations
+
+import pytest
+
+from provision.audit.documents import parse_document
+from provision.audit.model import Environment, Options, Source
+from provision.audit.surroundings import complete
+from provision.audit.wanted import standing
+from provision.matrix.load import Matrix
+
+MATRIX = Matrix()
+PYTORCH = "FROM pytorch/pytorch:2.1.0-cuda11.8-cudnn8-runtime\n"
+CONDA = "name: x\nchannels: [{channels}]\ndependencies:\n  - pytorch={version}\n  - pytorch-cuda=11.8\n"
+
+
+def environment(name: str, text: str) -> Environment:
+    (found,) = parse_document(Source(name, text), {}.get, Options()).environments
+    return complete(found, MATRIX, Options())
+
+
+def torch(name: str, text: str) -> tuple[str | None, str | None] | None:
+    wanted = standing(environment(name, text), MATRIX, "torch")
+    return None if wanted is None else (wanted.version, wanted.variant)
+
+
+@pytest.mark.parametrize(
+    ("line", "have"),
+    [
+        ("", ("2.1.0", "cu118")),
+        ("RUN pip install 'torch>=2.0' timm\n", ("2.1.0", "cu118")),
+        ("RUN pip download torch==2.3.0\n", ("2.1.0", "cu118")),
+        ("RUN pip install torch==2.3.0\n", ("2.3.0", None)),
+        ("RUN pip install -U torch\n", (None, None)),
+        ("RUN pip uninstall -y torch\n", None),
+    ],
+)
+def test_the_torch_of_the_base_stands_until_something_replaces_it(line: str, have: object) -> None:
+    assert torch("Dockerfile", PYTORCH + line) == have
+
+
+@pytest.mark.parametrize(
+    ("tag", "frameworks", "is_own_build"),
+    [
+        ("pytorch/pytorch:2.1.0-cuda11.8-cudnn8-runtime", {"torch": "2.1.0"}, False),
+        ("docker.io/pytorch/pytorch:latest", {"torch": ""}, False),
+        ("tensorflow/tensorflow:2.15.0-gpu", {"tensorflow": "2.15.0"}, False),
+        ("nvcr.io/nvidia/pytorch:24.05-py3", {"torch": ""}, True),
+        ("nvcr.io/nvidia/tensorflow:24.05-tf2-py3", {"tensorflow": ""}, True),
+        ("nvcr.io/nvidia/tritonserver:24.05-py3", {}, False),
+        ("python:3.11", {}, False),
+    ],
+)
+def test_images_that_come_with_a_framework_are_known(
+    tag: str, frameworks: dict[str, str], is_own_build: object
+) -> None:
+    base = environment("Dockerfile", f"FROM {tag}\n").base
+    assert base is not None
+    assert (dict(base.frameworks), base.is_own_build) == (frameworks, is_own_build)
+
+
+@pytest.mark.parametrize(
+    ("channels", "version", "have"),
+    [
+        ("pytorch, nvidia", "2.1.0", ("2.1.0", "cu118")),
+        ("pytorch, nvidia", "2.1", None),
+        ("conda-forge", "2.1.0", ("2.1.0", None)),
+    ],
+)
+def test_pytorch_from_conda_stands_where_its_release_is_named(channels: str, version: str, have: object) -> None:
+    assert torch("environment.yml", CONDA.format(channels=channels, version=version)) == have
+
+
+def test_pip_keeps_what_conda_brought_where_it_is_enough() -> None:
+    text = CONDA.format(channels="pytorch, nvidia", version="2.1.0")
+    assert torch("environment.yml", f"{text}  - pip:\n    - torch>=2.0\n") == ("2.1.0", "cu118")
+    assert torch("environment.yml", f"{text}  - pip:\n    - torch==2.3.0\n") == ("2.3.0", None)

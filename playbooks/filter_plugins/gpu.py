@@ -131,14 +131,15 @@ def unmerge_json(text: str | None, changes: Mapping[str, Any], original: str | N
         changes: What was merged into it.
         original: The file from before the first merge, None where there was none or nobody knows. What it said in a
             place that is taken back it says again, and where nothing else was changed since its bytes are returned.
+            One that was no JSON somebody has mended since, or nothing could be merged: it counts as unknown.
 
     Raises:
-        AnsibleFilterError: A text is no JSON object.
+        AnsibleFilterError: The text is no JSON object.
     """
     document = _read_json(text)
     rest = _without(document, changes)
-    if original is not None:
-        former = _read_json(original)
+    former = _former_json(original)
+    if original is not None and former is not None:
         rest = _merged(rest, _said_before(former, document, changes))
         if rest == former:
             return original
@@ -161,6 +162,13 @@ def _read_json(text: str | None) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise AnsibleFilterError("the file on the node holds no JSON object; mend or remove it")
     return document
+
+
+def _former_json(text: str | None) -> dict[str, Any] | None:
+    try:
+        return None if text is None else _read_json(text)
+    except AnsibleFilterError:
+        return None
 
 
 def _merged(left: Any, right: Any) -> Any:

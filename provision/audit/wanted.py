@@ -142,10 +142,13 @@ def _of_conda(install: Install, requirement: Requirement) -> Wanted | None:
 
 
 def _of_base(base: Base, framework: str, version: str) -> Wanted:
-    """Return the framework of a base as a wish: torch of the CUDA in the tag, TensorFlow with the CUDA of the image."""
+    """Return the framework of a base as a wish: torch of the CUDA in the tag, TensorFlow with the CUDA of the image.
+
+    An image of TensorFlow whose tag does not say ``gpu`` has no CUDA, so it asks nothing of a driver.
+    """
     cuda = base.cuda
     variant = f"cu{cuda.replace('.', '')}" if framework == "torch" and cuda and cuda.count(".") == 1 else None
-    if framework == "tensorflow":
+    if framework == "tensorflow" and "gpu" in base.tag.split("-"):
         variant = "system-cuda"
     requirement = Requirement(
         name=framework,

@@ -56,7 +56,8 @@ class Reader:
     ) -> None:
         self.address = address
         self.timeout_seconds = timeout_seconds
-        self._accounts: dict[str, str | None] = {}
+        self._told: dict[tuple[str, str], str] = {}
+        self._kept: dict[str, str | None] = {}
         self._lock = threading.Lock()
         self._opener = self._build(address, _trust(address, ca_cert))
 
@@ -76,27 +77,35 @@ class Reader:
 
         if not url.startswith(("https://", "http://")):
             raise UsageError(f"{without_secrets(url)} is no http address")
-        request = Request(self._learn(url), headers=dict(headers))  # noqa: S310 - checked above
+        self._learn(url)
+        request = Request(without_secrets(url), headers=dict(headers))  # noqa: S310 - checked above
         self._sign(request)
         return cast("Response", self._opener.open(request, timeout=self.timeout_seconds))
 
-    def _learn(self, url: str) -> str:
-        """Return an address without user and password; a server once told who asks is told again."""
+    def _learn(self, url: str) -> None:
+        """Note the user and password of an address: the server is told them again for what it names itself."""
         from urllib.parse import unquote, urlsplit
 
         parts = urlsplit(url)
         if parts.username is not None:
             account = _basic(unquote(parts.username), unquote(parts.password or ""))
             with self._lock:
-                self._accounts[_origin(url)] = account
-        return without_secrets(url)
+                self._told[_origin(url), without_secrets(url)] = account
 
     def _sign(self, request: Request) -> None:
-        origin = _origin(request.full_url)
+        """Say who asks: of several accounts of one server that whose address has most in common, as pip does."""
+        from os.path import commonpath
+
+        url, origin = request.full_url, _origin(request.full_url)
         with self._lock:
-            if origin not in self._accounts:
-                self._accounts[origin] = _from_netrc(request.host.rpartition("@")[2].partition(":")[0])
-            account = self._accounts[origin]
+            told = [place for server, place in self._told if server == origin]
+            if told:
+                nearest = max(told, key=lambda place: len(commonpath((place, url))))
+                account: str | None = self._told[origin, nearest]
+            else:
+                if origin not in self._kept:
+                    self._kept[origin] = _from_netrc(request.host.rpartition("@")[2].partition(":")[0])
+                account = self._kept[origin]
         if account is not None:
             # Of the other kind are headers that go along to wherever the server sends the question.
             request.add_unredirected_header("Authorization", account)

@@ -114,8 +114,7 @@ def find_locked(request: Request, name: Callable[[Stack], Path]) -> Path:
     """
     if Path(LOCK).is_file():
         return Path()
-    here = sorted(path for path in Path().iterdir() if path.is_dir())
-    locked = [folder for folder in here if _lock_path(folder).is_file()]
+    locked = list(_locked_folders())
     if not locked:
         raise DriftError(
             f"{LOCK} is not there",
@@ -146,6 +145,17 @@ def find_locked(request: Request, name: Callable[[Stack], Path]) -> Path:
     )
 
 
+def _locked_folders() -> Iterator[Path]:
+    """Yield the folders just below this one that hold a lock, in order; what may not be looked into holds none."""
+    found: list[Path] = []
+    with suppress(OSError):
+        found += Path().iterdir()
+    for path in sorted(found):
+        with suppress(OSError):
+            if path.is_dir() and _lock_path(path).is_file():
+                yield path
+
+
 def read_lock(folder: Path, flag: str) -> Stack:
     """Read the lock of a folder.
 
@@ -153,8 +163,16 @@ def read_lock(folder: Path, flag: str) -> Stack:
         DriftError: There is none.
         UsageError: It cannot be read, is damaged, or has no image.
     """
-    path = _lock_path(folder)
-    if not path.exists():
+    try:
+        path = _lock_path(folder)
+        is_there = path.exists()
+    except OSError as error:
+        raise UsageError(
+            f"{folder / LOCK} cannot be read",
+            because=(error.strerror or str(error),),
+            hints=("name another folder with `-o DIR`",),
+        ) from error
+    if not is_there:
         raise DriftError(
             f"{path} is not there",
             because=(f"{flag} keeps to a lock that was written before",),

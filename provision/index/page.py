@@ -170,6 +170,9 @@ def _from_html(content: bytes, url: str, name: str, asked: str) -> Page:
         page.close()
     except ValueError as error:
         raise _no_page(asked, f"a link on it is no address: {error}") from error
+    except AssertionError as error:
+        # How the library refuses a declaration that it cannot read.
+        raise _no_page(asked, f"it is no HTML: {error}") from error
     if "</html" not in text.lower() and "</body" not in text.lower() and not page.files:
         raise _no_page(asked, "its page has no end and no link")
     if page.version and page.version.partition(".")[0] != _MAJOR:

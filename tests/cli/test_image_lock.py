@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -378,3 +380,20 @@ def test_a_folder_in_the_place_of_a_file_is_named(provision, folder):
     answer = provision("image", "--upgrade", "-o", "it")
     assert answer.code == 8
     assert "Dockerfile differs" in answer.err
+
+
+def test_locked_passes_by_a_folder_that_may_not_be_looked_into(provision, folder, monkeypatch):
+    provision("image", *STACK, "-o", "it")
+    (folder / "closed").mkdir()
+    real = os.stat
+
+    def stat(path, **how):
+        if str(path).startswith("closed/"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, **how)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert provision("image", *STACK, "--locked").code == 0
+    answer = provision("image", *STACK, "--locked", "-o", "closed")
+    assert answer.code == 2
+    assert "closed/provision.lock cannot be read" in answer.err

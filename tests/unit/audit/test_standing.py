@@ -76,3 +76,12 @@ def test_pip_keeps_what_conda_brought_where_it_is_enough() -> None:
     text = CONDA.format(channels="pytorch, nvidia", version="2.1.0")
     assert torch("environment.yml", f"{text}  - pip:\n    - torch>=2.0\n") == ("2.1.0", "cu118")
     assert torch("environment.yml", f"{text}  - pip:\n    - torch==2.3.0\n") == ("2.3.0", None)
+
+
+@pytest.mark.parametrize(
+    ("tag", "variant"), [("2.15.0-gpu", "system-cuda"), ("2.15.0", None), ("2.15.0-jupyter", None)]
+)
+def test_a_tensorflow_image_asks_for_a_gpu_only_where_its_tag_says_so(tag: str, variant: str | None) -> None:
+    wanted = standing(environment("Dockerfile", f"FROM tensorflow/tensorflow:{tag}\n"), MATRIX, "tensorflow")
+    assert wanted is not None
+    assert (wanted.version, wanted.variant) == ("2.15.0", variant)

@@ -144,3 +144,17 @@ def test_a_malformed_address_shows_no_password():
         reader(url).open(url, {})
     assert "hidden" not in describe(caught.value, url)
     assert describe(HTTPError("u", 503, "busy", None, None), url) == "the index answered 503 busy"  # type: ignore[arg-type]
+
+
+def test_of_two_accounts_of_one_server_each_goes_where_it_belongs(server):
+    first, second = (f"http://{name}:secret@{server.place}/{name}/simple" for name in ("one", "two"))
+    asking = reader(first, extra=(second,))
+    for url in (first, second):
+        read_page(asking, url, "x")
+    for name in ("one", "two"):
+        with asking.open(f"http://{server.place}/{name}/files/x-1-py3-none-any.whl", {}):
+            pass
+    users = [
+        base64.b64decode((said or "").removeprefix("Basic ")).decode().partition(":")[0] for _, said in server.heard
+    ]
+    assert users == ["one", "two", "one", "two"]

@@ -113,3 +113,9 @@ def test_a_password_in_an_address_is_not_repeated():
     with pytest.raises(PageError) as caught:
         parse_page(b"", "text/plain", ASKED, name="x", asked=ASKED.replace("//", "//user:secret@"))
     assert "secret" not in str(caught.value.to_json())
+
+
+def test_html_with_a_declaration_that_nobody_can_read_is_refused():
+    with pytest.raises(PageError) as caught:
+        parse("<html><![foo[ <a href='x-1-py3-none-any.whl'>x</a></html>", "text/html")
+    assert "it is no HTML" in caught.value.because[0]

@@ -253,6 +253,10 @@ class TestMerge:
         before = '{"runtimes": {"nvidia": {"path": "mine"}}, "debug": true}'
         assert json.loads(unmerge("{}", OURS, before)) == {}
 
+    @pytest.mark.parametrize("broken", ["{,", "[]"])
+    def test_an_original_that_somebody_had_to_mend_stops_no_removal(self, broken: str) -> None:
+        assert json.loads(unmerge(merge(USER, OURS), OURS, broken)) == json.loads(USER)
+
     @given(st.dictionaries(st.sampled_from("abcd"), NESTED), st.dictionaries(st.sampled_from("abcd"), NESTED))
     def test_merge_then_unmerge_with_the_original_gives_it_back(
         self, user: dict[str, object], ours: dict[str, object]

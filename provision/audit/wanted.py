@@ -236,7 +236,9 @@ def variant_of(
         return ("and-cuda" if "and-cuda" in requirement.extras else "system-cuda"), True
     if requirement.name == "jax":
         found = [re.match(r"cuda[0-9]{2}", extra) for extra in requirement.extras]
-        return next((match[0] for match in found if match), None), True
+        variant = next((match[0] for match in found if match), None)
+        # Without an extra pip installs no CUDA plugin, and a plugin that is named beside it tells no build of jax.
+        return variant, variant is not None
     local = (pinned or "").partition("+")[2] or url_local
     if local:
         return local, False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from provision.audit.documents import parse_document
+from provision.audit.engine import audit
 from provision.audit.model import Environment, Options, Source
 from provision.audit.surroundings import complete
 from provision.audit.wanted import standing
@@ -85,3 +86,10 @@ def test_a_tensorflow_image_asks_for_a_gpu_only_where_its_tag_says_so(tag: str, 
     wanted = standing(environment("Dockerfile", f"FROM tensorflow/tensorflow:{tag}\n"), MATRIX, "tensorflow")
     assert wanted is not None
     assert (wanted.version, wanted.variant) == ("2.15.0", variant)
+
+
+@pytest.mark.parametrize(("extra", "rules"), [("", set()), ("[cuda12]", {"D01"})])
+def test_jax_without_an_extra_is_for_no_gpu(extra: str, rules: set[str]) -> None:
+    source = Source("Dockerfile", f"FROM python:3.11-slim\nRUN pip install 'jax{extra}==0.4.30'\n")
+    report = audit([source], {}.get, MATRIX, Options(driver="450.80.02", gpus=("h100",)))
+    assert {item.rule for item in report.findings} & {"D01", "G01"} == rules

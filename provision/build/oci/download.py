@@ -149,6 +149,7 @@ class Wheels:
             MissingDependencyError: It could not be had.
         """
         target = self._store.wheel(wanted.sha256)
+        self._store.use_wheel(wanted.sha256)
         if target.is_file() and digest_of(target) == f"sha256:{wanted.sha256}":
             return target
         self._watch.begin(wanted.file, wanted.size)

@@ -197,6 +197,10 @@ class Store:
         """Return where a verified wheel lies, if it does."""
         return self.folder / "wheels" / f"{sha256}.whl"
 
+    def use_wheel(self, sha256: str) -> None:
+        """Note that this run needs a wheel, which stays until its layer is there: a run that fails goes on later."""
+        self._used.add(self.wheel(sha256).name)
+
     @contextlib.contextmanager
     def draft(self) -> Iterator[tuple[Path, IO[bytes]]]:
         """Yield a new file that is gone afterwards, unless it was renamed."""

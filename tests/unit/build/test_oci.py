@@ -1007,6 +1007,16 @@ def test_what_was_not_used_for_longest_goes_first(world):
     assert kept(world) == {digests["used"]}
 
 
+def test_wheels_of_a_run_that_failed_stay_for_the_next_whatever_the_bound(world):
+    world.add("whole", make_wheel("whole"))
+    world.add("broken", make_wheel("broken"))
+    world.index.cut["broken-1.0-py3-none-any.whl"] = [10] * 4
+    with pytest.raises(MissingDependencyError, match="broken"):
+        write_image(bounded(world, "image.tar", 0))
+    write_image(bounded(world, "image.tar", 0))
+    assert world.index.loaded.count("whole-1.0-py3-none-any.whl") == 1
+
+
 def test_a_folder_that_shares_blobs_with_the_cache_keeps_them(world):
     fill(world)
     image = write_image(world.job("layout"))

@@ -109,8 +109,11 @@ def _from_pip(variables: Mapping[str, str], home: Path, system: Path) -> Mapping
     said: dict[str, dict[str, _Found]] = {"global": {}, "download": {}}
     for path in _pip_files(variables, home, system):
         parser = configparser.RawConfigParser()
-        with suppress(OSError, configparser.Error, UnicodeDecodeError):
+        try:
             parser.read_string(path.read_text(encoding="utf-8"))
+        except (OSError, configparser.Error, UnicodeDecodeError):
+            # pip refuses such a file whole; what was read of it before the fault is no value yet.
+            continue
         for section, found in said.items():
             if parser.has_section(section):
                 values = {key.replace("_", "-"): value.strip() for key, value in parser.items(section)}

@@ -61,6 +61,12 @@ def test_broken_files_say_nothing(tmp_path):
         find(tmp_path)
 
 
+def test_a_file_that_says_a_thing_twice_says_nothing(tmp_path):
+    write(tmp_path / "etc/pip.conf", f"[global]\nindex-url = {ONE}\n")
+    write(tmp_path / "home/.config/pip/pip.conf", f"[global]\nindex-url = {TWO}\nproxy = a\nproxy = b\n")
+    assert find(tmp_path).url == ONE
+
+
 def test_a_certificate_of_the_environment_counts(tmp_path):
     assert find(tmp_path, PIP_INDEX_URL=ONE, PIP_CERT="/mine.pem").ca_bundle == "/mine.pem"
 

@@ -132,7 +132,7 @@ def _is_version(text: str) -> bool:
 
 def clean_version(version: str | None) -> str | None:
     """Return a pinned version in the form that facts have it, ``None`` for what is no version."""
-    if version is None or not _is_version(version):
+    if version is None or version.endswith("*") or not _is_version(version):
         return None
     return version.removeprefix("v").lower()
 

@@ -303,7 +303,9 @@ def test_a_lock_tells_the_pythons_that_it_is_for(name: str, text: str) -> None:
     assert found.pythons == ">=3.12"
 
 
-def test_a_lock_entry_without_a_version_is_left_out() -> None:
-    text = 'version = 1\n\n[[package]]\nname = "torch"\nversion = "2.${1.2"\n\n[[package]]\nname = "a"\nversion = "1"\n'
+@pytest.mark.parametrize("version", ["2.${1.2", "2.*"])
+def test_a_lock_entry_without_a_version_is_left_out(version: str) -> None:
+    rows = [f'[[package]]\nname = "{name}"\nversion = "{text}"\n' for name, text in (("torch", version), ("a", "1"))]
+    text = "\n".join(["version = 1\n", *rows])
     (found,) = read("uv.lock", text)
     assert asked(found) == ["a==1"]

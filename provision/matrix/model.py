@@ -851,8 +851,9 @@ class MigProfile(Fact):
 class MemoryMeasurement(Fact):
     """A published peak of GPU memory that the estimate is checked against (``planning.toml``, ``[[measured_memory]]``).
 
-    ``memory_gib`` is per GPU. ``sharding`` is ``none``, ``zero1``, ``zero2`` or ``zero3``; ``checkpointing`` is ``none``,
-    ``selective`` or ``full``; ``gradients`` the precision gradients are kept in.
+    ``memory_gib`` is per GPU. ``method`` is ``full``, ``lora`` or ``qlora``, ``states`` the way the states of the optimizer
+    are kept (``fp32``, ``mixed``, ``megatron``), ``sharding`` ``none``, ``zero1``, ``zero2`` or ``zero3``, ``checkpointing``
+    ``none``, ``selective`` or ``full``.
     """
 
     id: str

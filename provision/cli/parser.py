@@ -42,6 +42,7 @@ COMMANDS = {
     "verify": "prove that hosts, containers and images do what their lock promises",
     "doctor": "say why a GPU does not work, and what to do",
     "node": "make GPU nodes with Ansible: lock, plan, apply, verify, roll back, remove, export",
+    "plan": "choose the machines a job runs on: what fits, how fast, at what cost",
     "data": "look after the facts",
     "completion": "print shell completion",
 }

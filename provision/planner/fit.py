@@ -153,6 +153,9 @@ def _fit_training(
     nearest: tuple[float, Estimate, Layout] | None = None
     starved = None
     for pipeline in (1, *(2**power for power in range(1, 5) if nodes % 2**power == 0)):
+        if pipeline > 1 and nearest is None:
+            # A pipeline is for models that are too large, not for batches that are too small.
+            break
         for tensor in _tensors(instance, shape, is_cut=is_cut):
             if gpus % (tensor * pipeline):
                 continue
@@ -238,7 +241,8 @@ def _fit_serving(
             continue
         if job.concurrent is None:
             cache = next(part.gib for part in memory.parts if part.name == "cache")
-            room = (usable - memory.total_gib) / cache if cache else _CONCURRENT_MOST
+            # As many as leave room for an estimate that is too low.
+            room = (usable / constants.band_high - memory.total_gib) / cache if cache else _CONCURRENT_MOST
             serving, memory = estimate(max(min(1 + int(room), _CONCURRENT_MOST), 1))
         is_any = True
         yield Fit(

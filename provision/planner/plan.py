@@ -327,7 +327,9 @@ class _Maker:
         if job.shape is None:
             return None
         if fit.training is not None:
-            speed = self._speeds.train(job.shape, offer.gpu, fit.layout, fit.training, nodes=nodes)
+            speed = self._speeds.train(
+                job.shape, offer.gpu, fit.layout, fit.training, nodes=nodes, link=offer.instance.interconnect
+            )
             if fit.share == 1:
                 return speed
             said = (*speed.basis, f"{fit.share:.0%} of the GPU")

@@ -288,6 +288,8 @@ def _from_count(matrix: Matrix, name: str, parameters: float, sizes: Mapping[str
         "kv_heads": next(count for count in range(min(kv_heads, heads), 0, -1) if heads % count == 0),
         "ffn": max(round(near.ffn * factor), 1),
     }
+    # A small model does not spend most of itself on words.
+    changes["vocab"] = max(min(near.vocab, int(parameters / (4 * changes["hidden"]))), 1)
     changes |= {size: sizes[size] for size in SIZES if sizes.get(size) is not None}
     said = f"the shape is that of {near.name}, scaled to {parameters / 1e9:.3g} billion parameters"
     shape = replace(near, name=name, parameters=int(parameters), active_parameters=int(parameters), **changes)

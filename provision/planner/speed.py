@@ -44,8 +44,8 @@ class Speed:
 class Speeds(Protocol):
     """What the plan asks how fast something is. Both raise :class:`NoSpeedError` where they cannot tell."""
 
-    def train(self, shape: Shape, gpu: Gpu, layout: Layout, training: Training, *, nodes: int) -> Speed:
-        """Return the tokens a second of the whole job."""
+    def train(self, shape: Shape, gpu: Gpu, layout: Layout, training: Training, *, nodes: int, link: str) -> Speed:
+        """Return the tokens a second of the whole job; ``link`` joins the GPUs of a node."""
 
     def serve(self, shape: Shape, gpu: Gpu, layout: Layout, serving: Serving, *, output: int, share: float) -> Speed:
         """Return the requests a second of one replica."""
@@ -88,6 +88,7 @@ class Roofline:
         limits = {row.id: row.value for row in matrix.rows("planning.toml", "limit")}
         try:
             self._exponent = limits["scaling_exponent"]
+            self._pcie_low = limits["pcie_low_share"]
         except KeyError as error:
             raise DataError(f"planning.toml: the limit `{error.args[0]}` is missing") from error
 
@@ -99,17 +100,20 @@ class Roofline:
             raise DataError(f"planning.toml: no utilisation of `{work}` without a GPU")
         return max(rows, key=lambda row: (row.gpu is not None, row.precision is not None))
 
-    def train(self, shape: Shape, gpu: Gpu, layout: Layout, training: Training, *, nodes: int) -> Speed:
-        """Return the tokens a second of the whole job."""
+    def train(self, shape: Shape, gpu: Gpu, layout: Layout, training: Training, *, nodes: int, link: str) -> Speed:
+        """Return the tokens a second of the whole job; ``link`` joins the GPUs of a node."""
         peak = _known(peak_tflops(gpu, training.precision), gpu, f"peak in {training.precision}")
         row = self._utilisation("train", gpu.id, training.precision)
         # A node more brings less than a node: the rest waits for the network.
         effective = layout.gpus / nodes * nodes**self._exponent
+        slow = self._pcie_low if link == "pcie" and layout.gpus > 1 else 1.0
+        # The first micro-batch fills a pipeline and the last one drains it (GPipe, arXiv:1811.06965).
+        effective *= training.micro_batches / (training.micro_batches + layout.pipeline - 1)
         ceiling = effective * peak * _TERA / training_flops(shape, training)
         said = f"{row.median:.0%} of {peak:g} TFLOPS in {training.precision} ({row.id}, {row.runs} runs)"
         return Speed(
-            low=ceiling * row.low,
-            median=ceiling * row.median,
+            low=ceiling * row.low * slow,
+            median=ceiling * row.median * (1 + slow) / 2,
             high=ceiling * row.high,
             unit="tokens/s",
             mode="roofline",

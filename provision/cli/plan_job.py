@@ -82,7 +82,7 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     _add_words(group, "--precision", tuple(BYTES), "of the computation, or of served weights (bf16)")
     group.add_argument("--batch", action=Once, type=whole("--batch"), metavar="N", help="sequences an update sees")
     group.add_argument(
-        "--micro-batch", action=Once, type=whole("--micro-batch"), metavar="N", help="sequences of a GPU at once (1)"
+        "--micro-batch", action=Once, type=whole("--micro-batch"), metavar="N", help="sequences of a GPU at once"
     )
     group.add_argument("--seq", action=Once, type=whole("--seq"), metavar="N", help="tokens of a sequence (2048)")
     group.add_argument("--output-tokens", action=Once, type=whole("--output-tokens"), metavar="N", help=_OUTPUT_HELP)

@@ -118,6 +118,7 @@ def _explain_layout(row: Row) -> list[tuple[str, str]]:
         words = [f"{layout.data} data-parallel", training.sharding]
         words += [f"tensor {layout.tensor}"] if layout.tensor > 1 else []
         words += [f"pipeline {layout.pipeline}"] if layout.pipeline > 1 else []
+        words += [f"{training.micro_batch} × {training.sequence} tokens at once"]
         words += [f"checkpointing {training.checkpointing}", f"{training.method}, {training.precision}"]
         return [("layout", ", ".join(words))]
     if row.fit.serving is not None:

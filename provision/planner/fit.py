@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from typing import cast
 
 from provision.errors import UsageError
 from provision.matrix.model import CloudInstance, Gpu, MigProfile
@@ -23,6 +25,7 @@ from provision.records import record
 __all__ = ["Fit", "UnfitError", "fit_job", "unmet"]
 
 _CONCURRENT_MOST = 256
+_BUSY_TOKENS = 16384
 # A precision in hardware begins with a compute capability, which is a fact of the GPU (tflops_fp8, tflops_tf32) or of
 # the architecture: bf16 came with tf32.
 _NEEDS_TF32 = ("bf16", "tf32")
@@ -160,11 +163,13 @@ def _fit_training(
             if gpus % (tensor * pipeline):
                 continue
             layout = Layout(gpus=gpus, tensor=tensor, pipeline=pipeline)
-            micro_batches = _micro_batches(job, layout)
-            if micro_batches is None:
+            sizes = list(_micro_batches(job, layout))
+            if not sizes:
                 starved = layout
                 continue
-            for checkpointing in (job.checkpointing,) if job.checkpointing else CHECKPOINTING:
+            found: Fit | None = None
+            kinds = (job.checkpointing,) if job.checkpointing else CHECKPOINTING
+            for checkpointing, (micro_batch, micro_batches) in product(kinds, sizes):
                 training = Training(
                     method=job.method,
                     states=job.states,
@@ -172,7 +177,7 @@ def _fit_training(
                     optimizer=job.optimizer,
                     sharding=job.sharding,
                     checkpointing=checkpointing,
-                    micro_batch=job.micro_batch,
+                    micro_batch=micro_batch,
                     micro_batches=micro_batches,
                     sequence=job.sequence,
                     is_compiled=job.is_compiled,
@@ -183,23 +188,38 @@ def _fit_training(
                 except UsageError:
                     continue
                 if memory.total_gib <= usable:
-                    return Fit(layout=layout, memory=memory, usable_gib=usable, training=training, share=share)
+                    fit = Fit(layout=layout, memory=memory, usable_gib=usable, training=training, share=share)
+                    if not fit.is_tight:
+                        return fit
+                    # What may not fit is taken only where nothing fits for sure, and then the least of it.
+                    if found is None or memory.total_gib < cast("Estimate", found.memory).total_gib:
+                        found = fit
                 if nearest is None or memory.total_gib < nearest[0]:
                     nearest = (memory.total_gib, memory, layout)
+            if found is not None:
+                return found
     if nearest is None:
         if starved is not None:
             raise UnfitError(
-                f"a batch of {job.batch} does not feed {starved.data} copies of {job.micro_batch} sequences each"
+                f"a batch of {job.batch} does not feed {starved.data} copies of {job.micro_batch or 1} sequences each"
             )
         raise UnfitError("no way to spread the model over its GPUs")
     raise UnfitError(_too_large(nearest[1], usable, nearest[2]))
 
 
-def _micro_batches(job: Job, layout: Layout) -> int | None:
-    if job.batch is None:
-        return max(layout.pipeline, 1)
-    each = layout.data * job.micro_batch
-    return job.batch // each if job.batch >= each else None
+def _micro_batches(job: Job, layout: Layout) -> Iterator[tuple[int, int]]:
+    """Yield how many sequences a GPU takes at once and how often before an update, the most at once first.
+
+    Beyond some tokens at once a GPU is busy, and more of them only take memory.
+    """
+    most = max(_BUSY_TOKENS // job.sequence, 1)
+    sizes = [2**power for power in range(most.bit_length() - 1, -1, -1)]
+    for size in [job.micro_batch] if job.micro_batch is not None else sizes:
+        each = layout.data * size
+        if job.batch is None:
+            yield size, layout.pipeline
+        elif job.batch >= each:
+            yield size, job.batch // each
 
 
 def _too_large(memory: Estimate, usable: float, layout: Layout) -> str:

@@ -22,7 +22,8 @@ class Job:
         task: One of :data:`TASKS`.
         shape: The model; rendering and HPC have none.
         method: Of training: one of :data:`METHODS`.
-        batch: Sequences an update of the whole job sees. ``micro_batch`` are those of one GPU at once.
+        batch: Sequences an update of the whole job sees. ``micro_batch`` are those of one GPU at once,
+            as many as fit and help where nobody says.
         sequence: Tokens of a sequence, prompt and answer together; ``output`` are those of the answer.
         tokens: Tokens to train on. ``hours`` is a duration instead.
         requests_per_second: Of serving, at its usual load.
@@ -48,7 +49,7 @@ class Job:
     is_compiled: bool = False
     lora_rank: int = 16
     batch: int | None = None
-    micro_batch: int = 1
+    micro_batch: int | None = None
     sequence: int = 2048
     output: int = 256
     cache_precision: str | None = None

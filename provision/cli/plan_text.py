@@ -123,11 +123,13 @@ def _explain_layout(row: Row) -> list[tuple[str, str]]:
         return [("layout", ", ".join(words))]
     if row.fit.serving is not None:
         serving = row.fit.serving
-        said = (
-            f"{layout.tensor} GPU{'s' if layout.tensor > 1 else ''} a replica, {serving.concurrent} sequences at once"
-        )
+        said = f"{_count(layout.tensor, 'GPU')} a replica, {_count(serving.concurrent, 'sequence')} at once"
         return [("layout", f"{said}, weights in {serving.precision}, cache in {serving.cache_precision}")]
     return []
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _explain_spot(row: Row, job: Job) -> list[tuple[str, str]]:

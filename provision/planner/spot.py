@@ -81,6 +81,9 @@ def expected_hours(
         return 0.0
     saved = 0.0 if interval_hours is None else checkpoint_hours
     interval = work_hours if interval_hours is None else min(interval_hours, work_hours)
+    if interval == 0:
+        # What is saved all the time loses nothing but restarts.
+        return work_hours * math.exp(min(restart_hours / mtbf_hours, _LARGEST_EXPONENT))
     exponent = (interval + saved) / mtbf_hours
     if max(exponent, restart_hours / mtbf_hours) > _LARGEST_EXPONENT:
         return math.inf

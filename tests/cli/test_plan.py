@@ -36,9 +36,9 @@ def test_plan_for_people_says_why(provision):
     for text in ("first choice", "memory", "checkpointing", "tokens/s", "price", "if it is not to be had", "left out"):
         assert text in answer.out
     assert "`-v` names them all" in answer.out
-    assert provision("plan", *JOB, "-v").out.count("does not compute in bf16") > answer.out.count(
-        "does not compute in bf16"
-    )
+    loud = provision("plan", *JOB, "--top", "5", "-v").out
+    assert loud.count("does not compute in bf16") > answer.out.count("does not compute in bf16")
+    assert loud.count("  machine  ") == 5
 
 
 @pytest.mark.parametrize(

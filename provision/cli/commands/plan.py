@@ -72,7 +72,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         gpus=options.gpu or (),
     )
     stacks = _Stacks(options, job, matrix)
-    plan = make_plan(job, offers, terms, matrix, speeds=_speeds(matrix), no_stack=stacks.no_stack)
+    plan = make_plan(job, offers, terms, matrix, speeds=_speeds(options, job, matrix), no_stack=stacks.no_stack)
     if plan.winner is None:
         raise _refuse(plan, job, len(offers))
     top = options.top or _TOP
@@ -93,8 +93,12 @@ def run(options: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _speeds(matrix: Matrix) -> Speeds:
-    return Roofline(matrix)
+def _speeds(options: argparse.Namespace, job: Job, matrix: Matrix) -> Speeds:
+    if not job.is_training:
+        return Roofline(matrix)
+    from provision.cli.plan_speed import Forecasts
+
+    return Forecasts(matrix, is_shipped=options.data_dir is None)
 
 
 class _Stacks:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import statistics
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +64,17 @@ def test_a_published_peak_is_met_within_its_band(row):
 
 def test_the_middle_error_over_all_published_peaks_is_below_five_percent():
     assert statistics.median(abs(error_of(row)) for row in MEASURED) < 0.05
+
+
+def test_the_page_shows_these_errors():
+    page = (Path(__file__).resolve().parents[3] / "docs" / "plan.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z0-9-]+) \| ([0-9.]+) \| ([0-9.]+) \| ([+-][0-9.]+)% \|$", page, re.MULTILINE)
+    said = {name: (float(measured), float(estimate), float(error)) for name, measured, estimate, error in rows}
+    found = {
+        row.id: (row.memory_gib, round(estimate_of(row).total_gib, 1), round(100 * error_of(row), 1))
+        for row in MEASURED
+    }
+    assert said == found
 
 
 def test_llama_from_8_to_128_gpus_drops_as_measured():

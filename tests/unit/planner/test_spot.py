@@ -78,6 +78,12 @@ def test_without_checkpoints_a_long_job_never_ends():
     assert interrupt(48.0, mtbf_hours=6.0, checkpoint_hours=0.1, restart_hours=0.1).factor < 1.3
 
 
+def test_what_is_saved_all_the_time_loses_nothing_but_restarts():
+    free = interrupt(100.0, mtbf_hours=10.0, checkpoint_hours=0.0, restart_hours=1.0)
+    cheap = interrupt(100.0, mtbf_hours=10.0, checkpoint_hours=1e-9, restart_hours=1.0)
+    assert free.factor == pytest.approx(cheap.factor, rel=1e-3)
+
+
 def test_no_work_takes_no_time():
     assert interrupt(0.0, mtbf_hours=1.0, checkpoint_hours=0.1, restart_hours=0.1).factor == 1.0
 

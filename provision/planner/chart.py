@@ -54,7 +54,7 @@ def _title(row: Row) -> str:
 
 
 def svg_text(plan: Plan) -> str:
-    """Return the picture as SVG: each row a mark, those that nothing else beats joined by a line.
+    """Return the picture as SVG: each row a mark, full where nothing else beats it; a line along cost and time.
 
     The words are in the picture, so that it says the same without colours; every mark has a title.
     """
@@ -74,7 +74,7 @@ def svg_text(plan: Plan) -> str:
         return _at(across, up, row.hours[1], row.cost.usd)
 
     lines += _axes(across, up)
-    front = [at(row) for row in rows if row.is_first]
+    front = [at(row) for row in _frontier(rows)]
     if len(front) > 1:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in sorted(front))
         lines.append(f'<polyline points="{path}" fill="none" stroke="#888" stroke-dasharray="4 3"/>')
@@ -88,6 +88,15 @@ def svg_text(plan: Plan) -> str:
         lines.append(_mark(number, _WIDTH - 110, y, 5.0, provider, is_full=True))
         lines.append(f'<text x="{_WIDTH - 100}" y="{y + 4}">{escape(provider)}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def _frontier(rows: list[Row]) -> list[Row]:
+    """Return the rows that none is both cheaper and faster than; the risk, which has no axis, is left out."""
+    found: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row.cost.usd, row.hours[1])):
+        if not found or row.hours[1] < found[-1].hours[1]:
+            found.append(row)
+    return found
 
 
 def _at(across: _Scale, up: _Scale, hours: float, usd: float) -> tuple[float, float]:

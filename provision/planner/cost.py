@@ -17,13 +17,16 @@ class MissingPriceError(Exception):
 class Extras:
     """What is paid beside the machines. Sizes in GB, prices in US dollars; ``None`` is unknown, not free.
 
-    ``peak_factor`` multiplies machine hours, for capacity kept for peaks.
+    ``peak_factor`` multiplies machine hours, for capacity kept for peaks. ``storage_origin`` and ``egress_origin`` say
+    of which day and from where a price is.
     """
 
     storage_gb: float = 0.0
     storage_usd_gb_month: float | None = None
     egress_gb: float = 0.0
+    storage_origin: str = "as given"
     egress_usd_gb: float | None = None
+    egress_origin: str = "as given"
     peak_factor: float = 1.0
     hours_per_month: float = 730.0
 
@@ -84,13 +87,14 @@ def add_up(
         months = [time * longest / extras.hours_per_month for time in hours]
         spent = [extras.storage_gb * extras.storage_usd_gb_month * month for month in months]
         how = f"{extras.storage_gb:g} GB × {months[1]:.3g} months × {extras.storage_usd_gb_month:g} USD"
+        how += f", {extras.storage_origin}"
         items.append(Item(name="storage", usd=spent[1], how=how))
         totals = [total + part for total, part in zip(totals, spent, strict=True)]
     if extras.egress_gb:
         if extras.egress_usd_gb is None:
             raise MissingPriceError("the price of outgoing traffic is unknown here; `--egress-price` gives it")
         flat = extras.egress_gb * extras.egress_usd_gb
-        how = f"{extras.egress_gb:g} GB × {extras.egress_usd_gb:g} USD"
+        how = f"{extras.egress_gb:g} GB × {extras.egress_usd_gb:g} USD, {extras.egress_origin}"
         items.append(Item(name="egress", usd=flat, how=how))
         totals = [total + flat for total in totals]
     spread = hours[1] * gpus

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from provision.errors import DataError
 from provision.matrix.load import Matrix
-from provision.matrix.model import Gpu, MigProfile
+from provision.matrix.model import CloudProvider, Gpu, MigProfile
 from provision.planner.catalogue import Offer, Price, price_of
 from provision.planner.cost import Cost, Extras, MissingPriceError, add_up
 from provision.planner.fit import Fit, UnfitError, fit_job, unmet
@@ -429,11 +429,16 @@ class _Maker:
         if purchase.startswith("reserved"):
             assumed.append("a reservation is paid whether it is used or not; only the hours of this job are counted")
         provider = offer.provider
-        storage, egress = extras.storage_usd_gb_month, extras.egress_usd_gb
+        published: dict[str, object] = {}
+        if extras.storage_usd_gb_month is None:
+            published["storage_usd_gb_month"] = provider.storage_usd_gb_month
+            published["storage_origin"] = _origin(provider, "storage_usd_gb_month")
+        if extras.egress_usd_gb is None:
+            published["egress_usd_gb"] = provider.egress_usd_gb
+            published["egress_origin"] = _origin(provider, "egress_usd_gb")
         priced = replace(
             extras,
-            storage_usd_gb_month=provider.storage_usd_gb_month if storage is None else storage,
-            egress_usd_gb=provider.egress_usd_gb if egress is None else egress,
+            **published,
             hours_per_month=self._limit("hours_per_month"),
             # What serves is counted in whole replicas for the peak already.
             peak_factor=1.0 if service is not None else extras.peak_factor,
@@ -442,6 +447,11 @@ class _Maker:
             return add_up(tuple(pools), hours=work, gpus=offer.instance.gpu_count * nodes, extras=priced)
         except MissingPriceError as error:
             raise _RefusedError("price", str(error)) from error
+
+
+def _origin(provider: CloudProvider, field: str) -> str:
+    origin = provider.evidence.get(field, provider)
+    return f"of {provider.prices_date} from {', '.join(origin.source)}"
 
 
 def summarise(rejected: tuple[Rejection, ...]) -> dict[str, int]:

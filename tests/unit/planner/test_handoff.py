@@ -77,6 +77,15 @@ def test_the_picture_is_xml_with_a_mark_for_every_row():
     assert any(WHOLE.winner.offer.name in title for title in titles)
 
 
+def test_the_line_falls_from_fast_and_dear_to_slow_and_cheap():
+    tree = ET.fromstring(svg_text(WHOLE))
+    line = tree.find("{http://www.w3.org/2000/svg}polyline").attrib["points"]
+    points = [tuple(map(float, pair.split(","))) for pair in line.split()]
+    assert len(points) > 1
+    assert points == sorted(points)
+    assert [y for _, y in points] == sorted(y for _, y in points)
+
+
 def test_the_page_needs_nothing_from_elsewhere():
     page = html_text(WHOLE, "a <job>", (("machine", lambda row: row.offer.name),), 3)
     assert page.count("<tr>") == 4

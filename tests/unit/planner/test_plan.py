@@ -111,8 +111,10 @@ def test_an_unpriced_machine_is_left_out_and_never_the_cheapest():
 def test_storage_nobody_prices_takes_the_machine_out():
     found = plan(extras=Extras(storage_gb=100.0), providers=["lambda", "gcp"])
     assert {row.offer.instance.provider for row in found.rows} == {"gcp"}
+    kept = next(item for item in found.winner.cost.items if item.name == "storage")
+    assert kept.how.endswith("of 2026 from finout-storage-prices")
     given = plan(extras=Extras(storage_gb=100.0, storage_usd_gb_month=0.2), providers=["lambda"])
-    assert given.rows
+    assert given.winner.cost.items[1].how.endswith("as given")
 
 
 def test_spot_is_stretched_and_cheaper_than_its_machine_on_demand():

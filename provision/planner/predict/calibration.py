@@ -20,6 +20,10 @@ _DOUBT_KNOWN = 0.05
 """How far, in logarithms, a forecast may be off for a setup or model that was learnt from, as a standard deviation."""
 _DOUBT_UNKNOWN = 0.3
 """The same for one that was not."""
+_PRIOR_ROWS = 5
+"""How many rows the expected scatter counts for, against the one seen."""
+_SETUPS = 0.1
+"""How far setups that were learnt from differ in what is new about a table, at the least."""
 _NAMED_GPUS = 4
 
 Found = tuple[float, int]
@@ -28,9 +32,9 @@ Found = tuple[float, int]
 class Calibration:
     """Forecasts corrected by measured rows.
 
-    A row's miss is the logarithm of measured over cold. It is shared out: first what the rows of one setup (GPU,
-    precision, mode) have in common, then what is left to each model. How far a forecast follows the measurements
-    depends on their number and scatter, and on how much was known before.
+    A row's miss is the logarithm of measured over cold. It is shared out: what all setups have in common, what the
+    rows of one setup (GPU, precision, mode) do, and what is left to each model. How far a forecast follows the
+    measurements depends on their number and scatter, and on how much was known before.
 
     Args:
         predictor: Made the cold forecasts.
@@ -48,11 +52,24 @@ class Calibration:
         self._gpus = sorted({gpu for _, _, gpu, _ in misses})
         self._setups = _medians([(setup, miss) for setup, _, _, miss in misses])
         self._boards = _medians([(gpu, miss) for _, _, gpu, miss in misses])
+        self._common, self._common_left = self._in_common([run for run, _ in rows])
         rest = [(subject, setup, miss - self._setups[setup][0]) for setup, subject, _, miss in misses]
         self._own = _medians([((subject, setup), miss) for subject, setup, miss in rest])
+        self._alike = _medians([((subject, _manner(setup)), miss) for subject, setup, miss in rest])
         self._subjects = _medians([(subject, miss) for subject, _, miss in rest])
-        self._scatter = max(_NOISE, _spread([miss for *_, miss in rest]))
-        self._left = max(_NOISE, _spread([miss - self._subjects[subject][0] for subject, _, miss in rest]))
+        self._scatter = _scatter([miss for *_, miss in rest], _SETUPS)
+        self._left = _scatter([miss - self._subjects[subject][0] for subject, _, miss in rest], _DOUBT_KNOWN)
+
+    def _in_common(self, runs: Sequence[Described]) -> tuple[float, float]:
+        """Return how far all setups miss alike, and the standard deviation of that."""
+        medians = [median for median, _ in self._setups.values()]
+        if not medians:
+            return 0.0, 0.0
+        middle = _median(medians)
+        differ = max(_spread([median - middle for median in medians]) if len(medians) > 2 else 0.0, _SETUPS)
+        if not all(set(run.estimate.known) & {"gpu", "setup"} for run in runs):
+            differ = max(differ, _DOUBT_UNKNOWN)
+        return _pool((middle, len(medians)), _DOUBT_UNKNOWN, differ)
 
     def forecast(self, run: Described, cold: Forecast) -> Forecast:
         """Return a forecast moved by the measurements that speak of it; the cold one where none does.
@@ -63,13 +80,17 @@ class Calibration:
         """
         setup, subject, gpu = _setup(run), _subject(run), run.signal.keys["gpu"]
         board = self._setups.get(setup) or self._boards.get(gpu)
-        own = self._own.get((subject, setup)) or self._subjects.get(subject)
+        own = (
+            self._own.get((subject, setup)) or self._alike.get((subject, _manner(setup))) or self._subjects.get(subject)
+        )
         if board is None and own is None:
             return cold
         known = set(run.estimate.known)
-        middle, doubt = run.estimate.middle, 0.0
+        middle, doubt = run.estimate.middle + self._common, self._common_left**2 if board is None else 0.0
         if board is not None:
-            shift, left = _pool(board, _DOUBT_KNOWN if known & {"gpu", "setup"} else _DOUBT_UNKNOWN, self._scatter)
+            own_part = (board[0] - self._common, board[1])
+            prior = _DOUBT_KNOWN if known & {"gpu", "setup"} else _DOUBT_UNKNOWN
+            shift, left = _pool(own_part, prior, self._scatter)
             middle, doubt = middle + shift, doubt + left**2
         if own is not None:
             shift, left = _pool(own, _DOUBT_KNOWN if "model" in known else _DOUBT_UNKNOWN, self._left)
@@ -109,6 +130,11 @@ def _setup(run: Described) -> str:
     return "/".join((*parts, "prompt" if request.task == "decode" and request.input_tokens else ""))
 
 
+def _manner(setup: str) -> str:
+    """Return what is left of a setup without its GPU: precision, layout, mode."""
+    return setup.partition("/")[2]
+
+
 def _subject(run: Described) -> str:
     """Return what a measurement elsewhere can be about: a model, or an operation among so many GPUs."""
     request = run.request
@@ -130,6 +156,13 @@ def _median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _scatter(misses: Sequence[float], expected: float) -> float:
+    """Return the standard deviation of misses; a handful of them moves the expected one only so far."""
+    count = len(misses)
+    seen = _spread(misses)
+    return max(_NOISE, sqrt((count * seen**2 + _PRIOR_ROWS * expected**2) / (count + _PRIOR_ROWS)))
 
 
 def _spread(misses: Sequence[float]) -> float:

@@ -113,7 +113,7 @@ class Predictor:
         if name is None:
             basis.append("the ceilings of the hardware alone, and nothing measured; give `--measured FILE`")
         else:
-            basis.append(self.model(name).document["summary"])
+            basis.append(self._experience(name, set(estimate.known)))
         is_transfer = "model" in estimate.known and described.request.task != "train"
         if is_transfer:
             basis.append(f"`{described.request.model}` itself was measured, on these or other GPUs")
@@ -126,6 +126,14 @@ class Predictor:
             basis=tuple(basis),
             extrapolates=estimate.outside,
         )
+
+    def _experience(self, name: str, known: set[str]) -> str:
+        """Return what a model was learnt from, and how far it was off where as much was known as here."""
+        document = self.model(name).document
+        rows = [row for row in document["cross_validation"] if set(row["known"]) == known]
+        row = max(rows or document["cross_validation"], key=lambda row: row["mdape_percent"])
+        held_out = "single rows were" if row["held_out"] == "row" else f"a whole {row['held_out']} was"
+        return f"{document['summary']}; where {held_out} left out, half the misses were below {row['mdape_percent']} %"
 
     def _name_of_model(self, request: PredictRequest) -> str | None:
         if request.task == "collective":

@@ -118,6 +118,12 @@ def test_measurements_elsewhere_make_a_transfer(predictor):
     assert calibration.forecast(here, cold).mode == "transfer"
 
 
+def test_no_measurement_at_all_leaves_the_forecast_cold(predictor):
+    described = predictor.describe(RUN)
+    cold = predictor.forecast(described)
+    assert Calibration(predictor, []).forecast(described, cold) == cold
+
+
 def test_unrelated_measurements_leave_the_forecast_cold(predictor):
     here = predictor.describe(RUN)
     there = predictor.describe(replace(RUN, model="llama-3.1-70b", gpu="a100"))

@@ -22,6 +22,9 @@ _DOUBT_UNKNOWN = 0.3
 """The same for one that was not."""
 _PRIOR_ROWS = 5
 """How many rows the expected scatter counts for, against the one seen."""
+_DOUBT_SUITE = 30.0
+"""The same for a network whose operations nobody stated: everything."""
+_ROUNDS = 3
 _SETUPS = 0.1
 """How far setups that were learnt from differ in what is new about a table, at the least."""
 _NAMED_GPUS = 4
@@ -53,12 +56,26 @@ class Calibration:
         self._setups = _medians([(setup, miss) for setup, _, _, miss in misses])
         self._boards = _medians([(gpu, miss) for _, _, gpu, miss in misses])
         self._common, self._common_left = self._in_common([run for run, _ in rows])
+        self._doubt_model = _DOUBT_SUITE if any(run.request.task == "suite" for run, _ in rows) else _DOUBT_UNKNOWN
+        if self._doubt_model == _DOUBT_SUITE:
+            # Networks differ a thousandfold: only what is left of each says how setups differ (Tukey's median polish).
+            for _ in range(_ROUNDS):
+                scale = _medians([(subject, miss - self._setups[setup][0]) for setup, subject, _, miss in misses])
+                left = [(setup, miss - scale[subject][0]) for setup, subject, _, miss in misses]
+                self._setups = _medians(left)
+            boards = [(gpu, miss - scale[subject][0]) for _, subject, gpu, miss in misses]
+            self._boards = _medians(boards)
+            self._common, self._common_left = 0.0, 0.0
         rest = [(subject, setup, miss - self._setups[setup][0]) for setup, subject, _, miss in misses]
         self._own = _medians([((subject, setup), miss) for subject, setup, miss in rest])
         self._alike = _medians([((subject, _manner(setup)), miss) for subject, setup, miss in rest])
         self._subjects = _medians([(subject, miss) for subject, _, miss in rest])
         self._scatter = _scatter([miss for *_, miss in rest], _SETUPS)
         self._left = _scatter([miss - self._subjects[subject][0] for subject, _, miss in rest], _DOUBT_KNOWN)
+
+    def has(self, run: Described) -> bool:
+        """Tell whether the model of a run was among those measured."""
+        return _subject(run) in self._subjects
 
     def _in_common(self, runs: Sequence[Described]) -> tuple[float, float]:
         """Return how far all setups miss alike, and the standard deviation of that."""
@@ -89,11 +106,11 @@ class Calibration:
         middle, doubt = run.estimate.middle + self._common, self._common_left**2 if board is None else 0.0
         if board is not None:
             own_part = (board[0] - self._common, board[1])
-            prior = _DOUBT_KNOWN if known & {"gpu", "setup"} else _DOUBT_UNKNOWN
+            prior = _DOUBT_KNOWN if known & {"gpu", "setup"} else self._doubt_model
             shift, left = _pool(own_part, prior, self._scatter)
             middle, doubt = middle + shift, doubt + left**2
         if own is not None:
-            shift, left = _pool(own, _DOUBT_KNOWN if "model" in known else _DOUBT_UNKNOWN, self._left)
+            shift, left = _pool(own, _DOUBT_KNOWN if "model" in known else self._doubt_model, self._left)
             middle, doubt = middle + shift, doubt + left**2
         told = (*(("gpu", "setup") if board else ()), *(("model",) if own else ()))
         width = self._predictor.half_width(run, told)

@@ -20,6 +20,7 @@ _CLOSE = 0.08
 """What the articles claim to miss by at most."""
 _PROBES = 5
 _ROWS_MIN = 12
+_FOLDS = 10
 
 
 @record
@@ -130,12 +131,16 @@ def evaluate(
     for row in (*rows, *measured):
         predictor.networks.learn(row.request)
     runs: list[tuple[Described, float]] = []
+    lines: list[int] = []
     refused = list(bad)
     for row in rows:
         try:
             runs.append((predictor.describe(row.request), row.value))
+            lines.append(row.line)
         except (UnknownError, UsageError) as error:
             refused.append(Refused(line=row.line, reason=error.message))
+    if kind.is_suite:
+        return _evaluate_suite(kind, predictor, runs, lines, refused, empty)
     calibration = Calibration(predictor, _described(predictor, measured)) if measured else None
     cold = [predictor.forecast(run) for run, _ in runs]
     answers = (
@@ -180,6 +185,48 @@ def _baseline(predictor: Predictor, runs: Sequence[tuple[Described, float]]) -> 
     if name is not None:
         return Baseline.of(predictor.model(name)), False
     return Baseline.fit([(run.signal, value) for run, value in runs]), True
+
+
+def _evaluate_suite(
+    kind: Kind,
+    predictor: Predictor,
+    runs: Sequence[tuple[Described, float]],
+    lines: Sequence[int],
+    refused: list[Refused],
+    empty: list[Refused],
+) -> Evaluation:
+    """Score a table of networks whose operations are not stated: each tenth of it with the others measured."""
+    answers: list[Forecast] = []
+    values: list[float] = []
+    answered: list[tuple[Described, float]] = []
+    for fold in range(_FOLDS):
+        calibration = Calibration(predictor, [row for index, row in enumerate(runs) if index % _FOLDS != fold])
+        for (run, value), line in zip(runs[fold::_FOLDS], lines[fold::_FOLDS], strict=True):
+            blank = predictor.forecast(run)
+            answer = calibration.forecast(run, blank)
+            if answer.mode == blank.mode or not calibration.has(run):
+                refused.append(Refused(line=line, reason=f"`{run.request.model}` was measured nowhere else"))
+                continue
+            answers.append(answer)
+            values.append(value)
+            answered.append((run, value))
+    score = _score(answers, values, len(refused))
+    baseline = Baseline.fit([(run.signal, value) for run, value in answered]) if answered else None
+    return Evaluation(
+        kind=kind.name,
+        score=score,
+        modes={"calibrated": score},
+        baselines={
+            name: _score_plain([baseline.predict(name, run.signal) for run, _ in answered], values, len(refused))
+            for name in BASELINES
+        }
+        if baseline
+        else {},
+        refused=tuple(sorted(refused, key=lambda row: row.line)),
+        skipped=tuple(empty),
+        is_baseline_in_sample=True,
+        is_in_sample=False,
+    )
 
 
 def _is_in_sample(predictor: Predictor, sheet: Sheet, runs: Sequence[tuple[Described, float]]) -> bool:

@@ -73,13 +73,30 @@ class Hardware:
         """
         if name not in self._found:
             try:
-                self._found[name] = self._describe(self._choose(name))
+                self._found[name] = self._other(name) or self._describe(self._choose(name))
             except UnknownError as error:
                 self._found[name] = error
         found = self._found[name]
         if isinstance(found, UnknownError):
             raise found
         return found
+
+    def _other(self, name: str) -> Accelerator | None:
+        """Return a GPU of another maker, which gpus.toml does not hold: the longest name that begins the words."""
+        folded = re.sub(r"[^a-z0-9]", "", name.lower()).removeprefix("apple")
+        fitting = [row for row in self._facts["others"] if folded.startswith(row["begins"])]
+        if not fitting:
+            return None
+        row = max(fitting, key=lambda row: len(row["begins"]))
+        return Accelerator(
+            id=row["id"],
+            name=row["name"],
+            architecture=row["architecture"],
+            compute_capability=0.0,
+            tensor_flop_s=row["tensor_tflops"] * 1e12,
+            memory_bytes_s=row["memory_gb_s"] * 1e9,
+            link_bytes_s=self._facts["pcie_gb_s"]["default"] * 1e9,
+        )
 
     def _choose(self, name: str) -> Gpu:
         aliases = self._facts["aliases"]

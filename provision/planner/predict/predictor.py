@@ -7,7 +7,7 @@ from math import exp
 from pathlib import Path
 
 from provision.matrix.load import Matrix
-from provision.planner.predict import collective, serving, training, vision
+from provision.planner.predict import collective, serving, suite, training, vision
 from provision.planner.predict.hardware import Hardware
 from provision.planner.predict.networks import Networks
 from provision.planner.predict.regression import Estimate, Regression, read_regression
@@ -53,6 +53,8 @@ class Predictor:
             UnknownError: The GPU, the model's size or the network's operations are not known.
             UsageError: The request contradicts itself.
         """
+        if request.task == "suite":
+            return suite.describe(request, self.hardware)
         accelerator = self.hardware.find(request.gpu)
         if request.task == "collective":
             return collective.describe(request, accelerator)
@@ -109,6 +111,9 @@ class Predictor:
     def forecast(self, described: Described) -> Forecast:
         """Return a forecast from specifications, or with measurements of the same model elsewhere behind it."""
         estimate, signal, name = described.estimate, described.signal, described.model
+        if described.request.task == "suite":
+            said = "nothing: only measured runs of the network itself tell how fast it is"
+            return Forecast(value=1.0, low=0.0, high=float("inf"), unit=signal.unit, mode="none", basis=(said,))
         basis = [*signal.notes]
         if name is None:
             basis.append("the ceilings of the hardware alone, and nothing measured; give `--measured FILE`")

@@ -9,7 +9,7 @@ from provision.records import record
 
 __all__ = ["TASKS", "Forecast", "PredictRequest"]
 
-TASKS = ("train", "serve", "decode", "vision-inference", "vision-training", "collective")
+TASKS = ("train", "serve", "decode", "vision-inference", "vision-training", "collective", "suite")
 
 
 @record
@@ -19,8 +19,8 @@ class PredictRequest:
     ``task`` is one of ``TASKS``. ``train`` and ``serve`` speak of language models, ``decode`` of one stream of tokens
     on one machine, ``collective`` of NCCL. Parameters are counts, ``message_bytes`` bytes, ``image_size`` pixels of an
     edge, ``gmacs`` 10⁹ multiply-adds and ``macts_m`` 10⁶ activations of one image. ``micro_batch`` is per GPU.
-    ``stack`` names the training software: ``fsdp`` (PyTorch) or ``megatron``. ``target`` chooses what ``serve``
-    answers: ``tpot`` (ms between tokens) or ``ttft`` (ms to the first).
+    ``stack`` names the training software: ``fsdp`` (PyTorch) or ``megatron``.
+    ``suite`` is any network whose operations nobody stated; only measurements of the network itself can forecast it.
     """
 
     task: str
@@ -49,7 +49,6 @@ class PredictRequest:
     backend: str | None = None
     is_disaggregated: bool = False
     attention_parallel: int = 1
-    target: str = "tpot"
     weight_bytes: float | None = None
     image_size: int | None = None
     gmacs: float | None = None

@@ -48,7 +48,7 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
     exchange = shape.layers * (2e-6 + (8e-6 if gpus > 1 else 0.0))
     step = weights + cache + compute + exchange
     prefill = 2 * shape.active_parameters * inputs / (0.4 * accelerator.tensor_flop_s * gpus) + exchange
-    physics = log(1e3 * (step if request.target == "tpot" else prefill + 0.02))
+    physics = log(1e3 * step)
     load = log2(batch)
     features: dict[str, float] = {
         "weights": log(weights / step),

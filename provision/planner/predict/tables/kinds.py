@@ -32,6 +32,7 @@ class Kind:
 
     ``needs`` are columns without which it is another table, ``value`` begins the name of the one that was measured,
     and ``empty_with`` are those that are empty beside it where a run failed. ``read`` makes a row's records.
+    ``is_suite`` marks tables of networks whose operations are not stated, which only rows of their own can forecast.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Kind:
     read: Callable[[Cells], Measured]
     value: str
     empty_with: tuple[str, ...] = ()
+    is_suite: bool = False
 
     def is_unmeasured(self, cells: Cells) -> bool:
         """Tell whether a row says itself that its run brought nothing, as after running out of memory."""
@@ -154,6 +156,8 @@ def _read_torchtitan(cells: Cells) -> Measured:
     try:
         config = json.loads(cells.text("config") or "{}")
     except ValueError:
+        config = None
+    if not isinstance(config, dict):
         config = {}
     words = caption + " " + " ".join(f"{key} {value}" for key, value in config.items() if isinstance(value, str))
     lower = words.lower()
@@ -281,6 +285,44 @@ def _read_runpod(cells: Cells) -> Measured:
     return Measured(line=cells.line, request=request, value=value, groups=groups)
 
 
+def _read_lambda(cells: Cells) -> Measured:
+    request = PredictRequest(
+        task="suite",
+        model=f"{cells.need_text('model')}/{cells.text('unit') or ''}",
+        gpu=cells.need_text("gpu"),
+        gpus=round(cells.need("gpu_count")),
+        precision=(cells.text("precision") or "fp32").lower(),
+        batch=_above_zero(cells.number("batch_per_gpu")),
+    )
+    groups = {"model": request.model or "", "gpu": request.gpu}
+    return Measured(line=cells.line, request=request, value=cells.need("throughput"), groups=groups)
+
+
+def _read_examples(cells: Cells) -> Measured:
+    column = cells.need_text("throughput_column")
+    where = " ".join(cells.text(name) or "" for name in ("gpu", "system", "throughput_column", "heading_path", "row"))
+    board = re.search(r"\b(H100|A100|V100|A30|A10|T4)\b", where.replace("-", " "))
+    model = "/".join(
+        (cells.need_text("model_dir"), cells.text("kind") or "", re.sub(r"\W+", " ", column).strip().lower())
+    )
+    request = PredictRequest(
+        task="suite",
+        model=model,
+        gpu=board[1] if board else "not stated",
+        gpus=round(_first_number(cells.text("gpus")) or 1) or 1,
+        precision=(cells.text("precision") or "fp32").lower(),
+        batch=_first_number(cells.text("batch_size")),
+    )
+    groups = {"model": model, "gpu": request.gpu}
+    return Measured(line=cells.line, request=request, value=cells.need("throughput"), groups=groups)
+
+
+def _first_number(text: str | None) -> float | None:
+    """Return the first number in a cell of prose such as ``256 (8 GPUs)``."""
+    found = re.search(r"\d+(?:\.\d+)?", text or "")
+    return _above_zero(float(found[0])) if found else None
+
+
 def _read_probe(cells: Cells) -> Measured:
     values: dict[str, object] = {}
     for name, (kind, _) in fields_of(PredictRequest).items():
@@ -336,6 +378,20 @@ KINDS = (
     Kind(name="training-torchtitan", needs=("caption",), read=_read_torchtitan, value="tps_per_gpu"),
     Kind(name="collective", needs=("system", "op_name", "num_gpus"), read=_read_nccl, value="busbw_gbs"),
     Kind(name="serving", needs=("model_path", "system", "isl", "osl"), read=_read_serving, value="silicon_tpot_ms"),
+    Kind(
+        name="suite",
+        needs=("gpu", "gpu_count", "model"),
+        read=_read_lambda,
+        value="throughput",
+        is_suite=True,
+    ),
+    Kind(
+        name="examples",
+        needs=("model_dir", "throughput_column"),
+        read=_read_examples,
+        value="throughput",
+        is_suite=True,
+    ),
     Kind(name="probes", needs=("task", "gpu"), read=_read_probe, value="measured"),
     Kind(name="decode", needs=("gpu", "model_file"), read=_read_llamacpp, value="tokens_per_s"),
     Kind(name="decode-table", needs=("phase", "gpu", "model_quant"), read=_read_runpod, value="tokens_per_s"),

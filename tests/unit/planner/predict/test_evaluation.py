@@ -118,6 +118,25 @@ def test_measurements_elsewhere_make_a_transfer(predictor):
     assert calibration.forecast(here, cold).mode == "transfer"
 
 
+def test_networks_of_unknown_operations_are_forecast_from_their_own_runs(predictor, tmp_path):
+    speeds = {"v100-sxm2-16gb": 1.0, "a100-sxm4-80gb": 2.2, "h100-sxm5-80gb": 4.5, "rtx-3090": 0.9}
+    lines = ["precision,gpu,gpu_count,model,throughput,unit,batch_per_gpu\n"]
+    for model, scale in (("waveglow", 1e5), ("ssd", 200.0), ("ncf", 1e7), ("gnmt", 5e4)):
+        lines += [
+            f"fp16,{gpu},{gpus},{model},{scale * speed * gpus**0.95:g},x/s,32\n"
+            for gpu, speed in speeds.items()
+            for gpus in (1, 2, 4, 8)
+        ]
+    lines.append("fp16,h100-sxm5-80gb,1,only_here,7,x/s,32\n")
+    path = tmp_path / "table.csv"
+    path.write_text("".join(lines))
+    sheet = read_sheet(path)
+    found = evaluate(sheet, detect(sheet), predictor)
+    assert found.score.mdape_percent < 8
+    assert [row.line for row in found.refused] == [len(lines)]
+    assert set(found.modes) == {"calibrated"}
+
+
 def test_no_measurement_at_all_leaves_the_forecast_cold(predictor):
     described = predictor.describe(RUN)
     cold = predictor.forecast(described)

@@ -38,13 +38,14 @@ TRAIN = PredictRequest(task="train", model="llama-3.1-8b", gpu="h100", gpus=8, s
         ("NVIDIA L4-12Q", "l4"),
         ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),
         ("RTX-PRO-6000-MaxQ", "rtx-pro-6000-max-q"),
+        ("M1 Max 32‑Core GPU 64GB", "apple-m1-max"),
     ],
 )
 def test_names_of_tables_mean_gpus(written, meant):
     assert Hardware(Matrix()).find(written).id == meant
 
 
-@pytest.mark.parametrize("name", ["M1 Max 32-Core GPU", "b60", "", "GTX 9999", "quantum"])
+@pytest.mark.parametrize("name", ["M9 Max 32-Core GPU", "b60", "", "GTX 9999", "quantum"])
 def test_names_of_nothing_known_are_refused(name):
     with pytest.raises(UnknownError):
         Hardware(Matrix()).find(name)

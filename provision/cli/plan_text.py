@@ -108,7 +108,9 @@ def show_row(row: Row, job: Job) -> list[str]:
     spread = "" if shortest == longest else f" ({duration(shortest)} to {duration(longest)})"
     facts.append(("time", f"{duration(likely)}{spread}"))
     facts += [("cost", f"{money(item.usd)} USD {item.name}: {item.how}") for item in row.cost.items]
+    instance = row.offer.instance
     facts.append(("price", _origin(row.price)))
+    facts.append(("", f"`provision explain instance/{instance.provider}/{instance.type}/{instance.region}`"))
     if row.spot is not None:
         facts += _explain_spot(row, job)
     facts += [("assumed", text) for text in row.assumed]

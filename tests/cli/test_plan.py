@@ -41,6 +41,15 @@ def test_plan_for_people_says_why(provision):
     assert loud.count("  machine  ") == 5
 
 
+def test_the_price_says_how_to_look_it_up(provision):
+    words = next(
+        line.strip().strip("`") for line in provision("plan", *JOB).out.splitlines() if "provision explain" in line
+    )
+    found = provision(*shlex.split(words)[1:])
+    assert found.code == 0
+    assert "on_demand" in found.out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

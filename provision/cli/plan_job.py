@@ -105,7 +105,7 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     tuning.add_argument("--lora-rank", action=Once, type=whole("--lora-rank"), metavar="N", help="of adapters (16)")
     tuning.add_argument("--mig", action=Once, metavar="PROFILE", help="run in MIG instances (1g.10gb)")
     tuning.add_argument("--nodes", action=Once, type=whole("--nodes"), metavar="N", help="exactly so many machines")
-    tuning.add_argument("--max-nodes", action=Once, type=whole("--max-nodes"), metavar="N", help="at most (8)")
+    tuning.add_argument("--max-nodes", action=Once, type=whole("--max-nodes"), metavar="N", help="at most (8 to train)")
     must = parser.add_argument_group("what must hold")
     must.add_argument("--deadline", action=Once, type=number("--deadline"), metavar="H", help="hours until the end")
     must.add_argument("--budget", action=Once, type=number("--budget"), metavar="USD", help="the most it may cost")

@@ -31,7 +31,8 @@ class Job:
         deadline_hours: Latest end. ``budget_usd`` is the most it may cost.
         min_vram_gb: Least memory of each GPU.
         interconnect: One of :data:`INTERCONNECTS` that must be there.
-        nodes: Exactly so many; ``max_nodes`` at most so many.
+        nodes: Exactly so many; ``max_nodes`` at most so many; 8 for training where
+            nobody says, as many as the load takes for serving.
         mig: MIG profile to run in (``1g.10gb``).
         mtbf_hours: Mean time between interruptions of one spot instance, where somebody knows better.
         has_checkpoints: The job saves and goes on from there.
@@ -62,7 +63,7 @@ class Job:
     min_vram_gb: float | None = None
     interconnect: str | None = None
     nodes: int | None = None
-    max_nodes: int = 8
+    max_nodes: int | None = None
     mig: str | None = None
     mtbf_hours: float | None = None
     has_checkpoints: bool = True

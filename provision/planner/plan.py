@@ -25,6 +25,7 @@ Hours = tuple[float, float, float]
 
 _GB = 1e9
 _FALLBACKS = 3
+_NODES_MOST = 8
 _ENDLESS_FACTOR = 1e6
 
 
@@ -274,7 +275,8 @@ class _Maker:
             return [job.nodes]
         if not job.is_training or job.mig is not None or offer.instance.fabric is None:
             return [1]
-        return [2**power for power in range(job.max_nodes.bit_length()) if 2**power <= job.max_nodes]
+        most = _NODES_MOST if job.max_nodes is None else job.max_nodes
+        return [2**power for power in range(most.bit_length())]
 
     def _row(self, offer: Offer, nodes: int, fit: Fit, purchase: str) -> Row:
         job = self._job
@@ -299,7 +301,10 @@ class _Maker:
             service = size_service(
                 speed, job.requests_per_second, replicas_per_node=fit.replicas, peak=self._terms.extras.peak_factor
             )
-            nodes = service.nodes
+            allowed = job.nodes if job.nodes is not None else job.max_nodes
+            if allowed is not None and service.nodes > allowed:
+                raise _RefusedError("filter", f"the load takes {service.nodes} of them, and {allowed} are allowed")
+            nodes = job.nodes if job.nodes is not None else service.nodes
         if job.mig is not None and job.is_training:
             assumed.append("one MIG instance trains, and the whole machine is paid")
         work = self._hours(speed)

@@ -217,6 +217,26 @@ def test_serving_takes_enough_replicas_for_the_peak():
     assert peak.nodes * peak.fit.replicas >= peak.service.replicas
 
 
+@pytest.mark.parametrize("limit", ["nodes", "max_nodes"])
+def test_serving_takes_no_more_machines_than_allowed(limit):
+    usual = plan(SERVE, gpus=["l4"]).winner
+    assert usual.nodes > 2
+    few = plan(replace(SERVE, **{limit: 2}), gpus=["l4"])
+    assert all(row.nodes <= 2 for row in few.rows)
+    assert any("2 are allowed" in item.why for item in few.rejected)
+
+
+def test_more_machines_than_the_load_takes_are_paid_when_asked_for():
+    many = plan(replace(SERVE, nodes=100), gpus=["l4"]).winner
+    assert many.nodes == 100
+    assert many.cost.usd == pytest.approx(100 * 730 * many.price.usd)
+
+
+def test_the_most_nodes_of_training_are_a_limit():
+    assert max(row.nodes for row in plan(replace(FINETUNE, max_nodes=3)).rows) == 2
+    assert max(row.nodes for row in plan().rows) == 8
+
+
 def test_the_cache_takes_what_the_weights_leave():
     row = plan(SERVE, gpus=["l4"]).winner
     serving = row.fit.serving

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
-from provision.errors import DataError
+from provision.errors import DataError, ProvisionError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, Utilisation
 from provision.planner.memory import BYTES, Layout, Serving, Training, cache_bytes_per_token
+from provision.planner.predict.hardware import Hardware
 from provision.planner.shape import Shape
 from provision.records import record
 
@@ -85,12 +87,21 @@ class Roofline:
 
     def __init__(self, matrix: Matrix) -> None:
         self._rows: tuple[Utilisation, ...] = matrix.rows("planning.toml", "utilisation")
+        self._hardware = Hardware(matrix)
         limits = {row.id: row.value for row in matrix.rows("planning.toml", "limit")}
         try:
             self._exponent = limits["scaling_exponent"]
             self._pcie_low = limits["pcie_low_share"]
         except KeyError as error:
             raise DataError(f"planning.toml: the limit `{error.args[0]}` is missing") from error
+
+    def _peak(self, gpu: Gpu, precision: str) -> float:
+        """Return the peak of a GPU, where its row has none by the rate of its architecture's tensor cores."""
+        peak = peak_tflops(gpu, precision)
+        if peak is None and precision in (*_HALF, "fp4", "int4"):
+            with suppress(ProvisionError):
+                peak = self._hardware.find(gpu.id).tensor_flop_s / _TERA
+        return _known(peak, gpu, f"peak in {precision}")
 
     def _utilisation(self, work: str, gpu: str, precision: str) -> Utilisation:
         precision = "bf16" if precision in _HALF else precision
@@ -102,7 +113,7 @@ class Roofline:
 
     def train(self, shape: Shape, gpu: Gpu, layout: Layout, training: Training, *, nodes: int, link: str) -> Speed:
         """Return the tokens a second of the whole job; ``link`` joins the GPUs of a node."""
-        peak = _known(peak_tflops(gpu, training.precision), gpu, f"peak in {training.precision}")
+        peak = self._peak(gpu, training.precision)
         row = self._utilisation("train", gpu.id, training.precision)
         # A node more brings less than a node: the rest waits for the network.
         effective = layout.gpus / nodes * nodes**self._exponent
@@ -125,7 +136,7 @@ class Roofline:
 
         A prompt is computed at once, then every token of the answer reads weights and cache once.
         """
-        peak = _known(peak_tflops(gpu, serving.precision), gpu, f"peak in {serving.precision}") * share
+        peak = self._peak(gpu, serving.precision) * share
         bandwidth = _known(gpu.memory_bandwidth_gb_s, gpu, "memory bandwidth") * share
         compute = self._utilisation("prefill", gpu.id, serving.precision)
         memory = self._utilisation("decode", gpu.id, serving.precision)

@@ -53,11 +53,17 @@ def test_a_gpu_of_its_own_row_is_not_the_others():
     assert train().basis != train(gpu=GPUS["h200-sxm"]).basis
 
 
-@pytest.mark.parametrize("gpu", ["a10g", "rtx-3090"])
-def test_a_peak_the_facts_lack_is_not_guessed(gpu):
-    assert peak_tflops(GPUS[gpu], "bf16") is None
-    with pytest.raises(NoSpeedError, match="no peak in bf16"):
-        train(gpu=GPUS[gpu])
+@pytest.mark.parametrize(("gpu", "precision"), [("rtx-a4000", "bf16"), ("a100-sxm4-80gb", "fp8"), ("a10g", "tf32")])
+def test_a_peak_the_facts_lack_is_not_guessed(gpu, precision):
+    assert peak_tflops(GPUS[gpu], precision) is None
+    with pytest.raises(NoSpeedError, match=f"no peak in {precision}"):
+        train(gpu=GPUS[gpu], precision=precision)
+
+
+def test_a_peak_its_row_lacks_follows_from_the_architecture():
+    """NVIDIA's GA102 whitepaper: 71 TFLOPS of the RTX 3090 in FP16 with FP32 accumulation."""
+    assert peak_tflops(GPUS["rtx-3090"], "bf16") is None
+    assert "of 71" in train(gpu=GPUS["rtx-3090"]).basis[0]
 
 
 def serve(concurrent=16, output=256, tensor=1, share=1.0, **changes):

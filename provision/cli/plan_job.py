@@ -165,7 +165,7 @@ _SIZE_HELP = {
     "experts_active": "experts a token passes",
 }
 _OUTPUT_HELP = "of a sequence, how many are the answer (256)"
-_SHARE_HELP = "with --spot: the part of the nodes that is spot, the others on demand"
+_SHARE_HELP = "with --spot: the part of the nodes that is spot, the others reserved or on demand"
 _EXTRA_HELP = {
     "--storage-gb": "GB kept while it runs",
     "--storage-price": "USD a GB and month, where the facts have none",

@@ -411,6 +411,17 @@ class _Maker:
             has_checkpoints=job.has_checkpoints,
         )
 
+    def _steady(self, offer: Offer) -> tuple[str, Price]:
+        """Return how the nodes are paid that are not spot: the cheapest way that was allowed, on demand otherwise."""
+        allowed = [name for name in self._terms.purchases if name != "spot"] or ["on-demand"]
+        prices = [(name, price_of(offer.instance, name, self._terms.rates)) for name in allowed]
+        known = [(price.usd, name, price) for name, price in prices if price is not None]
+        if not known:
+            said = " or ".join(name.replace("-", " ") for name in allowed)
+            raise _RefusedError("price", f"its price {said}, for the nodes that stay, is not known")
+        _, name, price = min(known, key=lambda item: item[:2])
+        return name, price
+
     def _cost(
         self,
         offer: Offer,
@@ -426,11 +437,9 @@ class _Maker:
         factor = spot.factor if spot is not None else 1.0
         pools: list[tuple[str, Price, float, float]] = [(purchase, price, nodes, factor)]
         if spot is not None and job.spot_share is not None and job.spot_share < 1:
-            steady = price_of(offer.instance, "on-demand", self._terms.rates)
-            if steady is None:
-                raise _RefusedError("price", "its price on demand, for the nodes that stay, is not known")
+            name, steady = self._steady(offer)
             part = job.spot_share * nodes
-            pools = [("spot", price, part, factor), ("on-demand", steady, nodes - part, factor)]
+            pools = [("spot", price, part, factor), (name, steady, nodes - part, factor)]
         if purchase.startswith("reserved"):
             assumed.append("a reservation is paid whether it is used or not; only the hours of this job are counted")
         provider = offer.provider

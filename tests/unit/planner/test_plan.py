@@ -155,6 +155,10 @@ def test_a_mix_of_spot_and_on_demand_costs_something_between():
 
     steady, mixed, spot = cheapest(None, "on-demand"), cheapest(0.5, "spot"), cheapest(None, "spot")
     assert spot < mixed < steady
+    rows = plan(replace(FINETUNE, nodes=2, spot_share=0.5), purchases=("spot", "reserved-1y"), **where).rows
+    row = next(row for row in rows if row.offer.instance.type == "a3-highgpu-8g" and row.purchase == "spot")
+    assert [item.name for item in row.cost.items] == ["spot", "reserved-1y"]
+    assert row.cost.usd / row.hours[1] < mixed
 
 
 def test_a_longer_reservation_is_cheaper():

@@ -849,11 +849,11 @@ class MigProfile(Fact):
 
 @record
 class MemoryMeasurement(Fact):
-    """A published peak of GPU memory that the estimate is checked against (``planning.toml``, ``[[measured_memory]]``).
+    """A published peak of GPU memory that estimates are checked against (``planning.toml``, ``[[measured_memory]]``).
 
-    ``memory_gib`` is per GPU. ``method`` is ``full``, ``lora`` or ``qlora``, ``states`` the way the states of the optimizer
-    are kept (``fp32``, ``mixed``, ``megatron``), ``sharding`` ``none``, ``zero1``, ``zero2`` or ``zero3``, ``checkpointing``
-    ``none``, ``selective`` or ``full``.
+    ``memory_gib`` is per GPU. ``method`` is ``full``, ``lora`` or ``qlora``; ``states``, how weights and the optimizer's
+    states are kept, ``fp32``, ``mixed`` or ``megatron``; ``sharding`` ``none``, ``zero1``, ``zero2`` or ``zero3``;
+    ``checkpointing`` ``none``, ``selective`` or ``full``.
     """
 
     id: str

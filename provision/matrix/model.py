@@ -851,8 +851,8 @@ class MigProfile(Fact):
 class MemoryMeasurement(Fact):
     """A published peak of GPU memory that estimates are checked against (``planning.toml``, ``[[measured_memory]]``).
 
-    ``memory_gib`` is per GPU. ``method`` is ``full``, ``lora`` or ``qlora``; ``states``, how weights and the optimizer's
-    states are kept, ``fp32``, ``mixed`` or ``megatron``; ``sharding`` ``none``, ``zero1``, ``zero2`` or ``zero3``;
+    ``memory_gib`` is per GPU. ``method`` is ``full``, ``lora`` or ``qlora``; ``states``, how weights and moments are
+    kept, ``fp32``, ``mixed`` or ``megatron``; ``sharding`` ``none``, ``zero1``, ``zero2`` or ``zero3``;
     ``checkpointing`` ``none``, ``selective`` or ``full``.
     """
 

@@ -55,6 +55,16 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "nvlink": lambda matrix: [(row.gpu, row) for row in matrix.nvlinks],
     "xid": lambda matrix: [(str(code), row) for code, row in matrix.xids.items()],
     "rule": lambda matrix: list(matrix.audit_rules.items()),
+    "model": lambda matrix: [(row.id, row) for row in matrix.rows("models.toml", "model")],
+    "planning": lambda matrix: [
+        (row.id, row)
+        for array in ("limit", "utilisation", "mig_profile", "measured_memory", "setting")
+        for row in matrix.rows("planning.toml", array)
+    ],
+    "provider": lambda matrix: [(row.id, row) for row in matrix.rows("cloud/providers.toml", "provider")],
+    "instance": lambda matrix: [
+        (f"{row.provider}/{row.type}/{row.region}", row) for row in matrix.rows("cloud/instances.toml", "instance")
+    ],
     "source": lambda matrix: list(matrix.sources.items()),
 }
 """Kind of a fact → its rows with what follows the slash in their ids (``torch/2.1.2+cu118``)."""

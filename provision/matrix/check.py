@@ -275,6 +275,13 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("performance.toml", "nvlink"): lambda row: row.gpu,
     ("xid.toml", "xid"): lambda row: row.code,
     ("audit_rules.toml", "rule"): lambda row: row.id,
+    ("models.toml", "model"): lambda row: row.id,
+    ("planning.toml", "limit"): lambda row: row.id,
+    ("planning.toml", "utilisation"): lambda row: row.id,
+    ("planning.toml", "mig_profile"): lambda row: row.id,
+    ("planning.toml", "measured_memory"): lambda row: row.id,
+    ("cloud/providers.toml", "provider"): lambda row: row.id,
+    ("cloud/instances.toml", "instance"): lambda row: (row.provider, row.type, row.region),
 }
 
 
@@ -302,6 +309,7 @@ def _sorted(facts: _Facts) -> Iterator[Finding]:
 
 
 _KEYS: dict[type, Callable[[Any], Hashable]] = {
+    model.CloudInstance: lambda row: (row.provider, row.type, row.region),
     model.CompanionPackage: lambda row: (row.package, row.version),
     model.ContainerToolkit: lambda row: row.version,
     model.CudaImage: lambda row: row.tag,
@@ -359,12 +367,14 @@ def _canonical(facts: _Facts) -> Iterator[Finding]:
 
 @_rule("D008")
 def _references(facts: _Facts) -> Iterator[Finding]:
-    """What a row points to exists: CUDA minors, driver branches, systems, Pythons, torch versions."""
+    """What a row points to exists: CUDA minors, driver branches, systems, Pythons, torch versions, GPUs, models."""
     minors = {_minor(version) for version in facts.column("cuda.toml", "release", "version")}
     branches = facts.column("drivers.toml", "branch", "branch")
     systems = facts.column("os.toml", "os", "id")
     pythons = facts.column("python.toml", "python", "version")
     torches = facts.column("frameworks/torch.toml", "release", "version")
+    gpus = facts.column("gpus.toml", "gpu", "id")
+    providers = facts.column("cloud/providers.toml", "provider", "id")
     oldest = min(minors, default=None)
     points: dict[type, tuple[tuple[str, set[Any], Callable[[Any], Any]], ...]] = {
         model.TorchBuild: (("torch", torches, str), ("cuda", minors, _minor)),
@@ -378,6 +388,9 @@ def _references(facts: _Facts) -> Iterator[Finding]:
         model.NodeSystem: (("id", systems, str),),
         model.DriverPackages: (("os", systems, str), ("branch", branches, int)),
         model.CudaRelease: (("matching_driver_branch", branches, int),),
+        model.CloudInstance: (("provider", providers, str), ("gpu", gpus, str)),
+        model.Utilisation: (("gpu", gpus, str),),
+        model.MemoryMeasurement: (("model", facts.column("models.toml", "model", "id"), str),),
         model.Gpu: (
             ("last_cuda", minors, _minor),
             ("first_driver_branch", branches, int),
@@ -397,6 +410,55 @@ def _references(facts: _Facts) -> Iterator[Finding]:
             first = _minor(row.value.first_cuda) if row.value.first_cuda else oldest
             if first >= oldest and first not in minors:
                 yield Finding(row.file, f"{row.where}.first_cuda", "D008", f"`{row.value.first_cuda}` is no toolkit")
+
+
+_PRICES = (("on_demand", "on_demand_date"), ("spot", "spot_date"), ("reserved_1y", "reserved_date"))
+
+
+@_rule("D017")
+def _instances(facts: _Facts) -> Iterator[Finding]:
+    """Prices are above zero, dated and plausible beside their neighbours; memory and shares fit the GPU."""
+    gpus = {row.value.id: row.value for row in facts.rows("gpus.toml", "gpu")}
+    rows = facts.rows("cloud/instances.toml", "instance")
+    by_gpu: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        each = row.value.on_demand
+        if each:
+            share = row.value.gpu_count * (row.value.gpu_share or 1)
+            by_gpu.setdefault((row.value.gpu, row.value.currency), []).append(each / share)
+    for row in rows:
+        item: model.CloudInstance = row.value
+        for price, date in (*_PRICES, ("reserved_3y", "reserved_date")):
+            value = getattr(item, price)
+            if value is not None and not value > 0:
+                yield Finding(row.file, f"{row.where}.{price}", "D017", "a price of nothing is a missing price")
+            if value is not None and getattr(item, date) is None:
+                yield Finding(row.file, f"{row.where}.{date}", "D017", f"`{price}` has no date")
+        for price in ("spot", "reserved_1y", "reserved_3y"):
+            value = getattr(item, price)
+            if value is not None and item.on_demand is not None and value > item.on_demand:
+                yield Finding(row.file, f"{row.where}.{price}", "D017", "is above the price on demand")
+        if item.gpu_count < 1 or not 0 < (item.gpu_share or 1) <= 1:
+            yield Finding(row.file, row.where, "D017", "there is a whole number of GPUs, or of parts of one")
+        gpu = gpus.get(item.gpu)
+        if gpu is not None and gpu.memory_gb is not None:
+            whole = gpu.memory_gb * (item.gpu_share or 1)
+            if not _MEMORY_LOW * whole <= item.gpu_memory_gb <= _MEMORY_HIGH * whole:
+                said = f"{item.gpu_memory_gb} GB is no memory of {gpu.name}"
+                yield Finding(row.file, f"{row.where}.gpu_memory_gb", "D017", said)
+        known = sorted(by_gpu.get((item.gpu, item.currency), ()))
+        if item.on_demand and known:
+            each = item.on_demand / (item.gpu_count * (item.gpu_share or 1))
+            middle = known[len(known) // 2]
+            if not middle / _PRICE_SPREAD <= each <= middle * _PRICE_SPREAD:
+                said = f"{each:.2f} a GPU is far from {middle:.2f}, the middle of its kind"
+                yield Finding(row.file, f"{row.where}.on_demand", "D017", said)
+
+
+# Providers report what the driver leaves, in GB or GiB; a unit mistaken is a factor of 1000, a count one of 2.
+_MEMORY_LOW = 0.85
+_MEMORY_HIGH = 1.1
+_PRICE_SPREAD = 6.0
 
 
 def _minor(version: str) -> tuple[int, ...]:

@@ -16,6 +16,8 @@ __all__ = [
     "ARRAY_OF",
     "AuditRule",
     "Check",
+    "CloudInstance",
+    "CloudProvider",
     "CompanionPackage",
     "ContainerToolkit",
     "CudaImage",
@@ -35,6 +37,9 @@ __all__ = [
     "Knowledge",
     "KnownBadModule",
     "Limit",
+    "MemoryMeasurement",
+    "MigProfile",
+    "ModelShape",
     "Nccl",
     "NodeSystem",
     "NvlinkLayout",
@@ -50,6 +55,7 @@ __all__ = [
     "TorchBuild",
     "TorchRelease",
     "UnknownBuild",
+    "Utilisation",
     "Wheel",
     "WheelRelease",
     "Xid",
@@ -781,6 +787,152 @@ class PciRange(Fact):
 
 
 @record
+class ModelShape(Fact):
+    """One published transformer (``models.toml``, ``[[model]]``).
+
+    ``parameters`` is the exact count and ``active_parameters`` what one token passes through, which differs only
+    with experts. ``head_size`` is per head; ``ffn`` is the width of one feed-forward network, of one expert where
+    there are ``experts``. ``is_gated`` means three matrices in it instead of two, ``is_tied`` one matrix for both
+    ends of the vocabulary. ``context`` is the longest sequence it was made for.
+    """
+
+    id: str
+    name: str
+    aliases: tuple[str, ...] = ()
+    parameters: int
+    active_parameters: int
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    ffn: int
+    vocab: int
+    experts: int | None = None
+    experts_active: int | None = None
+    is_gated: bool
+    is_tied: bool
+    context: int | None = None
+
+
+@record
+class Utilisation(Fact):
+    """How much of a GPU's peak real runs reach (``planning.toml``, ``[[utilisation]]``).
+
+    ``work`` is ``train`` and ``prefill`` (of the tensor peak) or ``decode`` (of the memory bandwidth). ``gpu`` is a
+    GPU of ``gpus.toml``; without one the row speaks for all others. Shares of 1: a tenth of the runs lies below
+    ``low``, a tenth above ``high``.
+    """
+
+    id: str
+    work: str
+    gpu: str | None = None
+    precision: str | None = None
+    low: float
+    median: float
+    high: float
+    runs: int
+
+
+@record
+class MigProfile(Fact):
+    """One way to cut a GPU into instances (``planning.toml``, ``[[mig_profile]]``); memory in GB of its name."""
+
+    id: str
+    gpus: tuple[str, ...]
+    profile: str
+    slices: int
+    of_slices: int
+    memory_gb: float
+    instances_max: int
+
+
+@record
+class MemoryMeasurement(Fact):
+    """A published peak of GPU memory that estimates are checked against (``planning.toml``, ``[[measured_memory]]``).
+
+    ``memory_gib`` is per GPU. ``method`` is ``full``, ``lora`` or ``qlora``; ``states``, how weights and moments are
+    kept, ``fp32``, ``mixed`` or ``megatron``; ``sharding`` ``none``, ``zero1``, ``zero2`` or ``zero3``;
+    ``checkpointing`` ``none``, ``selective`` or ``full``.
+    """
+
+    id: str
+    model: str
+    method: str
+    gpus: int
+    tensor: int
+    pipeline: int
+    context: int
+    micro_batch: int
+    micro_batches: int
+    sequence: int
+    precision: str
+    states: str
+    sharding: str
+    checkpointing: str
+    is_compiled: bool
+    memory_gib: float
+
+
+@record
+class CloudProvider(Fact):
+    """Who rents out instances (``cloud/providers.toml``, ``[[provider]]``).
+
+    ``currency`` is what its prices are in. Storage per GB and month, egress per GB, both in US dollars and of
+    ``prices_date``; absent means unknown. ``spot_notice_seconds`` is the warning before a spot instance is taken.
+    ``skypilot``, ``dstack`` and ``terraform`` are its names there, absent where the tool does not know it.
+    """
+
+    id: str
+    name: str
+    aliases: tuple[str, ...] = ()
+    currency: str
+    has_spot: bool | None = None
+    spot_notice_seconds: int | None = None
+    storage_usd_gb_month: float | None = None
+    egress_usd_gb: float | None = None
+    prices_date: str | None = None
+    skypilot: str | None = None
+    dstack: str | None = None
+    terraform: str | None = None
+
+
+@record
+class CloudInstance(Fact):
+    """One instance type in one region with its prices an hour (``cloud/instances.toml``, ``[[instance]]``).
+
+    ``gpu`` is an id of ``gpus.toml``; ``gpu_share`` is the part of one such GPU where the instance gets less than a
+    whole one, and ``gpu_memory_gb`` what each GPU or part has. ``interconnect`` between its GPUs is ``none``, ``pcie``,
+    ``nvlink`` (pairs or a mesh) or ``nvswitch``; ``fabric`` to other instances is ``infiniband``, ``efa`` or absent.
+    Prices are in ``currency``; each goes with the date it was valid on, a day, a month or a year as far as that is
+    known. A price that is absent is unknown, never nothing. ``interruptions`` is the share of spot instances taken
+    back in a month, as its publisher gives it (``5-10%``, ``>20%``).
+    """
+
+    provider: str
+    type: str
+    region: str
+    gpu: str
+    gpu_count: int
+    gpu_share: float | None = None
+    gpu_memory_gb: float
+    vcpu: int | None = None
+    memory_gb: float | None = None
+    interconnect: str
+    fabric: str | None = None
+    network_gbit_s: float | None = None
+    currency: str
+    on_demand: float | None = None
+    on_demand_date: str | None = None
+    spot: float | None = None
+    spot_date: str | None = None
+    reserved_1y: float | None = None
+    reserved_3y: float | None = None
+    reserved_date: str | None = None
+    interruptions: str | None = None
+
+
+@record
 class Setting(Fact):
     """A single value with a name: a repository address, a key, a package list (any file, ``[[setting]]``).
 
@@ -866,5 +1018,15 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "xid.toml": {"xid": Xid, "setting": Setting},
     "refresh.toml": {"setting": Setting},
     "audit_rules.toml": {"rule": AuditRule, "setting": Setting},
+    "models.toml": {"model": ModelShape},
+    "planning.toml": {
+        "limit": Limit,
+        "utilisation": Utilisation,
+        "mig_profile": MigProfile,
+        "measured_memory": MemoryMeasurement,
+        "setting": Setting,
+    },
+    "cloud/providers.toml": {"provider": CloudProvider},
+    "cloud/instances.toml": {"instance": CloudInstance},
 }
 """Every TOML file of ``compat/``: array of tables → class of its rows, in file order."""

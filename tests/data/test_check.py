@@ -26,6 +26,12 @@ def fact(**own: Any) -> dict[str, Any]:
     return {**own, **copy.deepcopy(FACT)}
 
 
+def instance(**own: Any) -> dict[str, Any]:
+    usual = {"provider": "cloud", "region": "here", "gpu": "h1", "gpu_count": 1, "gpu_memory_gb": 80.0}
+    prices = {"interconnect": "none", "currency": "USD", "on_demand": 1.0, "on_demand_date": DAY}
+    return fact(**{**usual, **prices, **own})
+
+
 def small_data() -> dict[str, Any]:
     """Two toolkits, two branches, two GPUs and one of everything else, all in order."""
     torch_build = {"torch": "2.1.0", "index": "pypi", "pythons": ["3.11"], "pythons_with_companions": ["3.11"]}
@@ -189,6 +195,56 @@ def small_data() -> dict[str, Any]:
             "rule": [fact(id="B03", severity="warn", title="no digest", why="Tags move.", remedy="Pin it.")]
         },
         "refresh.toml": {"setting": [fact(id="redistrib_folder", value="https://vendor.example/redist/")]},
+        "models.toml": {
+            "model": [
+                fact(
+                    id="m",
+                    name="M",
+                    parameters=1000,
+                    active_parameters=1000,
+                    layers=1,
+                    hidden=8,
+                    heads=2,
+                    kv_heads=1,
+                    head_size=4,
+                    ffn=16,
+                    vocab=100,
+                    is_gated=True,
+                    is_tied=False,
+                )
+            ]
+        },
+        "planning.toml": {
+            "limit": [fact(id="price_age_days", value=365.0, unit="d")],
+            "utilisation": [fact(id="train", work="train", low=0.3, median=0.4, high=0.5, runs=3)],
+            "mig_profile": [
+                fact(id="a", gpus=["a1"], profile="1g.5gb", slices=1, of_slices=7, memory_gb=5.0, instances_max=7)
+            ],
+            "measured_memory": [
+                fact(
+                    id="m",
+                    model="m",
+                    method="full",
+                    gpus=1,
+                    tensor=1,
+                    pipeline=1,
+                    context=1,
+                    micro_batch=1,
+                    micro_batches=1,
+                    sequence=1,
+                    precision="bf16",
+                    states="fp32",
+                    sharding="none",
+                    checkpointing="none",
+                    is_compiled=False,
+                    memory_gib=1.0,
+                )
+            ],
+        },
+        "cloud/providers.toml": {"provider": [fact(id="cloud", name="Cloud", currency="USD")]},
+        "cloud/instances.toml": {
+            "instance": [instance(type="big", gpu_count=2, on_demand=2.0), instance(type="small")]
+        },
     }
     documents: dict[str, Any] = {name: {"schema_version": 1, "dated": DAY, **rows} for name, rows in tables.items()}
     documents["wheels/torch.json"] = {
@@ -244,11 +300,28 @@ def driver_packages(data: dict[str, Any]) -> list[dict[str, Any]]:
     return data["node_packages.toml"]["driver"]
 
 
+def instances(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return data["cloud/instances.toml"]["instance"]
+
+
 def pci_ranges(data: dict[str, Any]) -> list[dict[str, Any]]:
     return data["gpus.toml"]["pci_range"]
 
 
 ONE_FAULT: dict[str, tuple[str, Change]] = {
+    "an instance of no provider": ("D008", lambda data: instances(data)[0].update(provider="aaa")),
+    "an instance of no GPU": ("D008", lambda data: instances(data)[0].update(gpu="h9")),
+    "a measurement of no model": ("D008", lambda data: data["planning.toml"]["measured_memory"][0].update(model="n")),
+    "instances out of order": ("D005", lambda data: instances(data).reverse()),
+    "an instance twice": ("D006", lambda data: instances(data).append(instance(type="small"))),
+    "a price of nothing": ("D017", lambda data: instances(data)[0].update(on_demand=0.0)),
+    "a price below nothing": ("D017", lambda data: instances(data)[0].update(spot=-1.0, spot_date=DAY)),
+    "a price without a date": ("D017", lambda data: instances(data)[0].pop("on_demand_date")),
+    "a reserved price without a date": ("D017", lambda data: instances(data)[0].update(reserved_3y=0.5)),
+    "spot above on demand": ("D017", lambda data: instances(data)[0].update(spot=2.5, spot_date=DAY)),
+    "a price of another unit": ("D017", lambda data: instances(data)[0].update(on_demand=100.0)),
+    "more than a whole GPU": ("D017", lambda data: instances(data)[1].update(gpu_share=1.5)),
+    "memory of another GPU": ("D017", lambda data: gpu(data)[0].update(memory_gb=40)),
     "packages of no system": ("D008", lambda data: driver_packages(data)[1].update(os="debian99")),
     "packages of no branch": (
         "D008",

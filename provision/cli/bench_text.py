@@ -1,0 +1,72 @@
+"""How measurements and comparisons look in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from provision.cli.screen import align
+from provision.planner.bench.bands import Band
+from provision.planner.bench.compare import Comparison
+from provision.planner.bench.results import Figure, Results
+
+__all__ = ["show_comparison", "show_results"]
+
+_SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_MACHINE = ("gpu", "driver", "torch", "cuda", "python", "system", "cpus")
+
+
+def show_results(results: Results, bands: Sequence[Band]) -> str:
+    """Return a line a case, and beneath them what the facts ask of such a GPU."""
+    about = ", ".join(f"{key} {results.machine[key]}" for key in _MACHINE if results.machine.get(key))
+    lines = [about or "an unknown machine"]
+    if results.lock_digest:
+        lines.append(f"lock {results.lock_digest}")
+    rows = [("case", "time", "noise", "rate", "")]
+    rows += [_figure(figure) for figure in results.figures]
+    lines += ["", *align(rows)]
+    if bands:
+        lines += ["", *align(_band(band) for band in bands)]
+    return "\n".join(lines)
+
+
+def show_comparison(found: Comparison) -> str:
+    """Return a line a case, the slower ones first."""
+    order = {"slower": 0, "unknown": 1, "gone": 2, "unsure": 3, "faster": 4, "new": 5, "same": 6}
+    rows = [("case", "verdict", "rate", "counts from", "")]
+    for row in sorted(found.differences, key=lambda row: order[row.verdict]):
+        change = "–" if row.ratio is None else f"{100 * (row.ratio - 1):+.1f} %"
+        limit = "–" if row.limit is None else f"{100 * row.limit:.1f} %"
+        rows.append((row.id, row.verdict, change, limit, row.reason or ""))
+    counts = [
+        f"{sum(row.verdict == verdict for row in found.differences)} {verdict}"
+        for verdict in order
+        if any(row.verdict == verdict for row in found.differences)
+    ]
+    return "\n".join([*align(rows), "", ", ".join(counts)])
+
+
+def _figure(figure: Figure) -> tuple[str, str, str, str, str]:
+    if figure.status != "ok" or not figure.seconds:
+        return figure.id, figure.status, "", "", figure.reason or ""
+    said = f"throttled: {', '.join(figure.throttled)}" if figure.throttled else figure.reason or ""
+    rate = _scaled(figure.rate or 0.0, figure.unit or "")
+    return figure.id, _time(figure.seconds), f"{100 * figure.noise:.1f} %", rate, said
+
+
+def _band(band: Band) -> tuple[str, str, str]:
+    verdict = "as a healthy GPU" if band.is_met else "BELOW a healthy GPU"
+    return band.measure, f"{band.value:.4g} {band.unit}", f"{verdict}: {band.floor:g} {band.unit} [{band.floor_id}]"
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}" if seconds * factor < 1000 else f"{seconds * factor:.0f} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _scaled(rate: float, unit: str) -> str:
+    for factor, prefix in _SCALES:
+        if rate >= factor:
+            return f"{rate / factor:.3g} {prefix}{unit}" if unit != "samples/s" else f"{rate:,.0f} {unit}"
+    return f"{rate:.3g} {unit}"

@@ -1,0 +1,318 @@
+"""Measure an environment with small workloads, and tell whether it became slower.
+
+`provision bench run` times matrix products, copies, networks of each kind, a data loader and an all-reduce in the
+Python of --python or the image of --image, which need PyTorch; every network is made on the spot and nothing is
+downloaded. With --save the results are kept, case by case, and --resume goes on with what is missing.
+
+`provision bench compare` holds new results against a baseline and ends with exit code 6 where a case is slower beyond
+the noise of both. `provision bench show` prints results again; --roofline draws them under the ceilings of the GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from provision.cli.output import Output
+from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.request import read_matrix
+from provision.errors import UsageError
+
+__all__ = ["configure", "run"]
+
+_ACTIONS = ("run", "compare", "show")
+_SUITES = ("quick", "standard", "full")
+_DEVICES = ("auto", "cuda", "cpu")
+_SECONDS = 2.0
+_WARMUP = 10
+_TOLERANCE = 0.05
+_LOCK_BYTES_MAX = 16 * 2**20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument(
+        "action",
+        type=one_of("action", _ACTIONS),
+        choices=_ACTIONS,
+        help="run: measure; compare: hold results against a baseline; show: print results again",
+    )
+    parser.add_argument(
+        "files", nargs="*", type=parse_path, metavar="FILE", help="compare: the baseline and the new results; show: one"
+    )
+    where = parser.add_argument_group("what is measured")
+    where.add_argument("--python", action=Once, metavar="PROGRAM", help="a Python with PyTorch (the one on PATH)")
+    where.add_argument("--image", action=Once, metavar="IMAGE", help="an image with PyTorch, run by docker")
+    where.add_argument("--lock", action=Once, type=parse_path, metavar="FILE", help="provision.lock it was made from")
+    where.add_argument(
+        "--device",
+        action=Once,
+        type=one_of("--device", _DEVICES),
+        choices=_DEVICES,
+        default="auto",
+        help="auto takes a GPU, and the processor only where there is none",
+    )
+    how = parser.add_argument_group("how")
+    how.add_argument(
+        "--suite",
+        action=Once,
+        type=one_of("--suite", _SUITES),
+        choices=_SUITES,
+        default="quick",
+        help="quick (minutes), standard (a sixth of the networks' product, every pair of values in it), full",
+    )
+    how.add_argument("--only", action="append", metavar="KIND,…", help="gemm, copy, stream, cnn, rnn, transformer, …")
+    how.add_argument("--seconds", action=Once, type=_seconds, metavar="S", help="time for each case (2)")
+    how.add_argument("--warmup", action=Once, type=_count, metavar="N", help="repetitions that are not timed (10)")
+    how.add_argument("--list", action="store_true", help="name the cases and stop")
+    kept = parser.add_argument_group("results")
+    kept.add_argument("--save", action=Once, type=parse_path, metavar="FILE", help="keep the results there")
+    kept.add_argument("--resume", action="store_true", help="go on with the results of --save")
+    kept.add_argument(
+        "--tolerance", action=Once, type=_percent, metavar="PERCENT", help="what counts as the same in any case (5)"
+    )
+    kept.add_argument("--roofline", action=Once, type=parse_path, metavar="FILE", help="draw an SVG")
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Measure, compare or show."""
+    wanted = {"run": 0, "compare": 2, "show": 1}[options.action]
+    if len(options.files) != wanted:
+        words = {"run": "no file", "compare": "two files, the baseline first", "show": "one file"}[options.action]
+        raise UsageError(f"`provision bench {options.action}` takes {words}")
+    if options.action == "compare":
+        return _compare(options, output)
+    if options.action == "show":
+        from provision.planner.bench.results import read_results
+
+        return _give(read_results(options.files[0]), options, output)
+    return _measure(options, output)
+
+
+def _measure(options: argparse.Namespace, output: Output) -> int:
+    from provision.planner.bench.cases import choose
+    from provision.planner.bench.runner import Environment, Run, find_device, run_cases
+
+    if options.python and options.image:
+        raise UsageError("--python and --image name two environments", hints=("keep one of the two",))
+    if options.resume and not options.save:
+        raise UsageError("--resume goes on with the file of --save", hints=("name it: `--save bench.json --resume`",))
+    only = tuple(part for text in options.only or () for part in text.split(",") if part)
+    if options.list:
+        cases = choose(options.suite, "cpu" if options.device == "cpu" else "cuda", only)
+        output.give({"cases": [case.to_json() for case in cases]}, "\n".join(case.id for case in cases))
+        return 0
+    digest = _read_digest(options.lock) if options.lock else None
+    environment = Environment(
+        python=options.python or ("python3" if options.image else sys.executable),
+        image=options.image,
+        has_gpu=options.device != "cpu",
+    )
+    how = Run(device=options.device, seconds=options.seconds or _SECONDS, warmup=_default(options.warmup, _WARMUP))
+    machine = find_device(environment, how)
+    device = machine["device"]
+    if device == "cpu" and options.device == "auto":
+        output.warn("there is no GPU: the processor is measured")
+    cases = choose(options.suite, device, only)
+    settings = {"suite": options.suite, "seconds": how.seconds, "warmup": how.warmup}
+    book = _Book(options.save, machine, settings, digest, output)
+    if options.save is not None:
+        book.open(resumes=options.resume)
+    left = [case for case in cases if case.id not in book.done]
+    if len(left) < len(cases):
+        output.note(f"{len(cases) - len(left)} of {len(cases)} cases are measured already")
+    with _Progress(output, len(left)) as progress:
+        take = Run(device=device, seconds=how.seconds, warmup=how.warmup)
+        run_cases(environment, take, left, lambda figure: progress.advance(book.add(figure)), progress.begin)
+    return _give(book.results([case.id for case in cases]), options, output)
+
+
+def _give(results: Any, options: argparse.Namespace, output: Output) -> int:
+    from provision.cli.bench_text import show_results
+    from provision.planner.bench.bands import judge
+    from provision.planner.bench.roofline import roofline_svg
+    from provision.planner.predict.hardware import Hardware
+    from provision.records import plain
+
+    matrix = read_matrix(options)
+    bands = judge(results, matrix)
+    if options.roofline is not None:
+        output.save(options.roofline, roofline_svg(results, Hardware(matrix)))
+    is_ok = all(band.is_met for band in bands) and any(figure.status == "ok" for figure in results.figures)
+    document = {**results.to_json(), "bands": [plain(band) for band in bands]}
+    output.give(document, show_results(results, bands), is_ok=is_ok)
+    return 0 if is_ok else 6
+
+
+def _compare(options: argparse.Namespace, output: Output) -> int:
+    from provision.cli.bench_text import show_comparison
+    from provision.planner.bench.compare import compare
+    from provision.planner.bench.results import read_results
+    from provision.records import plain
+
+    old, new = (read_results(path) for path in options.files)
+    found = compare(old, new, _default(options.tolerance, _TOLERANCE))
+    for text in found.machines:
+        output.warn(f"the machines differ in {text}")
+    document = {**plain(found), "slower": [row.id for row in found.slower]}
+    output.give(document, show_comparison(found), is_ok=not found.is_worse)
+    return 6 if found.is_worse else 0
+
+
+class _Book:
+    """Results as they grow; with a path they are written after every case.
+
+    Args:
+        path: Where they are kept; nowhere when absent.
+        machine: What is measured.
+        settings: How.
+        digest: Of the lock, where one was named.
+        output: Says what is not written in a dry run.
+    """
+
+    def __init__(
+        self, path: Path | None, machine: dict[str, Any], settings: dict[str, Any], digest: str | None, output: Output
+    ) -> None:
+        self._path, self._machine, self._settings, self._digest = path, machine, settings, digest
+        self._output = output
+        self._figures: dict[str, Any] = {}
+
+    @property
+    def done(self) -> frozenset[str]:
+        """Ids of cases that need not be measured again; those that failed are tried once more."""
+        return frozenset(name for name, figure in self._figures.items() if figure.status != "failed")
+
+    def open(self, *, resumes: bool) -> None:
+        """Read what is there.
+
+        Raises:
+            UsageError: There is a file and nobody said to go on with it, or it is of another machine.
+        """
+        from provision.planner.bench.results import read_results
+
+        if self._path is None or not self._path.exists():
+            return
+        if not resumes:
+            raise UsageError(
+                f"{self._path} exists", hints=("go on with it by `--resume`", "or name another file with `--save`")
+            )
+        old = read_results(self._path)
+        for key in ("gpu", "device", "torch", "driver", "system"):
+            if old.machine.get(key) != self._machine.get(key):
+                raise UsageError(
+                    f"{self._path} is of another environment",
+                    because=(f"its {key} is {old.machine.get(key)}, and this one's {self._machine.get(key)}",),
+                    hints=("name another file with `--save`",),
+                )
+        if old.lock_digest != self._digest:
+            raise UsageError(f"{self._path} was measured with another lock", hints=("name another file with `--save`",))
+        self._figures = {figure.id: figure for figure in old.figures}
+
+    def add(self, figure: Any) -> Any:
+        """Take a figure, and write."""
+        self._figures[figure.id] = figure
+        if self._path is not None and not self._output.is_dry_run:
+            _write(self._path, self.results(list(self._figures)).to_json())
+        return figure
+
+    def results(self, order: list[str]) -> Any:
+        """Return what there is, in the order of the cases, others behind."""
+        from provision.planner.bench.results import Results
+
+        names = [*order, *(name for name in self._figures if name not in order)]
+        figures = tuple(self._figures[name] for name in names if name in self._figures)
+        return Results(machine=self._machine, settings=self._settings, figures=figures, lock_digest=self._digest)
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    import json
+
+    from provision.generate.write import Artifact, write_artifacts
+
+    whole = path.resolve()
+    text = json.dumps(document, indent=1) + "\n"
+    write_artifacts(whole.parent, (Artifact(path=whole.name, text=text),), force=True)
+
+
+class _Progress:
+    """A bar where the standard error is a terminal, a line a case with -v, else nothing.
+
+    Args:
+        output: Knows how much is to be said.
+        total: Cases.
+    """
+
+    def __init__(self, output: Output, total: int) -> None:
+        self._output, self._total = output, total
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> _Progress:
+        """Show the bar."""
+        if self._total and self._output.verbosity >= 0 and sys.stderr is not None and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._total)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take it away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, name: str) -> None:
+        """Say which case runs."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=name)
+
+    def advance(self, figure: Any) -> None:
+        """Count a case."""
+        if self._bar is not None:
+            self._bar.advance(self._task)
+        elif self._output.verbosity > 0:
+            self._output.note(f"{figure.id}: {figure.status}")
+
+
+def _read_digest(path: Path) -> str:
+    """Return the digest of a provision.lock, or of the one in a folder."""
+    from provision.cli.files import read_text
+    from provision.resolve.stack import Stack
+
+    file = path / "provision.lock" if path.is_dir() else path
+    return Stack.from_lock(read_text(file, "--lock", bytes_max=_LOCK_BYTES_MAX)).lock_digest
+
+
+def _default(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _number(text: str, low: float, high: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no number") from None
+    if not (math.isfinite(number) and low <= number <= high):
+        raise argparse.ArgumentTypeError(f"`{shown(text)}` is not from {low:g} to {high:g}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    return _number(text, 0.01, 3600)
+
+
+def _percent(text: str) -> float:
+    return _number(text, 0, 100) / 100
+
+
+def _count(text: str) -> int:
+    number = _number(text, 0, 10000)
+    if number != int(number):
+        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no whole number")
+    return int(number)

@@ -1,0 +1,278 @@
+"""Forecast how fast a run will be, with an interval that holds the truth four times in five.
+
+A forecast is cold (from specifications), transfer (the model was measured elsewhere) or calibrated (--measured names
+probe runs on this GPU), and says which. --task train answers tokens/s of every GPU, serve the milliseconds between
+tokens, decode the tokens/s of one stream, vision-inference and vision-training images/s, collective the bus bandwidth
+of NCCL.
+
+With --evaluate, a table of measurements is scored instead: how far the forecasts are off, how often the intervals
+hold, how many rows were answered, and the same for the articles' formula and for one utilisation of the hardware.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from provision.cli.output import Output
+from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.predict_text import evaluation_document, forecast_document, show_evaluation, show_forecast
+from provision.cli.request import read_matrix
+from provision.errors import UsageError
+from provision.planner.predict.baseline import BASELINES
+from provision.planner.predict.request import TASKS
+
+__all__ = ["configure", "run"]
+
+_PRECISIONS = (
+    "fp32",
+    "tf32",
+    "fp16",
+    "bf16",
+    "amp",
+    "amp_bf16",
+    "fp8",
+    "mxfp8",
+    "fp4",
+    "nvfp4",
+    "mxfp4",
+    "int8",
+    "int4",
+)
+_SYNONYMS = {"pretrain": "train", "finetune": "train", "inference": "serve"}
+_UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_UNITS |= {"kb": 1e3, "mb": 1e6, "gb": 1e9}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    run_flags = parser.add_argument_group("the run")
+    # A suite is what some tables hold; nobody can ask for one run of it without a measurement.
+    tasks = (*(task for task in TASKS if task != "suite"), *_SYNONYMS)
+    run_flags.add_argument(
+        "--task", action=Once, type=one_of("--task", tasks), choices=tasks, metavar="TASK", help=", ".join(tasks)
+    )
+    _add(run_flags, "--model", str, "NAME", "a language model (llama-3.1-8b) or an image network (resnet50)")
+    _add(run_flags, "--gpu", str, "NAME", "the GPU (h100, a100-80gb, rtx-4090)")
+    _add(run_flags, "--gpus", _whole, "N", "how many of them (1; 8 for collective)")
+    run_flags.add_argument(
+        "--precision",
+        action=Once,
+        type=one_of("--precision", _PRECISIONS),
+        choices=_PRECISIONS,
+        metavar="KIND",
+        help=f"of the arithmetic or, serving, of the weights: {', '.join(_PRECISIONS)} (bf16; amp for images)",
+    )
+    _add(run_flags, "--batch", _number, "N", "sequences or images at once; training, of all GPUs together")
+    sizes = parser.add_argument_group("a model that the facts do not know")
+    _add(sizes, "--params", _number, "N", "parameters (8e9, 8B)")
+    _add(sizes, "--active-params", _number, "N", "parameters a token meets, of a mixture of experts")
+    _add(sizes, "--layers", _whole, "N", "layers")
+    _add(sizes, "--hidden", _whole, "N", "width of a layer")
+    _add(sizes, "--gmacs", _number, "N", "10⁹ multiply-adds of one image")
+    _add(sizes, "--macts", _number, "N", "10⁶ activations of one image")
+    language = parser.add_argument_group("language models")
+    _add(language, "--seq", _whole, "TOKENS", "tokens of a training sequence (2048)")
+    _add(language, "--micro-batch", _number, "N", "sequences of one pass on one GPU")
+    language.add_argument(
+        "--recompute",
+        action=Once,
+        type=one_of("--recompute", ("none", "selective", "full")),
+        choices=("none", "selective", "full"),
+        help="activations that are computed again (none)",
+    )
+    language.add_argument(
+        "--stack",
+        action=Once,
+        type=one_of("--stack", ("fsdp", "megatron")),
+        choices=("fsdp", "megatron"),
+        help="training software (chosen by GPU, precision and split)",
+    )
+    language.add_argument("--compiled", action="store_true", help="torch.compile is used")
+    language.add_argument("--finetune", action="store_true", help="adapters are trained, the model is frozen")
+    _add(language, "--tp", _whole, "N", "GPUs that share each layer")
+    _add(language, "--pp", _whole, "N", "stages of a pipeline")
+    _add(language, "--cp", _whole, "N", "GPUs that share each sequence")
+    _add(language, "--ep", _whole, "N", "GPUs that share the experts")
+    _add(language, "--input-tokens", _whole, "N", "tokens of a prompt (1024)")
+    _add(language, "--output-tokens", _whole, "N", "tokens of an answer (1024)")
+    language.add_argument(
+        "--backend",
+        action=Once,
+        type=one_of("--backend", ("vllm", "sglang", "trtllm")),
+        choices=("vllm", "sglang", "trtllm"),
+        help="serving software",
+    )
+    images = parser.add_argument_group("images and collectives")
+    _add(images, "--image-size", _whole, "PIXELS", "edge of an image (what the network was made for)")
+    images.add_argument("--channels-last", action="store_true", help="images lie in memory pixel by pixel")
+    _add(images, "--torch", str, "VERSION", "PyTorch that runs it")
+    _add(images, "--operation", str, "NAME", "all_reduce, all_gather, reduce_scatter, alltoall (all_reduce)")
+    _add(images, "--message", _number, "SIZE", "message of a collective (512MiB)")
+    data = parser.add_argument_group("measurements")
+    data.add_argument(
+        "--measured",
+        action="append",
+        type=parse_path,
+        metavar="FILE",
+        help="table of measured runs that forecasts are calibrated by; may be repeated",
+    )
+    data.add_argument("--evaluate", action=Once, type=parse_path, metavar="FILE", help="score forecasts on a table")
+    data.add_argument(
+        "--baseline",
+        action=Once,
+        type=one_of("--baseline", BASELINES),
+        choices=BASELINES,
+        help="show what the articles' formula (seed) or one utilisation (constant) answers; --evaluate shows both",
+    )
+    data.add_argument(
+        "--skip-bad-rows", action="store_true", help="malformed rows of --evaluate count as missed instead of refused"
+    )
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Forecast one run, or score a table."""
+    from provision.planner.predict.predictor import Predictor
+
+    predictor = Predictor(read_matrix(options))
+    measured = [row for path in options.measured or () for row in _read_measured(path, output)]
+    if options.evaluate is not None:
+        return _evaluate(options, predictor, measured, output)
+    if options.skip_bad_rows:
+        raise UsageError("--skip-bad-rows is for --evaluate")
+    from provision.planner.predict.baseline import Baseline
+    from provision.planner.predict.calibration import Calibration
+
+    request = _read_request(options)
+    for row in measured:
+        predictor.networks.learn(row.request)
+    described = predictor.describe(request)
+    forecast = predictor.forecast(described)
+    if measured:
+        rows = [(predictor.describe(row.request), row.value) for row in measured]
+        forecast = Calibration(predictor, rows).forecast(described, forecast)
+        if forecast.mode == "cold":
+            output.warn("the measured runs speak neither of this GPU nor of this model: the forecast stays cold")
+    baseline = None
+    if options.baseline:
+        if described.model is None:
+            raise UsageError(f"--baseline: nothing was learnt for the task `{request.task}`, so no baseline is either")
+        baseline = Baseline.of(predictor.model(described.model)).predict(options.baseline, described.signal)
+    if forecast.extrapolates:
+        named = ", ".join(name.replace("_", " ") for name in forecast.extrapolates[:4])
+        output.warn(f"this lies beyond what was learnt from ({named}): trust the interval less")
+    output.give(
+        forecast_document(request, forecast, options.baseline, baseline),
+        show_forecast(request, forecast, options.baseline, baseline),
+    )
+    return 0
+
+
+def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], output: Output) -> int:
+    from provision.planner.predict.evaluation import evaluate
+    from provision.planner.predict.tables import detect, read_sheet
+
+    if options.task or options.gpu or options.model:
+        raise UsageError("--evaluate takes its runs from the table", hints=("leave out the flags of a run",))
+    sheet = read_sheet(options.evaluate)
+    found = evaluate(sheet, detect(sheet), predictor, measured=measured, skips_bad=options.skip_bad_rows)
+    for rows, what in ((found.skipped, "left out"), (found.refused, "refused, and count as missed")):
+        if rows:
+            lines = ", ".join(str(row.line) for row in rows[:5]) + (", …" if len(rows) > 5 else "")
+            output.warn(f"{len(rows)} rows are {what}: row {lines}: {rows[0].reason}")
+    names = (options.baseline,) if options.baseline else BASELINES
+    output.give(evaluation_document(found, names), show_evaluation(found, names))
+    return 0
+
+
+def _read_measured(path: Path, output: Output) -> list[Any]:
+    from provision.planner.predict.evaluation import read_rows
+    from provision.planner.predict.tables import detect, read_sheet
+
+    sheet = read_sheet(path)
+    rows, _, empty = read_rows(sheet, detect(sheet))
+    if empty:
+        output.warn(f"{path}: {len(empty)} rows without a measurement are left out")
+    return rows
+
+
+def _read_request(options: argparse.Namespace) -> Any:
+    from provision.planner.predict.request import PredictRequest
+
+    for flag in ("task", "gpu"):
+        if getattr(options, flag) is None:
+            raise UsageError(
+                f"--{flag} is missing",
+                hints=("for instance `provision predict --task train --model llama-3.1-8b --gpu h100 --gpus 8`",),
+            )
+    task = _SYNONYMS.get(options.task, options.task)
+    is_image = task.startswith("vision")
+    if task != "collective" and options.model is None and options.params is None and options.gmacs is None:
+        raise UsageError("--model is missing", hints=("name a model, or give its size with `--params`",))
+    gpus = options.gpus or (8 if task == "collective" else options.tp or 1)
+    values: dict[str, Any] = {
+        "task": task,
+        "gpu": options.gpu,
+        "gpus": gpus,
+        "model": options.model,
+        "precision": options.precision or ("amp" if is_image else "int4" if task == "decode" else "bf16"),
+        "parameters": options.params,
+        "active_parameters": options.active_params,
+        "layers": options.layers,
+        "hidden": options.hidden,
+        "gmacs": options.gmacs,
+        "macts_m": options.macts,
+        "sequence": options.seq,
+        "micro_batch": options.micro_batch,
+        "recompute": options.recompute,
+        "stack": options.stack,
+        "is_finetune": options.finetune,
+        "input_tokens": options.input_tokens,
+        "output_tokens": options.output_tokens,
+        "backend": options.backend,
+        "image_size": options.image_size,
+        "layout": "nhwc" if options.channels_last else "nchw",
+        "framework": options.torch,
+        "operation": options.operation,
+        "message_bytes": options.message,
+        "tensor_parallel": options.tp or (gpus if task == "serve" else 1),
+        "pipeline_parallel": options.pp or 1,
+        "context_parallel": options.cp or 1,
+        "expert_parallel": options.ep or 1,
+        "global_batch" if task == "train" else "batch": options.batch,
+    }
+    if is_image or options.compiled:
+        values["is_compiled"] = options.compiled
+    split = values["tensor_parallel"] * values["pipeline_parallel"] * values["context_parallel"]
+    if task == "train" and split > gpus:
+        raise UsageError(
+            f"a model split over {split} GPUs does not fit {gpus}", hints=("give more `--gpus`, or a smaller split",)
+        )
+    return PredictRequest(**values)
+
+
+def _add(group: Any, flag: str, kind: Any, metavar: str, text: str) -> None:
+    group.add_argument(flag, action=Once, type=kind, metavar=metavar, help=text)
+
+
+def _number(text: str) -> float:
+    """Read a number above zero, with a unit such as ``B`` or ``MiB`` behind it or none."""
+    letters = text.strip().lower()
+    digits = letters.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = letters[len(digits) :].strip()
+    try:
+        number = float(digits) * _UNITS[unit]
+    except (ValueError, KeyError):
+        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no number") from None
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"`{shown(text)}` is not above zero")
+    return number
+
+
+def _whole(text: str) -> int:
+    number = _number(text)
+    if number != int(number):
+        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no whole number")
+    return int(number)

@@ -1,0 +1,286 @@
+"""The flags of ``provision plan`` and the job they describe."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from provision.cli.files import read_text
+from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.request import FLAG_HELP
+from provision.errors import UsageError
+from provision.matrix.load import Matrix
+from provision.planner.catalogue import PURCHASES, read_rates
+from provision.planner.cost import Extras
+from provision.planner.job import INTERCONNECTS, METHODS, TASKS, Job, check_job
+from provision.planner.memory import BYTES, CHECKPOINTING, OPTIMIZERS, SHARDINGS, STATES
+from provision.planner.plan import Terms
+from provision.planner.shape import SIZES, Shape, find_shape, make_shape, read_config
+
+__all__ = ["STACK_FLAGS", "add_job_flags", "list_words", "read_job", "read_terms", "whole"]
+
+STACK_FLAGS = ("torch", "tensorflow", "jax", "cuda", "python", "driver")
+"""Flags of ``provision resolve`` that this command takes too."""
+
+_CONFIG_BYTES_MAX = 1024 * 1024
+_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)([kmbgt]?)", re.IGNORECASE)
+_RESERVED = ("1y", "3y")
+_Convert = Callable[[str], Any]
+
+
+def number(flag: str, *, is_zero: bool = False) -> _Convert:
+    """Return a reader of a number above zero, which may end in k, m, b or t (``8b``, ``1.5t``, ``2e9``)."""
+
+    def read(text: str) -> float:
+        found = _NUMBER.fullmatch(text.strip())
+        value = float(found[1]) * _SUFFIXES[found[2].lower()] if found else math.nan
+        if not math.isfinite(value) or value < 0 or (value == 0 and not is_zero):
+            raise UsageError(
+                f"{flag} `{shown(text)}` is no number {'of at least' if is_zero else 'above'} 0",
+                hints=(f"write it as in `{flag} 8`, `{flag} 1.5e9` or `{flag} 70b`",),
+            )
+        return value
+
+    return read
+
+
+def whole(flag: str) -> _Convert:
+    """Return a reader of a whole number above zero."""
+    read_number = number(flag)
+
+    def read(text: str) -> int:
+        value: float = read_number(text)
+        if value != int(value) or value > 1e15:
+            raise UsageError(f"{flag} `{shown(text)}` is no whole number above 0")
+        return int(value)
+
+    return read
+
+
+def _rate(text: str) -> tuple[str, float]:
+    currency, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z]{3}", currency):
+        raise UsageError(f"--rate `{shown(text)}` is no rate", hints=("write dollars for one as in `--rate CNY=0.14`",))
+    return currency.upper(), number("--rate")(value)
+
+
+def add_job_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags; only the task is required."""
+    group = parser.add_argument_group("the job")
+    group.add_argument("--task", action=Once, type=one_of("--task", TASKS), choices=TASKS, help="what is to be done")
+    group.add_argument("--model", action=Once, metavar="NAME", help="published model (llama-3.1-8b)")
+    group.add_argument("--config", action=Once, type=parse_path, metavar="FILE", help="config.json of any other model")
+    group.add_argument("--params", action=Once, type=number("--params"), metavar="N", help="parameters (8b, 7e9)")
+    for size in SIZES:
+        flag = f"--{size.replace('_', '-')}"
+        group.add_argument(flag, action=Once, type=whole(flag), metavar="N", help=_SIZE_HELP[size])
+    _add_words(group, "--method", METHODS, "train all weights or adapters")
+    _add_words(group, "--precision", tuple(BYTES), "of the computation, or of served weights (bf16)")
+    group.add_argument("--batch", action=Once, type=whole("--batch"), metavar="N", help="sequences an update sees")
+    group.add_argument(
+        "--micro-batch", action=Once, type=whole("--micro-batch"), metavar="N", help="sequences of a GPU at once"
+    )
+    group.add_argument("--seq", action=Once, type=whole("--seq"), metavar="N", help="tokens of a sequence (2048)")
+    group.add_argument("--output-tokens", action=Once, type=whole("--output-tokens"), metavar="N", help=_OUTPUT_HELP)
+    group.add_argument("--tokens", action=Once, type=number("--tokens"), metavar="N", help="to train on (15t, 1e9)")
+    group.add_argument("--hours", action=Once, type=number("--hours"), metavar="H", help="a duration instead")
+    group.add_argument("--qps", action=Once, type=number("--qps"), metavar="N", help="requests a second to serve")
+    group.add_argument(
+        "--concurrency",
+        action=Once,
+        type=whole("--concurrency"),
+        metavar="N",
+        help="sequences of a replica at once",
+    )
+    tuning = parser.add_argument_group("how it is run (whatever is left out is chosen or assumed, and said)")
+    _add_words(tuning, "--optimizer", tuple(OPTIMIZERS), "whose states are kept (adam)")
+    _add_words(tuning, "--states", tuple(STATES), "precision of weights, gradients and their copies (fp32)")
+    _add_words(tuning, "--sharding", SHARDINGS, "what data-parallel GPUs share (zero3)")
+    _add_words(tuning, "--checkpointing", CHECKPOINTING, "which activations are computed twice")
+    tuning.add_argument("--compile", action="store_true", help="torch.compile: fewer copies of the logits")
+    tuning.add_argument("--lora-rank", action=Once, type=whole("--lora-rank"), metavar="N", help="of adapters (16)")
+    tuning.add_argument("--mig", action=Once, metavar="PROFILE", help="run in MIG instances (1g.10gb)")
+    tuning.add_argument("--nodes", action=Once, type=whole("--nodes"), metavar="N", help="exactly so many machines")
+    tuning.add_argument("--max-nodes", action=Once, type=whole("--max-nodes"), metavar="N", help="at most (8 to train)")
+    must = parser.add_argument_group("what must hold")
+    must.add_argument("--deadline", action=Once, type=number("--deadline"), metavar="H", help="hours until the end")
+    must.add_argument("--budget", action=Once, type=number("--budget"), metavar="USD", help="the most it may cost")
+    must.add_argument("--min-vram", action=Once, type=number("--min-vram"), metavar="GB", help="memory of each GPU")
+    _add_words(must, "--interconnect", INTERCONNECTS, "between GPUs, or between machines")
+    must.add_argument("--gpu", action="append", metavar="NAME", help="only these GPUs; may be repeated")
+    for name in STACK_FLAGS:
+        metavar, text = FLAG_HELP[name]
+        must.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
+    where = parser.add_argument_group("where, and how it is paid")
+    where.add_argument("--providers", action="append", metavar="NAME,…", help="only these; may be repeated")
+    where.add_argument("--region", action="append", metavar="NAME,…", help="only these; may be repeated")
+    where.add_argument("--on-demand", action="store_true", help="by the hour (what is taken without any of the three)")
+    where.add_argument("--spot", action="store_true", help="machines that may be taken back")
+    where.add_argument(
+        "--reserved", action="append", type=one_of("--reserved", _RESERVED), choices=_RESERVED, help="for years"
+    )
+    where.add_argument(
+        "--spot-share", action=Once, type=number("--spot-share", is_zero=True), metavar="S", help=_SHARE_HELP
+    )
+    where.add_argument("--rate", action="append", type=_rate, metavar="CNY=USD", help="dollars for one of a currency")
+    where.add_argument(
+        "--peak-factor", action=Once, type=number("--peak-factor"), metavar="F", help="load or hours kept for peaks (1)"
+    )
+    zero = {"action": Once, "metavar": "N"}
+    for flag, text in _EXTRA_HELP.items():
+        where.add_argument(flag, type=number(flag, is_zero=True), help=text, **zero)  # type: ignore[arg-type]
+    spot = parser.add_argument_group("spot")
+    spot.add_argument("--mtbf", action=Once, type=number("--mtbf"), metavar="H", help="between interruptions of a node")
+    spot.add_argument("--no-checkpoints", action="store_true", help="nothing is saved: it begins again from the start")
+    spot.add_argument("--checkpoint-gb", action=Once, type=number("--checkpoint-gb"), metavar="GB", help="size of one")
+    spot.add_argument(
+        "--checkpoint-gb-s",
+        action=Once,
+        type=number("--checkpoint-gb-s"),
+        metavar="N",
+        help="GB a node writes a second",
+    )
+    spot.add_argument(
+        "--restart-minutes",
+        action=Once,
+        type=number("--restart-minutes", is_zero=True),
+        metavar="M",
+        help="until work goes on",
+    )
+
+
+_SIZE_HELP = {
+    "layers": "number of layers",
+    "hidden": "width of the model",
+    "heads": "attention heads",
+    "kv_heads": "heads of keys and values",
+    "head_size": "width of a head",
+    "ffn": "width of a feed-forward network, of one expert",
+    "vocab": "size of the vocabulary",
+    "experts": "experts a layer",
+    "experts_active": "experts a token passes",
+}
+_OUTPUT_HELP = "of a sequence, how many are the answer (256)"
+_SHARE_HELP = "with --spot: the part of the nodes that is spot, the others reserved or on demand"
+_EXTRA_HELP = {
+    "--storage-gb": "GB kept while it runs",
+    "--storage-price": "USD a GB and month, where the facts have none",
+    "--egress-gb": "GB sent out",
+    "--egress-price": "USD a GB, where the facts have none",
+}
+
+
+def _add_words(group: argparse._ArgumentGroup, flag: str, known: tuple[str, ...], text: str) -> None:
+    group.add_argument(flag, action=Once, type=one_of(flag, known), choices=known, help=text)
+
+
+def list_words(values: list[str] | None) -> list[str]:
+    """Return the words of flags that may be repeated and hold several, separated by commas."""
+    return [word.strip() for value in values or () for word in value.split(",") if word.strip()]
+
+
+def read_job(options: argparse.Namespace, matrix: Matrix) -> Job:
+    """Return the job of the flags.
+
+    Raises:
+        UsageError: It cannot be.
+        UnknownError: The facts do not know the model.
+    """
+    if options.task is None:
+        raise UsageError("what is to be done is not said", hints=(f"give `--task` one of {', '.join(TASKS)}",))
+    given = {
+        "method": options.method,
+        "precision": options.precision,
+        "optimizer": options.optimizer,
+        "states": options.states,
+        "sharding": options.sharding,
+        "lora_rank": options.lora_rank,
+        "micro_batch": options.micro_batch,
+        "sequence": options.seq,
+        "output": options.output_tokens,
+        "max_nodes": options.max_nodes,
+    }
+    job = Job(
+        task=options.task,
+        shape=None if options.task in ("render", "hpc") else _shape(options, matrix),
+        checkpointing=options.checkpointing,
+        is_compiled=options.compile,
+        batch=options.batch,
+        concurrent=options.concurrency,
+        tokens=options.tokens,
+        hours=options.hours,
+        requests_per_second=options.qps,
+        deadline_hours=options.deadline,
+        budget_usd=options.budget,
+        min_vram_gb=options.min_vram,
+        interconnect=options.interconnect,
+        nodes=options.nodes,
+        mig=options.mig,
+        mtbf_hours=options.mtbf,
+        has_checkpoints=not options.no_checkpoints,
+        checkpoint_gb=options.checkpoint_gb,
+        checkpoint_gb_s=options.checkpoint_gb_s,
+        restart_minutes=options.restart_minutes,
+        spot_share=options.spot_share,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    check_job(job)
+    _check_flags(options, job, matrix)
+    return job
+
+
+def _shape(options: argparse.Namespace, matrix: Matrix) -> Shape | None:
+    sizes = {size: getattr(options, size) for size in SIZES if getattr(options, size) is not None}
+    if options.model is not None:
+        if options.config is not None or options.params is not None or sizes:
+            raise UsageError(
+                "the model is described twice",
+                because=(f"`--model {shown(options.model)}` says all sizes",),
+                hints=("leave out either `--model` or the sizes",),
+            )
+        return find_shape(matrix, options.model)
+    name = "the model"
+    if options.config is not None:
+        name = options.config.stem
+        sizes = {**read_config(read_text(options.config, "--config", bytes_max=_CONFIG_BYTES_MAX), name), **sizes}
+    if options.params is None and not sizes:
+        return None
+    return make_shape(matrix, name, parameters=options.params, sizes=sizes)
+
+
+def _check_flags(options: argparse.Namespace, job: Job, matrix: Matrix) -> None:
+    if options.spot_share is not None and not options.spot:
+        raise UsageError("--spot-share speaks of spot", hints=("add `--spot`",))
+    if job.tokens is not None and not job.is_training:
+        raise UsageError("--tokens are for training", hints=("`--qps` is the load of serving, `--hours` how long",))
+    if job.requests_per_second is not None and job.task != "inference":
+        raise UsageError("--qps is for serving", hints=("`--task inference`",))
+    if job.mig is not None:
+        known = sorted({row.profile for row in matrix.rows("planning.toml", "mig_profile")})
+        if job.mig not in known:
+            raise UsageError(f"--mig `{shown(job.mig)}` is no profile", hints=(f"known are {', '.join(known)}",))
+
+
+def read_terms(options: argparse.Namespace, matrix: Matrix) -> Terms:
+    """Return how it may be paid.
+
+    Raises:
+        UsageError: A peak factor below 1.
+    """
+    chosen = {"on-demand": options.on_demand, "spot": options.spot}
+    chosen |= {f"reserved-{years}": years in (options.reserved or ()) for years in _RESERVED}
+    purchases = tuple(purchase for purchase in PURCHASES if chosen[purchase]) or ("on-demand",)
+    if options.peak_factor is not None and options.peak_factor < 1:
+        raise UsageError(f"a peak of {options.peak_factor:g} times the usual load is none", hints=("give 1 or more",))
+    extras = Extras(
+        storage_gb=options.storage_gb or 0.0,
+        storage_usd_gb_month=options.storage_price,
+        egress_gb=options.egress_gb or 0.0,
+        egress_usd_gb=options.egress_price,
+        peak_factor=options.peak_factor or 1.0,
+    )
+    return Terms(purchases=purchases, rates=read_rates(matrix, dict(options.rate or ())), extras=extras)

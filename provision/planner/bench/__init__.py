@@ -1,0 +1,1 @@
+"""Measures: small workloads made on the spot, timed with their noise, and held against a baseline."""

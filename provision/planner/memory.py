@@ -1,0 +1,362 @@
+"""How much memory a job needs on each GPU, part by part, each with the formula it comes from."""
+
+from __future__ import annotations
+
+from provision.errors import DataError, UsageError
+from provision.matrix.load import Matrix
+from provision.planner.shape import Shape
+from provision.records import record
+
+__all__ = [
+    "BYTES",
+    "CHECKPOINTING",
+    "OPTIMIZERS",
+    "SHARDINGS",
+    "STATES",
+    "Constants",
+    "Estimate",
+    "Layout",
+    "Part",
+    "Serving",
+    "Training",
+    "cache_bytes_per_token",
+    "estimate_serving",
+    "estimate_training",
+    "lora_parameters",
+    "read_constants",
+    "states_gib",
+]
+
+GIB = 1024.0**3
+BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5, "int4": 0.5}
+"""Precision → bytes of one weight; the scales of quantised formats are counted with the overhead."""
+
+SHARDINGS = ("none", "zero1", "zero2", "zero3")
+"""What is spread over the data-parallel GPUs: nothing, the optimizer's states, gradients too, parameters too."""
+
+CHECKPOINTING = ("none", "selective", "full")
+"""Which activations are kept for the way back: all, about every second product, or only the input of each layer."""
+
+STATES = {"fp32": (4.0, 4.0, 0.0), "mixed": (2.0, 2.0, 4.0), "megatron": (2.0, 4.0, 4.0)}
+"""Way to keep them → bytes a parameter of weight, gradient and fp32 copy.
+
+Source: `fp32`: FSDP2 and torch.amp keep weights and gradients in fp32 and compute in bf16. `mixed`: ZeRO paper
+(arXiv:1910.02054), section 3.1. `megatron`: Megatron-LM's theoretical_memory_usage.py, gradients in fp32.
+"""
+
+OPTIMIZERS = {"adam": 8.0, "adam8bit": 2.0, "momentum": 4.0, "lion": 4.0, "sgd": 0.0}
+"""Optimizer → bytes a trained parameter: its fp32 moments, or 8-bit ones."""
+
+_LORA_MATRICES = 2
+
+
+@record
+class Constants:
+    """What the formulas take from the facts (``planning.toml``), in bytes and GiB."""
+
+    logit_bytes: float
+    logit_bytes_compiled: float
+    cuda_context_gib: float
+    nccl_gib: float
+    serving_slack_gib: float
+    band_low: float
+    band_high: float
+
+
+@record
+class Layout:
+    """How a job is spread over GPUs; ``data`` follows from the rest."""
+
+    gpus: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be divided."""
+        parts = self.tensor * self.pipeline * self.context
+        if min(self.gpus, self.tensor, self.pipeline, self.context) < 1 or self.gpus % parts:
+            raise UsageError(
+                f"{self.gpus} GPUs cannot be divided into groups of {parts}",
+                because=(f"tensor {self.tensor} × pipeline {self.pipeline} × context {self.context}",),
+            )
+
+    @property
+    def data(self) -> int:
+        """Copies that see different data."""
+        return self.gpus // (self.tensor * self.pipeline * self.context)
+
+    @property
+    def shards(self) -> int:
+        """GPUs that share the states of one part of the model: copies, and those that share a sequence."""
+        return self.data * self.context
+
+
+@record
+class Training:
+    """What is trained and how.
+
+    ``micro_batch`` counts sequences a data-parallel GPU takes at once, ``micro_batches`` how often before it updates.
+    """
+
+    method: str = "full"
+    states: str = "fp32"
+    precision: str = "bf16"
+    optimizer: str = "adam"
+    sharding: str = "zero3"
+    checkpointing: str = "selective"
+    micro_batch: int = 1
+    micro_batches: int = 1
+    sequence: int = 2048
+    is_compiled: bool = False
+    has_flash: bool = True
+    lora_rank: int = 16
+
+
+@record
+class Serving:
+    """What is served: weights and cache in their precisions, sequences at once and the longest of them, in tokens."""
+
+    precision: str = "bf16"
+    cache_precision: str = "bf16"
+    concurrent: int = 1
+    sequence: int = 2048
+
+
+@record
+class Part:
+    """One part of the memory of a GPU."""
+
+    name: str
+    gib: float
+    formula: str
+
+
+@record
+class Estimate:
+    """The memory of one GPU, in GiB.
+
+    ``low_gib`` and ``high_gib`` are where published peaks lie around such estimates.
+    """
+
+    parts: tuple[Part, ...]
+    total_gib: float
+    low_gib: float
+    high_gib: float
+
+
+def read_constants(matrix: Matrix) -> Constants:
+    """Return the constants of the facts.
+
+    Raises:
+        DataError: One is missing.
+    """
+    limits = {row.id: row.value for row in matrix.rows("planning.toml", "limit")}
+    try:
+        return Constants(
+            logit_bytes=limits["logit_bytes"],
+            logit_bytes_compiled=limits["logit_bytes_compiled"],
+            cuda_context_gib=limits["cuda_context_gib"],
+            nccl_gib=limits["nccl_gib"],
+            serving_slack_gib=limits["serving_slack_gib"],
+            band_low=limits["memory_band_low"],
+            band_high=limits["memory_band_high"],
+        )
+    except KeyError as error:
+        raise DataError(f"planning.toml: the limit `{error.args[0]}` is missing") from error
+
+
+def lora_parameters(shape: Shape, rank: int) -> int:
+    """Return how many parameters adapters of a rank add to every linear layer.
+
+    Source: LoRA (arXiv:2106.09685), section 4.1: a matrix of (in, out) gets rank × (in + out).
+    """
+    query, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    attention = 2 * (shape.hidden + query) + _LORA_MATRICES * (shape.hidden + keys)
+    network = (3 if shape.is_gated else 2) * (shape.hidden + shape.ffn) * shape.experts
+    return shape.layers * rank * (attention + network)
+
+
+def states_gib(
+    parameters: float, *, states: str, optimizer: str, sharding: str, shards: int
+) -> tuple[float, float, float]:
+    """Return weights, gradients and the optimizer's states of trained parameters on one GPU, in GiB.
+
+    Args:
+        parameters: Trained parameters that this GPU's model-parallel part has.
+        states: A key of :data:`STATES`.
+        optimizer: A key of :data:`OPTIMIZERS`.
+        sharding: One of :data:`SHARDINGS`.
+        shards: GPUs they are spread over.
+
+    Source: ZeRO (arXiv:1910.02054), figure 1: stage 1 divides the optimizer's states by the number of copies, stage 2
+    the gradients too, stage 3 the weights too.
+    """
+    weight, gradient, copy = STATES[states]
+    stage = SHARDINGS.index(sharding)
+    moments = copy + OPTIMIZERS[optimizer]
+    return (
+        weight * parameters / (shards if stage >= 3 else 1) / GIB,
+        gradient * parameters / (shards if stage >= 2 else 1) / GIB,
+        moments * parameters / (shards if stage >= 1 else 1) / GIB,
+    )
+
+
+def _layer_bytes(shape: Shape, training: Training, checkpointing: str) -> float:
+    """Return what one layer keeps of one token, in bytes.
+
+    Source: Korthikanti et al. (arXiv:2205.05198), section 4.1, without dropout: input and output of each norm and
+    product in 16 bits; a fused attention keeps its output and no scores. Selective: torchtitan's operator policy,
+    which saves the output of every second product and of the attention.
+    """
+    hidden, query, keys = shape.hidden, shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    ffn = shape.ffn * shape.experts_active
+    entry = 2.0 * hidden
+    if checkpointing == "full":
+        return entry
+    if checkpointing == "selective":
+        return entry + 2 * query + 2 * keys + 2 * ffn + 2 * hidden + 2 * query
+    network = (8 if shape.is_gated else 4) * ffn
+    scores = 0.0 if training.has_flash else 5.0 * shape.heads * training.sequence
+    return 8 * hidden + 4 * query + 4 * keys + network + scores
+
+
+def estimate_training(shape: Shape, layout: Layout, training: Training, constants: Constants) -> Estimate:
+    """Return the memory a GPU needs to train.
+
+    Raises:
+        UsageError: The layout does not suit the model.
+
+    Source: each part names its own; the sum is checked against ``measured_memory`` in ``planning.toml``.
+    """
+    _check_layout(shape, layout)
+    split = layout.tensor * layout.pipeline
+    is_full = training.method == "full"
+    trained = shape.parameters if is_full else lora_parameters(shape, training.lora_rank)
+    weights, gradients, moments = states_gib(
+        trained / split,
+        states=training.states if is_full else "mixed",
+        optimizer=training.optimizer,
+        sharding=training.sharding,
+        shards=layout.shards,
+    )
+    parts = []
+    if not is_full:
+        each = BYTES["int4"] if training.method == "qlora" else BYTES[training.precision]
+        spread = layout.shards if training.sharding == "zero3" else 1
+        frozen = each * shape.parameters / split / spread / GIB
+        parts.append(Part(name="frozen weights", gib=frozen, formula=f"{each:g} B × parameters"))
+    parts += [
+        Part(name="weights", gib=weights, formula=f"{training.states}, {training.sharding} over {layout.shards}"),
+        Part(name="gradients", gib=gradients, formula=f"{training.states}, {training.sharding} over {layout.shards}"),
+        Part(name="optimizer", gib=moments, formula=f"{training.optimizer}, {training.sharding} over {layout.shards}"),
+    ]
+    gathered = _gathered_bytes(shape, layout, training) / GIB
+    if gathered:
+        parts.append(Part(name="gathered", gib=gathered, formula="layers at work, brought together"))
+    parts += [
+        Part(
+            name="activations",
+            gib=_activation_bytes(shape, layout, training) / GIB,
+            formula=f"checkpointing {training.checkpointing}, {training.micro_batch} × {training.sequence} tokens",
+        ),
+        Part(name="logits", gib=_logit_bytes(shape, layout, training, constants) / GIB, formula="tokens × vocabulary"),
+        *_overhead(layout, constants),
+    ]
+    return _sum(parts, constants)
+
+
+def _check_layout(shape: Shape, layout: Layout) -> None:
+    if shape.heads % layout.tensor:
+        raise UsageError(f"{shape.heads} attention heads are not divided by {layout.tensor} tensor-parallel GPUs")
+    if layout.pipeline > shape.layers:
+        raise UsageError(f"{shape.layers} layers do not make {layout.pipeline} pipeline stages")
+
+
+def _gathered_bytes(shape: Shape, layout: Layout, training: Training) -> float:
+    """Return what ZeRO-3 brings together to work with: the ends of the model, the layer at work and the next one.
+
+    With a pipeline the whole stage stays together from the first micro-batch to the last, and so do its gradients.
+
+    Source: PyTorch FSDP2 (``reshard_after_forward``) as torchtitan sets it.
+    """
+    if training.sharding != "zero3" or layout.shards == 1:
+        return 0.0
+    compute = 2.0
+    if layout.pipeline > 1:
+        stage = shape.parameters / (layout.tensor * layout.pipeline)
+        return (compute + (4.0 if training.method == "full" else 0.0)) * stage
+    layers = 2 * shape.layer_parameters * compute
+    reduced = shape.layer_parameters * 4.0 if training.method == "full" else 0.0
+    return (shape.end_parameters * compute + layers + reduced) / layout.tensor
+
+
+def _activation_bytes(shape: Shape, layout: Layout, training: Training) -> float:
+    """Return kept activations, and what the layer at work needs beyond them.
+
+    Source: Korthikanti et al. (arXiv:2205.05198): sequence parallelism divides by tensor, and a pipeline's first stage
+    holds as many micro-batches as there are stages.
+    """
+    tokens = training.micro_batch * training.sequence / layout.context
+    in_flight = min(layout.pipeline, training.micro_batches)
+    kept = _layer_bytes(shape, training, training.checkpointing)
+    working = _layer_bytes(shape, training, "none") - kept if training.checkpointing != "none" else 0.0
+    return tokens * (kept * shape.layers / layout.pipeline * in_flight + working) / layout.tensor
+
+
+def _logit_bytes(shape: Shape, layout: Layout, training: Training, constants: Constants) -> float:
+    tokens = training.micro_batch * training.sequence / layout.context
+    each = constants.logit_bytes_compiled if training.is_compiled else constants.logit_bytes
+    return tokens * shape.vocab * each / layout.tensor
+
+
+def cache_bytes_per_token(shape: Shape, precision: str) -> float:
+    """Return what one token takes in the cache of keys and values, all layers together.
+
+    Source: two vectors of kv_heads × head_size a layer (grouped queries: arXiv:2305.13245).
+    """
+    return 2.0 * shape.layers * shape.kv_heads * shape.head_size * BYTES[precision]
+
+
+def estimate_serving(shape: Shape, layout: Layout, serving: Serving, constants: Constants) -> Estimate:
+    """Return the memory a GPU needs to serve.
+
+    Raises:
+        UsageError: The layout does not suit the model.
+    """
+    _check_layout(shape, layout)
+    split = layout.tensor * layout.pipeline
+    # Tensor parallelism beyond the heads of keys and values repeats them.
+    cache_split = min(layout.tensor, shape.kv_heads) * layout.pipeline
+    tokens = serving.concurrent * serving.sequence
+    cache = tokens * cache_bytes_per_token(shape, serving.cache_precision) / cache_split / GIB
+    working = serving.sequence * (8.0 * shape.hidden + 4.0 * shape.ffn * shape.experts_active) / layout.tensor / GIB
+    parts = [
+        Part(
+            name="weights",
+            gib=BYTES[serving.precision] * shape.parameters / split / GIB,
+            formula=f"{BYTES[serving.precision]:g} B × parameters / {split}",
+        ),
+        Part(name="cache", gib=cache, formula=f"2 × layers × kv heads × head size × {tokens} tokens / {cache_split}"),
+        Part(name="activations", gib=working, formula="one prompt in one layer"),
+        Part(name="engine", gib=constants.serving_slack_gib, formula="graphs and buffers of the serving engine"),
+        *_overhead(layout, constants),
+    ]
+    return _sum(parts, constants)
+
+
+def _overhead(layout: Layout, constants: Constants) -> list[Part]:
+    parts = [Part(name="context", gib=constants.cuda_context_gib, formula="CUDA and the framework's kernels")]
+    if layout.gpus > 1:
+        parts.append(Part(name="nccl", gib=constants.nccl_gib, formula="buffers of the collectives"))
+    return parts
+
+
+def _sum(parts: list[Part], constants: Constants) -> Estimate:
+    total = sum(part.gib for part in parts)
+    return Estimate(
+        parts=tuple(parts),
+        total_gib=total,
+        low_gib=total * constants.band_low,
+        high_gib=total * constants.band_high,
+    )

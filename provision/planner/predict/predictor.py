@@ -1,0 +1,152 @@
+"""Puts hardware, shapes and what was learnt together: a request in, a forecast out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import exp
+from pathlib import Path
+
+from provision.matrix.load import Matrix
+from provision.planner.predict import collective, serving, suite, training, vision
+from provision.planner.predict.hardware import Hardware
+from provision.planner.predict.networks import Networks
+from provision.planner.predict.regression import Estimate, Regression, read_regression
+from provision.planner.predict.request import Forecast, PredictRequest
+from provision.planner.predict.shapes import Shapes
+from provision.planner.predict.signal import Signal
+from provision.records import record
+
+__all__ = ["Described", "Predictor"]
+
+_UNLEARNT = 0.69
+"""Half width, in logarithms, of an interval that nothing measured stands behind: from half to twice the value."""
+
+
+@record
+class Described:
+    """A request, its physics, and the cold estimate with the name of the model behind it, where there is one."""
+
+    request: PredictRequest
+    signal: Signal
+    estimate: Estimate
+    model: str | None
+
+
+class Predictor:
+    """Answers requests.
+
+    Args:
+        matrix: The facts.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.hardware = Hardware(matrix)
+        self.shapes = Shapes(matrix.data_dir)
+        self.networks = Networks(matrix.data_dir)
+        self._folder: Path = matrix.data_dir / "predict"
+        self._models: dict[str, Regression] = {}
+
+    def signal(self, request: PredictRequest) -> Signal:
+        """Return the physics of one run.
+
+        Raises:
+            UnknownError: The GPU, the model's size or the network's operations are not known.
+            UsageError: The request contradicts itself.
+        """
+        if request.task == "suite":
+            return suite.describe(request, self.hardware)
+        accelerator = self.hardware.find(request.gpu)
+        if request.task == "collective":
+            return collective.describe(request, accelerator)
+        if request.task.startswith("vision"):
+            return vision.describe(request, accelerator, self.networks.of(request))
+        shape = self.shapes.of(request)
+        if request.task == "serve":
+            return serving.describe(request, accelerator, shape)
+        if request.task == "decode":
+            return serving.describe_decode(request, accelerator, shape)
+        return training.describe(request, accelerator, shape)
+
+    def model(self, name: str) -> Regression:
+        """Return one learnt model, read once.
+
+        Args:
+            name: Of a file under ``compat/predict/``, without its ending.
+        """
+        if name not in self._models:
+            self._models[name] = read_regression(self._folder / f"{name}.json")
+        return self._models[name]
+
+    def describe(self, request: PredictRequest) -> Described:
+        """Return a request with its cold estimate.
+
+        Raises:
+            UnknownError: As :meth:`signal`.
+            UsageError: As :meth:`signal`.
+        """
+        signal = self.signal(request)
+        name = self._name_of_model(request)
+        if name is None:
+            estimate = Estimate(middle=signal.physics, low=signal.physics - _UNLEARNT, high=signal.physics + _UNLEARNT)
+        else:
+            estimate = self.model(name).estimate(signal.physics, signal.features, signal.keys)
+        return Described(request=request, signal=signal, estimate=estimate, model=name)
+
+    def half_width(self, described: Described, also_known: Iterable[str]) -> float:
+        """Return half the 80 % interval, in logarithms, that a forecast would have if more were known.
+
+        Args:
+            described: The run.
+            also_known: Kinds of what measurements would tell: ``gpu``, ``setup``, ``model``.
+        """
+        half = (described.estimate.high - described.estimate.low) / 2
+        if described.model is None:
+            return half
+        regression = self.model(described.model)
+        kinds = set(described.estimate.known) | set(also_known)
+        kinds &= {kind for name in regression.document["intervals"] for kind in name.split("+")}
+        low, high = regression.interval(kinds)
+        return min(half, (high - low) / 2)
+
+    def forecast(self, described: Described) -> Forecast:
+        """Return a forecast from specifications, or with measurements of the same model elsewhere behind it."""
+        estimate, signal, name = described.estimate, described.signal, described.model
+        if described.request.task == "suite":
+            said = "nothing: only measured runs of the network itself tell how fast it is"
+            return Forecast(value=1.0, low=0.0, high=float("inf"), unit=signal.unit, mode="none", basis=(said,))
+        basis = [*signal.notes]
+        if name is None:
+            basis.append("the ceilings of the hardware alone, and nothing measured; give `--measured FILE`")
+        else:
+            basis.append(self._experience(name, set(estimate.known)))
+        is_transfer = "model" in estimate.known and described.request.task != "train"
+        if is_transfer:
+            basis.append(f"`{described.request.model}` itself was measured, on these or other GPUs")
+        return Forecast(
+            value=exp(estimate.middle),
+            low=exp(estimate.low),
+            high=exp(estimate.high),
+            unit=signal.unit,
+            mode="transfer" if is_transfer else "cold",
+            basis=tuple(basis),
+            extrapolates=estimate.outside,
+        )
+
+    def _experience(self, name: str, known: set[str]) -> str:
+        """Return what a model was learnt from, and how far it was off where as much was known as here."""
+        document = self.model(name).document
+        rows = [row for row in document["cross_validation"] if set(row["known"]) == known]
+        row = max(rows or document["cross_validation"], key=lambda row: row["mdape_percent"])
+        held_out = "single rows were" if row["held_out"] == "row" else f"a whole {row['held_out']} was"
+        return f"{document['summary']}; where {held_out} left out, half the misses were below {row['mdape_percent']} %"
+
+    def _name_of_model(self, request: PredictRequest) -> str | None:
+        if request.task == "collective":
+            return "collective"
+        if request.task.startswith("vision"):
+            return "vision"
+        if request.task == "serve":
+            return "serving-tpot"
+        if request.task == "train":
+            return f"training-{training.choose_stack(request, self.hardware.find(request.gpu))}"
+        return None

@@ -1,0 +1,115 @@
+"""What is asked of a forecast, and what it answers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from provision.errors import UsageError
+from provision.records import record
+
+__all__ = ["TASKS", "Forecast", "PredictRequest"]
+
+TASKS = ("train", "serve", "decode", "vision-inference", "vision-training", "collective", "suite")
+
+
+@record
+class PredictRequest:
+    """One run whose speed is wanted. What is not known stays absent; nothing is taken to be zero.
+
+    ``task`` is one of ``TASKS``. ``train`` and ``serve`` speak of language models, ``decode`` of one stream of tokens
+    on one machine, ``collective`` of NCCL. Parameters are counts, ``message_bytes`` bytes, ``image_size`` pixels of an
+    edge, ``gmacs`` 10⁹ multiply-adds and ``macts_m`` 10⁶ activations of one image. ``micro_batch`` is per GPU.
+    ``stack`` names the training software: ``fsdp`` (PyTorch) or ``megatron``.
+    ``suite`` is any network whose operations nobody stated; only measurements of the network itself can forecast it.
+    """
+
+    task: str
+    gpu: str
+    gpus: int = 1
+    model: str | None = None
+    precision: str = "bf16"
+    stack: str | None = None
+    parameters: float | None = None
+    active_parameters: float | None = None
+    layers: int | None = None
+    hidden: int | None = None
+    sequence: int | None = None
+    micro_batch: float | None = None
+    global_batch: float | None = None
+    recompute: str | None = None
+    is_compiled: bool | None = None
+    is_finetune: bool = False
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    batch: float | None = None
+    backend: str | None = None
+    is_disaggregated: bool = False
+    attention_parallel: int = 1
+    weight_bytes: float | None = None
+    image_size: int | None = None
+    gmacs: float | None = None
+    macts_m: float | None = None
+    layout: str | None = None
+    framework: str | None = None
+    operation: str | None = None
+    message_bytes: float | None = None
+
+    _COUNTS: ClassVar = (
+        "gpus",
+        "parameters",
+        "active_parameters",
+        "layers",
+        "hidden",
+        "sequence",
+        "micro_batch",
+        "global_batch",
+        "tensor_parallel",
+        "pipeline_parallel",
+        "context_parallel",
+        "expert_parallel",
+        "input_tokens",
+        "output_tokens",
+        "batch",
+        "attention_parallel",
+        "weight_bytes",
+        "image_size",
+        "gmacs",
+        "message_bytes",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can be.
+
+        Raises:
+            UsageError: An unknown task, or a size that is not above zero.
+        """
+        if self.task not in TASKS:
+            raise UsageError(f"no task `{self.task}`", hints=(f"choose one of {', '.join(TASKS)}",))
+        for name in self._COUNTS:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise UsageError(f"{name.replace('_', ' ')} is {value}, and must be a number above zero")
+
+
+@record
+class Forecast:
+    """A speed with its interval.
+
+    ``value``, ``low`` and ``high`` are in ``unit``; the true value lies between the last two with probability
+    ``confidence``. ``mode`` is ``cold`` (from specifications), ``transfer`` (a measurement elsewhere is behind it) or
+    ``calibrated`` (probe runs of this very GPU are). ``basis`` says what it rests on, one sentence each;
+    ``extrapolates`` what lies outside of what was learnt from.
+    """
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    mode: str
+    confidence: float = 0.8
+    basis: tuple[str, ...] = ()
+    extrapolates: tuple[str, ...] = ()

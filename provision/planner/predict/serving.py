@@ -1,0 +1,131 @@
+"""Milliseconds between tokens, and to the first token, of served language models; tokens a second of one stream."""
+
+from __future__ import annotations
+
+from math import log, log2
+
+from provision.planner.predict.hardware import Accelerator
+from provision.planner.predict.request import PredictRequest
+from provision.planner.predict.shapes import Shape
+from provision.planner.predict.signal import Signal
+
+__all__ = ["describe", "describe_decode"]
+
+_BYTES = {"fp4": 0.55, "nvfp4": 0.55, "mxfp4": 0.55, "int4": 0.55, "fp8": 1.0, "int8": 1.0, "mxfp8": 1.0, "fp32": 4.0}
+_BACKENDS = ("trtllm", "vllm", "sglang")
+
+
+def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) -> Signal:
+    """Return what one served model under load looks like.
+
+    A step reads the weights that its tokens meet and the cache of each sequence, multiplies, and exchanges between
+    GPUs twice a layer.
+
+    Args:
+        request: With ``batch`` (sequences at once), ``input_tokens``, ``output_tokens`` and the split.
+        accelerator: The GPU.
+        shape: Sizes of the model.
+
+    Source: Pope et al. 2022 (cost of a decoding step).
+    """
+    gpus = max(1, request.tensor_parallel)
+    batch = request.batch or 1.0
+    inputs = request.input_tokens or 1024
+    outputs = request.output_tokens or 1024
+    width = _BYTES.get(request.precision, 2.0)
+    # A token meets a share of the experts; many tokens meet them all.
+    met = (
+        shape.parameters
+        if not shape.is_sparse
+        else min(
+            shape.parameters, shape.active_parameters * min(batch, shape.parameters / shape.active_parameters) ** 0.9
+        )
+    )
+    speed = accelerator.memory_bytes_s * gpus
+    weights = met * width / speed
+    cache = batch * (inputs + outputs / 2) * shape.layers * shape.cache_values / speed
+    compute = 2 * shape.active_parameters * batch / (accelerator.tensor_flop_s * gpus)
+    exchange = shape.layers * (2e-6 + (8e-6 if gpus > 1 else 0.0))
+    step = weights + cache + compute + exchange
+    prefill = 2 * shape.active_parameters * inputs / (0.4 * accelerator.tensor_flop_s * gpus) + exchange
+    physics = log(1e3 * step)
+    load = log2(batch)
+    features: dict[str, float] = {
+        "weights": log(weights / step),
+        "cache": log(cache / step),
+        "compute": log(compute / step),
+        "exchange": log(exchange / step),
+        "step": log(step * 1e3),
+        "prefill": log(prefill * 1e3),
+        "batch": load,
+        "batch_squared": load * load,
+        "inputs": log2(inputs / 1024),
+        "outputs": log2(outputs / 1024),
+        "ratio": log2(inputs / outputs),
+        "interference": log(1 + batch * prefill / (outputs * step)),
+        "gpus": log2(gpus),
+        "gpus_batch": log2(gpus) * load,
+        "attention_parallel": log2(request.attention_parallel),
+        "expert_parallel": log2(request.expert_parallel),
+        "sparsity": log(shape.parameters / shape.active_parameters),
+        "active": log(shape.active_parameters / 2e10),
+        "layers": log(shape.layers / 60),
+        "width": log2(width),
+        "disaggregated": 1.0 if request.is_disaggregated else 0.0,
+        "disaggregated_batch": load if request.is_disaggregated else 0.0,
+        "two_dies": 1.0 if accelerator.dies > 1 else 0.0,
+        "bandwidth": log(accelerator.memory_bytes_s / 4e12),
+        **{f"backend_{name}": 1.0 if request.backend == name else 0.0 for name in _BACKENDS},
+        **{f"backend_{name}_batch": load if request.backend == name else 0.0 for name in _BACKENDS},
+        **{
+            f"backend_{name}_active": log(shape.active_parameters / 2e10) if request.backend == name else 0.0
+            for name in _BACKENDS
+        },
+    }
+    return Signal(
+        physics=physics,
+        features=features,
+        keys={"gpu": accelerator.id, "model": shape.name},
+        unit="ms",
+        size=shape.parameters,
+        batch=batch,
+        gpus=gpus,
+        higher_is_better=False,
+        notes=(
+            f"{1e3 * weights:.3g} ms a step to read weights, {1e3 * cache:.3g} ms the cache, at the memory's ceiling",
+        ),
+    )
+
+
+def describe_decode(request: PredictRequest, accelerator: Accelerator, shape: Shape) -> Signal:
+    """Return what one stream on one machine looks like: bytes read a token, or operations of a prompt.
+
+    Args:
+        request: With ``weight_bytes``, and ``input_tokens`` where a prompt is read rather than tokens made.
+        accelerator: The GPU.
+        shape: Sizes of the model.
+
+    Source: Pope et al. 2022.
+    """
+    size = request.weight_bytes or shape.parameters * _BYTES.get(request.precision, 2.0)
+    size *= min(1.0, shape.active_parameters / shape.parameters)
+    tokens = request.input_tokens or 0
+    if tokens:
+        seconds = (
+            2 * shape.active_parameters / (0.3 * accelerator.tensor_flop_s)
+            + (size / accelerator.memory_bytes_s + 25e-6 * shape.layers) / tokens
+        )
+    else:
+        length = (request.output_tokens or 128) / 2
+        cache = 2 * length * shape.layers * shape.cache_values
+        seconds = (size + cache) / (0.75 * accelerator.memory_bytes_s) + 40e-6 * shape.layers + 1e-3
+    return Signal(
+        physics=-log(seconds),
+        features={},
+        keys={"gpu": accelerator.id, "model": shape.name},
+        unit="tokens/s",
+        size=shape.parameters,
+        batch=max(tokens, 1),
+        gpus=request.gpus,
+        notes=(f"{size / 1e9:.3g} GB read a token, {accelerator.memory_bytes_s / 1e9:.4g} GB/s at most",),
+    )

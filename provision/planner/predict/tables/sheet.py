@@ -1,0 +1,138 @@
+"""Reads CSV tables with row numbers, so that every refusal can say where."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from provision.errors import UsageError
+from provision.records import record
+
+__all__ = ["MISSING", "Cells", "Sheet", "read_sheet"]
+
+MISSING = frozenset({"", "nan", "n/a", "na", "none", "null", "-", "inf", "-inf"})
+_BYTES_MAX = 256 * 2**20
+
+
+class Cells:
+    """One row: what its cells say, by column.
+
+    Args:
+        line: Number of the row in its file, the heading being 1.
+        values: Column → text.
+    """
+
+    __slots__ = ("line", "values")
+
+    def __init__(self, line: int, values: Mapping[str, str]) -> None:
+        self.line = line
+        self.values = values
+
+    def text(self, *columns: str) -> str | None:
+        """Return the first of some columns that has something in it."""
+        for column in columns:
+            value = (self.values.get(column) or "").strip()
+            if value.lower() not in MISSING:
+                return value
+        return None
+
+    def number(self, *columns: str) -> float | None:
+        """Return the first of some columns as a finite number; absent where empty or NaN.
+
+        Raises:
+            UsageError: Something else than a number stands there.
+        """
+        value = self.text(*columns)
+        if value is None:
+            return None
+        try:
+            number = float(value.replace(",", "").replace("_", ""))
+        except ValueError:
+            named = next(column for column in columns if self.text(column) is not None)
+            raise UsageError(f"row {self.line}: `{value}` in column `{named}` is no number") from None
+        return number if math.isfinite(number) else None
+
+    def need(self, *columns: str) -> float:
+        """Return a number above zero that must be there.
+
+        Raises:
+            UsageError: It is missing, no number, or not above zero.
+        """
+        number = self.number(*columns)
+        if number is None:
+            raise UsageError(f"row {self.line}: column `{columns[0]}` is empty or NaN")
+        if number <= 0:
+            raise UsageError(f"row {self.line}: column `{columns[0]}` is {number:g}, and must be above zero")
+        return number
+
+    def need_text(self, *columns: str) -> str:
+        """Return a text that must be there.
+
+        Raises:
+            UsageError: It is missing.
+        """
+        text = self.text(*columns)
+        if text is None:
+            raise UsageError(f"row {self.line}: column `{columns[0]}` is empty or NaN")
+        return text
+
+    def whole(self, *columns: str, default: int | None = None) -> int | None:
+        """Return a whole number above zero, or the default where there is none."""
+        number = self.number(*columns)
+        return default if number is None or number < 1 else round(number)
+
+
+@record
+class Sheet:
+    """A table: its columns in order, its rows, and the SHA-256 of the file."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: tuple[Cells, ...]
+    sha256: str
+
+
+def read_sheet(path: Path) -> Sheet:
+    """Read a CSV file with a heading; columns are known by what stands before the first `` (``.
+
+    Raises:
+        UsageError: It cannot be read, is no UTF-8, empty, too large, or has rows of another length.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read", because=(error.strerror or str(error),)) from error
+    if len(raw) > _BYTES_MAX:
+        raise UsageError(f"{path} is larger than {_BYTES_MAX // 2**20} MiB")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8", because=(f"byte {error.start} is no part of a character",)) from error
+    try:
+        lines = csv.reader(io.StringIO(text), strict=True)
+        heading = next(lines, None)
+        if not heading or not any(heading):
+            raise UsageError(f"{path} has no heading", hints=("its first line names the columns",))
+        columns = tuple(name.strip() for name in heading)
+        twice = sorted({name for name in columns if name and columns.count(name) > 1})
+        if twice:
+            raise UsageError(f"{path}: the column `{twice[0]}` stands twice")
+        rows = []
+        for cells in lines:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(columns):
+                raise UsageError(
+                    f"{path}, row {lines.line_num}: {len(cells)} cells under {len(columns)} columns",
+                    hints=("quote cells that hold a comma",),
+                )
+            rows.append(Cells(lines.line_num, dict(zip(columns, cells, strict=True))))
+    except csv.Error as error:
+        raise UsageError(f"{path} is no CSV", because=(str(error),)) from error
+    if not rows:
+        raise UsageError(f"{path} has no rows below its heading")
+    return Sheet(path=path, columns=columns, rows=tuple(rows), sha256=hashlib.sha256(raw).hexdigest())

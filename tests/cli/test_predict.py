@@ -1,0 +1,113 @@
+"""`provision predict`: forecasts, scores and bad input, as people run it."""
+
+from __future__ import annotations
+
+import pytest
+
+TRAIN = ("predict", "--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "8")
+NCCL = "system,op_name,num_gpus,bytes,busbw_gbs\n"
+
+
+def test_a_forecast_names_its_interval_mode_and_basis(provision):
+    answer = provision(*TRAIN, "--seq", "8192")
+    for text in ("tokens/s/GPU", "together", "interval", "(80 %)", "mode", "rests on", "learnt from"):
+        assert text in answer.out
+
+
+def test_a_forecast_as_json(provision):
+    result = provision(*TRAIN, "--json").document["result"]
+    forecast = result["forecast"]
+    assert forecast["low"] < forecast["value"] < forecast["high"]
+    assert (forecast["confidence"], forecast["unit"], forecast["mode"]) == (0.8, "tokens/s/GPU", "cold")
+    assert result["total"]["value"] == pytest.approx(8 * forecast["value"])
+    assert result["request"]["model"] == "llama-3.1-8b"
+
+
+@pytest.mark.parametrize(
+    ("words", "unit"),
+    [
+        (("--task", "serve", "--model", "llama-3.1-70b", "--gpu", "h200", "--gpus", "8", "--batch", "32"), "ms"),
+        (("--task", "inference", "--model", "llama-3.1-8b", "--gpu", "h100"), "ms"),
+        (("--task", "decode", "--model", "llama-3.1-8b", "--gpu", "rtx-4090"), "tokens/s"),
+        (("--task", "vision-inference", "--model", "resnet50", "--gpu", "rtx-3090"), "images/s"),
+        (
+            ("--task", "vision-training", "--gpu", "a100", "--gmacs", "4", "--macts", "11", "--params", "25e6"),
+            "images/s",
+        ),
+        (("--task", "collective", "--gpu", "h100", "--message", "512MiB"), "GB/s"),
+        (("--task", "finetune", "--params", "8B", "--gpu", "b200", "--gpus", "8"), "tokens/s/GPU"),
+    ],
+)
+def test_every_task_answers_in_its_unit(provision, words, unit):
+    forecast = provision("predict", *words, "--json").document["result"]["forecast"]
+    assert forecast["unit"] == unit
+    assert 0 < forecast["low"] < forecast["high"]
+
+
+def test_the_articles_formula_is_a_baseline(provision):
+    result = provision(*TRAIN, "--baseline", "seed", "--json").document["result"]
+    assert result["baseline"]["name"] == "seed"
+    assert "the articles' formula says" in provision(*TRAIN, "--baseline", "seed").out
+
+
+def test_probe_runs_calibrate(provision, tmp_path):
+    probes = tmp_path / "probes.csv"
+    probes.write_text(
+        "task,model,gpu,gpus,sequence,measured\n"
+        + "".join(f"train,llama-3.1-8b,l40s,8,{sequence},900\n" for sequence in (1024, 2048, 4096))
+    )
+    words = ("predict", "--task", "train", "--model", "llama-3.1-8b", "--gpu", "l40s", "--gpus", "8")
+    cold = provision(*words, "--json").document["result"]["forecast"]
+    calibrated = provision(*words, "--measured", str(probes), "--json").document["result"]["forecast"]
+    assert (cold["mode"], calibrated["mode"]) == ("cold", "calibrated")
+    assert abs(calibrated["value"] - 900) < abs(cold["value"] - 900)
+
+
+def test_a_table_is_scored(provision, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,445\nh100_sxm,all_gather,8,536870912,336\n")
+    result = provision("predict", "--evaluate", str(table), "--json").document["result"]
+    assert {"mdape_percent", "answered_share", "coverage_80", "within_8_share"} <= set(result)
+    assert result["mdape_percent"] < 15
+    assert result["answered_share"] == 1
+    assert set(result["baselines"]) == {"seed", "constant"}
+    assert "MdAPE" in provision("predict", "--evaluate", str(table)).out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--gpu", "h100"), 2, "--task is missing"),
+        (("--task", "train", "--model", "llama-3.1-8b"), 2, "--gpu is missing"),
+        (("--task", "train", "--gpu", "h100"), 2, "--model is missing"),
+        (("--task", "dance", "--gpu", "h100"), 2, "dance"),
+        (("--task", "train", "--model", "gpt", "--gpu", "h100"), 4, "size of the model `gpt`"),
+        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "abacus"), 4, "abacus"),
+        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "0"), 2, "above zero"),
+        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "-8"), 2, "--gpus"),
+        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1.5"), 2, "whole"),
+        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--params", "nan"), 2, "nan"),
+        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "4", "--tp", "8"), 2, "not fit 4"),
+        (("--task", "collective", "--gpu", "h100", "--gpus", "1"), 2, "two GPUs"),
+        (("--task", "collective", "--gpu", "h100", "--operation", "all_dance"), 2, "all_dance"),
+        (("--task", "vision-inference", "--gpu", "h100", "--model", "nonesuch"), 4, "nonesuch"),
+        (("--evaluate", "absent.csv"), 2, "cannot be read"),
+        (("--evaluate", "absent.csv", "--gpu", "h100"), 2, "from the table"),
+        (("--task", "train", "--gpu", "h100", "--model", "llama-3.1-8b", "--skip-bad-rows"), 2, "--evaluate"),
+    ],
+)
+def test_bad_input_is_worded(provision, words, code, says):
+    answer = provision("predict", *words)
+    assert answer.code == code
+    assert says in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_bad_row_ends_the_score_and_is_named(provision, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,445\nh100_sxm,all_reduce,NaN,512,1\n")
+    answer = provision("predict", "--evaluate", str(table))
+    assert answer.code == 2
+    assert "row 3: column `num_gpus` is empty or NaN" in answer.err
+    result = provision("predict", "--evaluate", str(table), "--skip-bad-rows", "--json").document["result"]
+    assert result["answered_share"] == 0.5

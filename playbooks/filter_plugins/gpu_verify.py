@@ -394,7 +394,9 @@ def list_purgeable(
     }
 
 
-def split_former(changed: Mapping[str, str], host: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def split_former(
+    changed: Mapping[str, str], host: Mapping[str, Any], baseline: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Divide what a removal leaves at another version into what may go back unasked and what may not.
 
     The set of a driver is left to its owner: its module would be built anew, which may fail, and take a restart.
@@ -402,11 +404,14 @@ def split_former(changed: Mapping[str, str], host: Mapping[str, Any]) -> dict[st
     Args:
         changed: Package → its version from before the first run, as :func:`list_purgeable` has it.
         host: ``gpu_facts_host``.
+        baseline: What ``gpu_baseline`` wrote before the first change.
 
     Returns:
-        ``back`` and ``left``, package → version, in the order of names.
+        ``back`` and ``left``, package → version, in the order of names; ``auto``, those that go back and had come along
+        with others: apt takes what it is asked to install for installed by hand.
     """
     packages = host["packages"]
+    before = _mapping(_mapping(baseline).get("packages"))
     drivers = {
         row.get("source") or name
         for name, row in packages.items()
@@ -414,6 +419,9 @@ def split_former(changed: Mapping[str, str], host: Mapping[str, Any]) -> dict[st
     }
     rows = {name: (packages[name].get("source") or name) in drivers for name in sorted(changed)}
     return {
+        "auto": [
+            name for name, is_driver in rows.items() if not is_driver and _mapping(before.get(name)).get("is_auto")
+        ],
         "back": {name: changed[name] for name, is_driver in rows.items() if not is_driver},
         "left": {name: changed[name] for name, is_driver in rows.items() if is_driver},
     }

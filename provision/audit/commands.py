@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from provision.audit.model import Command, Environment, Install
 from provision.audit.requirement import normalise
 
-__all__ = ["command_of", "is_removed", "is_upgrade"]
+__all__ = ["command_of", "is_apart", "is_removed", "is_upgrade"]
+
+_MAKERS = ("venv", "virtualenv")
 
 
 def command_of(environment: Environment, install: Install) -> Command | None:
@@ -30,3 +33,25 @@ def is_removed(command: Command, name: str) -> bool:
     """Tell whether a command takes a package out, or may do so."""
     words = [word.text for word in command.words]
     return "uninstall" in words and any(text is None or normalise(text) == name for text in words)
+
+
+def is_apart(environment: Environment) -> bool:
+    """Tell whether packages go to a virtual environment, which has nothing of what its base brings.
+
+    One that is made and not entered counts for nothing: its own pip is named by its path.
+    """
+    words = [[word.text or "" for word in command.words] for command in environment.commands]
+    if any("--system-site-packages" in texts for texts in words):
+        return False
+    if "VIRTUAL_ENV" in environment.variables or any(text.endswith("/activate") for texts in words for text in texts):
+        return True
+    if any(pair == ("uv", "venv") for texts in words for pair in pairwise(texts)):
+        return True
+    path = environment.variables.get("PATH")
+    is_made = any(
+        texts[0].rpartition("/")[2] in _MAKERS or ("-m", name) in pairwise(texts)
+        for texts in words
+        if texts
+        for name in _MAKERS
+    )
+    return is_made and path is not None

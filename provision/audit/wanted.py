@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from provision.audit.channels import CUDA_CHOICE, conda_pytorch, is_from_channel, release_of, wish_of
-from provision.audit.commands import is_removed, is_upgrade
+from provision.audit.commands import is_apart, is_removed, is_upgrade
 from provision.audit.model import Base, Environment, Install, Options, Requirement
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
@@ -99,11 +99,11 @@ def effective(environment: Environment, matrix: Matrix, framework: str) -> Wante
 def standing(environment: Environment, matrix: Matrix, framework: str) -> Wanted | None:
     """Return what an environment has of a framework at the end: a wish, or what its base or conda brought.
 
-    The base's own is told as a wish of the line that names the base. It stands where nothing asks for another release
-    and nothing takes it out.
+    The base's own is told as a wish of the line that names the base. It stands where nothing asks for another release,
+    nothing takes it out, and no virtual environment stands between.
     """
     base = environment.base
-    have = base.frameworks.get(framework) if base is not None else None
+    have = base.frameworks.get(framework) if base is not None and not is_apart(environment) else None
     asked = [(install, item) for install, item in environment.requirements() if item.name == framework]
     from_conda = list(conda_pytorch(environment)) if framework == "torch" else []
     if from_conda:

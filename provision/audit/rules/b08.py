@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from provision.audit.commands import is_apart
 from provision.audit.companions import fact_ids, needs_of, newest_needs
 from provision.audit.model import Base, Environment, Finding, Options
 from provision.audit.verdict import found
@@ -20,7 +21,7 @@ _PULLERS = (*_COMPANIONS, "vllm", "xformers")
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Compare what is asked for with what the base is known to have."""
     base = environment.base
-    if base is None:
+    if base is None or is_apart(environment):
         return
     for wanted in frameworks(environment, matrix):
         have = base.frameworks.get(wanted.framework)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from provision.audit.channels import PYTORCH, release_of
-from provision.audit.commands import is_upgrade
+from provision.audit.commands import is_apart, is_upgrade
 from provision.audit.companions import fact_ids, newest_needs
 from provision.audit.model import Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
@@ -22,7 +22,7 @@ _TORCH = "torch"
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Walk the installs in order and remember which torch is there."""
     base = environment.base
-    have = base.frameworks.get(_TORCH, "") if base is not None else ""
+    have = base.frameworks.get(_TORCH, "") if base is not None and not is_apart(environment) else ""
     origin = "the base comes with" if have else ""
     # Images that come with torch come with its companions too, and pip leaves what is there.
     present = set(_COMPANIONS) if have else set()

@@ -93,3 +93,23 @@ def test_jax_without_an_extra_is_for_no_gpu(extra: str, rules: set[str]) -> None
     source = Source("Dockerfile", f"FROM python:3.11-slim\nRUN pip install 'jax{extra}==0.4.30'\n")
     report = audit([source], {}.get, MATRIX, Options(driver="450.80.02", gpus=("h100",)))
     assert {item.rule for item in report.findings} & {"D01", "G01"} == rules
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_base"),
+    [
+        ("RUN python -m venv /v\nENV VIRTUAL_ENV=/v PATH=/v/bin:$PATH\n", False),
+        ("RUN python -m venv /v\nENV PATH=/v/bin:$PATH\n", False),
+        ("RUN python -m venv /v && . /v/bin/activate\n", False),
+        ("RUN uv venv\n", False),
+        ("RUN python -m venv --system-site-packages /v\nENV VIRTUAL_ENV=/v\n", True),
+        # Its own pip is named by its path, and the one without a path is still the base's.
+        ("RUN python -m venv /tools && /tools/bin/pip install poetry\n", True),
+        ("RUN apt-get install -y python3-venv\nENV PATH=/x/bin:$PATH\n", True),
+    ],
+)
+def test_a_virtual_environment_has_nothing_of_the_base(lines: str, is_base: bool) -> None:
+    source = Source("Dockerfile", f"{PYTORCH}{lines}RUN pip install torchvision==0.15.0 vllm==0.5.0\n")
+    assert (torch("Dockerfile", source.text) is not None) is is_base
+    found = {item.rule for item in audit([source], {}.get, MATRIX, Options()).findings} & {"B08", "C03", "C10", "C11"}
+    assert bool(found) is is_base

@@ -173,8 +173,11 @@ def test_former_version_is_put_back_where_it_can_be_had_alone(
     programs, calls = tmp_path / "bin", tmp_path / "calls"
     programs.mkdir()
     text = APT.format(calls=calls, plan=plan, simulated=simulated, installed=installed)
-    (programs / "apt-get").write_text(text)
-    (programs / "apt-get").chmod(0o755)
+    marks = tmp_path / "marks"
+    marks.touch()
+    for name, script in (("apt-get", text), ("apt-mark", f'#!/bin/sh\necho "$@" >>{marks}\n')):
+        (programs / name).write_text(script)
+        (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     packages = {
         "nvidia-kernel-dkms": {"version": "535.2-1", "status": "ii", "source": SOURCE},
@@ -182,9 +185,16 @@ def test_former_version_is_put_back_where_it_can_be_had_alone(
         "nvidia-container-toolkit": {"version": "1.19.1-1", "status": "ii", "source": ""},
     }
     changed = {"libcuda1": "535.1-1", "nvidia-container-toolkit": "1.17.0-1"}
-    values = {"gpu_facts_host": {"packages": packages}, "gpu_repos_removal": {"changed": changed}, "calls": str(calls)}
+    before = {name: {"version": version, "is_auto": True} for name, version in changed.items()}
+    values = {
+        "gpu_facts_host": {"packages": packages},
+        "gpu_repos_removal": {"changed": changed},
+        "gpu_repos_baseline": {"packages": before},
+        "calls": str(calls),
+    }
     found = run(tmp_path, FORMER, values)
     assert len(found["ran"]) == runs
+    assert marks.read_text() == ("auto nvidia-container-toolkit\n" if (runs, installed) == (2, 0) else "")
     assert all("--no-remove" in line and line.endswith(" nvidia-container-toolkit=1.17.0-1") for line in found["ran"])
     assert f"apt-get install --allow-downgrades {told}" in found["output"].replace('"', "").replace("\\n", " ")
     assert "a driver is not moved unasked" in found["output"]

@@ -330,12 +330,15 @@ def test_former_versions_come_back_but_those_of_a_driver() -> None:
     host["packages"] |= {"libnccl2": package("2-1"), "nvidia-container-toolkit": package("1.19")}
     host["packages"]["nvidia-kernel-dkms"]["source"] = "nvidia-graphics-drivers"
     changed = {"nvidia-container-toolkit": "1.17", "libodd1": "535.1", "libnccl2": "1-1"}
-    assert gpu_verify.split_former(changed, host) == {
+    marks = {"nvidia-container-toolkit": False, "libodd1": True, "libnccl2": True}
+    before = {"packages": {name: {"version": "1", "is_auto": is_auto} for name, is_auto in marks.items()}}
+    assert gpu_verify.split_former(changed, host, before) == {
+        "auto": ["libnccl2"],
         "back": {"libnccl2": "1-1", "nvidia-container-toolkit": "1.17"},
         "left": {"libodd1": "535.1"},
     }
     del host["packages"]["nvidia-kernel-dkms"]
-    assert gpu_verify.split_former({"libodd1": "535.1"}, host)["left"] == {}
+    assert gpu_verify.split_former({"libodd1": "535.1"}, host, None)["left"] == {}
 
 
 def test_record_of_before_has_the_texts_of_files_that_are_edited() -> None:

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +180,10 @@ def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], 
     if options.task or options.gpu or options.model:
         raise UsageError("--evaluate takes its runs from the table", hints=("leave out the flags of a run",))
     sheet = read_sheet(options.evaluate)
-    found = evaluate(sheet, detect(sheet), predictor, measured=measured, skips_bad=options.skip_bad_rows)
+    with _progress(output) as on_row:
+        found = evaluate(
+            sheet, detect(sheet), predictor, measured=measured, skips_bad=options.skip_bad_rows, on_row=on_row
+        )
     for rows, what in ((found.skipped, "left out"), (found.refused, "refused, and count as missed")):
         if rows:
             lines = ", ".join(str(row.line) for row in rows[:5]) + (", …" if len(rows) > 5 else "")
@@ -185,6 +191,22 @@ def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], 
     names = (options.baseline,) if options.baseline else BASELINES
     output.give(evaluation_document(found, names), show_evaluation(found, names))
     return 0
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Callable[[int], None]]:
+    """Show a bar where the standard error is a terminal, else nothing."""
+    if output.verbosity < 0 or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    with Progress(
+        TextColumn("rows"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task("rows", total=None)
+        yield lambda total: bar.update(task, advance=1, total=total)
 
 
 def _read_measured(path: Path, output: Output) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from provision.errors import UnknownError, UsageError
 from provision.planner.predict.baseline import BASELINES, Baseline
@@ -108,6 +108,7 @@ def evaluate(
     *,
     measured: Sequence[Measured] = (),
     skips_bad: bool = False,
+    on_row: Callable[[int], None] = lambda _: None,
 ) -> Evaluation:
     """Score a table.
 
@@ -121,6 +122,7 @@ def evaluate(
         predictor: Makes the forecasts.
         measured: Rows of another table, or of a part of this one, that may be used.
         skips_bad: Count malformed rows as missed.
+        on_row: Told, after each row, how many there are.
 
     Raises:
         UsageError: A row is malformed, or no row is left.
@@ -139,6 +141,7 @@ def evaluate(
             lines.append(row.line)
         except (UnknownError, UsageError) as error:
             refused.append(Refused(line=row.line, reason=error.message))
+        on_row(len(rows))
     if kind.is_suite:
         return _evaluate_suite(kind, predictor, runs, lines, refused, empty)
     calibration = Calibration(predictor, _described(predictor, measured)) if measured else None

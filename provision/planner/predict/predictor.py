@@ -135,8 +135,12 @@ class Predictor:
     def _experience(self, name: str, known: set[str]) -> str:
         """Return what a model was learnt from, and how far it was off where as much was known as here."""
         document = self.model(name).document
-        rows = [row for row in document["cross_validation"] if set(row["known"]) == known]
-        row = max(rows or document["cross_validation"], key=lambda row: row["mdape_percent"])
+        rows = [row for row in document["cross_validation"] if set(row["known"]) <= known]
+        most = max((len(row["known"]) for row in rows), default=0)
+        rows = [row for row in rows if len(row["known"]) == most] or document["cross_validation"]
+        row = (
+            min(rows, key=lambda row: row["mdape_percent"]) if most else max(rows, key=lambda row: row["mdape_percent"])
+        )
         held_out = "single rows were" if row["held_out"] == "row" else f"a whole {row['held_out']} was"
         return f"{document['summary']}; where {held_out} left out, half the misses were below {row['mdape_percent']} %"
 

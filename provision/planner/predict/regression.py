@@ -110,8 +110,16 @@ class Regression:
 
     def interval(self, known: Iterable[str]) -> tuple[float, float]:
         """Return the 80 % interval of a miss, in logarithms, where the offsets of some kinds are known."""
-        named = "+".join(sorted(known)) or "none"
-        low, high = self._intervals.get(named) or self._intervals["any"]
+        have = set(known)
+        fitting = [
+            pair
+            for name, pair in self._intervals.items()
+            if name not in {"any", "none"} and have.issuperset(name.split("+"))
+        ]
+        if "+".join(sorted(have)) in self._intervals:
+            fitting = [self._intervals["+".join(sorted(have))]]
+        # Where more is known than was ever left out together, the narrowest of what is known in part will do.
+        low, high = min(fitting or [self._intervals["any"]], key=lambda pair: pair[1] - pair[0])
         return low, high
 
 

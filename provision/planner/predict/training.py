@@ -52,7 +52,6 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
     if request.global_batch:
         accumulation = max(1.0, request.global_batch * split * request.context_parallel / (micro_batch * request.gpus))
     stack = choose_stack(request, accelerator)
-    write = _fsdp_features if stack == "fsdp" else _megatron_features
     width = log(shape.hidden / 2048)
     compute_seconds = spent * tokens / split / accelerator.tensor_flop_s
     exchange_seconds = 2 * shape.parameters / split / accelerator.link_bytes_s
@@ -73,11 +72,20 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
         "eight_bit": 1.0 if request.precision in _EIGHT_BIT else 0.0,
         "memory": log((accelerator.memory_gb or 80) / 80),
     }
-    features |= write(request, accelerator, shape, features)
+    if stack == "fsdp":
+        features |= _fsdp_features(request, accelerator, features)
+    else:
+        features = _megatron_features(request, accelerator, shape)
     return Signal(
         physics=physics,
         features=features,
-        keys={"gpu": accelerator.id, "model": shape.name},
+        keys={
+            "gpu": accelerator.id,
+            "model": shape.name,
+            "run": "/".join(
+                (shape.name, accelerator.id, request.precision, "tune" if request.is_finetune else "train")
+            ),
+        },
         unit=UNIT,
         size=shape.parameters,
         batch=request.global_batch or micro_batch * request.gpus,
@@ -89,10 +97,7 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
     )
 
 
-def _fsdp_features(
-    request: PredictRequest, accelerator: Accelerator, shape: Shape, common: dict[str, float]
-) -> dict[str, float]:
-    del shape
+def _fsdp_features(request: PredictRequest, accelerator: Accelerator, common: dict[str, float]) -> dict[str, float]:
     hopper, eight_bit = common["hopper"], common["eight_bit"]
     small = 1.0 if (accelerator.memory_gb or 80) < 48 else 0.0
     several = common["several_nodes"]
@@ -117,32 +122,23 @@ def _fsdp_features(
     }
 
 
-def _megatron_features(
-    request: PredictRequest, accelerator: Accelerator, shape: Shape, common: dict[str, float]
-) -> dict[str, float]:
-    del common
+def _megatron_features(request: PredictRequest, accelerator: Accelerator, shape: Shape) -> dict[str, float]:
+    """Return little: few models were measured, and each was tuned, so that what is left of its split is its own."""
     sparse = 1.0 if shape.is_sparse else 0.0
-    active = log(shape.active_parameters / 2e10)
-    is_blackwell = 1.0 if accelerator.compute_capability >= 10 else 0.0
+    blackwell = 1.0 if accelerator.compute_capability >= 10 else 0.0
+    ultra = 1.0 if accelerator.compute_capability >= 10.3 else 0.0
     four_bit = 1.0 if request.precision in {"nvfp4", "fp4", "mxfp4"} else 0.0
     return {
         "sparse": sparse,
-        "sparsity": log(shape.parameters / shape.active_parameters),
-        "active": active,
-        "active_sparse": active * sparse,
-        "tensor": log2(request.tensor_parallel),
-        "pipeline": log2(request.pipeline_parallel),
-        "context": log2(request.context_parallel),
-        "expert": log2(request.expert_parallel),
-        "micro_batch": log2(request.micro_batch or 1),
-        "blackwell": is_blackwell,
-        "ultra": 1.0 if accelerator.compute_capability >= 10.3 else 0.0,
+        "sparse_before_blackwell": sparse * (1 - blackwell),
+        "blackwell": blackwell,
+        "ultra": ultra,
         "rack": 1.0 if accelerator.id.startswith("gb") else 0.0,
-        "rack_expert": (1.0 if accelerator.id.startswith("gb") else 0.0) * log2(request.expert_parallel),
+        "eight_bit": 1.0 if request.precision in _EIGHT_BIT else 0.0,
         "scaled_eight_bit": 1.0 if request.precision == "mxfp8" else 0.0,
         "four_bit": four_bit,
         "four_bit_sparse": four_bit * sparse,
-        "four_bit_ultra": four_bit * (1.0 if accelerator.compute_capability >= 10.3 else 0.0),
-        "sixteen_bit": 1.0 if request.precision in {"bf16", "fp16", "amp_bf16"} else 0.0,
+        "four_bit_ultra": four_bit * ultra,
+        "sixteen_bit": 1.0 if request.precision in {"bf16", "fp16"} else 0.0,
         "finetune": 1.0 if request.is_finetune else 0.0,
     }

@@ -218,30 +218,44 @@ def _read_serving(cells: Cells) -> Measured:
     model = cells.need_text("model_path")
     # A disaggregated deployment makes its tokens on the decoding workers.
     prefix = "decode_" if cells.number("tp_size") is None else ""
-    mode = cells.text("mode") or "agg"
     concurrency = re.search(r"silicon_concurrency=(\d+)", cells.text("silicon_data_source") or "")
-    batch = cells.number(f"{prefix}batch_size") or (float(concurrency[1]) if concurrency else None)
-    workers = cells.number("decode_num_workers") or 1.0
-    if prefix and cells.number("decode_batch_size") is None and batch:
-        batch = batch / workers
+    attention = cells.whole(f"{prefix}attention_dp_size", default=1) or 1
+    batch = float(concurrency[1]) if concurrency else None
+    if batch is None:
+        batch = (_above_zero(cells.number(f"{prefix}batch_size")) or 1.0) * attention
+    elif prefix:
+        batch = max(1.0, batch / (_above_zero(cells.number("decode_num_workers")) or 1.0))
+    gpus = _gpus_of_worker(cells, prefix, attention)
     request = PredictRequest(
         task="serve",
         model=model,
         gpu=cells.need_text("system"),
-        gpus=cells.whole(f"{prefix}tp_size", default=1) or 1,
+        gpus=gpus,
         precision=(cells.text("precision", "gemm_quant_mode") or ("fp8" if "fp8" in model.lower() else "bf16")).lower(),
         backend=(cells.text("backend") or "").lower() or None,
-        batch=_above_zero(batch),
+        batch=batch,
         input_tokens=round(cells.need("isl")),
         output_tokens=round(cells.need("osl")),
-        tensor_parallel=cells.whole(f"{prefix}tp_size", default=1) or 1,
+        tensor_parallel=gpus,
         pipeline_parallel=cells.whole(f"{prefix}pp_size", default=1) or 1,
-        expert_parallel=cells.whole(f"{prefix}moe_ep_size", default=1) or 1,
-        attention_parallel=cells.whole(f"{prefix}attention_dp_size", default=1) or 1,
-        is_disaggregated=mode == "disagg",
+        expert_parallel=min(cells.whole(f"{prefix}moe_ep_size", default=1) or 1, gpus),
+        attention_parallel=min(attention, gpus),
+        is_disaggregated=(cells.text("mode") or "agg").lower().startswith("disagg"),
     )
     groups = {"model": model.rsplit("/", 1)[-1], "gpu": request.gpu, "backend": request.backend or "?"}
     return Measured(line=cells.line, request=request, value=value, groups=groups)
+
+
+def _gpus_of_worker(cells: Cells, prefix: str, attention: int) -> int:
+    """Return how many GPUs one worker has, of columns that in places hold the product of two ways to split one."""
+    tensor = cells.whole(f"{prefix}tp_size", default=1) or 1
+    expert_tensor = cells.whole(f"{prefix}moe_tp_size", default=1) or 1
+    expert = cells.whole(f"{prefix}moe_ep_size", default=1) or 1
+    if expert_tensor == expert > 1:
+        return expert
+    if tensor == attention > 1:
+        return tensor
+    return max(tensor * attention, expert_tensor * expert)
 
 
 def _read_llamacpp(cells: Cells) -> Measured:

@@ -154,3 +154,46 @@ def test_every_feature_is_finite_for_every_known_gpu(predictor):
 def test_physics_is_what_the_ceilings_give(predictor):
     signal = predictor.signal(replace(TRAIN, parameters=8e9, layers=32, hidden=4096, sequence=2048))
     assert exp(signal.physics) == pytest.approx(989e12 / (6 * 8e9 + 12 * 32 * 4096 * 2048))
+
+
+@pytest.mark.parametrize(
+    ("request_of", "measured"),
+    [
+        # torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3: FSDP with torch.compile.
+        ({"is_compiled": True, "recompute": "selective", "sequence": 8192}, 6667),
+        ({"is_compiled": True, "recompute": "selective", "sequence": 8192, "gpus": 128, "global_batch": 256}, 6514),
+        # aiconfigurator-core, NCCL tables: bus bandwidth in GB/s of 512 MiB among eight GPUs, and of 2 KiB.
+        ({"task": "collective", "operation": "all_reduce", "message_bytes": 2.0**29}, 445),
+        ({"task": "collective", "operation": "all_gather", "message_bytes": 2.0**29}, 335.6),
+        ({"task": "collective", "operation": "all_reduce", "message_bytes": 2048.0}, 0.2275),
+        ({"task": "collective", "operation": "all_reduce", "message_bytes": 2.0**29, "gpu": "b200"}, 702),
+    ],
+)
+def test_published_runs_are_forecast(predictor, request_of, measured):
+    request = replace(TRAIN, **({"model": None} if "task" in request_of else {}), **request_of)
+    assert predictor.forecast(predictor.describe(request)).value == pytest.approx(measured, rel=0.08)
+
+
+def test_links_are_switched_where_every_gpu_reaches_every_other():
+    hardware = Hardware(Matrix())
+    assert hardware.find("h100").is_switched
+    assert not hardware.find("h100-nvl").is_switched
+    assert not hardware.find("l40s").is_switched
+
+
+def test_a_known_network_costs_more_at_a_larger_image(predictor):
+    at = PredictRequest(task="vision-inference", gpu="rtx-3090", model="resnet50", image_size=224)
+    small, large = predictor.networks.of(at), predictor.networks.of(replace(at, image_size=448))
+    assert large.gmacs == pytest.approx(4 * small.gmacs)
+    assert small.gmacs == pytest.approx(4.1, rel=0.02)
+
+
+def test_rows_of_a_table_lend_their_operations_to_rows_without():
+    predictor = Predictor(Matrix())
+    told = PredictRequest(
+        task="vision-inference", gpu="rtx-3090", model="brand_new", gmacs=2.0, macts_m=9.0, parameters=7e6
+    )
+    silent = replace(told, task="vision-training", gmacs=None, macts_m=None)
+    assert not predictor.networks.of(silent).is_exact
+    predictor.networks.learn(told)
+    assert predictor.networks.of(silent).gmacs == 2.0

@@ -72,3 +72,9 @@ def test_a_missing_model_is_refused(tmp_path):
 def test_the_document_survives_json():
     again = Regression(json.loads(json.dumps(DOCUMENT)))
     assert again.estimate(1.0, {"a": 0.0, "b": 0.0}, {}) == Regression(DOCUMENT).estimate(1.0, {"a": 0.0, "b": 0.0}, {})
+
+
+@pytest.mark.parametrize(("value", "leaf"), [(1.9, 0.1), (2.0, 0.1), (2.1, -0.2)])
+def test_a_tree_sends_the_threshold_itself_to_the_left(value, leaf):
+    tree_only = DOCUMENT | {"weights": [0.0, 0.0], "intercept": 0.0}
+    assert Regression(tree_only).estimate(0.0, {"a": value, "b": 0.0}, {}).middle == pytest.approx(leaf)

@@ -19,6 +19,7 @@ def _load(name: str):
 
 
 golden_cases = _load("golden_cases")
+_load("alert_cases")
 _load("machines")
 _load("upstream")
 

@@ -14,10 +14,12 @@ from provision.records import NOTHING, record
 
 __all__ = [
     "ARRAY_OF",
+    "Alert",
     "AuditRule",
     "Check",
     "CompanionPackage",
     "ContainerToolkit",
+    "Counter",
     "CudaImage",
     "CudaRelease",
     "Cudnn",
@@ -31,6 +33,7 @@ __all__ = [
     "Fact",
     "Gpu",
     "HiddenConstraint",
+    "Inhibition",
     "JaxRelease",
     "Knowledge",
     "KnownBadModule",
@@ -39,10 +42,12 @@ __all__ = [
     "NodeSystem",
     "NvlinkLayout",
     "OsRelease",
+    "Panel",
     "PciRange",
     "PerformanceFloor",
     "PythonImage",
     "PythonRelease",
+    "RecordingRule",
     "SecurityFloor",
     "Setting",
     "Source",
@@ -781,6 +786,101 @@ class PciRange(Fact):
 
 
 @record
+class RecordingRule(Fact):
+    """A series that Prometheus computes from what exporters say (``alerts.toml``, ``[[recording]]``).
+
+    ``name`` follows Prometheus' convention ``level:metric:operation``. ``expression`` is PromQL in which ``limit(ID)``
+    stands for a threshold of this file or of ``checks.toml`` and ``xids(SEVERITY)`` for the codes of that severity.
+    """
+
+    name: str
+    title: str
+    expression: str
+
+
+@record
+class Alert(Fact):
+    """A state that someone is told of (``alerts.toml``, ``[[alert]]``).
+
+    Attributes:
+        id: In kebab case; Prometheus knows it in camel case.
+        group: Rules of one group are evaluated together.
+        expression: As in :class:`RecordingRule`.
+        pending_seconds: How long it must hold before anyone is told; absent, at once.
+        kept_seconds: How long it goes on being told after it holds no more.
+        severity: ``critical`` (work is lost), ``warning`` (look at it today), ``info`` or ``none``.
+        action: What a machine may do about it: ``release``.
+        summary: One line, a Go template over the labels; ``limit(ID)`` as in the expression.
+        runbook: Ids of the check and of the diagnoses whose remedies are its text, the likeliest first.
+        remedy: The text of an alert that no check and no diagnosis knows.
+    """
+
+    id: str
+    group: str
+    expression: str
+    pending_seconds: int | None = None
+    kept_seconds: int | None = None
+    severity: str
+    action: str | None = None
+    summary: str
+    runbook: tuple[str, ...] = ()
+    remedy: str | None = None
+
+
+@record
+class Inhibition(Fact):
+    """Alerts that say nothing new while others fire (``alerts.toml``, ``[[inhibition]]``).
+
+    While one of ``sources`` fires, ``targets`` whose labels ``equal`` are the same are not sent.
+    """
+
+    id: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    equal: tuple[str, ...]
+
+
+@record
+class Counter(Fact):
+    """A field that dcgm-exporter is told to collect (``alerts.toml``, ``[[counter]]``).
+
+    ``kind`` is ``gauge``, ``counter``, or ``label`` for what is put on the other series of a GPU. ``title`` has no
+    comma: the exporter refuses a line of more than three parts.
+    """
+
+    name: str
+    kind: str
+    title: str
+
+
+@record
+class Panel(Fact):
+    """One picture of a dashboard (``dashboards.toml``, ``[[panel]]``).
+
+    Attributes:
+        id: ``DASHBOARD.NAME``.
+        dashboard: ``fleet``, ``node``, ``job`` or ``health``.
+        order: Place on the dashboard.
+        title: What it shows.
+        kind: ``timeseries``, ``stat`` or ``table``.
+        unit: As Grafana names units: ``celsius``, ``percent``, ``percentunit``, ``watt``, ``short``.
+        expression: As in :class:`RecordingRule`; ``$node`` is the chosen nodes on all dashboards but ``fleet``.
+        legend: Labels that name a line, ``{{node}}``.
+        warn: Value from which it is coloured as a warning; an id of a limit.
+    """
+
+    id: str
+    dashboard: str
+    order: int
+    title: str
+    kind: str
+    unit: str
+    expression: str
+    legend: str | None = None
+    warn: str | None = None
+
+
+@record
 class Setting(Fact):
     """A single value with a name: a repository address, a key, a package list (any file, ``[[setting]]``).
 
@@ -864,6 +964,14 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "diagnoses.toml": {"diagnosis": Diagnosis},
     "performance.toml": {"floor": PerformanceFloor, "nvlink": NvlinkLayout},
     "xid.toml": {"xid": Xid, "setting": Setting},
+    "alerts.toml": {
+        "recording": RecordingRule,
+        "alert": Alert,
+        "inhibition": Inhibition,
+        "counter": Counter,
+        "limit": Limit,
+    },
+    "dashboards.toml": {"panel": Panel},
     "refresh.toml": {"setting": Setting},
     "audit_rules.toml": {"rule": AuditRule, "setting": Setting},
 }

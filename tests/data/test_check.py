@@ -188,6 +188,36 @@ def small_data() -> dict[str, Any]:
         "audit_rules.toml": {
             "rule": [fact(id="B03", severity="warn", title="no digest", why="Tags move.", remedy="Pin it.")]
         },
+        "alerts.toml": {
+            "recording": [fact(name="gpu:temperature:celsius", title="Heat", expression="max by (gpu) (temperature)")],
+            "alert": [
+                fact(
+                    id="gpu-lost",
+                    group="presence",
+                    expression="up == 0",
+                    severity="critical",
+                    summary="lost",
+                    runbook=["gpu.temp", "gpu.lost"],
+                )
+            ],
+            "inhibition": [fact(id="lost", sources=["gpu-lost"], targets=["gpu-lost"], equal=["node"])],
+            "counter": [fact(name="DCGM_FI_DEV_GPU_TEMP", kind="gauge", title="Heat")],
+            "limit": [fact(id="idle", value=30.0, unit="%")],
+        },
+        "dashboards.toml": {
+            "panel": [
+                fact(
+                    id="fleet.heat",
+                    dashboard="fleet",
+                    order=1,
+                    title="Heat",
+                    kind="stat",
+                    unit="celsius",
+                    expression="max(temperature)",
+                    warn="temperature",
+                )
+            ]
+        },
         "refresh.toml": {"setting": [fact(id="redistrib_folder", value="https://vendor.example/redist/")]},
     }
     documents: dict[str, Any] = {name: {"schema_version": 1, "dated": DAY, **rows} for name, rows in tables.items()}
@@ -307,6 +337,14 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
     "an image of no system": ("D008", lambda data: data["images.toml"]["cuda_image"][0].update(os="debian99")),
     "a GPU of no branch": ("D008", lambda data: gpu(data)[0].update(last_driver_branch=999)),
     "a GPU of no toolkit": ("D008", lambda data: gpu(data)[0].update(first_cuda="12.4")),
+    "an alert without a runbook": ("D008", lambda data: data["alerts.toml"]["alert"][0].update(runbook=["gpu.none"])),
+    "an alert that says nothing": ("D008", lambda data: data["alerts.toml"]["alert"][0].pop("runbook")),
+    "an alert that says it twice": ("D008", lambda data: data["alerts.toml"]["alert"][0].update(remedy="Reseat it.")),
+    "no such alert to silence": (
+        "D008",
+        lambda data: data["alerts.toml"]["inhibition"][0].update(targets=["node-down"]),
+    ),
+    "a panel of no limit": ("D008", lambda data: data["dashboards.toml"]["panel"][0].update(warn="cold")),
     "a release in the future": ("D009", lambda data: cuda(data)[0].update(released=datetime.date(2026, 1, 3))),
     "a wheel of the future": (
         "D009",

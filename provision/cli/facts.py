@@ -55,6 +55,13 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "panel": lambda matrix: [(row.id, row) for row in matrix.panels],
     "recording": lambda matrix: [(row.name, row) for row in matrix.recordings],
     "diagnosis": lambda matrix: list(matrix.diagnoses.items()),
+    "cluster": lambda matrix: [
+        *matrix.cluster_components.items(),
+        *((f"{row.document}.{row.path}", row) for row in matrix.cluster_fields),
+    ],
+    "driver-image": lambda matrix: [(row.version, row) for row in matrix.driver_images],
+    "tuning": lambda matrix: [(row.id, row) for row in matrix.tunings],
+    "folk": lambda matrix: [(row.id, row) for row in matrix.folk_settings],
     "node-system": lambda matrix: list(matrix.node_systems.items()),
     "node-driver": lambda matrix: [(row.id, row) for row in matrix.driver_packages],
     "known-bad": lambda matrix: [(row.id, row) for row in matrix.known_bad_modules],

@@ -281,6 +281,11 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("alerts.toml", "limit"): lambda row: row.id,
     ("dashboards.toml", "panel"): lambda row: (row.dashboard, row.order),
     ("audit_rules.toml", "rule"): lambda row: row.id,
+    ("cluster.toml", "component"): lambda row: row.id,
+    ("cluster.toml", "driver_image"): lambda row: -row.branch,
+    ("cluster.toml", "field"): lambda row: (row.document, row.path),
+    ("tuning.toml", "tuning"): lambda row: row.id,
+    ("tuning.toml", "folk"): lambda row: row.id,
 }
 
 
@@ -308,6 +313,7 @@ def _sorted(facts: _Facts) -> Iterator[Finding]:
 
 
 _KEYS: dict[type, Callable[[Any], Hashable]] = {
+    model.ClusterField: lambda row: (row.document, row.path),
     model.CompanionPackage: lambda row: (row.package, row.version),
     model.ContainerToolkit: lambda row: row.version,
     model.Counter: lambda row: row.name,
@@ -316,6 +322,7 @@ _KEYS: dict[type, Callable[[Any], Hashable]] = {
     model.Cudnn: lambda row: row.version,
     model.DistroDriver: lambda row: (row.os, row.branch, row.flavour),
     model.DriverBranch: lambda row: row.branch,
+    model.DriverImage: lambda row: row.branch,
     model.JaxRelease: lambda row: (row.version, row.variant),
     model.Nccl: lambda row: (row.cuda, row.nccl, row.os),
     model.NvlinkLayout: lambda row: row.gpu,
@@ -387,6 +394,7 @@ def _references(facts: _Facts) -> Iterator[Finding]:
         model.Nccl: (("os", systems, str),),
         model.NodeSystem: (("id", systems, str),),
         model.DriverPackages: (("os", systems, str), ("branch", branches, int)),
+        model.DriverImage: (("branch", branches, int),),
         model.CudaRelease: (("matching_driver_branch", branches, int),),
         model.Gpu: (
             ("last_cuda", minors, _minor),
@@ -642,6 +650,9 @@ _SHAPED: dict[type, tuple[tuple[str, str], ...]] = {
     model.Extra: (("requires", "requirement"), ("constraints", "requirement")),
     model.OsRelease: (("glibc", "version"),),
     model.ContainerToolkit: (("version", "version"),),
+    model.DriverImage: (("version", "version"),),
+    model.Tuning: (("versions", "specifier"),),
+    model.FolkSetting: (("versions", "specifier"),),
 }
 
 

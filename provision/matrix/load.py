@@ -319,6 +319,31 @@ class Matrix:
         return self.rows("dashboards.toml", "panel")
 
     @cached_property
+    def cluster_components(self) -> dict[str, model.ClusterComponent]:
+        """What a Kubernetes cluster runs for GPUs, by id."""
+        return {row.id: row for row in self.rows("cluster.toml", "component")}
+
+    @cached_property
+    def driver_images(self) -> tuple[model.DriverImage, ...]:
+        """Drivers published as container images, newest branch first."""
+        return self.rows("cluster.toml", "driver_image")
+
+    @cached_property
+    def cluster_fields(self) -> tuple[model.ClusterField, ...]:
+        """Keys of Helm values and custom resources, by document and path."""
+        return self.rows("cluster.toml", "field")
+
+    @cached_property
+    def tunings(self) -> tuple[model.Tuning, ...]:
+        """Settings that help somewhere, by id."""
+        return self.rows("tuning.toml", "tuning")
+
+    @cached_property
+    def folk_settings(self) -> tuple[model.FolkSetting, ...]:
+        """Settings that are passed on and refuted, by id."""
+        return self.rows("tuning.toml", "folk")
+
+    @cached_property
     def performance_floors(self) -> tuple[model.PerformanceFloor, ...]:
         """What healthy GPUs reach."""
         return self.rows("performance.toml", "floor")

@@ -17,6 +17,8 @@ __all__ = [
     "Alert",
     "AuditRule",
     "Check",
+    "ClusterComponent",
+    "ClusterField",
     "CompanionPackage",
     "ContainerToolkit",
     "Counter",
@@ -26,11 +28,13 @@ __all__ = [
     "Diagnosis",
     "DistroDriver",
     "DriverBranch",
+    "DriverImage",
     "DriverPackages",
     "Evidence",
     "Exclusion",
     "Extra",
     "Fact",
+    "FolkSetting",
     "Gpu",
     "HiddenConstraint",
     "Inhibition",
@@ -54,6 +58,7 @@ __all__ = [
     "TensorflowRelease",
     "TorchBuild",
     "TorchRelease",
+    "Tuning",
     "UnknownBuild",
     "Wheel",
     "WheelRelease",
@@ -881,6 +886,102 @@ class Panel(Fact):
 
 
 @record
+class ClusterComponent(Fact):
+    """Something that a Kubernetes cluster runs for GPUs (``cluster.toml``, ``[[component]]``).
+
+    ``chart`` is its Helm chart, ``image`` a whole image reference, ``api`` group and version of its custom resources;
+    each only where the component has one.
+    """
+
+    id: str
+    version: str
+    chart: str | None = None
+    image: str | None = None
+    api: str | None = None
+
+
+@record
+class DriverImage(Fact):
+    """A driver that NVIDIA publishes as a container image (``cluster.toml``, ``[[driver_image]]``).
+
+    ``systems`` are those of nodes that it is built for.
+    """
+
+    branch: int
+    version: str
+    systems: tuple[str, ...]
+
+
+@record
+class ClusterField(Fact):
+    """A key that a document may have (``cluster.toml``, ``[[field]]``).
+
+    Attributes:
+        document: ``gpu-operator`` (Helm values), ``device-plugin`` (its configuration), ``jobset`` or ``pytorchjob``.
+        path: Keys with dots between; ``*`` stands for any key, ``[]`` behind a key for the items of a list.
+        type: ``flag``, ``whole``, ``text``, or the Kubernetes type that begins there.
+        values: All values that are taken; without, any of the type.
+    """
+
+    document: str
+    path: str
+    type: str
+    values: tuple[str, ...] = ()
+
+
+@record
+class Tuning(Fact):
+    """A setting that helps somewhere (``tuning.toml``, ``[[tuning]]``).
+
+    Attributes:
+        kind: What it is a setting of: ``nccl`` and ``env`` are variables, ``argument`` one of a program, ``limit`` of
+            PAM, ``logind`` of systemd, ``sysctl`` of the kernel, ``mount`` of a file system, ``affinity`` of a process.
+        value: May hold ``{rdma_devices}``, ``{cpus_per_gpu}`` and ``{affinity}``, which are read from the machine.
+        library: Whose version decides; absent where none does.
+        versions: Of the library.
+        when: What must be true of the machine and the job, all of it.
+        is_default: Safe without a measurement.
+    """
+
+    id: str
+    kind: str
+    name: str
+    value: str
+    library: str | None = None
+    versions: str | None = None
+    when: tuple[str, ...] = ()
+    is_default: bool
+    reason: str
+
+
+@record
+class FolkSetting(Fact):
+    """A setting that is passed on and that its vendor refutes (``tuning.toml``, ``[[folk]]``).
+
+    Attributes:
+        names: The variables or commands.
+        values: Which values; without, any. ``*`` at the end stands for any rest.
+        library: Whose version decides, with ``versions``; absent where none does.
+        when: As in :class:`Tuning`.
+        verdict: ``wrong``, ``harmful``, ``redundant``, ``deprecated``, ``debug`` or ``last-resort``.
+        claim: What is said.
+        truth: What holds.
+        instead: What to do.
+    """
+
+    id: str
+    names: tuple[str, ...]
+    values: tuple[str, ...] = ()
+    library: str | None = None
+    versions: str | None = None
+    when: tuple[str, ...] = ()
+    verdict: str
+    claim: str
+    truth: str
+    instead: str
+
+
+@record
 class Setting(Fact):
     """A single value with a name: a repository address, a key, a package list (any file, ``[[setting]]``).
 
@@ -972,6 +1073,13 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "limit": Limit,
     },
     "dashboards.toml": {"panel": Panel},
+    "cluster.toml": {
+        "component": ClusterComponent,
+        "driver_image": DriverImage,
+        "field": ClusterField,
+        "setting": Setting,
+    },
+    "tuning.toml": {"tuning": Tuning, "folk": FolkSetting},
     "refresh.toml": {"setting": Setting},
     "audit_rules.toml": {"rule": AuditRule, "setting": Setting},
 }

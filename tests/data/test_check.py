@@ -218,6 +218,27 @@ def small_data() -> dict[str, Any]:
                 )
             ]
         },
+        "cluster.toml": {
+            "component": [fact(id="plugin", version="v1", image="registry.example/plugin:v1")],
+            "driver_image": [fact(branch=550, version="550.1", systems=["debian12"])],
+            "field": [fact(document="plugin", path="version", type="text", values=["v1"])],
+            "setting": [fact(id="resource", value="vendor.example/gpu")],
+        },
+        "tuning.toml": {
+            "tuning": [
+                fact(
+                    id="a",
+                    kind="env",
+                    name="A",
+                    value="1",
+                    library="torch",
+                    versions=">=2",
+                    is_default=True,
+                    reason="x",
+                )
+            ],
+            "folk": [fact(id="b", names=["B"], verdict="wrong", claim="c", truth="t", instead="i")],
+        },
         "refresh.toml": {"setting": [fact(id="redistrib_folder", value="https://vendor.example/redist/")]},
     }
     documents: dict[str, Any] = {name: {"schema_version": 1, "dated": DAY, **rows} for name, rows in tables.items()}
@@ -293,6 +314,11 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
     "packages of no flavour": (
         "D016",
         lambda data: driver_packages(data)[0].update(proprietary_packages=["nvidia-kernel-dkms"]),
+    ),
+    "a driver image of no branch": ("D008", lambda data: data["cluster.toml"]["driver_image"][0].update(branch=560)),
+    "a setting for versions that do not parse": (
+        "D015",
+        lambda data: data["tuning.toml"]["tuning"][0].update(versions="above 2"),
     ),
     "PCI blocks that overlap": ("D016", lambda data: pci_ranges(data)[0].update(last="2300")),
     "PCI blocks out of order": ("D005", lambda data: pci_ranges(data).reverse()),

@@ -42,6 +42,7 @@ COMMANDS = {
     "verify": "prove that hosts, containers and images do what their lock promises",
     "doctor": "say why a GPU does not work, and what to do",
     "node": "make GPU nodes with Ansible: lock, plan, apply, verify, roll back, remove, export",
+    "fleet": "watch GPU nodes: rules, alerts and dashboards for Prometheus, and what it knows",
     "cluster": "write a stack down for Kubernetes: Helm values, device plugin, tenants, Jobs",
     "tune": "recommend settings for a machine and a job, and refuse folk settings",
     "data": "look after the facts",

@@ -49,7 +49,7 @@ def plugin_manifests(options: ClusterOptions, matrix: Matrix) -> list[dict[str, 
     container = {
         "name": "device-plugin",
         "image": matrix.cluster_components["device-plugin"].image,
-        "env": [{"name": "CONFIG_FILE", "value": f"{_CONFIG}/config.yaml"}],
+        "env": [{"name": name, "value": value} for name, value in _variables(options).items()],
         "securityContext": _security(options),
         "volumeMounts": [
             {"name": "sockets", "mountPath": _SOCKETS},
@@ -82,10 +82,21 @@ def plugin_manifests(options: ClusterOptions, matrix: Matrix) -> list[dict[str, 
     return [runtime_class, config, daemon]
 
 
+def _variables(options: ClusterOptions) -> dict[str, str]:
+    """Return the plugin's variables; with MIG it must see the devices that watch all instances.
+
+    Source: Helm chart of NVIDIA's device plugin, ``daemonset-device-plugin.yml``.
+    """
+    variables = {"CONFIG_FILE": f"{_CONFIG}/config.yaml"}
+    if options.mig_strategy != "none":
+        variables["NVIDIA_MIG_MONITOR_DEVICES"] = "all"
+    return variables
+
+
 def _security(options: ClusterOptions) -> dict[str, Any]:
     """Return the least the plugin can do with; MIG devices need SYS_ADMIN.
 
-    Source: README of NVIDIA's device plugin, Helm chart: ``compatWithCPUManager`` and MIG.
+    Source: Helm chart of NVIDIA's device plugin, ``_helpers.tpl``: ``requiresCapSysAdmin``.
     """
     if options.mig_strategy != "none":
         return {"capabilities": {"add": ["SYS_ADMIN"]}}

@@ -129,6 +129,17 @@ def test_nodes_with_a_driver_get_the_plugin_alone(node_lock: Subject, matrix: Ma
     assert all(pod["nodeSelector"] == selector for pod in pods(files))
 
 
+@pytest.mark.parametrize(("name", "sees_all"), [("shared", False), ("mig", True)])
+def test_a_plugin_may_no_more_than_its_devices_need(
+    name: str, sees_all: bool, node_lock: Subject, matrix: Matrix
+) -> None:
+    files = render_cluster(node_lock, CASES[name], matrix)
+    (daemon,) = [document for document in documents(files) if document["kind"] == "DaemonSet"]
+    (container,) = daemon["spec"]["template"]["spec"]["containers"]
+    assert ({"name": "NVIDIA_MIG_MONITOR_DEVICES", "value": "all"} in container["env"]) is sees_all
+    assert ("add" in container["securityContext"]["capabilities"]) is sees_all
+
+
 def test_the_label_is_the_one_that_the_role_writes() -> None:
     from provision.assets import asset_dir
 

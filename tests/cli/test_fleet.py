@@ -17,6 +17,8 @@ FILES = {
     "dashboards/provision-node.json",
     "dcgm-counters.csv",
     "provision-gpu.rules.yml",
+    "systemd/provision-verify.service",
+    "systemd/provision-verify.timer",
 }
 
 
@@ -92,6 +94,28 @@ class TestRules:
         assert answer.code == 2
         assert "token" not in answer.err.split("hint")[0]
         assert list(tmp_path.iterdir()) == []
+
+    def test_what_the_unit_runs_writes_the_metrics(self, provision, tmp_path):
+        """The words of the unit are given to the program itself, with paths of this test."""
+        folder, expect = tmp_path / "textfiles", tmp_path / "expect.toml"
+        folder.mkdir()
+        expect.write_text("gpus = 8\n", encoding="utf-8")
+        provision("fleet", "rules", "-o", tmp_path / "m", "--textfiles", folder)
+        unit = (tmp_path / "m" / "systemd" / "provision-verify.service").read_text(encoding="utf-8")
+        words = next(line for line in unit.splitlines() if line.startswith("ExecStart=")).split()
+        assert words[:2] == ["ExecStart=/usr/bin/env", "provision"]
+        answer = provision(*(str(expect) if word == "/etc/provision/expect.toml" else word for word in words[2:]))
+        # A machine without GPUs is not what was expected; the unit takes that for a success.
+        assert answer.code in (0, 6)
+        metrics = (folder / "provision.prom").read_text(encoding="utf-8")
+        assert 'provision_gpu_expected{target="local"} 8' in metrics
+        assert [path.name for path in folder.iterdir()] == ["provision.prom"]
+
+    @pytest.mark.parametrize("folder", ["relative", "/a b", "/a%n", "/a/../etc", "/a\nExecStart=/bin/sh"])
+    def test_a_folder_becomes_no_line_of_a_unit(self, provision, tmp_path, folder):
+        answer = provision("fleet", "rules", "-o", tmp_path / "m", "--textfiles", folder)
+        assert answer.code == 2
+        assert not (tmp_path / "m").exists()
 
     def test_a_folder_must_be_named(self, provision):
         answer = provision("fleet", "rules")

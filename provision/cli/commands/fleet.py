@@ -1,7 +1,8 @@
 """Watch a fleet of GPU nodes with Prometheus.
 
 `provision fleet rules` writes what Prometheus, Alertmanager, Grafana and dcgm-exporter are told: rules whose limits and
-remedies are those of `verify` and `doctor`, routes, dashboards, the list of fields. The same facts give the same bytes.
+remedies are those of `verify` and `doctor`, routes, dashboards, the list of fields, and the timer by which a node
+verifies itself for node_exporter. The same facts give the same bytes.
 
 `provision fleet show` asks a Prometheus server that these rules run on what every panel of the dashboards shows now.
 With --html it writes one page to look at, which needs neither Grafana nor a network.
@@ -31,7 +32,7 @@ __all__ = ["configure", "run"]
 
 _ACTIONS = ("rules", "show")
 _FLAGS = {
-    "rules": ("folder", "webhook", "check"),
+    "rules": ("folder", "webhook", "textfiles", "check"),
     "show": ("prometheus", "user", "password_file", "ca", "hours", "html", "folder"),
 }
 _HOURS = 6.0
@@ -64,6 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=URL",
         help="where Alertmanager posts what goes to default, release or watchdog; may be repeated",
     )
+    rules.add_argument(
+        "--textfiles", action=Once, metavar="DIR", help="where node_exporter on the nodes looks for textfiles"
+    )
     rules.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
     show = parser.add_argument_group("flags of show")
     show.add_argument("--prometheus", action=Once, metavar="URL", help="the server")
@@ -93,7 +97,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
     from provision.generate.write import check_artifacts, write_artifacts
 
-    artifacts = _artifacts(matrix, _webhooks(options.webhook or ()))
+    artifacts = _artifacts(matrix, _webhooks(options.webhook or ()), options.textfiles)
     folder: Path | None = options.folder
     if folder is None:
         raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))
@@ -111,7 +115,7 @@ def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) ->
     return 0
 
 
-def _artifacts(matrix: Matrix, webhooks: dict[str, str]) -> tuple[Artifact, ...]:
+def _artifacts(matrix: Matrix, webhooks: dict[str, str], textfiles: str | None) -> tuple[Artifact, ...]:
     from provision.generate.monitoring import (
         DASHBOARDS,
         render_alertmanager,
@@ -119,6 +123,7 @@ def _artifacts(matrix: Matrix, webhooks: dict[str, str]) -> tuple[Artifact, ...]
         render_dashboard,
         render_rules,
     )
+    from provision.generate.verify_units import TEXTFILES, render_service, render_timer
     from provision.generate.write import Artifact
 
     return (
@@ -130,6 +135,8 @@ def _artifacts(matrix: Matrix, webhooks: dict[str, str]) -> tuple[Artifact, ...]
             Artifact(path=f"dashboards/provision-{name}.json", text=render_dashboard(matrix, name))
             for name in DASHBOARDS
         ),
+        Artifact(path="systemd/provision-verify.service", text=render_service(matrix, folder=textfiles or TEXTFILES)),
+        Artifact(path="systemd/provision-verify.timer", text=render_timer(matrix)),
     )
 
 

@@ -19,6 +19,8 @@ def _load(name: str):
 
 
 golden_cases = _load("golden_cases")
+_load("alert_cases")
+_load("fleet_exporter")
 _load("machines")
 _load("upstream")
 

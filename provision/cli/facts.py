@@ -46,8 +46,22 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "extra": lambda matrix: [(row.id, row) for row in matrix.extras],
     "knowledge": lambda matrix: [(row.id, row) for row in matrix.rows("knowledge.toml", "item")],
     "check": lambda matrix: list(matrix.checks.items()),
-    "limit": lambda matrix: [(row.id, row) for row in matrix.rows("checks.toml", "limit")],
+    "limit": lambda matrix: [
+        (row.id, row) for file in ("checks.toml", "alerts.toml") for row in matrix.rows(file, "limit")
+    ],
+    "alert": lambda matrix: list(matrix.alerts.items()),
+    "counter": lambda matrix: [(row.name, row) for row in matrix.counters],
+    "inhibition": lambda matrix: [(row.id, row) for row in matrix.inhibitions],
+    "panel": lambda matrix: [(row.id, row) for row in matrix.panels],
+    "recording": lambda matrix: [(row.name, row) for row in matrix.recordings],
     "diagnosis": lambda matrix: list(matrix.diagnoses.items()),
+    "cluster": lambda matrix: [
+        *matrix.cluster_components.items(),
+        *((f"{row.document}.{row.path}", row) for row in matrix.cluster_fields),
+    ],
+    "driver-image": lambda matrix: [(row.version, row) for row in matrix.driver_images],
+    "tuning": lambda matrix: [(row.id, row) for row in matrix.tunings],
+    "folk": lambda matrix: [(row.id, row) for row in matrix.folk_settings],
     "node-system": lambda matrix: list(matrix.node_systems.items()),
     "node-driver": lambda matrix: [(row.id, row) for row in matrix.driver_packages],
     "known-bad": lambda matrix: [(row.id, row) for row in matrix.known_bad_modules],

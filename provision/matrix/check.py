@@ -274,6 +274,12 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("performance.toml", "floor"): lambda row: row.id,
     ("performance.toml", "nvlink"): lambda row: row.gpu,
     ("xid.toml", "xid"): lambda row: row.code,
+    ("alerts.toml", "recording"): lambda row: row.name,
+    ("alerts.toml", "alert"): lambda row: row.id,
+    ("alerts.toml", "inhibition"): lambda row: row.id,
+    ("alerts.toml", "counter"): lambda row: row.name,
+    ("alerts.toml", "limit"): lambda row: row.id,
+    ("dashboards.toml", "panel"): lambda row: (row.dashboard, row.order),
     ("audit_rules.toml", "rule"): lambda row: row.id,
     ("models.toml", "model"): lambda row: row.id,
     ("planning.toml", "limit"): lambda row: row.id,
@@ -282,6 +288,11 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("planning.toml", "measured_memory"): lambda row: row.id,
     ("cloud/providers.toml", "provider"): lambda row: row.id,
     ("cloud/instances.toml", "instance"): lambda row: (row.provider, row.type, row.region),
+    ("cluster.toml", "component"): lambda row: row.id,
+    ("cluster.toml", "driver_image"): lambda row: -row.branch,
+    ("cluster.toml", "field"): lambda row: (row.document, row.path),
+    ("tuning.toml", "tuning"): lambda row: row.id,
+    ("tuning.toml", "folk"): lambda row: row.id,
 }
 
 
@@ -310,19 +321,23 @@ def _sorted(facts: _Facts) -> Iterator[Finding]:
 
 _KEYS: dict[type, Callable[[Any], Hashable]] = {
     model.CloudInstance: lambda row: (row.provider, row.type, row.region),
+    model.ClusterField: lambda row: (row.document, row.path),
     model.CompanionPackage: lambda row: (row.package, row.version),
     model.ContainerToolkit: lambda row: row.version,
+    model.Counter: lambda row: row.name,
     model.CudaImage: lambda row: row.tag,
     model.CudaRelease: lambda row: row.version,
     model.Cudnn: lambda row: row.version,
     model.DistroDriver: lambda row: (row.os, row.branch, row.flavour),
     model.DriverBranch: lambda row: row.branch,
+    model.DriverImage: lambda row: row.branch,
     model.JaxRelease: lambda row: (row.version, row.variant),
     model.Nccl: lambda row: (row.cuda, row.nccl, row.os),
     model.NvlinkLayout: lambda row: row.gpu,
     model.PciRange: lambda row: row.first,
     model.PythonImage: lambda row: row.tag,
     model.PythonRelease: lambda row: row.version,
+    model.RecordingRule: lambda row: row.name,
     model.SecurityFloor: lambda row: row.bulletin,
     model.TensorflowRelease: lambda row: row.version,
     model.TorchBuild: lambda row: (row.torch, row.variant),
@@ -367,7 +382,7 @@ def _canonical(facts: _Facts) -> Iterator[Finding]:
 
 @_rule("D008")
 def _references(facts: _Facts) -> Iterator[Finding]:
-    """What a row points to exists: CUDA minors, driver branches, systems, Pythons, torch versions, GPUs, models."""
+    """What a row points to exists: CUDA minors, drivers, systems, Pythons, torch versions, GPUs, models, runbooks, alerts."""
     minors = {_minor(version) for version in facts.column("cuda.toml", "release", "version")}
     branches = facts.column("drivers.toml", "branch", "branch")
     systems = facts.column("os.toml", "os", "id")
@@ -375,6 +390,8 @@ def _references(facts: _Facts) -> Iterator[Finding]:
     torches = facts.column("frameworks/torch.toml", "release", "version")
     gpus = facts.column("gpus.toml", "gpu", "id")
     providers = facts.column("cloud/providers.toml", "provider", "id")
+    runbooks = facts.column("checks.toml", "check", "id") | facts.column("diagnoses.toml", "diagnosis", "id")
+    limits = facts.column("checks.toml", "limit", "id") | facts.column("alerts.toml", "limit", "id")
     oldest = min(minors, default=None)
     points: dict[type, tuple[tuple[str, set[Any], Callable[[Any], Any]], ...]] = {
         model.TorchBuild: (("torch", torches, str), ("cuda", minors, _minor)),
@@ -387,6 +404,7 @@ def _references(facts: _Facts) -> Iterator[Finding]:
         model.Nccl: (("os", systems, str),),
         model.NodeSystem: (("id", systems, str),),
         model.DriverPackages: (("os", systems, str), ("branch", branches, int)),
+        model.DriverImage: (("branch", branches, int),),
         model.CudaRelease: (("matching_driver_branch", branches, int),),
         model.CloudInstance: (("provider", providers, str), ("gpu", gpus, str)),
         model.Utilisation: (("gpu", gpus, str),),
@@ -398,6 +416,12 @@ def _references(facts: _Facts) -> Iterator[Finding]:
             ("ubuntu_first_branch", branches, int),
             ("ubuntu_last_branch", branches, int),
         ),
+        model.Panel: (("warn", limits, str),),
+    }
+    alerts = facts.column("alerts.toml", "alert", "id")
+    lists: dict[type, tuple[tuple[str, set[Any]], ...]] = {
+        model.Alert: (("runbook", runbooks),),
+        model.Inhibition: (("sources", alerts), ("targets", alerts)),
     }
     for row in facts.all_rows:
         for key, known, normal in points.get(type(row.value), ()):
@@ -405,6 +429,12 @@ def _references(facts: _Facts) -> Iterator[Finding]:
             # An empty target is a missing file, which D001 reports once.
             if value is not None and known and normal(value) not in known:
                 yield Finding(row.file, f"{row.where}.{key}", "D008", f"`{value}` is in no row it could point to")
+        for key, known in lists.get(type(row.value), ()):
+            for value in getattr(row.value, key):
+                if known and value not in known:
+                    yield Finding(row.file, f"{row.where}.{key}", "D008", f"`{value}` is in no row it could point to")
+        if isinstance(row.value, model.Alert) and bool(row.value.runbook) == bool(row.value.remedy):
+            yield Finding(row.file, row.where, "D008", "needs a runbook or a remedy of its own, and not both")
         if isinstance(row.value, model.Gpu) and oldest is not None:
             # CUDA before the oldest toolkit kept is history, not a dangling pointer.
             first = _minor(row.value.first_cuda) if row.value.first_cuda else oldest
@@ -682,6 +712,9 @@ _SHAPED: dict[type, tuple[tuple[str, str], ...]] = {
     model.Extra: (("requires", "requirement"), ("constraints", "requirement")),
     model.OsRelease: (("glibc", "version"),),
     model.ContainerToolkit: (("version", "version"),),
+    model.DriverImage: (("version", "version"),),
+    model.Tuning: (("versions", "specifier"),),
+    model.FolkSetting: (("versions", "specifier"),),
 }
 
 

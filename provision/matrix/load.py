@@ -271,11 +271,12 @@ class Matrix:
         Raises:
             DataError: The facts have no such threshold.
         """
-        for row in self.rows("checks.toml", "limit"):
-            if row.id == key:
-                value: float = row.value
-                return value
-        raise DataError(f"checks.toml: the limit `{key}` is missing")
+        for file in ("checks.toml", "alerts.toml"):
+            for row in self.rows(file, "limit"):
+                if row.id == key:
+                    value: float = row.value
+                    return value
+        raise DataError(f"the limit `{key}` is in neither checks.toml nor alerts.toml")
 
     @cached_property
     def diagnoses(self) -> dict[str, model.Diagnosis]:
@@ -291,6 +292,56 @@ class Matrix:
     def xids(self) -> dict[int, model.Xid]:
         """The Xid catalogue by code."""
         return {row.code: row for row in self.rows("xid.toml", "xid")}
+
+    @cached_property
+    def recordings(self) -> tuple[model.RecordingRule, ...]:
+        """Series that Prometheus computes, in the order in which it can."""
+        return self.rows("alerts.toml", "recording")
+
+    @cached_property
+    def alerts(self) -> dict[str, model.Alert]:
+        """What monitoring tells people of, by id, in file order."""
+        return {row.id: row for row in self.rows("alerts.toml", "alert")}
+
+    @cached_property
+    def inhibitions(self) -> tuple[model.Inhibition, ...]:
+        """Which alerts silence which."""
+        return self.rows("alerts.toml", "inhibition")
+
+    @cached_property
+    def counters(self) -> tuple[model.Counter, ...]:
+        """What dcgm-exporter collects, by name."""
+        return self.rows("alerts.toml", "counter")
+
+    @cached_property
+    def panels(self) -> tuple[model.Panel, ...]:
+        """The pictures of the dashboards, by dashboard and place."""
+        return self.rows("dashboards.toml", "panel")
+
+    @cached_property
+    def cluster_components(self) -> dict[str, model.ClusterComponent]:
+        """What a Kubernetes cluster runs for GPUs, by id."""
+        return {row.id: row for row in self.rows("cluster.toml", "component")}
+
+    @cached_property
+    def driver_images(self) -> tuple[model.DriverImage, ...]:
+        """Drivers published as container images, newest branch first."""
+        return self.rows("cluster.toml", "driver_image")
+
+    @cached_property
+    def cluster_fields(self) -> tuple[model.ClusterField, ...]:
+        """Keys of Helm values and custom resources, by document and path."""
+        return self.rows("cluster.toml", "field")
+
+    @cached_property
+    def tunings(self) -> tuple[model.Tuning, ...]:
+        """Settings that help somewhere, by id."""
+        return self.rows("tuning.toml", "tuning")
+
+    @cached_property
+    def folk_settings(self) -> tuple[model.FolkSetting, ...]:
+        """Settings that are passed on and refuted, by id."""
+        return self.rows("tuning.toml", "folk")
 
     @cached_property
     def performance_floors(self) -> tuple[model.PerformanceFloor, ...]:

@@ -14,25 +14,32 @@ from provision.records import NOTHING, record
 
 __all__ = [
     "ARRAY_OF",
+    "Alert",
     "AuditRule",
     "Check",
     "CloudInstance",
     "CloudProvider",
+    "ClusterComponent",
+    "ClusterField",
     "CompanionPackage",
     "ContainerToolkit",
+    "Counter",
     "CudaImage",
     "CudaRelease",
     "Cudnn",
     "Diagnosis",
     "DistroDriver",
     "DriverBranch",
+    "DriverImage",
     "DriverPackages",
     "Evidence",
     "Exclusion",
     "Extra",
     "Fact",
+    "FolkSetting",
     "Gpu",
     "HiddenConstraint",
+    "Inhibition",
     "JaxRelease",
     "Knowledge",
     "KnownBadModule",
@@ -44,16 +51,19 @@ __all__ = [
     "NodeSystem",
     "NvlinkLayout",
     "OsRelease",
+    "Panel",
     "PciRange",
     "PerformanceFloor",
     "PythonImage",
     "PythonRelease",
+    "RecordingRule",
     "SecurityFloor",
     "Setting",
     "Source",
     "TensorflowRelease",
     "TorchBuild",
     "TorchRelease",
+    "Tuning",
     "UnknownBuild",
     "Utilisation",
     "Wheel",
@@ -933,6 +943,197 @@ class CloudInstance(Fact):
 
 
 @record
+class RecordingRule(Fact):
+    """A series that Prometheus computes from what exporters say (``alerts.toml``, ``[[recording]]``).
+
+    ``name`` follows Prometheus' convention ``level:metric:operation``. ``expression`` is PromQL in which ``limit(ID)``
+    stands for a threshold of this file or of ``checks.toml`` and ``xids(SEVERITY)`` for the codes of that severity.
+    """
+
+    name: str
+    title: str
+    expression: str
+
+
+@record
+class Alert(Fact):
+    """A state that someone is told of (``alerts.toml``, ``[[alert]]``).
+
+    Attributes:
+        id: In kebab case; Prometheus knows it in camel case.
+        group: Rules of one group are evaluated together.
+        expression: As in :class:`RecordingRule`.
+        pending_seconds: How long it must hold before anyone is told; absent, at once.
+        kept_seconds: How long it goes on being told after it holds no more.
+        severity: ``critical`` (work is lost), ``warning`` (look at it today), ``info`` or ``none``.
+        action: What a machine may do about it: ``release``.
+        summary: One line, a Go template over the labels; ``limit(ID)`` as in the expression.
+        runbook: Ids of the check and of the diagnoses whose remedies are its text, the likeliest first.
+        remedy: The text of an alert that no check and no diagnosis knows.
+    """
+
+    id: str
+    group: str
+    expression: str
+    pending_seconds: int | None = None
+    kept_seconds: int | None = None
+    severity: str
+    action: str | None = None
+    summary: str
+    runbook: tuple[str, ...] = ()
+    remedy: str | None = None
+
+
+@record
+class Inhibition(Fact):
+    """Alerts that say nothing new while others fire (``alerts.toml``, ``[[inhibition]]``).
+
+    While one of ``sources`` fires, ``targets`` whose labels ``equal`` are the same are not sent.
+    """
+
+    id: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    equal: tuple[str, ...]
+
+
+@record
+class Counter(Fact):
+    """A field that dcgm-exporter is told to collect (``alerts.toml``, ``[[counter]]``).
+
+    ``kind`` is ``gauge``, ``counter``, or ``label`` for what is put on the other series of a GPU. ``title`` has no
+    comma: the exporter refuses a line of more than three parts.
+    """
+
+    name: str
+    kind: str
+    title: str
+
+
+@record
+class Panel(Fact):
+    """One picture of a dashboard (``dashboards.toml``, ``[[panel]]``).
+
+    Attributes:
+        id: ``DASHBOARD.NAME``.
+        dashboard: ``fleet``, ``node``, ``job`` or ``health``.
+        order: Place on the dashboard.
+        title: What it shows.
+        kind: ``timeseries``, ``stat`` or ``table``.
+        unit: As Grafana names units: ``celsius``, ``percent``, ``percentunit``, ``watt``, ``short``.
+        expression: As in :class:`RecordingRule`; ``$node`` is the chosen nodes on all dashboards but ``fleet``.
+        legend: Labels that name a line, ``{{node}}``.
+        warn: Value from which it is coloured as a warning; an id of a limit.
+    """
+
+    id: str
+    dashboard: str
+    order: int
+    title: str
+    kind: str
+    unit: str
+    expression: str
+    legend: str | None = None
+    warn: str | None = None
+
+
+@record
+class ClusterComponent(Fact):
+    """Something that a Kubernetes cluster runs for GPUs (``cluster.toml``, ``[[component]]``).
+
+    ``chart`` is its Helm chart, ``image`` a whole image reference, ``api`` group and version of its custom resources;
+    each only where the component has one.
+    """
+
+    id: str
+    version: str
+    chart: str | None = None
+    image: str | None = None
+    api: str | None = None
+
+
+@record
+class DriverImage(Fact):
+    """A driver that NVIDIA publishes as a container image (``cluster.toml``, ``[[driver_image]]``).
+
+    ``systems`` are those of nodes that it is built for.
+    """
+
+    branch: int
+    version: str
+    systems: tuple[str, ...]
+
+
+@record
+class ClusterField(Fact):
+    """A key that a document may have (``cluster.toml``, ``[[field]]``).
+
+    Attributes:
+        document: ``gpu-operator`` (Helm values), ``device-plugin`` (its configuration), ``jobset`` or ``pytorchjob``.
+        path: Keys with dots between; ``*`` stands for any key, ``[]`` behind a key for the items of a list.
+        type: ``flag``, ``whole``, ``text``, or the Kubernetes type that begins there.
+        values: All values that are taken; without, any of the type.
+    """
+
+    document: str
+    path: str
+    type: str
+    values: tuple[str, ...] = ()
+
+
+@record
+class Tuning(Fact):
+    """A setting that helps somewhere (``tuning.toml``, ``[[tuning]]``).
+
+    Attributes:
+        kind: What it is a setting of: ``nccl`` and ``env`` are variables, ``argument`` one of a program, ``limit`` of
+            PAM, ``logind`` of systemd, ``sysctl`` of the kernel, ``mount`` of a file system, ``affinity`` of a process.
+        value: May hold ``{rdma_devices}``, ``{cpus_per_gpu}`` and ``{affinity}``, which are read from the machine.
+        library: Whose version decides; absent where none does.
+        versions: Of the library.
+        when: What must be true of the machine and the job, all of it.
+        is_default: Safe without a measurement.
+    """
+
+    id: str
+    kind: str
+    name: str
+    value: str
+    library: str | None = None
+    versions: str | None = None
+    when: tuple[str, ...] = ()
+    is_default: bool
+    reason: str
+
+
+@record
+class FolkSetting(Fact):
+    """A setting that is passed on and that its vendor refutes (``tuning.toml``, ``[[folk]]``).
+
+    Attributes:
+        names: The variables or commands.
+        values: Which values; without, any. ``*`` at the end stands for any rest.
+        library: Whose version decides, with ``versions``; absent where none does.
+        when: As in :class:`Tuning`.
+        verdict: ``wrong``, ``harmful``, ``redundant``, ``deprecated``, ``debug`` or ``last-resort``.
+        claim: What is said.
+        truth: What holds.
+        instead: What to do.
+    """
+
+    id: str
+    names: tuple[str, ...]
+    values: tuple[str, ...] = ()
+    library: str | None = None
+    versions: str | None = None
+    when: tuple[str, ...] = ()
+    verdict: str
+    claim: str
+    truth: str
+    instead: str
+
+
+@record
 class Setting(Fact):
     """A single value with a name: a repository address, a key, a package list (any file, ``[[setting]]``).
 
@@ -1016,6 +1217,21 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "diagnoses.toml": {"diagnosis": Diagnosis},
     "performance.toml": {"floor": PerformanceFloor, "nvlink": NvlinkLayout},
     "xid.toml": {"xid": Xid, "setting": Setting},
+    "alerts.toml": {
+        "recording": RecordingRule,
+        "alert": Alert,
+        "inhibition": Inhibition,
+        "counter": Counter,
+        "limit": Limit,
+    },
+    "dashboards.toml": {"panel": Panel},
+    "cluster.toml": {
+        "component": ClusterComponent,
+        "driver_image": DriverImage,
+        "field": ClusterField,
+        "setting": Setting,
+    },
+    "tuning.toml": {"tuning": Tuning, "folk": FolkSetting},
     "refresh.toml": {"setting": Setting},
     "audit_rules.toml": {"rule": AuditRule, "setting": Setting},
     "models.toml": {"model": ModelShape},

@@ -194,6 +194,57 @@ def small_data() -> dict[str, Any]:
         "audit_rules.toml": {
             "rule": [fact(id="B03", severity="warn", title="no digest", why="Tags move.", remedy="Pin it.")]
         },
+        "alerts.toml": {
+            "recording": [fact(name="gpu:temperature:celsius", title="Heat", expression="max by (gpu) (temperature)")],
+            "alert": [
+                fact(
+                    id="gpu-lost",
+                    group="presence",
+                    expression="up == 0",
+                    severity="critical",
+                    summary="lost",
+                    runbook=["gpu.temp", "gpu.lost"],
+                )
+            ],
+            "inhibition": [fact(id="lost", sources=["gpu-lost"], targets=["gpu-lost"], equal=["node"])],
+            "counter": [fact(name="DCGM_FI_DEV_GPU_TEMP", kind="gauge", title="Heat")],
+            "limit": [fact(id="idle", value=30.0, unit="%")],
+        },
+        "dashboards.toml": {
+            "panel": [
+                fact(
+                    id="fleet.heat",
+                    dashboard="fleet",
+                    order=1,
+                    title="Heat",
+                    kind="stat",
+                    unit="celsius",
+                    expression="max(temperature)",
+                    warn="temperature",
+                )
+            ]
+        },
+        "cluster.toml": {
+            "component": [fact(id="plugin", version="v1", image="registry.example/plugin:v1")],
+            "driver_image": [fact(branch=550, version="550.1", systems=["debian12"])],
+            "field": [fact(document="plugin", path="version", type="text", values=["v1"])],
+            "setting": [fact(id="resource", value="vendor.example/gpu")],
+        },
+        "tuning.toml": {
+            "tuning": [
+                fact(
+                    id="a",
+                    kind="env",
+                    name="A",
+                    value="1",
+                    library="torch",
+                    versions=">=2",
+                    is_default=True,
+                    reason="x",
+                )
+            ],
+            "folk": [fact(id="b", names=["B"], verdict="wrong", claim="c", truth="t", instead="i")],
+        },
         "refresh.toml": {"setting": [fact(id="redistrib_folder", value="https://vendor.example/redist/")]},
         "models.toml": {
             "model": [
@@ -337,6 +388,11 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
         "D016",
         lambda data: driver_packages(data)[0].update(proprietary_packages=["nvidia-kernel-dkms"]),
     ),
+    "a driver image of no branch": ("D008", lambda data: data["cluster.toml"]["driver_image"][0].update(branch=560)),
+    "a setting for versions that do not parse": (
+        "D015",
+        lambda data: data["tuning.toml"]["tuning"][0].update(versions="above 2"),
+    ),
     "PCI blocks that overlap": ("D016", lambda data: pci_ranges(data)[0].update(last="2300")),
     "PCI blocks out of order": ("D005", lambda data: pci_ranges(data).reverse()),
     "a GPU in another's PCI block": ("D016", lambda data: gpu(data)[0].update(pci_device_id="20B0")),
@@ -380,6 +436,14 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
     "an image of no system": ("D008", lambda data: data["images.toml"]["cuda_image"][0].update(os="debian99")),
     "a GPU of no branch": ("D008", lambda data: gpu(data)[0].update(last_driver_branch=999)),
     "a GPU of no toolkit": ("D008", lambda data: gpu(data)[0].update(first_cuda="12.4")),
+    "an alert without a runbook": ("D008", lambda data: data["alerts.toml"]["alert"][0].update(runbook=["gpu.none"])),
+    "an alert that says nothing": ("D008", lambda data: data["alerts.toml"]["alert"][0].pop("runbook")),
+    "an alert that says it twice": ("D008", lambda data: data["alerts.toml"]["alert"][0].update(remedy="Reseat it.")),
+    "no such alert to silence": (
+        "D008",
+        lambda data: data["alerts.toml"]["inhibition"][0].update(targets=["node-down"]),
+    ),
+    "a panel of no limit": ("D008", lambda data: data["dashboards.toml"]["panel"][0].update(warn="cold")),
     "a release in the future": ("D009", lambda data: cuda(data)[0].update(released=datetime.date(2026, 1, 3))),
     "a wheel of the future": (
         "D009",

@@ -1,0 +1,242 @@
+"""Write a stack down for Kubernetes: Helm values or a device plugin, tenants, Jobs.
+
+The stack comes from a lock (`--lock`), of an image or of nodes, or from a request as `provision resolve` takes it. Who
+installs the driver follows from it: with the lock of nodes gpu-node.yml does, and the nodes get the device plugin
+alone; otherwise the GPU Operator does. Both at once are refused.
+
+With --image there is a Job that runs the image's own verification, with words behind `--` a training of them by
+torchrun, and a Compose file with the same limits. --tenant makes a namespace with a share of the GPUs.
+
+Nothing is sent to a cluster. The same lock, flags and facts give the same bytes.
+
+Examples:
+  provision cluster --lock provision.lock -o cluster
+  provision cluster --lock provision_lock.yml --tenant vision=8 --tenant speech=4 -o cluster
+  provision cluster --torch 2.9 --image registry.example/team/train:1 --nodes 2 --gpus 8 -o cluster -- train.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from provision.cli.output import Output
+from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
+from provision.errors import UsageError
+from provision.matrix.load import Matrix
+
+if TYPE_CHECKING:
+    from provision.generate.cluster.options import ClusterOptions, Subject
+    from provision.generate.cluster.render import ClusterFiles
+
+__all__ = ["configure", "run"]
+
+_OWNERS = ("operator", "node")
+_STRATEGIES = ("none", "single", "mixed")
+_SHARINGS = ("none", "time-slicing", "mps")
+_RUNNERS = ("jobset", "pytorchjob", "job")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    add_request_flags(parser)
+    parser.add_argument_group("or a lock").add_argument(
+        "--lock",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="provision.lock, or the lock that `provision node lock` wrote",
+    )
+    gpus = parser.add_argument_group("the GPUs of the cluster")
+    gpus.add_argument(
+        "--driver-owner",
+        action=Once,
+        type=one_of("--driver-owner", _OWNERS),
+        choices=_OWNERS,
+        help="who installs the driver; decided by the lock unless given",
+    )
+    gpus.add_argument("--node-os", action=Once, metavar="NAME", help="system of the nodes, to be checked")
+    gpus.add_argument(
+        "--mig-strategy",
+        action=Once,
+        type=one_of("--mig-strategy", _STRATEGIES),
+        choices=_STRATEGIES,
+        help="how MIG devices are offered; none unless given",
+    )
+    gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="with mixed: what Jobs ask for (`1g.10gb`)")
+    gpus.add_argument(
+        "--sharing",
+        action=Once,
+        type=one_of("--sharing", _SHARINGS),
+        choices=_SHARINGS,
+        help="how a GPU is shared; none unless given",
+    )
+    gpus.add_argument(
+        "--replicas", action=Once, type=_number("--replicas"), metavar="N", help="clients of a shared GPU"
+    )
+    tenants = parser.add_argument_group("tenants")
+    tenants.add_argument(
+        "--tenant",
+        action="append",
+        metavar="NAME=GPUS",
+        help="namespace with a quota, default limits and a closed network; may be repeated",
+    )
+    jobs = parser.add_argument_group("Jobs")
+    jobs.add_argument("--image", action=Once, metavar="IMAGE", help="image of the Jobs, from `provision image`")
+    jobs.add_argument("--namespace", action=Once, metavar="NAME", help="where Jobs go; default unless given")
+    jobs.add_argument(
+        "--runner",
+        action=Once,
+        type=one_of("--runner", _RUNNERS),
+        choices=_RUNNERS,
+        help="what starts the training; jobset unless given",
+    )
+    for name, text in (
+        ("--nodes", "Pods of the training; 1 unless given"),
+        ("--gpus", "GPUs of each; 1 unless given"),
+        ("--cpus", "processors of each; no limit unless given"),
+        ("--memory-gib", "memory of each, /dev/shm inside"),
+        ("--shm-gib", "its /dev/shm; what NCCL's guide says for each GPU unless given"),
+    ):
+        jobs.add_argument(name, action=Once, type=_number(name), metavar="N", help=text)
+    jobs.add_argument("--env", action="append", metavar="NAME=VALUE", help="variable of the training; may be repeated")
+    jobs.add_argument(
+        "--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, for a Job that measures"
+    )
+    jobs.add_argument("script", nargs="*", metavar="SCRIPT", help="behind `--`: what torchrun starts, with its words")
+    out = parser.add_argument_group("what to write")
+    out.add_argument(
+        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="folder to write"
+    )
+    out.add_argument("--check", action="store_true", help="write nothing; exit 8 where a file differs")
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Render, then write or compare.
+
+    Raises:
+        UsageError: Neither a lock nor a request, or both; no folder.
+        DriftError: ``--check``, and a file is not what would be written.
+    """
+    from provision.generate.cluster.render import render_cluster
+    from provision.generate.write import check_artifacts, write_artifacts
+
+    if options.folder is None:
+        raise UsageError("cluster needs to know where to", hints=("name a folder with `-o DIR`",))
+    chosen = _options(options)
+    matrix = read_matrix(options)
+    subject = _subject(options, matrix)
+    files = render_cluster(subject, _with_variables(chosen, options, subject, matrix, output), matrix)
+    for sentence in files.owned.warnings:
+        output.warn(sentence)
+    if options.check:
+        check_artifacts(options.folder, files.artifacts)
+        written: tuple[str, ...] = ()
+    else:
+        written = write_artifacts(options.folder, files.artifacts, dry_run=output.is_dry_run).written
+    output.note(f"facts of {matrix.dated}")
+    output.give(_document(subject, files, options.folder, written), _text(files, options, written, output))
+    return 0
+
+
+def _subject(options: argparse.Namespace, matrix: Matrix) -> Subject:
+    from provision.cli.lock_file import read_subject, subject_of
+
+    values = read_values(options)
+    if options.lock is None:
+        request = read_request(values, options.requirements or ())
+        return subject_of(solve_request(request, matrix, "cluster", other_words(options)))
+    if values or options.requirements:
+        raise UsageError(
+            "--lock and a request exclude each other",
+            because=("the lock is the answer to a request already",),
+            hints=("leave one of the two out",),
+        )
+    return read_subject(options.lock)
+
+
+def _options(options: argparse.Namespace) -> ClusterOptions:
+    from provision.generate.cluster.options import ClusterOptions, parse_tenant
+
+    return ClusterOptions(
+        owner=options.driver_owner,
+        system=options.node_os,
+        mig_strategy=options.mig_strategy or "none",
+        mig_profile=options.mig_profile,
+        sharing=options.sharing or "none",
+        replicas=options.replicas,
+        namespace=options.namespace or "default",
+        tenants=tuple(sorted(map(parse_tenant, options.tenant or ()), key=lambda tenant: tenant.name)),
+        image=options.image,
+        runner=options.runner or "jobset",
+        script=tuple(options.script),
+        nodes=options.nodes or 1,
+        gpus=options.gpus or 1,
+        cpus=options.cpus,
+        memory_gib=options.memory_gib,
+        shm_gib=options.shm_gib,
+        nccl_tests_image=options.nccl_tests_image,
+    )
+
+
+def _with_variables(
+    chosen: ClusterOptions, options: argparse.Namespace, subject: Subject, matrix: Matrix, output: Output
+) -> ClusterOptions:
+    """Return the options with the variables of ``--env``, judged by the facts.
+
+    Raises:
+        UsageError: The facts refute one.
+    """
+    if not options.env:
+        return chosen
+    from provision.cli.commands.tune import refuse_settings
+    from provision.generate.tuning import Situation, judge, parse_setting
+    from provision.records import replace
+
+    settings = [parse_setting(text) for text in options.env]
+    if len({name for name, _ in settings}) < len(settings):
+        raise UsageError("--env names one variable twice", hints=("keep one of the two",))
+    situation = Situation(libraries=subject.libraries, facts=frozenset({"container"}))
+    judgements = judge(settings, situation, matrix)
+    refuse_settings(judgements)
+    for item in judgements:
+        if item.row is not None:
+            output.warn(f"{item.name}={item.value}: {item.row.truth}; {item.row.instead}")
+    return replace(chosen, variables=dict(settings))
+
+
+def _document(subject: Subject, files: ClusterFiles, folder: Path, written: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "folder": str(folder),
+        "lock": {"name": subject.name, "digest": subject.digest, "facts_date": subject.facts_date},
+        "driver": {"owner": files.owned.owner, "version": files.owned.driver, "because": files.owned.because},
+        "resource": files.resource,
+        "files": [artifact.path for artifact in files.artifacts],
+        "written": list(written),
+        "commands": list(files.commands),
+    }
+
+
+def _text(files: ClusterFiles, options: argparse.Namespace, written: tuple[str, ...], output: Output) -> str:
+    verb = "would write" if output.is_dry_run else "wrote"
+    what = f"{verb} {len(written)} of {len(files.artifacts)} files" if written else "up to date"
+    lines = [f"{options.folder}: {what}"]
+    lines += [f"  {artifact.path}" for artifact in files.artifacts]
+    who = "the GPU Operator" if files.owned.owner == "operator" else "the nodes"
+    lines.append(f"driver: {who}{f', {files.owned.driver}' if files.owned.driver else ''}; {files.owned.because}")
+    lines.append(f"a Job asks for {files.resource}")
+    lines += ["then, in that folder:", *(f"  {command}" for command in files.commands)]
+    return "\n".join(lines)
+
+
+def _number(flag: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII):
+            raise UsageError(f"{flag} `{shown(text)}` is no whole number")
+        return int(text)
+
+    return read

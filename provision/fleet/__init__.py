@@ -1,0 +1,1 @@
+"""Whole fleets: what their Prometheus knows of them."""

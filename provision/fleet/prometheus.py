@@ -1,0 +1,150 @@
+"""The HTTP API of a Prometheus server: instant and range queries, with TLS and basic auth.
+
+Source: Prometheus documentation, "HTTP API", expression queries.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from http.client import HTTPMessage
+from pathlib import Path
+from typing import IO, Any
+from urllib.request import HTTPRedirectHandler, Request
+
+from provision.errors import MissingDependencyError, UsageError
+from provision.generate.fleet_page import Line
+from provision.probe.clean import clean_line
+
+__all__ = ["Prometheus"]
+
+_ANSWER_SECONDS = 30
+_ANSWER_BYTES_MAX = 256 * 1024 * 1024
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect would carry the password to whoever is named there."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        del req, fp, code, msg, headers, newurl
+        return None
+
+
+class Prometheus:
+    """One server.
+
+    Args:
+        address: ``https://prometheus.example:9090``; a path before ``/api`` is kept.
+        user: For basic auth, with ``password``.
+        password: Sent over https, or to this machine.
+        authority: File with the certificates that the server's must be signed by; the system's unless given.
+
+    Raises:
+        UsageError: The address is none that can be asked, the file of certificates cannot be read, or a password
+            would be sent over the network as plain text.
+    """
+
+    def __init__(
+        self, address: str, *, user: str | None = None, password: str | None = None, authority: Path | None = None
+    ) -> None:
+        from ssl import create_default_context
+        from urllib.parse import urlsplit
+        from urllib.request import HTTPSHandler, build_opener
+
+        try:
+            parts = urlsplit(address)
+            host = parts.hostname
+        except ValueError:
+            parts, host = urlsplit(""), None
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or "@" in parts.netloc:
+            # What stands before an @ is a password, and is repeated nowhere.
+            said = "an address with a password in it" if "@" in address else f"`{clean_line(address)}`"
+            raise UsageError(
+                f"{said} is no address of a Prometheus server",
+                hints=(
+                    "write it as in `https://prometheus.example:9090`; name the user with --user and --password-file",
+                ),
+            )
+        if user is not None and parts.scheme == "http" and host not in ("127.0.0.1", "::1", "localhost"):
+            raise UsageError(
+                "a password is not sent over plain http",
+                hints=("ask for https, or through a tunnel to this machine: `ssh -L 9090:localhost:9090 HOST`",),
+            )
+        self.address = address.rstrip("/")
+        self._headers = {"Accept": "application/json"}
+        if user is not None:
+            pair = base64.b64encode(f"{user}:{password or ''}".encode()).decode("ascii")
+            self._headers["Authorization"] = f"Basic {pair}"
+        try:
+            context = create_default_context(cafile=authority)
+        except OSError as error:
+            raise UsageError(f"--ca: {authority} holds no certificates", because=(str(error),)) from error
+        self._opener = build_opener(HTTPSHandler(context=context), _NoRedirect())
+
+    def ask(self, expression: str, *, at: float | None = None) -> tuple[Line, ...]:
+        """Return what an expression is at one time, now unless given: lines of one point, in the server's order.
+
+        Raises:
+            MissingDependencyError: The server does not answer, or not as Prometheus does.
+        """
+        return self._get("query", {"query": expression} | ({"time": f"{at:.3f}"} if at is not None else {}))
+
+    def ask_span(self, expression: str, *, start: float, end: float, step: float) -> tuple[Line, ...]:
+        """Return what an expression was over a time.
+
+        Args:
+            expression: PromQL.
+            start: First time, seconds since the epoch.
+            end: Last time.
+            step: Seconds between points.
+
+        Raises:
+            MissingDependencyError: The server does not answer, or not as Prometheus does.
+        """
+        times = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+        return self._get("query_range", {"query": expression, **times})
+
+    def _get(self, what: str, parameters: Mapping[str, str]) -> tuple[Line, ...]:
+        from http.client import HTTPException
+        from urllib.error import HTTPError
+        from urllib.parse import urlencode
+
+        address = f"{self.address}/api/v1/{what}?{urlencode(parameters)}"
+        request = Request(address, headers=self._headers)  # noqa: S310 - http or https, as the constructor saw
+        try:
+            with self._opener.open(request, timeout=_ANSWER_SECONDS) as answer:
+                document = json.loads(answer.read(_ANSWER_BYTES_MAX))
+            return tuple(_line(row) for row in document["data"]["result"])
+        except HTTPError as error:
+            with error:
+                why, hints = self._word(error)
+            raise MissingDependencyError(f"{self.address} gave no answer", because=(why,), hints=hints) from None
+        except (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise MissingDependencyError(
+                f"{self.address} gave no answer",
+                because=(clean_line(str(getattr(error, "reason", error))) or type(error).__name__,),
+                hints=("see whether it answers: `curl ADDRESS/api/v1/query?query=up`",),
+            ) from None
+
+    @staticmethod
+    def _word(error: Any) -> tuple[str, tuple[str, ...]]:
+        if error.code in (401, 403):
+            return "it asks for a user and a password", ("name them with `--user NAME --password-file FILE`",)
+        if 300 <= error.code < 400:
+            return "it sends us elsewhere", ("name the address that it answers at",)
+        try:
+            said = clean_line(str(json.loads(error.read(65536))["error"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            said = clean_line(str(error.reason))
+        return f"status {error.code}: {said}", ()
+
+
+def _line(row: Mapping[str, Any]) -> Line:
+    labels = {clean_line(str(key)): clean_line(str(value)) for key, value in row["metric"].items()}
+    points = row["values"] if "values" in row else [row["value"]]
+    pairs = ((float(when), float(value)) for when, value in points)
+    return Line(labels=labels, points=tuple(pair for pair in pairs if math.isfinite(pair[1])))

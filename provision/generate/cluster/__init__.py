@@ -1,0 +1,1 @@
+"""A Stack for Kubernetes: Helm values, manifests and Jobs, as text."""

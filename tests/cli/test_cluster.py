@@ -1,0 +1,132 @@
+"""`provision cluster` as people run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+IMAGE = "registry.example/team/train:1"
+
+
+@pytest.fixture
+def image_lock(tmp_path: Path, provision) -> Path:
+    folder = tmp_path / "image"
+    assert provision("image", "--torch", "2.8", "--gpu", "h100", "-o", folder).code == 0
+    return folder / "provision.lock"
+
+
+@pytest.fixture
+def node_lock(tmp_path: Path, provision) -> Path:
+    path = tmp_path / "provision_lock.yml"
+    answer = provision("node", "lock", "--cuda", "12.8", "--os", "ubuntu24.04", "-o", path)
+    assert answer.code == 0, answer.err
+    return path
+
+
+def test_a_request_and_its_lock_give_the_same_files(provision, image_lock, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert provision("cluster", "--lock", image_lock, "--image", IMAGE, "-o", one).code == 0
+    assert provision("cluster", "--torch", "2.8", "--gpu", "h100", "--image", IMAGE, "-o", two).code == 0
+    names = sorted(path.name for path in one.iterdir())
+    assert names == ["gpu-operator-values.yaml", "verify.yaml"]
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
+
+
+def test_the_lock_of_nodes_brings_the_plugin(provision, node_lock, tmp_path):
+    answer = provision("cluster", "--lock", node_lock, "-o", tmp_path / "out", "--json")
+    result = answer.document["result"]
+    assert result["driver"]["owner"] == "node"
+    assert result["files"] == ["device-plugin.yaml"]
+    documents = list(yaml.safe_load_all((tmp_path / "out" / "device-plugin.yaml").read_text()))
+    assert [document["kind"] for document in documents] == ["RuntimeClass", "ConfigMap", "DaemonSet"]
+
+
+def test_two_owners_of_the_driver_end_with_3(provision, node_lock, tmp_path):
+    answer = provision("cluster", "--lock", node_lock, "--driver-owner", "operator", "-o", tmp_path / "out")
+    assert answer.code == 3
+    assert "two would install the driver" in answer.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_lock_that_somebody_edited_ends_with_2(provision, image_lock, node_lock, tmp_path):
+    image_lock.write_text(image_lock.read_text().replace('"python": "3.', '"python": "2.', 1))
+    assert provision("cluster", "--lock", image_lock, "-o", tmp_path / "out").code == 2
+    node_lock.write_text(node_lock.read_text().replace("ubuntu24.04", "ubuntu22.04"))
+    assert provision("cluster", "--lock", node_lock, "-o", tmp_path / "out").code == 2
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"unverified": 0}', "a: [", "\x00", '{"lock_version": 1}'])
+def test_a_file_that_is_no_lock_ends_with_2(provision, tmp_path, text):
+    path = tmp_path / "lock"
+    path.write_text(text)
+    assert provision("cluster", "--lock", path, "-o", tmp_path / "out").code == 2
+
+
+def test_check_tells_drift(provision, image_lock, tmp_path):
+    words = ("cluster", "--lock", image_lock, "--tenant", "vision=4", "-o", tmp_path / "out")
+    assert provision(*words, "--check").code == 8
+    assert provision(*words).code == 0
+    assert provision(*words, "--check").code == 0
+    (tmp_path / "out" / "tenant-vision.yaml").write_text("x")
+    assert provision(*words, "--check").code == 8
+
+
+def test_a_dry_run_writes_nothing(provision, image_lock, tmp_path):
+    answer = provision("cluster", "--lock", image_lock, "-o", tmp_path / "out", "--dry-run")
+    assert answer.code == 0
+    assert "would write 1 of 1 files" in answer.out
+    assert not (tmp_path / "out").exists()
+
+
+def test_words_behind_two_dashes_are_the_script(provision, image_lock, tmp_path):
+    words = ("--image", IMAGE, "--nodes", "2", "--gpus", "8", "-o", tmp_path, "--", "train.py", "--epochs", "3")
+    assert provision("cluster", "--lock", image_lock, *words).code == 0
+    job = yaml.safe_load((tmp_path / "train.yaml").read_text())
+    command = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[-3:] == ["train.py", "--epochs", "3"]
+
+
+def test_a_variable_that_its_vendor_refutes_ends_with_3(provision, image_lock, tmp_path):
+    answer = provision("cluster", "--lock", image_lock, "--env", "NCCL_ALGO=Ring", "-o", tmp_path / "out")
+    assert answer.code == 3
+    assert "folk/nccl-algo" in answer.err
+
+
+def test_a_pointless_variable_gets_a_warning(provision, image_lock, tmp_path):
+    words = ("--image", IMAGE, "--env", "NCCL_DEBUG=INFO", "-o", tmp_path / "out", "--", "train.py")
+    answer = provision("cluster", "--lock", image_lock, *words)
+    assert answer.code == 0
+    assert "warning: NCCL_DEBUG=INFO" in answer.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--torch", "2.8"),
+        ("-o", "out"),
+        ("--lock", "absent", "-o", "out"),
+        ("--torch", "2.8", "--lock", "provision.lock", "-o", "out"),
+        ("--torch", "2.8", "-o", "out", "--tenant", "kube-system=1"),
+        ("--torch", "2.8", "-o", "out", "--gpus", "many"),
+        ("--torch", "2.8", "-o", "out", "--image", "a b"),
+        ("--torch", "2.8", "-o", "out", "--env", "A=1", "--env", "A=2"),
+        ("--torch", "2.8", "-o", "out", "train.py"),
+    ],
+)
+def test_wrong_words_end_with_2(provision, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = provision("cluster", *words)
+    assert answer.code == 2, answer.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_json_names_what_was_decided(provision, image_lock, tmp_path):
+    answer = provision("cluster", "--lock", image_lock, "-o", tmp_path / "out", "--json")
+    result = answer.document["result"]
+    assert result["driver"]["owner"] == "operator"
+    assert result["lock"]["digest"] == json.loads(image_lock.read_text())["lock_digest"]
+    assert result["commands"][0].startswith("helm upgrade --install gpu-operator ")

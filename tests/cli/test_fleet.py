@@ -1,0 +1,178 @@
+"""`provision fleet`: rules to a folder, a fleet on a page, and every way to ask for neither."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+FILES = {
+    "alertmanager.yml",
+    "dashboards/provision-fleet.json",
+    "dashboards/provision-health.json",
+    "dashboards/provision-job.json",
+    "dashboards/provision-node.json",
+    "dcgm-counters.csv",
+    "provision-gpu.rules.yml",
+    "systemd/provision-verify.service",
+    "systemd/provision-verify.timer",
+}
+
+
+@pytest.fixture
+def prometheus() -> Iterator[str]:
+    """STAND-IN: says 85.5 of one node to every question."""
+    row = {"metric": {"node": "n1", "gpu": "0", "alertname": "GpuLost", "severity": "critical"}}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = {**row, "value": [1.8e9, "85.5"], "values": [[1.8e9 - 60, "60"], [1.8e9, "85.5"]]}
+            found.pop("values" if "query?" in self.path else "value")
+            body = json.dumps({"status": "success", "data": {"result": [found]}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words: object) -> None:
+            del words
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_address[1]}"
+        http.shutdown()
+        thread.join()
+
+
+class TestRules:
+    def test_every_file_is_written(self, provision, tmp_path):
+        answer = provision("fleet", "rules", "-o", tmp_path / "m", "--json")
+        assert answer.code == 0
+        written = {str(path.relative_to(tmp_path / "m")) for path in (tmp_path / "m").rglob("*") if path.is_file()}
+        assert written == FILES == set(answer.document["result"]["written"])
+
+    def test_a_second_time_writes_nothing(self, provision, tmp_path):
+        provision("fleet", "rules", "-o", tmp_path)
+        answer = provision("fleet", "rules", "-o", tmp_path, "--json")
+        assert answer.document["result"]["written"] == []
+
+    def test_what_was_changed_by_hand_is_drift(self, provision, tmp_path):
+        provision("fleet", "rules", "-o", tmp_path)
+        assert provision("fleet", "rules", "-o", tmp_path, "--check").code == 0
+        rules = tmp_path / "provision-gpu.rules.yml"
+        rules.write_text(rules.read_text(encoding="utf-8").replace("> 85", "> 95"), encoding="utf-8")
+        answer = provision("fleet", "rules", "-o", tmp_path, "--check")
+        assert answer.code == 8
+        assert "provision-gpu.rules.yml differs" in answer.err
+
+    def test_a_dry_run_writes_nothing(self, provision, tmp_path):
+        assert provision("fleet", "rules", "-o", tmp_path / "m", "--dry-run").code == 0
+        assert not (tmp_path / "m").exists()
+
+    def test_a_webhook_is_for_no_eyes_but_its_own(self, provision, tmp_path):
+        provision("fleet", "rules", "-o", tmp_path, "--webhook", "default=https://hooks.example/token")
+        file = tmp_path / "alertmanager.yml"
+        assert "https://hooks.example/token" in file.read_text(encoding="utf-8")
+        assert file.stat().st_mode & 0o777 == 0o640
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("--webhook", "https://token.example"),
+            ("--webhook", "default=https://a", "--webhook", "default=https://token"),
+            ("--webhook", "nobody=https://token"),
+            ("--webhook", "default=token"),
+        ],
+        ids=" ".join,
+    )
+    def test_a_webhook_that_cannot_be_is_refused_and_not_repeated(self, provision, tmp_path, words):
+        answer = provision("fleet", "rules", "-o", tmp_path, *words)
+        assert answer.code == 2
+        assert "token" not in answer.err.split("hint")[0]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_what_the_unit_runs_writes_the_metrics(self, provision, tmp_path):
+        """The words of the unit are given to the program itself, with paths of this test."""
+        folder, expect = tmp_path / "textfiles", tmp_path / "expect.toml"
+        folder.mkdir()
+        expect.write_text("gpus = 8\n", encoding="utf-8")
+        provision("fleet", "rules", "-o", tmp_path / "m", "--textfiles", folder)
+        unit = (tmp_path / "m" / "systemd" / "provision-verify.service").read_text(encoding="utf-8")
+        words = next(line for line in unit.splitlines() if line.startswith("ExecStart=")).split()
+        assert words[:2] == ["ExecStart=/usr/bin/env", "provision"]
+        answer = provision(*(str(expect) if word == "/etc/provision/expect.toml" else word for word in words[2:]))
+        # A machine without GPUs is not what was expected; the unit takes that for a success.
+        assert answer.code in (0, 6)
+        metrics = (folder / "provision.prom").read_text(encoding="utf-8")
+        assert 'provision_gpu_expected{target="local"} 8' in metrics
+        assert [path.name for path in folder.iterdir()] == ["provision.prom"]
+
+    @pytest.mark.parametrize("folder", ["relative", "/a b", "/a%n", "/a/../etc", "/a\nExecStart=/bin/sh"])
+    def test_a_folder_becomes_no_line_of_a_unit(self, provision, tmp_path, folder):
+        answer = provision("fleet", "rules", "-o", tmp_path / "m", "--textfiles", folder)
+        assert answer.code == 2
+        assert not (tmp_path / "m").exists()
+
+    def test_a_folder_must_be_named(self, provision):
+        answer = provision("fleet", "rules")
+        assert answer.code == 2
+        assert "-o DIR" in answer.err
+
+    def test_flags_of_the_other_action_are_refused(self, provision, tmp_path):
+        answer = provision("fleet", "rules", "-o", tmp_path, "--hours", "3")
+        assert answer.code == 2
+        assert "--hours" in answer.err
+
+
+class TestShow:
+    def test_what_matters_is_said_first(self, provision, prometheus):
+        answer = provision("fleet", "show", "--prometheus", prometheus)
+        assert answer.code == 0
+        assert "n1  critical  GpuLost" in answer.out
+        assert "Hottest GPU of a node, over 85 °C: 1" in answer.out
+
+    def test_the_page_is_written_whole(self, provision, prometheus, tmp_path):
+        answer = provision("fleet", "show", "--prometheus", prometheus, "--html", tmp_path / "fleet.html")
+        assert answer.code == 0
+        assert (tmp_path / "fleet.html").read_text(encoding="utf-8").endswith("</html>\n")
+
+    def test_json_has_every_panel(self, provision, prometheus, tmp_path):
+        answer = provision("fleet", "show", "--prometheus", prometheus, "--json")
+        ids = [row["panel"]["id"] for row in answer.document["result"]["shown"]]
+        assert ids[0] == "fleet.gpus-visible"
+        assert len(ids) == len(set(ids))
+
+    def test_the_text_goes_where_it_is_told(self, provision, prometheus, tmp_path):
+        answer = provision("fleet", "show", "--prometheus", prometheus, "-o", tmp_path / "fleet.txt")
+        assert answer.out == ""
+        assert "GpuLost" in (tmp_path / "fleet.txt").read_text(encoding="utf-8")
+
+    def test_a_server_that_is_not_there_is_absent(self, provision, tmp_path):
+        page = tmp_path / "fleet.html"
+        answer = provision("fleet", "show", "--prometheus", "http://127.0.0.1:9", "--html", page)
+        assert answer.code == 7
+        assert "Traceback" not in answer.err
+        assert not page.exists()
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            (),
+            ("--prometheus", "prometheus.example"),
+            ("--prometheus", "http://127.0.0.1:9", "--hours", "soon"),
+            ("--prometheus", "http://127.0.0.1:9", "--hours", "nan"),
+            ("--prometheus", "http://127.0.0.1:9", "--hours", "-1"),
+            ("--prometheus", "http://127.0.0.1:9", "--user", "gpu"),
+            ("--prometheus", "http://127.0.0.1:9", "--user", "gpu", "--password-file", "/nowhere"),
+            ("--prometheus", "http://127.0.0.1:9", "--check"),
+        ],
+        ids=lambda words: " ".join(words) or "nothing",
+    )
+    def test_wrong_words_are_usage(self, provision, words):
+        answer = provision("fleet", "show", *words)
+        assert answer.code == 2
+        assert "hint" in answer.err or "because" in answer.err

@@ -1,0 +1,161 @@
+"""A real Alertmanager with the generated configuration: who is told, and what is kept quiet.
+
+Alertmanager comes from the system's package; without it these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+
+from provision.generate.monitoring import alert_name, receivers, render_alertmanager
+from provision.matrix.load import Matrix
+
+MATRIX = Matrix()
+PROGRAM = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+_PATIENCE_SECONDS = 60
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="alertmanager is not installed")
+
+Told = list[tuple[str, str, str, str]]
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[tuple[int, Told]]:
+    """Yield the port of a webhook and what it was told: receiver, status, alert, node."""
+    heard: Told = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            heard.extend(
+                (message["receiver"], row["status"], row["labels"]["alertname"], row["labels"].get("node", ""))
+                for row in message["alerts"]
+            )
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None:
+            del words
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1], heard
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(told: tuple[int, Told], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("alertmanager")
+    webhooks = {name: f"http://127.0.0.1:{told[0]}/{name}" for name in receivers(MATRIX)}
+    document = yaml.safe_load(render_alertmanager(MATRIX, webhooks))
+    # As generated, but in no hurry to save anybody from a flood.
+    document["route"] |= {"group_wait": "2s", "group_interval": "1s"}
+    (folder / "alertmanager.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    words = [str(PROGRAM), "--config.file=alertmanager.yml", "--storage.path=data", "--cluster.listen-address="]
+    words += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+    with (folder / "log").open("wb") as log, subprocess.Popen(words, cwd=folder, stdout=log, stderr=log) as process:
+        try:
+            where = f"http://127.0.0.1:{port}/api/v2/alerts"
+            await_true(lambda: is_up(where), "Alertmanager did not start: " + str(folder / "log"))
+            yield where
+        finally:
+            process.terminate()
+
+
+def is_up(address: str) -> bool:
+    try:
+        with urlopen(address, timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def await_true(is_so, why: str) -> None:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while not is_so():
+        if time.monotonic() > end:
+            pytest.fail(why)
+        time.sleep(0.2)
+
+
+def send(address: str, *alerts: tuple[str, str], is_over: bool = False) -> None:
+    """Do what Prometheus does: say which alerts fire, or that they are over."""
+    now = datetime.now(UTC)
+    rows = []
+    for key, node in alerts:
+        alert = MATRIX.alerts[key]
+        labels = {"alertname": alert_name(key), "severity": alert.severity, "node": node}
+        labels |= {"action": alert.action} if alert.action else {}
+        ends = now if is_over else now + timedelta(minutes=5)
+        rows.append(
+            {"labels": labels, "startsAt": (now - timedelta(minutes=1)).isoformat(), "endsAt": ends.isoformat()}
+        )
+    body = json.dumps(rows).encode()
+    request = Request(address, data=body, headers={"Content-Type": "application/json"})
+    with urlopen(request, timeout=10):
+        pass
+
+
+def test_an_alert_reaches_the_webhook_and_so_does_its_end(told, address):
+    heard = told[1]
+    send(address, ("gpu-temperature-high", "n10"))
+    await_true(lambda: ("default", "firing", "GpuTemperatureHigh", "n10") in heard, f"told of {heard}")
+    send(address, ("gpu-temperature-high", "n10"), is_over=True)
+    await_true(lambda: ("default", "resolved", "GpuTemperatureHigh", "n10") in heard, f"told of {heard}")
+
+
+def test_what_may_be_released_goes_to_who_releases(told, address):
+    heard = told[1]
+    send(address, ("node-idle", "n20"))
+    await_true(lambda: ("release", "firing", "NodeIdle", "n20") in heard, f"told of {heard}")
+    assert ("default", "firing", "NodeIdle", "n20") not in heard
+
+
+def test_a_node_that_is_down_silences_what_follows_from_it_and_no_other_node(told, address):
+    heard = told[1]
+    send(address, ("node-down", "n1"), ("gpu-lost", "n1"), ("gpu-exporter-down", "n1"), ("gpu-lost", "n2"))
+    await_true(lambda: ("default", "firing", "GpuLost", "n2") in heard, f"told of {heard}")
+    await_true(lambda: ("default", "firing", "NodeDown", "n1") in heard, f"told of {heard}")
+    # The group of n1 was sent as a whole: what is not in it was silenced.
+    time.sleep(2)
+    assert {alert for _, _, alert, node in heard if node == "n1"} == {"NodeDown"}
+
+
+def test_the_watchdog_is_told_to_its_own(told, address):
+    heard = told[1]
+    send(address, ("watchdog", "monitor"))
+    await_true(lambda: ("watchdog", "firing", "Watchdog", "monitor") in heard, f"told of {heard}")
+
+
+def test_a_silence_is_of_the_facts(address):
+    """Every pair of the facts is one that Alertmanager itself calls inhibited."""
+    for number, row in enumerate(MATRIX.inhibitions):
+        if row.equal != ("node",):
+            continue
+        node = f"pair{number}"
+        send(address, (row.sources[0], node), *((key, node) for key in row.targets))
+        await_true(lambda: count_inhibited(address, node) == len(row.targets), f"{row.id}: not all are inhibited")  # noqa: B023
+
+
+def count_inhibited(address: str, node: str) -> int:
+    with urlopen(address, timeout=10) as answer:
+        rows = json.loads(answer.read())
+    return sum(row["labels"].get("node") == node and bool(row["status"]["inhibitedBy"]) for row in rows)

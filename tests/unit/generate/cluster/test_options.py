@@ -1,0 +1,77 @@
+"""No value that a person gives becomes anything but a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from provision.errors import UsageError
+from provision.generate.cluster.options import ClusterOptions, Tenant, parse_tenant
+
+IMAGE = "registry.example/team/train:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("namespace", "Team"),
+        ("namespace", "a\nb"),
+        ("namespace", "x" * 64),
+        ("namespace", "-a"),
+        ("namespace", "team\u0661"),
+        ("image", "x; rm -rf /"),
+        ("image", "registry.example/a:1\nprivileged: true"),
+        ("nccl_tests_image", "$(reboot)"),
+        ("owner", "me"),
+        ("runner", "cron"),
+        ("nodes", 0),
+        ("nodes", 10_001),
+        ("gpus", 17),
+        ("memory_gib", 0),
+        ("variables", {"lower": "x"}),
+        ("variables", {"A": "x\ny"}),
+        ("variables", {"A": "$(SECRET)"}),
+    ],
+)
+def test_a_hostile_or_senseless_value_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(UsageError):
+        ClusterOptions(**{name: value})
+
+
+@pytest.mark.parametrize("word", ["a\nb", "$(PATH)", "x\x00", "é", "x" * 5000])
+def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
+    with pytest.raises(UsageError):
+        ClusterOptions(image=IMAGE, script=("train.py", word))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"sharing": "mps"}, "--replicas"),
+        ({"replicas": 4}, "--sharing"),
+        ({"mig_strategy": "mixed"}, "--mig-profile"),
+        ({"mig_profile": "1g.10gb"}, "mixed"),
+        ({"mig_strategy": "mixed", "mig_profile": "9g.1tb"}, "MIG profile"),
+        ({"script": ("train.py",)}, "--image"),
+        ({"shm_gib": 8, "memory_gib": 8}, "--shm-gib"),
+        ({"tenants": (Tenant(name="a", gpus=1), Tenant(name="a", gpus=2))}, "twice"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        ClusterOptions(**values)
+
+
+def test_a_tenant_is_a_name_and_a_number() -> None:
+    assert parse_tenant("vision=8") == Tenant(name="vision", gpus=8)
+    assert parse_tenant("off=0").gpus == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["vision", "vision=", "vision=-1", "Vision=1", "kube-system=1", "default=1", "a=9999999", "a=\u0661", "a=1=2"],
+)
+def test_no_tenant_is_anything_else(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_tenant(text)

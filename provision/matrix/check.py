@@ -382,7 +382,7 @@ def _canonical(facts: _Facts) -> Iterator[Finding]:
 
 @_rule("D008")
 def _references(facts: _Facts) -> Iterator[Finding]:
-    """What a row points to exists: CUDA minors, drivers, systems, Pythons, torch versions, GPUs, models, runbooks, alerts."""
+    """What a row points to exists: CUDA minors, drivers, systems, Pythons, torch, GPUs, models, runbooks, alerts."""
     minors = {_minor(version) for version in facts.column("cuda.toml", "release", "version")}
     branches = facts.column("drivers.toml", "branch", "branch")
     systems = facts.column("os.toml", "os", "id")

@@ -105,9 +105,8 @@ def send(address: str, *alerts: tuple[str, str], is_over: bool = False) -> None:
         labels = {"alertname": alert_name(key), "severity": alert.severity, "node": node}
         labels |= {"action": alert.action} if alert.action else {}
         ends = now if is_over else now + timedelta(minutes=5)
-        rows.append(
-            {"labels": labels, "startsAt": (now - timedelta(minutes=1)).isoformat(), "endsAt": ends.isoformat()}
-        )
+        # One that began longer ago than a group waits is told at once, before it is known what silences it.
+        rows.append({"labels": labels, "startsAt": now.isoformat(), "endsAt": ends.isoformat()})
     body = json.dumps(rows).encode()
     request = Request(address, data=body, headers={"Content-Type": "application/json"})
     with urlopen(request, timeout=10):

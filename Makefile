@@ -9,7 +9,7 @@
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test scenarios molecule engine browser bench docs clean \
+.PHONY: install dev lint test scenarios molecule engine browser prometheus bench docs clean \
 	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
@@ -33,7 +33,7 @@ $(DEVELOPMENT): pyproject.toml tools/venv.sh
 
 # A finding of a linter does not hide what the tests say, nor these what the scenarios say: all run, any fails the whole.
 # The scenarios go before the tests, so that the summary of pytest ends the output.
-test: $(DEVELOPMENT) engine browser
+test: $(DEVELOPMENT) engine browser prometheus
 	@status=0; \
 	$(MAKE) -k lint || status=1; \
 	$(MAKE) scenarios || status=1; \
@@ -95,6 +95,13 @@ browser:
 	@sh tools/browser.sh || { \
 		echo 'no browser (see above): the browser tests will be skipped' >&2; \
 		[ "$$PROVISION_REQUIRE_BROWSER" != 1 ]; \
+	}
+
+# So do the tests of alerts; PROVISION_REQUIRE_PROMETHEUS=1 makes that a failure.
+prometheus:
+	@sh tools/prometheus.sh || { \
+		echo 'no promtool or Alertmanager (see above): the tests of alerts will be skipped' >&2; \
+		[ "$$PROVISION_REQUIRE_PROMETHEUS" != 1 ]; \
 	}
 
 # What needs an engine and a few minutes is run by hand: tests/benchmarks/README.md says how.

@@ -39,9 +39,9 @@ class Recording(Client):
         super().__init__(**settings)
         self.asked: Asked = []
 
-    def _ask_once(self, url: str, headers: Any, bytes_max: int, *, is_part: bool) -> Any:
+    def _ask_once(self, url: str, headers: Any, *words: Any, **settings: Any) -> Any:
         self.asked.append((url, dict(headers)))
-        return super()._ask_once(url, headers, bytes_max, is_part=is_part)
+        return super()._ask_once(url, headers, *words, **settings)
 
 
 def refresh(index: IndexAddress) -> tuple[float, float, Recording]:

@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help=f"of the arithmetic or, serving, of the weights: {', '.join(_PRECISIONS)} (bf16; amp for images)",
     )
-    _add(run_flags, "--batch", _number, "N", "sequences or images at once; training, of all GPUs together")
+    _add(run_flags, "--batch", _whole, "N", "sequences or images at once; training, of all GPUs together")
     sizes = parser.add_argument_group("a model that the facts do not know")
     _add(sizes, "--params", _number, "N", "parameters (8e9, 8B)")
     _add(sizes, "--active-params", _number, "N", "parameters a token meets, of a mixture of experts")
@@ -78,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add(sizes, "--macts", _number, "N", "10⁶ activations of one image")
     language = parser.add_argument_group("language models")
     _add(language, "--seq", _whole, "TOKENS", "tokens of a training sequence (2048)")
-    _add(language, "--micro-batch", _number, "N", "sequences of one pass on one GPU")
+    _add(language, "--micro-batch", _whole, "N", "sequences of one pass on one GPU")
     language.add_argument(
         "--recompute",
         action=Once,
@@ -163,6 +163,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         if described.model is None:
             raise UsageError(f"--baseline: nothing was learnt for the task `{request.task}`, so no baseline is either")
         baseline = Baseline.of(predictor.model(described.model)).predict(options.baseline, described.signal)
+    for caution in forecast.cautions:
+        output.warn(caution)
     if forecast.extrapolates:
         named = ", ".join(name.replace("_", " ") for name in forecast.extrapolates[:4])
         output.warn(f"this lies beyond what was learnt from ({named}): trust the interval less")
@@ -233,6 +235,11 @@ def _read_request(options: argparse.Namespace) -> Any:
     is_image = task.startswith("vision")
     if task != "collective" and options.model is None and options.params is None and options.gmacs is None:
         raise UsageError("--model is missing", hints=("name a model, or give its size with `--params`",))
+    if (is_image or task == "decode") and (options.gpus or 1) > 1:
+        raise UsageError(
+            f"--gpus {options.gpus}: a forecast of `{task}` is of one GPU",
+            hints=("leave out `--gpus`" + (": each GPU has images of its own" if is_image else ""),),
+        )
     gpus = options.gpus or (8 if task == "collective" else options.tp or 1)
     values: dict[str, Any] = {
         "task": task,
@@ -271,6 +278,18 @@ def _read_request(options: argparse.Namespace) -> Any:
     if task == "train" and split > gpus:
         raise UsageError(
             f"a model split over {split} GPUs does not fit {gpus}", hints=("give more `--gpus`, or a smaller split",)
+        )
+    if task == "serve" and values["tensor_parallel"] > gpus:
+        raise UsageError(
+            f"a model split over {values['tensor_parallel']} GPUs does not fit {gpus}",
+            hints=("give more `--gpus`, or a smaller `--tp`",),
+        )
+    passes = (options.micro_batch or 1) * gpus // split if task == "train" else 0
+    if options.batch and options.batch < passes:
+        raise UsageError(
+            f"a batch of {options.batch} does not feed {gpus} GPUs",
+            because=(f"the passes of one moment take {passes} sequences",),
+            hints=("give a larger `--batch`, or fewer `--gpus`",),
         )
     return PredictRequest(**values)
 

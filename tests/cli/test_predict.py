@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 TRAIN = ("predict", "--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "8")
+LLAMA = ("--model", "llama-3.1-8b", "--gpu", "h100")
 NCCL = "system,op_name,num_gpus,bytes,busbw_gbs\n"
 
 
@@ -121,6 +122,12 @@ def test_a_table_is_scored(provision, tmp_path):
         (("--task", "serve", "--model", "llama-3.1-8b", "--gpu", "h100", "--batch", "0.001"), 2, "no whole number"),
         (("--task", "decode", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "4"), 2, "of one GPU"),
         (("--task", "vision-inference", "--model", "resnet50", "--gpu", "h100", "--gpus", "4"), 2, "of one GPU"),
+        (("--task", "train", *LLAMA, "--ep", "16"), 2, "do not fit 1"),
+        (("--task", "train", *LLAMA, "--message", "5"), 2, "--message says nothing about the task `train`"),
+        (("--task", "collective", "--gpu", "h100", "--precision", "fp8"), 2, "--precision says nothing"),
+        (("--task", "decode", *LLAMA, "--batch", "4"), 2, "--batch says nothing"),
+        (("--task", "train", "--params", "1e-5", "--gpu", "h100"), 2, "is none"),
+        (("--task", "vision-inference", "--model", "resnet50", "--gpu", "h100", "--torch", "x"), 2, "no version"),
         (("--evaluate", "absent.csv"), 2, "cannot be read"),
         (("--evaluate", "absent.csv", "--gpu", "h100"), 2, "from the table"),
         (("--task", "train", "--gpu", "h100", "--model", "llama-3.1-8b", "--skip-bad-rows"), 2, "--evaluate"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,22 @@ _PRECISIONS = (
 )
 _SYNONYMS = {"pretrain": "train", "finetune": "train", "inference": "serve"}
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_FEWEST_PARAMETERS = 1e3
+_ONLY_FOR: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("seq", "micro_batch", "recompute", "stack", "finetune", "pp", "cp"), ("train",)),
+    "compiled": ("train", "vision"),
+    "tp": ("train", "serve"),
+    "ep": ("train", "serve"),
+    "input_tokens": ("serve", "decode"),
+    "output_tokens": ("serve", "decode"),
+    "backend": ("serve",),
+    **dict.fromkeys(("image_size", "channels_last", "torch", "gmacs", "macts"), ("vision",)),
+    **dict.fromkeys(("operation", "message"), ("collective",)),
+    "batch": ("train", "serve", "vision"),
+    "model": ("train", "serve", "decode", "vision"),
+    "precision": ("train", "serve", "decode", "vision"),
+}
+"""Flag → the beginnings of the tasks that it says something about."""
 _UNITS |= {"kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 
@@ -240,6 +257,13 @@ def _read_request(options: argparse.Namespace) -> Any:
             f"--gpus {options.gpus}: a forecast of `{task}` is of one GPU",
             hints=("leave out `--gpus`" + (": each GPU has images of its own" if is_image else ""),),
         )
+    _refuse_idle(options, task)
+    if options.torch is not None and not re.search(r"\d", options.torch):
+        raise UsageError(f"--torch `{shown(options.torch)}` is no version", hints=("write it as in `--torch 2.9`",))
+    if options.params is not None and options.params < _FEWEST_PARAMETERS:
+        raise UsageError(
+            f"a model of {options.params:g} parameters is none", hints=("write them as in `--params 8e9`",)
+        )
     gpus = options.gpus or (8 if task == "collective" else options.tp or 1)
     values: dict[str, Any] = {
         "task": task,
@@ -279,6 +303,11 @@ def _read_request(options: argparse.Namespace) -> Any:
         raise UsageError(
             f"a model split over {split} GPUs does not fit {gpus}", hints=("give more `--gpus`, or a smaller split",)
         )
+    if values["expert_parallel"] > gpus:
+        raise UsageError(
+            f"experts shared by {values['expert_parallel']} GPUs do not fit {gpus}",
+            hints=("give more `--gpus`, or a smaller `--ep`",),
+        )
     if task == "serve" and values["tensor_parallel"] > gpus:
         raise UsageError(
             f"a model split over {values['tensor_parallel']} GPUs does not fit {gpus}",
@@ -292,6 +321,17 @@ def _read_request(options: argparse.Namespace) -> Any:
             hints=("give a larger `--batch`, or fewer `--gpus`",),
         )
     return PredictRequest(**values)
+
+
+def _refuse_idle(options: argparse.Namespace, task: str) -> None:
+    """Refuse a flag that says nothing about a task: nothing that is asked for is dropped."""
+    for flag, tasks in _ONLY_FOR.items():
+        if getattr(options, flag) and not task.startswith(tasks):
+            raise UsageError(
+                f"--{flag.replace('_', '-')} says nothing about the task `{task}`",
+                because=(f"it is for {', '.join(tasks)}",),
+                hints=("leave it out",),
+            )
 
 
 def _add(group: Any, flag: str, kind: Any, metavar: str, text: str) -> None:

@@ -15,6 +15,8 @@ from provision.records import record
 
 __all__ = ["Accelerator", "Hardware"]
 
+_SHORTEST_CUT = 3
+"""Letters and digits of a name that may be the beginning of a longer one."""
 _WORDS = re.compile(r"[\s_/-]+")
 
 
@@ -108,6 +110,11 @@ class Hardware:
         spelled = normalise_gpu(name)
         if spelled in aliases:
             return self._by_id(aliases[spelled])
+        if len(spelled) < _SHORTEST_CUT and spelled not in self._exact:
+            # `m1` begins M10, and means another maker's chip.
+            raise UnknownError(
+                f"no GPU called `{name}` is in the facts", hints=("`provision matrix --framework gpu` lists them",)
+            )
         tried: UnknownError | None = None
         for text in _spellings(name):
             if normalise_gpu(text) in aliases:

@@ -45,7 +45,7 @@ def test_names_of_tables_mean_gpus(written, meant):
     assert Hardware(Matrix()).find(written).id == meant
 
 
-@pytest.mark.parametrize("name", ["M9 Max 32-Core GPU", "b60", "", "GTX 9999", "quantum"])
+@pytest.mark.parametrize("name", ["M9 Max 32-Core GPU", "b60", "", "GTX 9999", "quantum", "m1", "h1", "40"])
 def test_names_of_nothing_known_are_refused(name):
     with pytest.raises(UnknownError):
         Hardware(Matrix()).find(name)

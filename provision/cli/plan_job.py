@@ -32,8 +32,9 @@ _RESERVED = ("1y", "3y")
 _Convert = Callable[[str], Any]
 
 
-def number(flag: str, *, is_zero: bool = False) -> _Convert:
+def number(flag: str, *, is_zero: bool = False, examples: tuple[str, ...] = ("8", "1.5e9", "70b")) -> _Convert:
     """Return a reader of a number above zero, which may end in k, m, b or t (``8b``, ``1.5t``, ``2e9``)."""
+    shown_as = [f"`{flag} {example}`" for example in examples]
 
     def read(text: str) -> float:
         found = _NUMBER.fullmatch(text.strip())
@@ -41,7 +42,7 @@ def number(flag: str, *, is_zero: bool = False) -> _Convert:
         if not math.isfinite(value) or value < 0 or (value == 0 and not is_zero):
             raise UsageError(
                 f"{flag} `{shown(text)}` is no number {'of at least' if is_zero else 'above'} 0",
-                hints=(f"write it as in `{flag} 8`, `{flag} 1.5e9` or `{flag} 70b`",),
+                hints=(f"write it as in {', '.join(shown_as[:-1])} or {shown_as[-1]}",),
             )
         return value
 
@@ -50,7 +51,7 @@ def number(flag: str, *, is_zero: bool = False) -> _Convert:
 
 def whole(flag: str) -> _Convert:
     """Return a reader of a whole number above zero."""
-    read_number = number(flag)
+    read_number = number(flag, examples=("8", "16"))
 
     def read(text: str) -> int:
         value: float = read_number(text)

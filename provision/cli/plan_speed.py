@@ -67,7 +67,11 @@ class Forecasts:
             high=forecast.high * layout.gpus,
             unit="tokens/s",
             mode=f"forecast, {forecast.mode}",
-            basis=(*forecast.basis, *(f"beyond what it was learnt from in {text}" for text in forecast.extrapolates)),
+            basis=(
+                *forecast.basis,
+                *forecast.cautions,
+                *(f"beyond what it was learnt from in {text}" for text in forecast.extrapolates),
+            ),
         )
 
     def _ask(self, request: PredictRequest) -> Forecast | ProvisionError:

@@ -78,6 +78,10 @@ class Job:
         return self.task in ("pretrain", "finetune")
 
 
+_HOURS_MAX = 876_600.0
+"""A century."""
+
+
 def check_job(job: Job) -> None:
     """Refuse a job that cannot be.
 
@@ -116,6 +120,8 @@ def check_job(job: Job) -> None:
     ):
         if number is not None and not 0 < number < float("inf"):
             raise UsageError(f"a {word} of {number:g} makes no sense", hints=("give a number above 0",))
+    if job.hours is not None and job.hours > _HOURS_MAX:
+        raise UsageError(f"{job.hours:g} hours are more than a century", hints=("730 hours are a month",))
     if job.restart_minutes is not None and not 0 <= job.restart_minutes < float("inf"):
         raise UsageError(f"a restart of {job.restart_minutes:g} minutes makes no sense")
     if job.spot_share is not None and not 0 <= job.spot_share <= 1:
@@ -138,6 +144,11 @@ def _check_parts(job: Job) -> None:
         raise UsageError(
             f"weights in {job.precision} are not trained",
             hints=("`--method qlora` trains adapters on 4-bit weights", "choose bf16, fp16, fp8, tf32 or fp32"),
+        )
+    if job.is_training and job.batch is not None and (job.micro_batch or 1) > job.batch:
+        raise UsageError(
+            f"an update of {job.batch} sequences does not hold {job.micro_batch} at once",
+            hints=("give a larger `--batch`, or a smaller `--micro-batch`",),
         )
     if job.is_training and (job.tokens is None) == (job.hours is None):
         raise UsageError(

@@ -121,15 +121,30 @@ class Roofline:
         # The first micro-batch fills a pipeline and the last one drains it (GPipe, arXiv:1811.06965).
         effective *= training.micro_batches / (training.micro_batches + layout.pipeline - 1)
         ceiling = effective * peak * _TERA / training_flops(shape, training)
-        said = f"{row.median:.0%} of {peak:g} TFLOPS in {training.precision} ({row.id}, {row.runs} runs)"
+        said: tuple[str, ...] = (
+            f"{row.median:.0%} of {peak:g} TFLOPS in {training.precision} ({row.id}, {row.runs} runs)",
+        )
+        reading, memory = self._reading(shape, gpu, training), self._utilisation("decode", gpu.id, training.precision)
+        if reading * memory.median * effective < ceiling * row.median * (1 + slow) / 2:
+            tokens = training.micro_batch * training.sequence
+            said += (f"passes of {tokens} tokens wait for the weights: a larger `--micro-batch` or `--seq` is faster",)
         return Speed(
-            low=ceiling * row.low * slow,
-            median=ceiling * row.median * (1 + slow) / 2,
-            high=ceiling * row.high,
+            low=min(ceiling * row.low * slow, reading * memory.low * effective),
+            median=min(ceiling * row.median * (1 + slow) / 2, reading * memory.median * effective),
+            high=min(ceiling * row.high, reading * memory.high * effective),
             unit="tokens/s",
             mode="roofline",
-            basis=(said,),
+            basis=said,
         )
+
+    def _reading(self, shape: Shape, gpu: Gpu, training: Training) -> float:
+        """Return the tokens a second and GPU at which weights come through the memory: forward, and backward again.
+
+        Source: Williams, Waterman, Patterson 2009 (roofline).
+        """
+        tokens = training.micro_batch * training.sequence
+        read = 2 * BYTES[training.precision] * _read_parameters(shape, tokens)
+        return tokens * _known(gpu.memory_bandwidth_gb_s, gpu, "memory bandwidth") * _GIGA / read
 
     def serve(self, shape: Shape, gpu: Gpu, layout: Layout, serving: Serving, *, output: int, share: float) -> Speed:
         """Return the requests a second of one replica, all of its sequences busy.

@@ -118,6 +118,7 @@ def test_cases_are_listed_without_an_environment(provision):
         (("show", "absent.json"), 2, "cannot be read"),
         (("dance",), 2, "dance"),
         (("run", "--only", "dance", "--list"), 2, "dance"),
+        (("run", "--only", "dance", "--python", "/no/such/python"), 2, "dance"),
         (("run", "--seconds", "0"), 2, "--seconds"),
         (("run", "--seconds", "nan"), 2, "--seconds"),
         (("run", "--warmup", "-1"), 2, "--warmup"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 TRAIN = ("predict", "--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "8")
+LLAMA = ("--model", "llama-3.1-8b", "--gpu", "h100")
 NCCL = "system,op_name,num_gpus,bytes,busbw_gbs\n"
 
 
@@ -42,6 +43,13 @@ def test_every_task_answers_in_its_unit(provision, words, unit):
     forecast = provision("predict", *words, "--json").document["result"]["forecast"]
     assert forecast["unit"] == unit
     assert 0 < forecast["low"] < forecast["high"]
+
+
+def test_what_is_to_be_known_before_use_is_warned_of(provision):
+    answer = provision("predict", "--task", "serve", "--model", "llama-3.1-405b", "--gpu", "h100")
+    assert "warning: weights of 812 GB do not fit into 80 GB" in answer.err
+    assert "would beat the ceilings of the hardware" in answer.err
+    assert provision(*TRAIN).err.count("beat the ceilings") == 0
 
 
 def test_the_articles_formula_is_a_baseline(provision):
@@ -91,6 +99,35 @@ def test_a_table_is_scored(provision, tmp_path):
         (("--task", "collective", "--gpu", "h100", "--gpus", "1"), 2, "two GPUs"),
         (("--task", "collective", "--gpu", "h100", "--operation", "all_dance"), 2, "all_dance"),
         (("--task", "vision-inference", "--gpu", "h100", "--model", "nonesuch"), 4, "nonesuch"),
+        (
+            ("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "8", "--batch", "4"),
+            2,
+            "does not feed 8 GPUs",
+        ),
+        (
+            ("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--precision", "int4"),
+            2,
+            "nothing is trained in int4",
+        ),
+        (
+            ("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--precision", "nvfp4"),
+            3,
+            "does not compute in nvfp4",
+        ),
+        (
+            ("--task", "serve", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "2", "--tp", "4"),
+            2,
+            "does not fit 2",
+        ),
+        (("--task", "serve", "--model", "llama-3.1-8b", "--gpu", "h100", "--batch", "0.001"), 2, "no whole number"),
+        (("--task", "decode", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "4"), 2, "of one GPU"),
+        (("--task", "vision-inference", "--model", "resnet50", "--gpu", "h100", "--gpus", "4"), 2, "of one GPU"),
+        (("--task", "train", *LLAMA, "--ep", "16"), 2, "do not fit 1"),
+        (("--task", "train", *LLAMA, "--message", "5"), 2, "--message says nothing about the task `train`"),
+        (("--task", "collective", "--gpu", "h100", "--precision", "fp8"), 2, "--precision says nothing"),
+        (("--task", "decode", *LLAMA, "--batch", "4"), 2, "--batch says nothing"),
+        (("--task", "train", "--params", "1e-5", "--gpu", "h100"), 2, "is none"),
+        (("--task", "vision-inference", "--model", "resnet50", "--gpu", "h100", "--torch", "x"), 2, "no version"),
         (("--evaluate", "absent.csv"), 2, "cannot be read"),
         (("--evaluate", "absent.csv", "--gpu", "h100"), 2, "from the table"),
         (("--task", "train", "--gpu", "h100", "--model", "llama-3.1-8b", "--skip-bad-rows"), 2, "--evaluate"),

@@ -105,6 +105,7 @@ def _measure(options: argparse.Namespace, output: Output) -> int:
         cases = choose(options.suite, "cpu" if options.device == "cpu" else "cuda", only)
         output.give({"cases": [case.to_json() for case in cases]}, "\n".join(case.id for case in cases))
         return 0
+    choose(options.suite, "cpu" if options.device == "cpu" else "cuda", only)
     digest = _read_digest(options.lock) if options.lock else None
     environment = Environment(
         python=options.python or ("python3" if options.image else sys.executable),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,22 @@ _PRECISIONS = (
 )
 _SYNONYMS = {"pretrain": "train", "finetune": "train", "inference": "serve"}
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_FEWEST_PARAMETERS = 1e3
+_ONLY_FOR: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("seq", "micro_batch", "recompute", "stack", "finetune", "pp", "cp"), ("train",)),
+    "compiled": ("train", "vision"),
+    "tp": ("train", "serve"),
+    "ep": ("train", "serve"),
+    "input_tokens": ("serve", "decode"),
+    "output_tokens": ("serve", "decode"),
+    "backend": ("serve",),
+    **dict.fromkeys(("image_size", "channels_last", "torch", "gmacs", "macts"), ("vision",)),
+    **dict.fromkeys(("operation", "message"), ("collective",)),
+    "batch": ("train", "serve", "vision"),
+    "model": ("train", "serve", "decode", "vision"),
+    "precision": ("train", "serve", "decode", "vision"),
+}
+"""Flag → the beginnings of the tasks that it says something about."""
 _UNITS |= {"kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 
@@ -68,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help=f"of the arithmetic or, serving, of the weights: {', '.join(_PRECISIONS)} (bf16; amp for images)",
     )
-    _add(run_flags, "--batch", _number, "N", "sequences or images at once; training, of all GPUs together")
+    _add(run_flags, "--batch", _whole, "N", "sequences or images at once; training, of all GPUs together")
     sizes = parser.add_argument_group("a model that the facts do not know")
     _add(sizes, "--params", _number, "N", "parameters (8e9, 8B)")
     _add(sizes, "--active-params", _number, "N", "parameters a token meets, of a mixture of experts")
@@ -78,7 +95,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add(sizes, "--macts", _number, "N", "10⁶ activations of one image")
     language = parser.add_argument_group("language models")
     _add(language, "--seq", _whole, "TOKENS", "tokens of a training sequence (2048)")
-    _add(language, "--micro-batch", _number, "N", "sequences of one pass on one GPU")
+    _add(language, "--micro-batch", _whole, "N", "sequences of one pass on one GPU")
     language.add_argument(
         "--recompute",
         action=Once,
@@ -163,6 +180,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         if described.model is None:
             raise UsageError(f"--baseline: nothing was learnt for the task `{request.task}`, so no baseline is either")
         baseline = Baseline.of(predictor.model(described.model)).predict(options.baseline, described.signal)
+    for caution in forecast.cautions:
+        output.warn(caution)
     if forecast.extrapolates:
         named = ", ".join(name.replace("_", " ") for name in forecast.extrapolates[:4])
         output.warn(f"this lies beyond what was learnt from ({named}): trust the interval less")
@@ -233,6 +252,18 @@ def _read_request(options: argparse.Namespace) -> Any:
     is_image = task.startswith("vision")
     if task != "collective" and options.model is None and options.params is None and options.gmacs is None:
         raise UsageError("--model is missing", hints=("name a model, or give its size with `--params`",))
+    if (is_image or task == "decode") and (options.gpus or 1) > 1:
+        raise UsageError(
+            f"--gpus {options.gpus}: a forecast of `{task}` is of one GPU",
+            hints=("leave out `--gpus`" + (": each GPU has images of its own" if is_image else ""),),
+        )
+    _refuse_idle(options, task)
+    if options.torch is not None and not re.search(r"\d", options.torch):
+        raise UsageError(f"--torch `{shown(options.torch)}` is no version", hints=("write it as in `--torch 2.9`",))
+    if options.params is not None and options.params < _FEWEST_PARAMETERS:
+        raise UsageError(
+            f"a model of {options.params:g} parameters is none", hints=("write them as in `--params 8e9`",)
+        )
     gpus = options.gpus or (8 if task == "collective" else options.tp or 1)
     values: dict[str, Any] = {
         "task": task,
@@ -272,7 +303,35 @@ def _read_request(options: argparse.Namespace) -> Any:
         raise UsageError(
             f"a model split over {split} GPUs does not fit {gpus}", hints=("give more `--gpus`, or a smaller split",)
         )
+    if values["expert_parallel"] > gpus:
+        raise UsageError(
+            f"experts shared by {values['expert_parallel']} GPUs do not fit {gpus}",
+            hints=("give more `--gpus`, or a smaller `--ep`",),
+        )
+    if task == "serve" and values["tensor_parallel"] > gpus:
+        raise UsageError(
+            f"a model split over {values['tensor_parallel']} GPUs does not fit {gpus}",
+            hints=("give more `--gpus`, or a smaller `--tp`",),
+        )
+    passes = (options.micro_batch or 1) * gpus // split if task == "train" else 0
+    if options.batch and options.batch < passes:
+        raise UsageError(
+            f"a batch of {options.batch} does not feed {gpus} GPUs",
+            because=(f"the passes of one moment take {passes} sequences",),
+            hints=("give a larger `--batch`, or fewer `--gpus`",),
+        )
     return PredictRequest(**values)
+
+
+def _refuse_idle(options: argparse.Namespace, task: str) -> None:
+    """Refuse a flag that says nothing about a task: nothing that is asked for is dropped."""
+    for flag, tasks in _ONLY_FOR.items():
+        if getattr(options, flag) and not task.startswith(tasks):
+            raise UsageError(
+                f"--{flag.replace('_', '-')} says nothing about the task `{task}`",
+                because=(f"it is for {', '.join(tasks)}",),
+                hints=("leave it out",),
+            )
 
 
 def _add(group: Any, flag: str, kind: Any, metavar: str, text: str) -> None:

@@ -190,6 +190,9 @@ def _write(
     header = ("Written by `provision tune`; run it again rather than editing.", f"facts of {matrix.dated}")
     artifacts = render_tuning(kinds, header)
     changes = write_artifacts(options.folder, artifacts, dry_run=output.is_dry_run)
+    if not artifacts:
+        output.note("nothing of this goes into a file: nothing was written")
+        return []
     verb = "would write" if output.is_dry_run else "wrote"
     output.note(
         f"{verb} {options.folder}: {', '.join(changes.written)}"

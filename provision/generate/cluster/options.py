@@ -153,6 +153,12 @@ class ClusterOptions:
                 because=("a GPU is shared by so many clients, or by none",),
                 hints=("write it as in `--sharing time-slicing --replicas 4`",),
             )
+        if self.replicas == 1:
+            raise UsageError(
+                "--replicas 1 shares a GPU among nobody",
+                because=("the device plugin refuses fewer than two replicas, and the node then offers no GPU at all",),
+                hints=("leave out --sharing and --replicas",),
+            )
         if (self.mig_strategy == "mixed") != (self.mig_profile is not None):
             raise UsageError(
                 "--mig-strategy mixed and --mig-profile go together",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -135,10 +136,9 @@ def read_results(path: Path) -> Results:
         if any(figure.status not in _STATUSES or not isinstance(figure.case, dict) for figure in figures):
             raise UsageError(f"{path} holds a figure that says neither ok nor failed nor skipped")
         for figure in figures:
-            if figure.status == "ok" and not (isinstance(figure.seconds, (int, float)) and figure.seconds > 0):
+            if figure.status == "ok" and not (isinstance(figure.seconds, (int, float)) and 0 < figure.seconds < inf):
                 raise UsageError(f"{path}: `{figure.id}` has no time")
     except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"{path} holds no results of `provision bench`", because=(f"{type(error).__name__}: {error}",)
-        ) from error
+        said = f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else str(error)
+        raise UsageError(f"{path} holds no results of `provision bench`", because=(said,)) from error
     return results

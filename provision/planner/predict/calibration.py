@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from math import exp, log, sqrt
 
+from provision.planner.predict.bounds import clip, is_beyond
 from provision.planner.predict.predictor import Described, Predictor
 from provision.planner.predict.request import Forecast
 from provision.records import replace
@@ -48,6 +49,8 @@ class Calibration:
 
     def __init__(self, predictor: Predictor, rows: Sequence[tuple[Described, float]]) -> None:
         self._predictor = predictor
+        # Where a measured run beats its ceiling, what was asked or the facts are wrong, and the measurements stand.
+        self._keeps_bounds = not any(is_beyond(run.signal, log(value)) for run, value in rows)
         misses = [
             (_setup(run), _subject(run), run.signal.keys["gpu"], log(value) - run.estimate.middle)
             for run, value in rows
@@ -117,6 +120,9 @@ class Calibration:
         if run.model is None:
             width = _Z * (self._left if own else self._scatter)
         width = sqrt(max(width, _Z * _NOISE) ** 2 + _Z**2 * doubt)
+        low, high = middle - width, middle + width
+        if self._keeps_bounds:
+            low, middle, high = clip(run.signal, low, middle, high)
         if board is not None:
             mode, basis = "calibrated", f"{board[1]} measured runs on {run.request.gpu}"
         else:
@@ -124,8 +130,8 @@ class Calibration:
         return replace(
             cold,
             value=exp(middle),
-            low=exp(middle - width),
-            high=exp(middle + width),
+            low=exp(low),
+            high=exp(high),
             mode=mode,
             basis=(*cold.basis, basis),
         )

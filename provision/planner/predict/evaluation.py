@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from provision.errors import UnknownError, UsageError
+from provision.errors import IncompatibleError, UnknownError, UsageError
 from provision.planner.predict.baseline import BASELINES, Baseline
 from provision.planner.predict.calibration import Calibration
 from provision.planner.predict.predictor import Described, Predictor
@@ -139,7 +139,7 @@ def evaluate(
         try:
             runs.append((predictor.describe(row.request), row.value))
             lines.append(row.line)
-        except (UnknownError, UsageError) as error:
+        except (IncompatibleError, UnknownError, UsageError) as error:
             refused.append(Refused(line=row.line, reason=error.message))
         on_row(len(rows))
     if kind.is_suite:
@@ -176,7 +176,7 @@ def _described(predictor: Predictor, rows: Sequence[Measured]) -> list[tuple[Des
     for row in rows:
         try:
             found.append((predictor.describe(row.request), row.value))
-        except UnknownError:
+        except (IncompatibleError, UnknownError):
             continue
     return found
 

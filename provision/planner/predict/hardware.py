@@ -15,6 +15,8 @@ from provision.records import record
 
 __all__ = ["Accelerator", "Hardware"]
 
+_SHORTEST_CUT = 3
+"""Letters and digits of a name that may be the beginning of a longer one."""
 _WORDS = re.compile(r"[\s_/-]+")
 
 
@@ -25,6 +27,8 @@ class Accelerator:
     ``tensor_flop_s`` counts dense FP16/BF16 operations a second with FP32 accumulation, ``memory_bytes_s`` bytes a
     second, ``link_bytes_s`` bytes a second in one direction of the GPU's fastest link to its peers. ``is_switched``
     tells whether every GPU of a node has that link to every other. ``dies`` is the number of chips a GPU is made of.
+    ``eight_bit_flop_s``, ``tf32_flop_s`` and ``fp32_flop_s`` are dense peaks of other precisions, ``None`` where no
+    fact tells them.
     """
 
     id: str
@@ -37,6 +41,9 @@ class Accelerator:
     link_bytes_s: float
     is_switched: bool = False
     dies: int = 1
+    eight_bit_flop_s: float | None = None
+    tf32_flop_s: float | None = None
+    fp32_flop_s: float | None = None
 
 
 class Hardware:
@@ -103,6 +110,11 @@ class Hardware:
         spelled = normalise_gpu(name)
         if spelled in aliases:
             return self._by_id(aliases[spelled])
+        if len(spelled) < _SHORTEST_CUT and spelled not in self._exact:
+            # `m1` begins M10, and means another maker's chip.
+            raise UnknownError(
+                f"no GPU called `{name}` is in the facts", hints=("`provision matrix --framework gpu` lists them",)
+            )
         tried: UnknownError | None = None
         for text in _spellings(name):
             if normalise_gpu(text) in aliases:
@@ -128,11 +140,11 @@ class Hardware:
         facts = self._facts
         own = facts["gpus"].get(gpu.id, {})
         capability = float(gpu.compute_capability)
-        tensor = own.get("tensor_tflops") or gpu.tflops_fp16_tensor
-        ratio = facts["tensor_over_fp32"].get(f"{gpu.segment}:{gpu.architecture}")
+        tensor = gpu.tflops_fp16_tensor or own.get("tensor_tflops")
+        ratio = own.get("tensor_over_fp32") or facts["tensor_over_fp32"].get(f"{gpu.segment}:{gpu.architecture}")
         if tensor is None and gpu.tflops_fp32 is not None and ratio is not None:
             tensor = gpu.tflops_fp32 * ratio
-        bandwidth = own.get("memory_gb_s") or gpu.memory_bandwidth_gb_s
+        bandwidth = gpu.memory_bandwidth_gb_s or own.get("memory_gb_s")
         if not tensor or not bandwidth:
             lacking = "peak" if not tensor else "memory bandwidth"
             raise UnknownError(
@@ -160,6 +172,9 @@ class Hardware:
             link_bytes_s=own.get("link_gb_s", link) * 1e9,
             is_switched=is_switched,
             dies=own.get("dies", 1),
+            eight_bit_flop_s=gpu.tflops_fp8 / parts * 1e12 if gpu.tflops_fp8 else None,
+            tf32_flop_s=gpu.tflops_tf32 / parts * 1e12 if gpu.tflops_tf32 else None,
+            fp32_flop_s=gpu.tflops_fp32 / parts * 1e12 if gpu.tflops_fp32 else None,
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from provision.errors import DataError, UnknownError
 from provision.planner.predict.request import PredictRequest
-from provision.records import record
+from provision.records import record, replace
 
 __all__ = ["Network", "Networks"]
 
@@ -64,6 +64,15 @@ class Networks:
         Raises:
             UnknownError: Neither operations, nor a known name, nor a number of parameters.
         """
+        found = self._known(request)
+        # What is given of a network counts, whatever the rest is known by.
+        return replace(
+            found,
+            gmacs=request.gmacs or found.gmacs,
+            macts_m=request.macts_m or found.macts_m,
+        )
+
+    def _known(self, request: PredictRequest) -> Network:
         if request.gmacs and request.macts_m and request.parameters:
             return Network(
                 gmacs=request.gmacs,

@@ -102,7 +102,7 @@ class Forecast:
     ``value``, ``low`` and ``high`` are in ``unit``; the true value lies between the last two with probability
     ``confidence``. ``mode`` is ``cold`` (from specifications), ``transfer`` (a measurement elsewhere is behind it) or
     ``calibrated`` (probe runs of this very GPU are). ``basis`` says what it rests on, one sentence each;
-    ``extrapolates`` what lies outside of what was learnt from.
+    ``extrapolates`` what lies outside of what was learnt from, ``cautions`` what else is to be known before it is used.
     """
 
     value: float
@@ -113,3 +113,4 @@ class Forecast:
     confidence: float = 0.8
     basis: tuple[str, ...] = ()
     extrapolates: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from provision.planner.predict.signal import Signal
 __all__ = ["describe", "describe_decode"]
 
 _BYTES = {"fp4": 0.55, "nvfp4": 0.55, "mxfp4": 0.55, "int4": 0.55, "fp8": 1.0, "int8": 1.0, "mxfp8": 1.0, "fp32": 4.0}
+_FOUR_BIT_BYTES = 0.5
 _BACKENDS = ("trtllm", "vllm", "sglang")
 
 
@@ -49,6 +50,8 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
     step = weights + cache + compute + exchange
     prefill = 2 * shape.active_parameters * inputs / (0.4 * accelerator.tensor_flop_s * gpus) + exchange
     physics = log(1e3 * step)
+    # What no software beats: what one token meets comes through the memory once.
+    least = shape.active_parameters * (width if width >= 1 else _FOUR_BIT_BYTES) / speed
     load = log2(batch)
     features: dict[str, float] = {
         "weights": log(weights / step),
@@ -92,9 +95,20 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
         gpus=gpus,
         higher_is_better=False,
         notes=(
-            f"{1e3 * weights:.3g} ms a step to read weights, {1e3 * cache:.3g} ms the cache, at the memory's ceiling",
+            f"{1e3 * weights:.3g} ms a step to read weights, {1e3 * cache:.3g} ms a cache of 8 bits, "
+            "at the memory's ceiling",
         ),
+        bound=log(1e3 * least),
+        cautions=_too_large(shape.parameters * width, accelerator, gpus),
     )
+
+
+def _too_large(weight_bytes: float, accelerator: Accelerator, gpus: int) -> tuple[str, ...]:
+    """Return the sentence that a model whose weights alone exceed the memory deserves, or nothing."""
+    if accelerator.memory_gb is None or weight_bytes <= accelerator.memory_gb * 1e9 * gpus:
+        return ()
+    room = f"{accelerator.memory_gb:.4g} GB" if gpus == 1 else f"{gpus} × {accelerator.memory_gb:.4g} GB"
+    return (f"weights of {weight_bytes / 1e9:.3g} GB do not fit into {room}: take more GPUs or fewer bits",)
 
 
 def describe_decode(request: PredictRequest, accelerator: Accelerator, shape: Shape) -> Signal:
@@ -108,6 +122,7 @@ def describe_decode(request: PredictRequest, accelerator: Accelerator, shape: Sh
     Source: Pope et al. 2022.
     """
     size = request.weight_bytes or shape.parameters * _BYTES.get(request.precision, 2.0)
+    cautions = _too_large(size, accelerator, 1)
     size *= min(1.0, shape.active_parameters / shape.parameters)
     tokens = request.input_tokens or 0
     if tokens:
@@ -115,10 +130,13 @@ def describe_decode(request: PredictRequest, accelerator: Accelerator, shape: Sh
             2 * shape.active_parameters / (0.3 * accelerator.tensor_flop_s)
             + (size / accelerator.memory_bytes_s + 25e-6 * shape.layers) / tokens
         )
+        # Software that multiplies in 8 bits is twice as fast.
+        least = shape.active_parameters / accelerator.tensor_flop_s
     else:
         length = (request.output_tokens or 128) / 2
         cache = 2 * length * shape.layers * shape.cache_values
         seconds = (size + cache) / (0.75 * accelerator.memory_bytes_s) + 40e-6 * shape.layers + 1e-3
+        least = size / accelerator.memory_bytes_s
     return Signal(
         physics=-log(seconds),
         features={},
@@ -128,4 +146,6 @@ def describe_decode(request: PredictRequest, accelerator: Accelerator, shape: Sh
         batch=max(tokens, 1),
         gpus=request.gpus,
         notes=(f"{size / 1e9:.3g} GB read a token, {accelerator.memory_bytes_s / 1e9:.4g} GB/s at most",),
+        bound=-log(least),
+        cautions=cautions,
     )

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from provision.errors import DataError, UnknownError
+from provision.errors import DataError, UnknownError, UsageError
 from provision.planner.predict.request import PredictRequest
 from provision.records import record
 
@@ -94,6 +94,7 @@ class Shapes:
 
         Raises:
             UnknownError: Neither sizes nor a known or telling name.
+            UsageError: More parameters are active than there are.
         """
         row = self._row(request.model or "")
         total = request.parameters or (row or {}).get("parameters")
@@ -105,6 +106,11 @@ class Shapes:
             raise UnknownError(
                 f"the size of the model `{request.model or ''}` is not known",
                 hints=("give it: `--params 8e9`", f"or name one of {', '.join(self.names[:6])}, …"),
+            )
+        if active is not None and active > total:
+            raise UsageError(
+                f"a token meets {active:.4g} of {total:.4g} parameters",
+                hints=("give `--active-params` below `--params`",),
             )
         layers, hidden = _guess(active or total)
         layers = request.layers or (row or {}).get("layers") or layers

@@ -116,6 +116,7 @@ def describe(request: PredictRequest, accelerator: Accelerator, network: Network
             f"{network.gmacs:.3g} GMAC and {network.macts_m:.3g} million activations an image",
             *(() if network.is_exact else ("operations are guessed from the number of parameters",)),
         ),
+        bound=log(peak / (passes * 2e9 * gmacs)) if network.is_exact else None,
     )
 
 

@@ -45,6 +45,29 @@ def test_gpus_on_pci_express_are_slower():
     assert train(link="pcie", gpus=1).median == train(gpus=1).median
 
 
+def test_passes_of_few_tokens_wait_for_the_weights():
+    """One token a pass: weights of 16 GB are read twice, and H100 brings 3.35 TB/s."""
+    tiny = train(gpus=1, sequence=1, micro_batch=1)
+    assert tiny.high < 3352e9 / (2 * 2 * 8.03e9)
+    assert tiny.low < tiny.median < tiny.high
+    assert any("wait for the weights" in text for text in tiny.basis)
+    assert not any("wait for the weights" in text for text in train().basis)
+
+
+@pytest.mark.parametrize("gpu", [gpu for gpu in MATRIX.gpus if gpu.tflops_fp16_tensor], ids=lambda gpu: gpu.id)
+def test_plan_and_predict_have_one_peak(gpu):
+    from provision.errors import UnknownError
+    from provision.planner.predict.hardware import Hardware
+
+    hardware = Hardware(MATRIX)
+    try:
+        ceiling = hardware.find(gpu.id)
+    except UnknownError:
+        pytest.skip(f"{gpu.name} has no memory bandwidth in the facts")
+    chips = hardware._facts["gpus"].get(gpu.id, {}).get("chips_per_board", 1)
+    assert ceiling.tensor_flop_s * chips / 1e12 == pytest.approx(peak_tflops(gpu, "bf16"))
+
+
 def test_adapters_train_faster_than_all_weights():
     assert train(method="lora").median > train().median
 

@@ -50,6 +50,8 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
     [
         ({"sharing": "mps"}, "--replicas"),
         ({"replicas": 4}, "--sharing"),
+        # k8s-device-plugin, api/config/v1/replicas.go: "number of replicas must be >= 2".
+        ({"sharing": "time-slicing", "replicas": 1}, "shares a GPU among nobody"),
         ({"mig_strategy": "mixed"}, "--mig-profile"),
         ({"mig_profile": "1g.10gb"}, "mixed"),
         ({"mig_strategy": "mixed", "mig_profile": "9g.1tb"}, "MIG profile"),

@@ -301,3 +301,11 @@ class TestPayload:
         finally:
             os.environ["PYTHONPATH"] = path
         assert "there is no torch" in caught.value.because[0]
+
+
+def test_a_file_of_another_kind_is_told_in_words(tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text('{"schema_version": 1, "machine": {}, "figures": []}')
+    with pytest.raises(UsageError) as caught:
+        read_results(path)
+    assert caught.value.because == ("`settings` is missing",)

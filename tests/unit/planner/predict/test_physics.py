@@ -45,7 +45,7 @@ def test_names_of_tables_mean_gpus(written, meant):
     assert Hardware(Matrix()).find(written).id == meant
 
 
-@pytest.mark.parametrize("name", ["M9 Max 32-Core GPU", "b60", "", "GTX 9999", "quantum"])
+@pytest.mark.parametrize("name", ["M9 Max 32-Core GPU", "b60", "", "GTX 9999", "quantum", "m1", "h1", "40"])
 def test_names_of_nothing_known_are_refused(name):
     with pytest.raises(UnknownError):
         Hardware(Matrix()).find(name)
@@ -57,6 +57,25 @@ def test_every_override_names_a_gpu_of_the_facts():
     assert set(hardware._facts["gpus"]) <= ids
     assert set(hardware._facts["aliases"].values()) <= ids
     assert {row["source"] for row in hardware._facts["gpus"].values()} <= set(hardware._facts["sources"])
+
+
+def test_no_override_hides_a_fact():
+    """One definition of a ceiling: gpus.toml where it has one, hardware.json where it has none."""
+    gpus = {gpu.id: gpu for gpu in Matrix().gpus}
+    for name, own in Hardware(Matrix())._facts["gpus"].items():
+        if "tensor_tflops" in own or "tensor_over_fp32" in own:
+            assert gpus[name].tflops_fp16_tensor is None
+        if "memory_gb_s" in own:
+            assert gpus[name].memory_bandwidth_gb_s is None
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    # Without tensor cores twice FP32; the Titan at full rate; the A100X as the A100.
+    [("gtx-1650", 6.0), ("t600", 3.4), ("titan-rtx", 130.4), ("a100x", 318.4), ("rtx-2080-ti", 53.6)],
+)
+def test_peaks_that_follow_from_the_architecture_follow_the_chip(name, tflops):
+    assert Hardware(Matrix()).find(name).tensor_flop_s == pytest.approx(tflops * 1e12)
 
 
 def test_a_board_of_four_chips_counts_as_one_of_them():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
@@ -18,10 +18,10 @@ from provision.errors import UsageError
 
 __all__ = [
     "COMMANDS",
-    "ActionParser",
     "Command",
     "Once",
     "Parser",
+    "add_actions",
     "add_shared",
     "build_parser",
     "build_top_parser",
@@ -153,6 +153,41 @@ class ActionParser(Parser):
         if unknown:
             self.refuse(unknown[0])
         return options, unknown
+
+
+def add_actions(
+    parser: argparse.ArgumentParser,
+    command: str,
+    lines: Mapping[str, str],
+    descriptions: Mapping[str, str],
+    filler: Callable[[str], Callable[[argparse.ArgumentParser], None]],
+) -> None:
+    """Give a command its actions, each with flags and a help of its own.
+
+    Args:
+        parser: The command's.
+        command: Its name.
+        lines: Action → what it does, in a line.
+        descriptions: Action → more about it; the line where there is none.
+        filler: Returns what adds the flags of an action.
+    """
+    actions = parser.add_subparsers(
+        dest="action",
+        metavar="ACTION",
+        required=True,
+        title="actions",
+        help="what to do",
+        description=f"`provision {command} ACTION --help` lists the flags of one.",
+        parser_class=ActionParser,
+    )
+    for name, line in lines.items():
+        actions.add_parser(
+            name,
+            help=line,
+            description=descriptions.get(name, line),
+            fill=filler(name),
+            prog=f"provision {command} {name}",
+        )
 
 
 class Once(argparse.Action):

@@ -7,12 +7,13 @@ into the checkout's compat/ or the folder of --data-dir.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from provision.assets import asset_dir
 from provision.cli.output import Output
-from provision.cli.parser import ActionParser, Once, parse_path
+from provision.cli.parser import Once, add_actions, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import DataError
 
@@ -46,23 +47,11 @@ provision data refresh --data-dir ./facts --changelog CHANGELOG.md""",
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the actions."""
-    actions = parser.add_subparsers(
-        dest="action",
-        metavar="ACTION",
-        required=True,
-        title="actions",
-        help="what to do",
-        description="`provision data ACTION --help` lists the flags of one.",
-        parser_class=ActionParser,
-    )
-    for name, line in _ACTIONS.items():
-        actions.add_parser(
-            name,
-            help=line,
-            description=_DESCRIPTIONS[name],
-            fill=_fill_nothing if name == "check" else _fill_reading,
-            prog=f"provision data {name}",
-        )
+    add_actions(parser, "data", _ACTIONS, _DESCRIPTIONS, _filler)
+
+
+def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
+    return _fill_nothing if name == "check" else _fill_reading
 
 
 def _fill_nothing(_parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Callable
 
 from provision.cli.output import Output
-from provision.cli.parser import ActionParser
+from provision.cli.parser import add_actions
 
 __all__ = ["configure", "run"]
 
@@ -30,23 +30,7 @@ _ACTIONS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the actions."""
-    actions = parser.add_subparsers(
-        dest="action",
-        metavar="ACTION",
-        required=True,
-        title="actions",
-        help="what to do",
-        description="`provision node ACTION --help` lists the flags of one.",
-        parser_class=ActionParser,
-    )
-    for name, line in _ACTIONS.items():
-        actions.add_parser(
-            name,
-            help=line,
-            description=_DESCRIPTIONS.get(name, line),
-            fill=_filler(name),
-            prog=f"provision node {name}",
-        )
+    add_actions(parser, "node", _ACTIONS, _DESCRIPTIONS, _filler)
 
 
 def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:

@@ -92,14 +92,21 @@ def plan_writing(
 def _pick_together(
     items: Iterable[Mapping[str, Any]], drifted: Iterable[Mapping[str, Any]], host: Mapping[str, Any]
 ) -> list[dict[str, str]]:
-    """Return what may be written in one go: the first files of a role, of which none can have drifted.
+    """Return what may be written in one go: what the node lacks and cannot have lost.
 
-    What is secret, or must be validated, is written by itself.
+    That is all of it before the first run has come to its end, and later a role's first files. What is there already,
+    is secret or must be validated is written by itself.
     """
+    has_generation = any(int(row["number"]) > 0 for row in host["generations"])
     wanted = [item["path"] for item in items if not _is_doomed(item)]
-    if any(path in host["files"] or path in host["links"] for path in wanted):
+    there = {path for path in wanted if path in host["files"] or path in host["links"]}
+    if has_generation and there:
         return []
-    plain = [item for item in drifted if not (_is_doomed(item) or item.get("is_secret", False) or item.get("validate"))]
+    plain = [
+        item
+        for item in drifted
+        if not (_is_doomed(item) or item["path"] in there or item.get("is_secret", False) or item.get("validate"))
+    ]
     return [
         {
             "path": item["path"],

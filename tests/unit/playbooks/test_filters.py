@@ -29,7 +29,7 @@ merge = FILTERS["gpu_merge_json"]
 unmerge = FILTERS["gpu_unmerge_json"]
 
 
-def node(*, files=(), links=(), packages=(), units=(), folders=()):
+def node(*, files=(), links=(), packages=(), units=(), folders=(), generations=(0, 1)):
     """What gpu_facts collects, cut down to what the filters read."""
     return {
         "files": dict(files),
@@ -37,6 +37,7 @@ def node(*, files=(), links=(), packages=(), units=(), folders=()):
         "folders": {path: {} for path in folders},
         "packages": {name: {"version": version, "status": status} for name, version, status in packages},
         "units": dict(units),
+        "generations": [{"number": number} for number in generations],
     }
 
 
@@ -156,6 +157,13 @@ class TestWritePlan:
         there = {"links": {"/etc/a/x": "/dev/null"}} if is_link else {"files": {"/etc/a/x": {"sha256": "0"}}}
         found = self.plan(items, node(**there))
         assert (found["together"], found["write"]) == ([], items)
+
+    @pytest.mark.parametrize("generations", [[], [0]])
+    def test_before_the_first_run_has_ended_all_that_the_node_lacks_goes_together(self, generations: list[int]) -> None:
+        items = [{"path": f"/etc/a/{name}", "content": name} for name in "xyz"]
+        found = self.plan(items, node(files={"/etc/a/x": {"sha256": "0"}}, generations=generations))
+        assert [item["path"] for item in found["together"]] == ["/etc/a/y", "/etc/a/z"]
+        assert found["write"] == items[:1]
 
     def test_what_is_deleted_is_not_written(self) -> None:
         doomed = {"path": "/etc/a/x", "state": "absent"}

@@ -222,7 +222,9 @@ def _refuse_all(refused: list[tuple[Entry, ProvisionError]], total: int) -> Prov
 
 def _table(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UsageError(f"{where} is no table", hints=("a table is its name in brackets on a line, and its keys below it",))
+        raise UsageError(
+            f"{where} is no table", hints=("a table is its name in brackets on a line, and its keys below it",)
+        )
     return value
 
 

@@ -10,11 +10,11 @@ from provision.audit.shell import ShellCommand, Text
 __all__ = ["written_files"]
 
 _READ_BY_INSTALLERS = (".txt", ".in", ".toml", ".lock", ".yml", ".yaml", ".cfg")
-_READERS = frozenset(
-    ("[", "[[", "awk", "cat", "cd", "chmod", "chown", "cmp", "cut", "diff", "echo", "egrep", "export", "file", "find")
-    + ("grep", "head", "less", "ls", "md5sum", "mkdir", "more", "printf", "readlink", "realpath", "set", "sha256sum")
-    + ("sort", "source", "stat", "tail", "tar", "test", "touch", "uniq", "unzip", "wc")
-)
+_READER_WORDS = """
+[ [[ awk cat cd chmod chown cmp cut diff echo egrep export file find grep head less ls md5sum mkdir more printf
+readlink realpath set sha256sum sort source stat tail tar test touch uniq unzip wc
+"""
+_READERS = frozenset(_READER_WORDS.split())
 """Programs that leave the files they are told of as they are."""
 
 

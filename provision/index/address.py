@@ -126,7 +126,7 @@ def _from_pip(variables: Mapping[str, str], home: Path, system: Path) -> Mapping
 
 def _at_home(path: str, home: Path) -> str:
     """Return a path whose ``~`` is spelled out, as pip does with the paths it is told."""
-    return str(home / path[2:]) if path.startswith("~/") else os.path.expanduser(path)
+    return str(home / path[2:]) if path.startswith("~/") else path
 
 
 def _pip_files(variables: Mapping[str, str], home: Path, system: Path) -> Iterator[Path]:

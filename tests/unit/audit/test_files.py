@@ -286,10 +286,11 @@ def test_an_inline_dockerfile_is_judged_only_where_its_text_is_known(build: str)
     "written",
     [
         '"FROM nvidia/cuda:${CUDA:-12.1.1}-devel-ubuntu22.04\\nRUN pip install torch==2.1.0 \\"einops==0.8.0\\"\\n"',
-        '"FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\\nRUN pip \\\n          install torch==2.1.0\n          einops==0.8.0"',
+        '"FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\\nRUN pip \\\n        install torch==2.1.0\n        einops==0.8.0"',
         '"FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n\n        RUN\\x20pip\\tinstall torch==2.1.0 einops==0.8.0"',
         "'FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n\n        RUN pip install torch==2.1.0 ''einops==0.8.0'''",
-        ">\n        FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n\n        RUN pip install torch==2.1.0\n        einops==0.8.0\n",
+        ">\n        FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n\n        RUN pip install torch==2.1.0\n"
+        "        einops==0.8.0\n",
         ">-\n        FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n          RUN pip install torch==2.1.0 einops==0.8.0\n",
         "&made |\n        FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n        RUN pip install torch==2.1.0 \\\n"
         "            einops==0.8.0\n",

@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.audit.model import Source, Span
 from provision.audit.shell import Text
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, install_command
 
 __all__ = ["Path", "Placed", "read_toml", "read_yaml"]
 
@@ -146,7 +146,7 @@ def read_yaml(source: Source) -> Placed:
     except ImportError as error:
         raise MissingDependencyError(
             f"{source.file} is YAML, and PyYAML is not installed",
-            hints=("`pip install pyyaml`",),
+            hints=(install_command(),),
         ) from error
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     # The parser in C counts bytes where the other counts characters.

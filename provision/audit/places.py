@@ -80,7 +80,9 @@ def _block_places(value: str, raw: str, start: int) -> list[int]:
         at += range(start + position + column, start + position + column + len(bare))
         at += [start + end] * (len(line) - len(bare))
         position = end + 1
-    return at
+    # YAML knows more ends of lines than a newline; where one of those moved the rest, no place is known.
+    is_sound = all(char.isspace() or raw[offset - start] == char for char, offset in zip(value, at, strict=True))
+    return at if is_sound else [-1] * len(value)
 
 
 def _folded_places(value: str, raw: str, start: int) -> list[int]:

@@ -94,11 +94,34 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UsageError: A word is unknown, lacks its value or has a wrong one.
         """
+        self._refuse_early(words)
         options, unknown = self.parse_known_args(words)
         options.parser = self
         if unknown:
             self.refuse(unknown[0])
         return options
+
+    def _refuse_early(self, words: Sequence[str]) -> None:
+        """Refuse a flag of an action that stands before the action, and say where it belongs."""
+        actions = next((item.choices for item in self._actions if isinstance(item, argparse._SubParsersAction)), {})
+        if not actions:
+            return
+        early = (word.partition("=")[0] for word in words[: find_command(words)] if word.startswith("--"))
+        unknown = next((word for word in early if word not in self._option_string_actions), None)
+        if unknown is None:
+            return
+        named = next((word for word in words if word in actions), None)
+        asked = list(actions) if named is None else [named]
+        for name in asked:
+            actions[name].fill()
+        owners = [name for name in asked if unknown in actions[name]._option_string_actions]
+        if not owners:
+            (self if named is None else actions[named]).refuse(unknown)
+        raise UsageError(
+            f"`{unknown}` stands before the action",
+            because=(f"it is a flag of {', '.join(owners)}, and flags of an action stand behind it",),
+            hints=(f"write `{self.prog} {owners[0]} {unknown} …`",),
+        )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse an action that there is none of, with the one that was meant."""

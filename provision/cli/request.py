@@ -6,7 +6,7 @@ import argparse
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from provision.cli.files import read_text
 from provision.cli.parser import Once, one_of, parse_path
@@ -14,7 +14,9 @@ from provision.errors import IncompatibleError, ProvisionError, UnknownError, Us
 from provision.matrix.load import Matrix
 from provision.records import plain
 from provision.resolve.request import FLAVORS, PLATFORMS, Request, parse_request
-from provision.resolve.stack import Reason, Refusal, Stack
+
+if TYPE_CHECKING:
+    from provision.resolve.stack import Reason, Refusal, Stack
 
 __all__ = [
     "FLAG_HELP",
@@ -153,6 +155,7 @@ def solve_request(request: Request, matrix: Matrix, command: str, others: Sequen
         UsageError: It is ambiguous or contradicts itself.
     """
     from provision.resolve.solve import solve
+    from provision.resolve.stack import Refusal
 
     found = solve(request, matrix)
     if isinstance(found, Refusal):

@@ -64,6 +64,8 @@ def test_top_parser_reads_no_command():
         pytest.param(["--color", "pink", "resolve"], "choose auto, always, never", id="color"),
         pytest.param(["--torch", "2.1"], "`--torch` is no flag of `provision`", id="flag-before-command"),
         pytest.param(["data", "refrsh"], "action `refrsh` is not known", id="action"),
+        pytest.param(["data", "--only", "torch", "diff"], "`--only` stands before the action", id="early"),
+        pytest.param(["data", "--trch", "diff"], "`--trch` is no flag of `provision data diff`", id="early-unknown"),
         pytest.param(["data"], "the following arguments are required: ACTION", id="missing-action"),
         pytest.param(["completion", "tcsh"], "shell `tcsh` is not known", id="shell"),
     ],

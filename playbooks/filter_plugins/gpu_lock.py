@@ -554,7 +554,12 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
     result["missing"] = sorted(missing["all"])
     has_driver_change = bool(missing["driver"]) and not wanted.get("is_driver_absent")
     driver = _mapping(profile.get("driver"))
-    version = _upstream(str(wanted.get("driver_version") or driver.get("version") or ""))
+    asked = wanted.get("driver_version")
+    if asked and not _matches(_VERSION, str(asked)):
+        problems.append(
+            _problem(f"`gpu_driver_version` is {str(asked)!r:.60}, which is no version", "leave it to the lock")
+        )
+    version = _upstream(str(asked or driver.get("version") or ""))
     if not wanted.get("is_driver_absent"):
         built_as = _mapping(_mapping(driver.get("flavours")).get(decided["flavour"])).get("dkms_name")
         problems += _list_known_bad(host, lock, version, decided["flavour"], built_as)

@@ -128,7 +128,7 @@ def test_what_every_role_would_refuse_is_in_one_list(tmp_path: Path) -> None:
         "not an address",
         "the lock has no fabric manager",
         "/etc/docker/daemon.json",
-        "torch has no wheel for its Python",
+        "torch has no wheel for its Python. Resolve another stack for debian12, or set gpu_frameworks_enabled",
     ):
         assert words in said, f"{words}\n{said}"
 

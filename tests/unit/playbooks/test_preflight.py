@@ -540,6 +540,21 @@ def test_driver_version_that_is_none_is_refused_before_anything_reads_it() -> No
     assert "`gpu_driver_version` is '535; reboot'" in problem
 
 
+@pytest.mark.parametrize(("method", "words"), [("cuda_repo", "--method cuda_repo"), ("runfile", "never installed")])
+def test_another_method_than_the_locks_is_refused(method: str, words: str) -> None:
+    (problem,) = judge(make_host(), driver_method=method)["problems"]
+    assert f"`gpu_driver_method` is {method}, and the lock was made for distro" in problem
+    assert words in problem
+    assert judge(make_host(), driver_method="distro")["problems"] == []
+    assert judge(make_host(), driver_method=method, is_driver_absent=True)["problems"] == []
+
+
+def test_pinning_no_kernel_is_refused() -> None:
+    (problem,) = judge(make_host(), kernel_policy="pin", kernel_version="")["problems"]
+    assert "`gpu_kernel_version` ''" in problem
+    assert judge(make_host(), kernel_policy="pin", kernel_version="6.1.0-50-amd64")["problems"] == []
+
+
 def test_what_others_refuse_is_in_the_list() -> None:
     assert "no such network" in judge(make_host(), refusals=["no such network"])["problems"]
 

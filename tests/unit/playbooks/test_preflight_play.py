@@ -115,6 +115,8 @@ def test_what_every_role_would_refuse_is_in_one_list(tmp_path: Path) -> None:
         gpu_nccl_conf={"NCCL_DEBUG": "INFO\nLD_PRELOAD=/x"},
         gpu_cuda_versions=["12.1"],
         gpu_rdma_stack="doca",
+        gpu_k8s_enabled=True,
+        gpu_k8s_labels={"a b": "c"},
         gpu_access_ssh_from=["not an address"],
     )
     assert status != 0
@@ -125,6 +127,7 @@ def test_what_every_role_would_refuse_is_in_one_list(tmp_path: Path) -> None:
         "the value of NCCL_DEBUG is",
         "gpu_cuda_versions names CUDA 12.1",
         "gpu_rdma_stack is doca",
+        "Kubernetes takes no label a b=c",
         "not an address",
         "the lock has no fabric manager",
         "/etc/docker/daemon.json",

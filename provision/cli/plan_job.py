@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from provision.cli.files import read_text
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import FLAG_HELP
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
@@ -72,7 +72,7 @@ def _rate(text: str) -> tuple[str, float]:
 def add_job_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags; only the task is required."""
     group = parser.add_argument_group("the job")
-    group.add_argument("--task", action=Once, type=one_of("--task", TASKS), choices=TASKS, help="what is to be done")
+    add_choice(group, "--task", TASKS, help="what is to be done")
     group.add_argument("--model", action=Once, metavar="NAME", help="published model (llama-3.1-8b)")
     group.add_argument("--config", action=Once, type=parse_path, metavar="FILE", help="config.json of any other model")
     group.add_argument("--params", action=Once, type=number("--params"), metavar="N", help="parameters (8b, 7e9)")
@@ -121,9 +121,7 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--region", action="append", metavar="NAME,…", help="only these; may be repeated")
     where.add_argument("--on-demand", action="store_true", help="by the hour (what is taken without any of the three)")
     where.add_argument("--spot", action="store_true", help="machines that may be taken back")
-    where.add_argument(
-        "--reserved", action="append", type=one_of("--reserved", _RESERVED), choices=_RESERVED, help="for years"
-    )
+    add_choice(where, "--reserved", _RESERVED, action="append", help="for years")
     where.add_argument(
         "--spot-share", action=Once, type=number("--spot-share", is_zero=True), metavar="S", help=_SHARE_HELP
     )
@@ -176,7 +174,7 @@ _EXTRA_HELP = {
 
 
 def _add_words(group: argparse._ArgumentGroup, flag: str, known: tuple[str, ...], text: str) -> None:
-    group.add_argument(flag, action=Once, type=one_of(flag, known), choices=known, help=text)
+    add_choice(group, flag, known, help=text)
 
 
 def list_words(values: list[str] | None) -> list[str]:

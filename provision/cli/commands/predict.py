@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.predict_text import evaluation_document, forecast_document, show_evaluation, show_forecast
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
@@ -71,17 +71,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run_flags = parser.add_argument_group("the run")
     # A suite is what some tables hold; nobody can ask for one run of it without a measurement.
     tasks = (*(task for task in TASKS if task != "suite"), *_SYNONYMS)
-    run_flags.add_argument(
-        "--task", action=Once, type=one_of("--task", tasks), choices=tasks, metavar="TASK", help=", ".join(tasks)
-    )
+    add_choice(run_flags, "--task", tasks, metavar="TASK", help=", ".join(tasks))
     _add(run_flags, "--model", str, "NAME", "a language model (llama-3.1-8b) or an image network (resnet50)")
     _add(run_flags, "--gpu", str, "NAME", "the GPU (h100, a100-80gb, rtx-4090)")
     _add(run_flags, "--gpus", _whole, "N", "how many of them (1; 8 for collective)")
-    run_flags.add_argument(
+    add_choice(
+        run_flags,
         "--precision",
-        action=Once,
-        type=one_of("--precision", _PRECISIONS),
-        choices=_PRECISIONS,
+        _PRECISIONS,
         metavar="KIND",
         help=f"of the arithmetic or, serving, of the weights: {', '.join(_PRECISIONS)} (bf16; amp for images)",
     )
@@ -96,20 +93,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     language = parser.add_argument_group("language models")
     _add(language, "--seq", _whole, "TOKENS", "tokens of a training sequence (2048)")
     _add(language, "--micro-batch", _whole, "N", "sequences of one pass on one GPU")
-    language.add_argument(
-        "--recompute",
-        action=Once,
-        type=one_of("--recompute", ("none", "selective", "full")),
-        choices=("none", "selective", "full"),
-        help="activations that are computed again (none)",
+    add_choice(
+        language, "--recompute", ("none", "selective", "full"), help="activations that are computed again (none)"
     )
-    language.add_argument(
-        "--stack",
-        action=Once,
-        type=one_of("--stack", ("fsdp", "megatron")),
-        choices=("fsdp", "megatron"),
-        help="training software (chosen by GPU, precision and split)",
-    )
+    add_choice(language, "--stack", ("fsdp", "megatron"), help="training software (chosen by GPU, precision and split)")
     language.add_argument("--compiled", action="store_true", help="torch.compile is used")
     language.add_argument("--finetune", action="store_true", help="adapters are trained, the model is frozen")
     _add(language, "--tp", _whole, "N", "GPUs that share each layer")
@@ -118,13 +105,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add(language, "--ep", _whole, "N", "GPUs that share the experts")
     _add(language, "--input-tokens", _whole, "N", "tokens of a prompt (1024)")
     _add(language, "--output-tokens", _whole, "N", "tokens of an answer (1024)")
-    language.add_argument(
-        "--backend",
-        action=Once,
-        type=one_of("--backend", ("vllm", "sglang", "trtllm")),
-        choices=("vllm", "sglang", "trtllm"),
-        help="serving software",
-    )
+    add_choice(language, "--backend", ("vllm", "sglang", "trtllm"), help="serving software")
     images = parser.add_argument_group("images and collectives")
     _add(images, "--image-size", _whole, "PIXELS", "edge of an image (what the network was made for)")
     images.add_argument("--channels-last", action="store_true", help="images lie in memory pixel by pixel")
@@ -140,11 +121,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="table of measured runs that forecasts are calibrated by; may be repeated",
     )
     data.add_argument("--evaluate", action=Once, type=parse_path, metavar="FILE", help="score forecasts on a table")
-    data.add_argument(
+    add_choice(
+        data,
         "--baseline",
-        action=Once,
-        type=one_of("--baseline", BASELINES),
-        choices=BASELINES,
+        BASELINES,
         help="show what the articles' formula (seed) or one utilisation (constant) answers; --evaluate shows both",
     )
     data.add_argument(

@@ -11,6 +11,7 @@ from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu
 from provision.matrix.query import find_gpus, normalise_gpu
+from provision.planner.predict.precision import first_capabilities, is_lacking
 from provision.records import record
 
 __all__ = ["Accelerator", "Hardware"]
@@ -28,7 +29,8 @@ class Accelerator:
     second, ``link_bytes_s`` bytes a second in one direction of the GPU's fastest link to its peers. ``is_switched``
     tells whether every GPU of a node has that link to every other. ``dies`` is the number of chips a GPU is made of.
     ``eight_bit_flop_s``, ``tf32_flop_s`` and ``fp32_flop_s`` are dense peaks of other precisions, ``None`` where no
-    fact tells them.
+    fact tells them. ``lacking`` pairs the precisions that its tensor cores do not compute in with the compute capability
+    that does; it is empty where nothing is known of them.
     """
 
     id: str
@@ -44,6 +46,11 @@ class Accelerator:
     eight_bit_flop_s: float | None = None
     tf32_flop_s: float | None = None
     fp32_flop_s: float | None = None
+    lacking: tuple[tuple[str, str], ...] = ()
+
+    def needs_for(self, precision: str) -> str | None:
+        """Return the compute capability that a precision needs where this GPU is below it, else ``None``."""
+        return is_lacking(str(self.compute_capability), precision, dict(self.lacking)) if self.lacking else None
 
 
 class Hardware:
@@ -175,6 +182,11 @@ class Hardware:
             eight_bit_flop_s=gpu.tflops_fp8 / parts * 1e12 if gpu.tflops_fp8 else None,
             tf32_flop_s=gpu.tflops_tf32 / parts * 1e12 if gpu.tflops_tf32 else None,
             fp32_flop_s=gpu.tflops_fp32 / parts * 1e12 if gpu.tflops_fp32 else None,
+            lacking=tuple(
+                (name, first)
+                for name, first in sorted(first_capabilities(self._matrix).items())
+                if is_lacking(gpu.compute_capability, name, {name: first})
+            ),
         )
 
 

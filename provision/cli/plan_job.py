@@ -111,7 +111,7 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     must.add_argument("--deadline", action=Once, type=number("--deadline"), metavar="H", help="hours until the end")
     must.add_argument("--budget", action=Once, type=number("--budget"), metavar="USD", help="the most it may cost")
     must.add_argument("--min-vram", action=Once, type=number("--min-vram"), metavar="GB", help="memory of each GPU")
-    _add_words(must, "--interconnect", INTERCONNECTS, "between GPUs, or between machines")
+    _add_words(must, "--interconnect", INTERCONNECTS, _LINK_HELP)
     must.add_argument("--gpu", action="append", metavar="NAME", help="only these GPUs; may be repeated")
     for name in STACK_FLAGS:
         metavar, text = FLAG_HELP[name]
@@ -165,6 +165,10 @@ _SIZE_HELP = {
 }
 _OUTPUT_HELP = "of a sequence, how many are the answer (256)"
 _SHARE_HELP = "with --spot: the part of the nodes that is spot, the others reserved or on demand"
+_LINK_HELP = (
+    "nvlink joins the GPUs of a machine, nvswitch each of them to all others; ib is InfiniBand between machines, efa "
+    "Amazon's Elastic Fabric Adapter, rdma either"
+)
 _EXTRA_HELP = {
     "--storage-gb": "GB kept while it runs",
     "--storage-price": "USD a GB and month, where the facts have none",

@@ -30,6 +30,23 @@ _BUSY_TOKENS = 16384
 # Weights in these are unpacked before they are multiplied, so that every GPU can serve them.
 _UNPACKED = ("fp4", "int4", "int8")
 
+_LINKS = {"nvlink": ("nvlink", "nvswitch"), "nvswitch": ("nvswitch",)}
+"""What is asked for between GPUs → links in the facts that are it."""
+_FABRICS = {
+    "ib": (("infiniband",), "InfiniBand"),
+    "efa": (("efa",), "EFA"),
+    "rdma": (("infiniband", "efa"), "InfiniBand or EFA"),
+}
+"""What is asked for between machines → fabrics in the facts that are it, and its name."""
+_NAMES = {
+    "efa": "EFA",
+    "infiniband": "InfiniBand",
+    "none": "nothing",
+    "nvlink": "NVLink",
+    "nvswitch": "NVSwitch",
+    "pcie": "PCI Express",
+}
+
 
 class UnfitError(Exception):
     """The job does not fit; the text says why."""
@@ -80,12 +97,8 @@ def unmet(
     """
     if job.min_vram_gb is not None and instance.gpu_memory_gb < job.min_vram_gb:
         return f"{instance.gpu_memory_gb:g} GB a GPU are below {job.min_vram_gb:g}"
-    if job.interconnect == "nvlink" and instance.gpu_count > 1 and instance.interconnect not in ("nvlink", "nvswitch"):
-        return f"its GPUs are joined by {_link(instance.interconnect)}, not by NVLink"
-    if job.interconnect == "nvlink" and instance.gpu_count == 1:
-        return "it has one GPU, and NVLink joins several"
-    if job.interconnect == "ib" and instance.fabric is None:
-        return "no InfiniBand or EFA between instances is known of it"
+    if job.interconnect is not None and (why := _unjoined(job.interconnect, instance)) is not None:
+        return why
     if job.task == "render" and gpu.id in encoderless:
         return f"{gpu.name} has no video encoder"
     if job.shape is None:
@@ -95,8 +108,19 @@ def unmet(
     return None
 
 
-def _link(name: str) -> str:
-    return {"pcie": "PCI Express", "none": "nothing"}.get(name, name)
+def _unjoined(wanted: str, instance: CloudInstance) -> str | None:
+    """Return why a machine has not the links that are asked for; ``None`` when it has."""
+    if wanted in _FABRICS:
+        fabrics, name = _FABRICS[wanted]
+        if instance.fabric in fabrics:
+            return None
+        has = "none is known" if instance.fabric is None else f"it has {_NAMES[instance.fabric]}"
+        return f"no {name} to other machines: {has}"
+    if instance.gpu_count == 1:
+        return f"it has one GPU, and {_NAMES[wanted]} joins several"
+    if instance.interconnect in _LINKS[wanted]:
+        return None
+    return f"its GPUs are joined by {_NAMES[instance.interconnect]}, not by {_NAMES[wanted]}"
 
 
 def fit_job(

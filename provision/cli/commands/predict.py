@@ -45,6 +45,8 @@ _PRECISIONS = (
     "int8",
     "int4",
 )
+_HEADLINE = ("mdape_percent", "answered_share", "coverage_80")
+"""Keys of a score that stand at the top of the document of --json too."""
 _SYNONYMS = {"pretrain": "train", "finetune": "train", "inference": "serve"}
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _FEWEST_PARAMETERS = 1e3
@@ -128,7 +130,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="show what the articles' formula (seed) or one utilisation (constant) answers; --evaluate shows both",
     )
     data.add_argument(
-        "--skip-bad-rows", action="store_true", help="malformed rows of --evaluate count as missed instead of refused"
+        "--strict", action="store_true", help="a malformed row ends --evaluate, instead of counting as missed"
     )
 
 
@@ -140,8 +142,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     measured = [row for path in options.measured or () for row in _read_measured(path, output)]
     if options.evaluate is not None:
         return _evaluate(options, predictor, measured, output)
-    if options.skip_bad_rows:
-        raise UsageError("--skip-bad-rows is for --evaluate")
+    if options.strict:
+        raise UsageError("--strict is for --evaluate")
     from provision.planner.predict.baseline import Baseline
     from provision.planner.predict.calibration import Calibration
 
@@ -180,15 +182,14 @@ def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], 
         raise UsageError("--evaluate takes its runs from the table", hints=("leave out the flags of a run",))
     sheet = read_sheet(options.evaluate)
     with _progress(output) as on_row:
-        found = evaluate(
-            sheet, detect(sheet), predictor, measured=measured, skips_bad=options.skip_bad_rows, on_row=on_row
-        )
+        found = evaluate(sheet, detect(sheet), predictor, measured=measured, is_strict=options.strict, on_row=on_row)
     for rows, what in ((found.skipped, "left out"), (found.refused, "refused, and count as missed")):
         if rows:
             lines = ", ".join(str(row.line) for row in rows[:5]) + (", …" if len(rows) > 5 else "")
             output.warn(f"{len(rows)} rows are {what}: row {lines}: {rows[0].reason}")
     names = (options.baseline,) if options.baseline else BASELINES
-    output.give(evaluation_document(found, names), show_evaluation(found, names))
+    document = evaluation_document(found, names)
+    output.give(document, show_evaluation(found, names), head={key: document[key] for key in _HEADLINE})
     return 0
 
 

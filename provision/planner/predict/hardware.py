@@ -29,8 +29,8 @@ class Accelerator:
     second, ``link_bytes_s`` bytes a second in one direction of the GPU's fastest link to its peers. ``is_switched``
     tells whether every GPU of a node has that link to every other. ``dies`` is the number of chips a GPU is made of.
     ``eight_bit_flop_s``, ``tf32_flop_s`` and ``fp32_flop_s`` are dense peaks of other precisions, ``None`` where no
-    fact tells them. ``lacking`` pairs the precisions that its tensor cores do not compute in with the compute capability
-    that does; it is empty where nothing is known of them.
+    fact tells them. ``lacking`` pairs the precisions that its tensor cores do not compute in with the compute
+    capability that does; it is empty where nothing is known of them.
     """
 
     id: str

@@ -45,9 +45,7 @@ def check_precision(precision: str, accelerator: Accelerator) -> None:
     if needed is not None and precision not in SIXTEEN_BIT:
         raise IncompatibleError(
             f"{accelerator.name} does not compute in {precision}",
-            because=(
-                f"its compute capability is {accelerator.compute_capability:g}, and {precision} needs {needed}",
-            ),
+            because=(f"its compute capability is {accelerator.compute_capability:g}, and {precision} needs {needed}",),
             hints=("choose `--precision fp16`" if accelerator.needs_for("bf16") else "choose `--precision bf16`",),
         )
 

@@ -18,7 +18,12 @@ __all__ = ["Accelerator", "Hardware"]
 
 _SHORTEST_CUT = 3
 """Letters and digits of a name that may be the beginning of a longer one."""
-_WORDS = re.compile(r"[\s_/-]+")
+_WORDS = re.compile(r"[\s_/()-]+")
+_COUNTS = re.compile(r"^\s*\d+\s*[x×*]\s*|\s*[x×*]\s*\d+\s*$", re.IGNORECASE)
+"""How many there are, before or behind the name: ``8x H100``, ``H100x8``."""
+_SYSTEMS = frozenset({"dgx", "hgx", "grid", "nvidia", "tesla", "sxm", "pcie", "gb", "system"})
+_TELLING = frozenset({"ada", "sff", "ti", "super", "laptop", "mobile", "max", "maxq", "nvl", "pro", "ultra", "d"})
+"""Words without which a name means another GPU."""
 
 
 @record
@@ -191,13 +196,18 @@ class Hardware:
 
 
 def _spellings(name: str) -> list[str]:
-    """Return a name and what is left of it without words that name a system, a form factor or a share."""
-    words = [word for word in _WORDS.split(name) if word]
+    """Return a name and what is left of it without words that name a system, a form factor or a share.
+
+    Words at its end are left out as well, unless they tell one GPU from another.
+    """
+    words = [word for word in _WORDS.split(_COUNTS.sub("", name)) if word]
     spellings = [name, " ".join(words)]
-    dropped = {"dgx", "hgx", "nvidia", "tesla", "sxm", "pcie", "gb", "system"}
     kept = [
-        word for word in words if word.lower() not in dropped and not re.fullmatch(r"\d+[qQcC]|\d+\s*GB|\d+x", word)
+        word for word in words if word.lower() not in _SYSTEMS and not re.fullmatch(r"\d+[qQcC]|\d+\s*GB|\d+x", word)
     ]
     spellings.append(" ".join(kept))
-    spellings.extend(" ".join(kept[:length]) for length in range(len(kept) - 1, 0, -1))
+    for length in range(len(kept) - 1, 0, -1):
+        if kept[length].lower() in _TELLING:
+            break
+        spellings.append(" ".join(kept[:length]))
     return [spelling for spelling in dict.fromkeys(spellings) if len(normalise_gpu(spelling)) > 1]

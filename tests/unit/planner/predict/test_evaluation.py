@@ -150,6 +150,62 @@ def test_unrelated_measurements_leave_the_forecast_cold(predictor):
     assert Calibration(predictor, [(there, 1000.0)]).forecast(here, cold) == cold
 
 
+def test_measurements_of_other_work_on_the_same_gpu_change_nothing(predictor):
+    train = predictor.describe(RUN)
+    serve = predictor.describe(PredictRequest(task="serve", model="llama-3.1-8b", gpu="h100", precision="bf16"))
+    cold = predictor.forecast(serve)
+    calibration = Calibration(predictor, [(train, 0.1 * exp(train.estimate.middle))] * 5)
+    assert calibration.forecast(serve, cold) == cold
+    assert not calibration.has(serve)
+    assert calibration.forecast(train, predictor.forecast(train)).mode == "calibrated"
+
+
+def test_one_table_may_mix_tasks_each_with_its_own_baseline(predictor, tmp_path):
+    path = tmp_path / "table.csv"
+    rows = []
+    for task, words in (("train", "fp8,8,2048,2,,"), ("serve", "fp8,1,,,8,"), ("collective", ",8,,,,all_reduce")):
+        precision, gpus, sequence, micro, batch, operation = words.split(",")
+        values = {"gpus": int(gpus), "operation": operation or None}
+        if task != "collective":
+            values |= {"model": "llama-3.1-8b", "precision": precision}
+        if sequence:
+            values |= {"sequence": int(sequence), "micro_batch": float(micro)}
+        if batch:
+            values |= {"batch": float(batch)}
+        run = PredictRequest(task=task, gpu="h100", **values)
+        value = predictor.forecast(predictor.describe(run)).value
+        model = values.get("model", "")
+        rows.append(f"{task},{model},h100,{gpus},{precision},{sequence},{micro},{batch},{operation},{value!r}\n")
+    heading = "task,model,gpu,gpus,precision,sequence,micro_batch,batch,operation,measured\n"
+    path.write_text(heading + "".join(rows))
+    sheet = read_sheet(path)
+    found = evaluate(sheet, detect(sheet), predictor)
+    assert found.score.mdape_percent == pytest.approx(0, abs=1e-6)
+    assert (found.score.rows, found.score.answered_share) == (3, 1)
+    assert found.baselines["constant"].p90_percent < 1000
+
+
+@pytest.mark.parametrize("cell", ["1e300", "-3", "0", "NaN", "inf", "many", ""])
+def test_no_number_in_a_cell_breaks_the_score(predictor, tmp_path, cell):
+    """Whatever stands in a cell, the row is answered or refused by name, and the other rows are scored."""
+    path = tmp_path / "table.csv"
+    heading = "kind,gpu,precision,model,img_size,batch_size,samples_per_sec,params_m,gmacs,macts_m\n"
+    good = ["infer", "RTX3090", "amp", "resnet50", "224", "256", "2000", "25.6", "4.1", "11.1"]
+    lines = [",".join([*good[:place], cell, *good[place + 1 :]]) + "\n" for place in range(4, len(good))]
+    path.write_text(heading + ",".join(good) + "\n" + "".join(lines))
+    sheet = read_sheet(path)
+    found = evaluate(sheet, detect(sheet), predictor)
+    assert found.score.rows + len(found.skipped) == 1 + len(lines)
+    assert all(row.reason for row in found.refused)
+
+
+def test_a_word_that_no_run_has_is_refused():
+    with pytest.raises(UsageError, match="recompute `often`"):
+        PredictRequest(task="train", gpu="h100", recompute="often")
+    with pytest.raises(UsageError, match="nothing has so many"):
+        PredictRequest(task="train", gpu="h100", parameters=1e200)
+
+
 def test_a_table_of_failures_is_refused(predictor, tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("phase,gpu,model_quant,tokens_per_s,status\ndecode,3090 24GB,70B F16,,OOM\n")

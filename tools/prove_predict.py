@@ -23,8 +23,11 @@ from typing import Any
 from provision.assets import asset_dir
 from provision.planner.predict.tables import Measured, detect, read_sheet
 from provision.records import record
-from tools.train_predict import RECIPES, SOURCES
-from tools.train_predict import main as learn
+
+# Run as a module, this has the root on its path and not its own folder.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from train_predict import RECIPES, SOURCES
+from train_predict import main as learn
 
 __all__ = ["main"]
 

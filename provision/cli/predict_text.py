@@ -62,6 +62,7 @@ def evaluation_document(found: Evaluation, baselines: Sequence[str]) -> dict[str
         "refused": [plain(row) for row in found.refused[:_REFUSED_LISTED]],
         "refused_count": len(found.refused),
         "skipped_count": len(found.skipped),
+        "assumed": dict(found.assumed),
     }
 
 

@@ -163,6 +163,16 @@ def test_the_three_figures_of_a_score_stand_at_the_top_of_the_document(provision
     assert 0 < document["mdape_percent"] < 20
 
 
+def test_what_is_taken_for_a_missing_column_is_said(provision, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("gpu,model,batch_size,samples_per_sec\nRTX4090,resnet50,256,4000\n")
+    answer = provision("predict", "--evaluate", str(table), "--json")
+    assert answer.code == 0
+    assert "`layout` (nchw), `mode` (eager)" in answer.err
+    assert "batch_size" not in answer.err
+    assert answer.document["result"]["assumed"]["precision"] == "amp"
+
+
 def test_a_table_of_nothing_but_bad_rows_is_refused(provision, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,NaN\n")

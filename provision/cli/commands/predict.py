@@ -187,6 +187,9 @@ def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], 
         if rows:
             lines = ", ".join(str(row.line) for row in rows[:5]) + (", …" if len(rows) > 5 else "")
             output.warn(f"{len(rows)} rows are {what}: row {lines}: {rows[0].reason}")
+    if found.assumed:
+        said = ", ".join(f"`{column}` ({value})" for column, value in found.assumed)
+        output.warn(f"the table lacks columns, and this was taken to be so: {said}; the intervals do not know of it")
     names = (options.baseline,) if options.baseline else BASELINES
     document = evaluation_document(found, names)
     output.give(document, show_evaluation(found, names), head={key: document[key] for key in _HEADLINE})

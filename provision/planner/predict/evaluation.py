@@ -55,7 +55,8 @@ class Evaluation:
     """What :func:`evaluate` found.
 
     ``modes`` holds a score for each mode that the table can show. ``is_in_sample`` tells that the table is one that was
-    learnt from, which flatters; ``is_baseline_in_sample`` the same of the baselines.
+    learnt from, which flatters; ``is_baseline_in_sample`` the same of the baselines. ``assumed`` pairs the columns that
+    the table has not with what was taken to be so.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Evaluation:
     skipped: tuple[Refused, ...]
     is_baseline_in_sample: bool
     is_in_sample: bool
+    assumed: tuple[tuple[str, str], ...] = ()
 
 
 def read_rows(
@@ -177,6 +179,7 @@ def evaluate(
         skipped=tuple(empty),
         is_baseline_in_sample=is_fitted_here,
         is_in_sample=_is_in_sample(predictor, sheet, runs),
+        assumed=kind.assumed(sheet),
     )
 
 

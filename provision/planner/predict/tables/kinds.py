@@ -34,6 +34,7 @@ class Kind:
     ``needs`` are columns without which it is another table, ``value`` begins the name of the one that was measured,
     and ``empty_with`` are those that are empty beside it where a run failed. ``read`` makes a row's records.
     ``is_suite`` marks tables of networks whose operations are not stated, which only rows of their own can forecast.
+    ``assumes`` pairs columns that may be missing with what is then taken to be so.
     """
 
     name: str
@@ -42,6 +43,16 @@ class Kind:
     value: str
     empty_with: tuple[str, ...] = ()
     is_suite: bool = False
+    assumes: tuple[tuple[str, str], ...] = ()
+
+    def assumed(self, sheet: Sheet) -> tuple[tuple[str, str], ...]:
+        """Return the columns that a table of this kind has not, each with what is taken to be so instead."""
+        # A disaggregated deployment writes `decode_tp_size`.
+        return tuple(
+            (column, value)
+            for column, value in self.assumes
+            if not any(name == column or name.endswith(f"_{column}") for name in sheet.columns)
+        )
 
     def is_unmeasured(self, cells: Cells) -> bool:
         """Tell whether a row says itself that its run brought nothing, as after running out of memory."""
@@ -425,22 +436,46 @@ KINDS = (
         read=_read_timm,
         value="samples_per_sec",
         empty_with=("batch_size",),
+        assumes=(
+            ("kind", "inference"),
+            ("precision", "amp"),
+            ("layout", "nchw"),
+            ("mode", "eager"),
+            ("img_size", "the network's own"),
+            ("batch_size", "256"),
+        ),
     ),
     Kind(
         name="training-foundry",
         needs=("Model", "SeqLen (T)", "# GPUs", "GPU"),
         read=_read_foundry,
         value="Throughput (T/s/GPU)",
+        assumes=(
+            ("Precision", "bf16"),
+            ("MicroBatchSize", "some thousand tokens a pass"),
+            ("Activation Checkpointing", "none"),
+        ),
     ),
     Kind(
         name="training-megatron",
         needs=("model", "system", "gpus", "seq_len"),
         read=_read_megatron,
         value="tokens_s_gpu",
+        assumes=(
+            ("precision", "bf16"),
+            ("mbs", "some thousand tokens a pass"),
+            *((name, "1") for name in ("tp", "pp", "cp", "ep")),
+        ),
     ),
     Kind(name="training-torchtitan", needs=("caption",), read=_read_torchtitan, value="tps_per_gpu"),
     Kind(name="collective", needs=("system", "op_name", "num_gpus"), read=_read_nccl, value="busbw_gbs"),
-    Kind(name="serving", needs=("model_path", "system", "isl", "osl"), read=_read_serving, value="silicon_tpot_ms"),
+    Kind(
+        name="serving",
+        needs=("model_path", "system", "isl", "osl"),
+        read=_read_serving,
+        value="silicon_tpot_ms",
+        assumes=(("precision", "what the model's name says, else bf16"), ("batch_size", "1"), ("tp_size", "1")),
+    ),
     Kind(
         name="suite",
         needs=("gpu", "gpu_count", "model"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 
@@ -387,6 +388,35 @@ def _of_weights(precision: str) -> str:
     return "bf16" if precision == "amp" else precision.removeprefix("amp_")
 
 
+def _read_mlperf(cells: Cells) -> Measured:
+    gpus = round(cells.need("accelerators"))
+    batch = _above_zero(cells.number("global_batch_size"))
+    request = PredictRequest(
+        task="suite",
+        model=cells.need_text("benchmark"),
+        gpu=cells.need_text("accelerator"),
+        gpus=gpus,
+        batch=batch / gpus if batch else None,
+    )
+    groups = {"model": request.model or "", "gpu": request.gpu}
+    # A speed, as everything that is forecast: runs to the target a minute.
+    return Measured(
+        line=cells.line, request=request, value=1 / cells.need("minutes_to_target_olympic_mean"), groups=groups
+    )
+
+
+def _read_gemm(cells: Cells) -> Measured:
+    sizes = [round(cells.need(name)) for name in ("m", "n", "k")]
+    value = cells.number("tflops")
+    if value is None or value <= 0:
+        value = 2e-9 * math.prod(sizes) / cells.need("latency_ms")
+    request = PredictRequest(
+        task="suite", model="x".join(map(str, sizes)), gpu=cells.need_text("system"), precision="bf16"
+    )
+    groups = {"model": request.model or "", "gpu": request.gpu}
+    return Measured(line=cells.line, request=request, value=value, groups=groups)
+
+
 def _first_number(text: str | None) -> float | None:
     """Return the first number in a cell of prose such as ``256 (8 GPUs)``."""
     found = re.search(r"\d+(?:\.\d+)?", text or "")
@@ -490,6 +520,14 @@ KINDS = (
         value="throughput",
         is_suite=True,
     ),
+    Kind(
+        name="mlperf",
+        needs=("benchmark", "accelerator", "accelerators"),
+        read=_read_mlperf,
+        value="minutes_to_target_olympic_mean",
+        is_suite=True,
+    ),
+    Kind(name="products", needs=("system", "m", "n", "k"), read=_read_gemm, value="tflops", is_suite=True),
     Kind(name="probes", needs=("task", "gpu"), read=_read_probe, value="measured"),
     Kind(name="decode", needs=("gpu", "model_file"), read=_read_llamacpp, value="tokens_per_s"),
     Kind(name="decode-table", needs=("phase", "gpu", "model_quant"), read=_read_runpod, value="tokens_per_s"),

@@ -163,6 +163,17 @@ def test_the_three_figures_of_a_score_stand_at_the_top_of_the_document(provision
     assert 0 < document["mdape_percent"] < 20
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_forecast_keeps_within_the_terminal(provision, monkeypatch, columns):
+    from provision.cli.commands import predict
+
+    monkeypatch.setattr(predict, "columns_of", lambda _: columns)
+    lines = provision(*TRAIN, "--baseline", "seed").out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert sum(line.startswith("rests on") for line in lines) == 1
+    assert "half the misses were below" in " ".join(" ".join(lines).split())
+
+
 def test_what_is_taken_for_a_missing_column_is_said(provision, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("gpu,model,batch_size,samples_per_sec\nRTX4090,resnet50,256,4000\n")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.predict_text import evaluation_document, forecast_document, show_evaluation, show_forecast
 from provision.cli.request import read_matrix
@@ -169,7 +170,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         output.warn(f"this lies beyond what was learnt from ({named}): trust the interval less")
     output.give(
         forecast_document(request, forecast, options.baseline, baseline),
-        show_forecast(request, forecast, options.baseline, baseline),
+        show_forecast(request, forecast, options.baseline, baseline, columns=columns_of(output)),
     )
     return 0
 

@@ -30,9 +30,10 @@ _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)([kmbgt]?)", re.IGNORECASE)
 _RESERVED = ("1y", "3y")
 _Convert = Callable[[str], Any]
+_COUNTS = ("1.5e9", "70b")
 
 
-def number(flag: str, *, is_zero: bool = False, examples: tuple[str, ...] = ("8", "1.5e9", "70b")) -> _Convert:
+def number(flag: str, *, is_zero: bool = False, examples: tuple[str, ...] = ("8", "0.5")) -> _Convert:
     """Return a reader of a number above zero, which may end in k, m, b or t (``8b``, ``1.5t``, ``2e9``)."""
     shown_as = [f"`{flag} {example}`" for example in examples]
 
@@ -75,7 +76,9 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     add_choice(group, "--task", TASKS, help="what is to be done")
     group.add_argument("--model", action=Once, metavar="NAME", help="published model (llama-3.1-8b)")
     group.add_argument("--config", action=Once, type=parse_path, metavar="FILE", help="config.json of any other model")
-    group.add_argument("--params", action=Once, type=number("--params"), metavar="N", help="parameters (8b, 7e9)")
+    group.add_argument(
+        "--params", action=Once, type=number("--params", examples=_COUNTS), metavar="N", help="parameters (8b, 7e9)"
+    )
     for size in SIZES:
         flag = f"--{size.replace('_', '-')}"
         group.add_argument(flag, action=Once, type=whole(flag), metavar="N", help=_SIZE_HELP[size])
@@ -87,7 +90,9 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--seq", action=Once, type=whole("--seq"), metavar="N", help="tokens of a sequence (2048)")
     group.add_argument("--output-tokens", action=Once, type=whole("--output-tokens"), metavar="N", help=_OUTPUT_HELP)
-    group.add_argument("--tokens", action=Once, type=number("--tokens"), metavar="N", help="to train on (15t, 1e9)")
+    group.add_argument(
+        "--tokens", action=Once, type=number("--tokens", examples=_COUNTS), metavar="N", help="to train on (15t, 1e9)"
+    )
     group.add_argument("--hours", action=Once, type=number("--hours"), metavar="H", help="a duration instead")
     group.add_argument("--qps", action=Once, type=number("--qps"), metavar="N", help="requests a second to serve")
     group.add_argument(

@@ -66,6 +66,14 @@ def test_a_narrow_table_says_the_same_as_a_wide_one(provision, monkeypatch):
     assert [word for word in narrow if word not in heading] == [word for word in wide if word not in heading]
 
 
+@pytest.mark.parametrize(("words", "example"), [(("--hours", "0"), "--hours 8"), (("--tokens", "-5"), "--tokens 70b")])
+def test_a_number_that_makes_no_sense_is_told_one_that_does(provision, words, example):
+    answer = provision("plan", "--task", "finetune", "--model", "llama-3.1-8b", *words)
+    assert answer.code == 2
+    assert f"`{example}`" in answer.err
+    assert "--hours 70b" not in answer.err
+
+
 def test_the_price_says_how_to_look_it_up(provision):
     words = next(
         line.strip().strip("`") for line in provision("plan", *JOB).out.splitlines() if "provision explain" in line

@@ -27,6 +27,15 @@ class Measured:
     value: float
     groups: dict[str, str]
 
+    def __post_init__(self) -> None:
+        """Refuse a value that no logarithm has.
+
+        Raises:
+            UsageError: It is not above zero, or not finite.
+        """
+        if not 0 < self.value < math.inf:
+            raise UsageError(f"row {self.line}: what was measured comes to {self.value:g}")
+
 
 @record
 class Kind:
@@ -396,7 +405,7 @@ def _read_mlperf(cells: Cells) -> Measured:
         model=cells.need_text("benchmark"),
         gpu=cells.need_text("accelerator"),
         gpus=gpus,
-        batch=batch / gpus if batch else None,
+        batch=batch / max(gpus, 1) if batch else None,
     )
     groups = {"model": request.model or "", "gpu": request.gpu}
     # A speed, as everything that is forecast: runs to the target a minute.

@@ -14,7 +14,7 @@ from provision.planner.predict.calibration import Calibration
 from provision.planner.predict.evaluation import evaluate
 from provision.planner.predict.predictor import Predictor
 from provision.planner.predict.request import PredictRequest
-from provision.planner.predict.tables import detect, read_sheet
+from provision.planner.predict.tables import Measured, detect, read_sheet
 from provision.records import replace
 
 RUN = PredictRequest(task="train", model="llama-3.1-8b", gpu="h100", gpus=8, sequence=4096, micro_batch=2)
@@ -197,6 +197,31 @@ def test_no_number_in_a_cell_breaks_the_score(predictor, tmp_path, cell):
     found = evaluate(sheet, detect(sheet), predictor)
     assert found.score.rows + len(found.skipped) == 1 + len(lines)
     assert all(row.reason for row in found.refused)
+
+
+@pytest.mark.parametrize(
+    ("heading", "good", "bad"),
+    [
+        ("system,m,n,k,latency_ms,tflops", "h100_sxm,64,64,64,0.01,", "h100_sxm,0.2,64,64,1,"),
+        (
+            "benchmark,accelerator,accelerators,global_batch_size,minutes_to_target_olympic_mean",
+            "bert,H100,8,256,5",
+            "bert,H100,0.4,256,5",
+        ),
+    ],
+)
+def test_a_speed_that_cannot_be_is_refused_by_row(predictor, tmp_path, heading, good, bad):
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([heading, *[good] * 12, bad]) + "\n")
+    sheet = read_sheet(path)
+    found = evaluate(sheet, detect(sheet), predictor)
+    assert [row.line for row in found.refused] == [14]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_no_row_has_a_speed_without_a_logarithm(value):
+    with pytest.raises(UsageError, match="row 7: what was measured"):
+        Measured(line=7, request=RUN, value=value, groups={})
 
 
 def test_a_word_that_no_run_has_is_refused():

@@ -16,7 +16,7 @@ from typing import Any
 
 from provision.cli.files import read_text
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.errors import (
     EXIT_INTERRUPTED,
@@ -100,13 +100,7 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
             help="one node after the other, each drained and proved; versions may go back",
         )
     if action == "verify":
-        what.add_argument(
-            "--level",
-            action=Once,
-            type=one_of("--level", _LEVELS),
-            choices=_LEVELS,
-            help="packages and files only, the whole node, or work on its GPUs too",
-        )
+        add_choice(what, "--level", _LEVELS, help="packages and files only, the whole node, or work on its GPUs too")
     if action in ("plan", "apply", "verify"):
         what.add_argument(
             "--tags", action="append", metavar="NAME,…", help="only these parts (driver, cuda, …); may be repeated"

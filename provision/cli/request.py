@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.files import read_text
-from provision.cli.parser import Once, one_of, parse_path
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.records import plain
@@ -58,13 +58,7 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
-    group.add_argument(
-        "--flavor",
-        action=Once,
-        type=one_of("--flavor", FLAVORS),
-        choices=FLAVORS,
-        help="runtime, with a C compiler for Triton (jit), or with nvcc (devel)",
-    )
+    add_choice(group, "--flavor", FLAVORS, help="runtime, with a C compiler for Triton (jit), or with nvcc (devel)")
     group.add_argument(
         "--with", action="append", metavar="NAME,…", help="extras to add (jupyter, ray, …); may be repeated"
     )

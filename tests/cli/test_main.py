@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from provision import __version__
-from provision.cli.parser import COMMANDS, build_parser, build_top_parser, load_command
+from provision.cli.parser import COMMANDS, Parser, add_choice, build_parser, build_top_parser, load_command
 from provision.errors import ProvisionError
 
 STACK = ("--torch", "2.1", "--cuda", "12.1")
@@ -38,6 +38,24 @@ def test_help_names_every_command_and_loads_none(program):
     code += "print([name for name in sys.modules if name.startswith(('provision.cli.commands.', 'provision.resolve'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_flag_of_a_few_words_takes_one_once_and_names_the_one_that_was_meant():
+    parser = Parser()
+    add_choice(parser, "--colour", ("red", "green"), help="of the door")
+    add_choice(parser, "--side", ("left", "right"), action="append", help="of the door")
+    assert parser.parse_args(["--colour", "red", "--side", "left", "--side", "right"]).side == ["left", "right"]
+    with pytest.raises(ProvisionError, match="--colour `gren` is not known") as caught:
+        parser.parse_args(["--colour", "gren"])
+    assert "green" in caught.value.hints[0]
+    with pytest.raises(ProvisionError, match="--colour"):
+        parser.parse_args(["--colour", "red", "--colour", "green"])
+
+
+def test_flags_of_a_few_words_are_made_in_one_place():
+    folder = Path(__file__).resolve().parents[2] / "provision" / "cli"
+    made = [path.name for path in folder.rglob("*.py") if "choices=" in path.read_text(encoding="utf-8")]
+    assert made == ["parser.py"]
 
 
 def test_version(provision):

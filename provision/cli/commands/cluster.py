@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
 from provision.errors import UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
@@ -54,29 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="provision.lock, or the lock that `provision node lock` wrote",
     )
     gpus = parser.add_argument_group("the GPUs of the cluster")
-    gpus.add_argument(
-        "--driver-owner",
-        action=Once,
-        type=one_of("--driver-owner", _OWNERS),
-        choices=_OWNERS,
-        help="who installs the driver; decided by the lock unless given",
-    )
+    add_choice(gpus, "--driver-owner", _OWNERS, help="who installs the driver; decided by the lock unless given")
     gpus.add_argument("--node-os", action=Once, metavar="NAME", help="system of the nodes, to be checked")
-    gpus.add_argument(
-        "--mig-strategy",
-        action=Once,
-        type=one_of("--mig-strategy", _STRATEGIES),
-        choices=_STRATEGIES,
-        help="how MIG devices are offered; none unless given",
-    )
+    add_choice(gpus, "--mig-strategy", _STRATEGIES, help="how MIG devices are offered; none unless given")
     gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="with mixed: what Jobs ask for (`1g.10gb`)")
-    gpus.add_argument(
-        "--sharing",
-        action=Once,
-        type=one_of("--sharing", _SHARINGS),
-        choices=_SHARINGS,
-        help="how a GPU is shared; none unless given",
-    )
+    add_choice(gpus, "--sharing", _SHARINGS, help="how a GPU is shared; none unless given")
     gpus.add_argument(
         "--replicas", action=Once, type=_number("--replicas"), metavar="N", help="clients of a shared GPU"
     )
@@ -90,13 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     jobs = parser.add_argument_group("Jobs")
     jobs.add_argument("--image", action=Once, metavar="IMAGE", help="image of the Jobs, from `provision image`")
     jobs.add_argument("--namespace", action=Once, metavar="NAME", help="where Jobs go; default unless given")
-    jobs.add_argument(
-        "--runner",
-        action=Once,
-        type=one_of("--runner", _RUNNERS),
-        choices=_RUNNERS,
-        help="what starts the training; jobset unless given",
-    )
+    add_choice(jobs, "--runner", _RUNNERS, help="what starts the training; jobset unless given")
     for name, text in (
         ("--nodes", "Pods of the training; 1 unless given"),
         ("--gpus", "GPUs of each; 1 unless given"),

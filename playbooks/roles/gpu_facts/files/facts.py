@@ -16,6 +16,7 @@ import platform
 import pwd
 import re
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -83,6 +84,7 @@ TEXTS = (
     "/etc/docker/daemon.json",
     "/etc/nccl.conf",
     "/etc/nftables.conf",
+    "/etc/provision/monitoring/targets/*",
     "/var/lib/dpkg/diversions",
     "/var/lib/provision/*.json",
     "/var/lib/provision/kernel-guard/*.json",
@@ -95,6 +97,7 @@ UNITS = (
     "containerd.service",
     "crio.service",
     "docker.service",
+    "grafana-server.service",
     "kubelet.service",
     "nftables.service",
     "nvidia-cdi-refresh.path",
@@ -105,7 +108,10 @@ UNITS = (
     "nvidia-mig-manager.service",
     "nvidia-persistenced.service",
     "openibd.service",
+    "prometheus-alertmanager.service",
+    "prometheus.service",
     "provision-access.service",
+    "provision-grafana.service",
     "provision-jupyter.service",
     "provision-mig.service",
     "provision-peermem.service",
@@ -214,6 +220,21 @@ def read_os(node):
 def version_key(version):
     """Order kernel releases as people read them: runs of digits by value, all else by text."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[^\d.+-]+", version)]
+
+
+def read_network(node):
+    """Return the address by which the default route leaves; IPv4 first, null where there is no route."""
+    # Choosing a route for a datagram sends nothing. The addresses are reserved for documentation.
+    for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        if node.root != "/":
+            break
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as sender:
+                sender.connect((far, 9))
+                return {"address": sender.getsockname()[0]}
+        except OSError:
+            continue
+    return {"address": None}
 
 
 def read_kernel(node, system, packages):
@@ -583,6 +604,7 @@ def collect(options):
         "gpus": gpus,
         "nvswitches": switches,
         "nics": nics,
+        "network": read_network(node),
         "module": read_module(node),
         "dkms": read_dkms(node),
         "modules": read_modules(node, [row["version"] for row in kernel["installed"]]),

@@ -17,13 +17,12 @@ from ansible.errors import AnsibleFilterError
 __all__ = ["FilterModule"]
 
 HEADER = "# Written by provision (role {role}): changes made here are undone by its next run.\n"
-JOBS = ("node", "gpu", "gpu-textfile", "icmp")
+JOBS = ("node", "gpu", "icmp")
 """Jobs of Prometheus whose targets come from the inventory."""
 
 PASSWORD_BYTES_MIN, PASSWORD_BYTES_MAX = 12, 72
 """bcrypt reads no more than 72 bytes; shorter than twelve is soon found from a hash."""
 
-_SERIES_OF_GPUS = "DCGM_.*"
 _SCRAPE_SECONDS_MAX = 10
 _DNS = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 _USER = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -193,62 +192,64 @@ def list_prometheus_problems(settings: Mapping[str, Any], host: Mapping[str, Any
 
 
 def write_targets(
-    nodes: Sequence[str],
-    hostvars: Mapping[str, Any],
-    files: Mapping[str, Any],
-    folder: str,
-    probers: int,
+    nodes: Sequence[str], hostvars: Mapping[str, Any], files: Mapping[str, Any], folder: str, probers: int
 ) -> dict[str, str]:
     """Return job → the text of its file of targets.
 
     A host that this run did not look at (it is down, or ``--limit`` left it out) keeps the targets that it had: what
-    does not answer is what monitoring is for.
+    does not answer is what monitoring is for. One that was never looked at has none yet.
 
     Args:
         nodes: Hosts that are watched, in the order of the inventory.
-        hostvars: Facts of all hosts.
+        hostvars: Facts of all hosts: ``gpu_monitoring_self``, and ``gpu_monitoring_jobs``, what a node serves.
         files: Path → what gpu_facts saw on the monitor, with the text of the targets.
         folder: Where those files lie.
         probers: How many nodes send packets to each node.
     """
     earlier = {job: _read_targets(files, f"{folder}/{job}.json") for job in JOBS}
-    seen = find_hosts(nodes, hostvars)
     rows: dict[str, list[dict[str, Any]]] = {job: [] for job in JOBS}
-    labels = {}
+    reached: dict[str, dict[str, str]] = {}
     for name in nodes:
-        own = seen.get(name)
-        labels[name] = own["node"] if own else hostvars[name].get("gpu_monitoring_node", name)
-        for job in ("node", "gpu", "gpu-textfile"):
-            if own is None:
-                rows[job] += [row for row in earlier[job] if row["labels"].get("node") == labels[name]]
-            elif job in hostvars[name].get("gpu_monitoring_jobs", _jobs_of(labels[name], earlier)):
-                port = own["ports"]["node" if job == "gpu-textfile" else job]
-                rows[job].append({"targets": [_at(own["address"], port)], "labels": {"node": own["node"]}})
-    rows["icmp"] = _probes(list(seen.values()), int(probers))
-    kept = {labels[name] for name in nodes if name not in seen}
-    rows["icmp"] += [row for row in earlier["icmp"] if row["labels"].get("node") in kept]
+        own, served = (hostvars[name].get(fact) for fact in ("gpu_monitoring_self", "gpu_monitoring_jobs"))
+        label = own["node"] if own else hostvars[name].get("gpu_monitoring_node", name)
+        if own and served:
+            for job in ("node", "gpu"):
+                if job in served:
+                    rows[job].append({"targets": [_at(own["address"], own["ports"][job])], "labels": {"node": label}})
+            prober = _at(own["address"], own["ports"]["icmp"]) if "icmp" in served else ""
+            reached[label] = {"address": own["address"], "prober": prober}
+            continue
+        for job in ("node", "gpu"):
+            rows[job] += [row for row in earlier[job] if row["labels"].get("node") == label]
+        reached[label] = {
+            "address": next((_text(row, "__param_target") for row in earlier["icmp"] if _text(row, "node") == label), ""),
+            "prober": next((row["targets"][0] for row in earlier["icmp"] if _text(row, "prober") == label), ""),
+        }
+    rows["icmp"] = _probes(reached, int(probers))
     return {job: json.dumps(rows[job], indent=1, sort_keys=True) + "\n" for job in JOBS}
 
 
-def _jobs_of(node: str, earlier: Mapping[str, Any]) -> list[str]:
-    """What a node is known to serve by the targets of an earlier run; all but textfiles where there was none."""
-    found = [job for job in JOBS if any(row["labels"].get("node") == node for row in earlier[job])]
-    return found or ["node", "icmp", "gpu"]
-
-
-def _probes(hosts: Sequence[Mapping[str, Any]], probers: int) -> list[dict[str, Any]]:
+def _probes(reached: Mapping[str, Mapping[str, str]], probers: int) -> list[dict[str, Any]]:
     """Who sends packets to whom: each node is reached from the next ones in the inventory, in a ring."""
+    able = [node for node, row in reached.items() if row["prober"]]
     rows = []
-    for place, host in enumerate(hosts):
-        for step in range(1, min(probers, len(hosts) - 1) + 1):
-            prober = hosts[(place + step) % len(hosts)]
-            rows.append(
-                {
-                    "targets": [_at(prober["address"], prober["ports"]["icmp"])],
-                    "labels": {"node": host["node"], "prober": prober["node"], "__param_target": host["address"]},
-                }
-            )
+    for place, (node, row) in enumerate(reached.items()):
+        if not row["address"]:
+            continue
+        later = list(reached)[place + 1 :]
+        others = sorted((name for name in able if name != node), key=lambda name: (name not in later, able.index(name)))
+        rows += [
+            {
+                "targets": [reached[prober]["prober"]],
+                "labels": {"node": node, "prober": prober, "__param_target": row["address"]},
+            }
+            for prober in others[:probers]
+        ]
     return rows
+
+
+def _text(row: Mapping[str, Any], label: str) -> str:
+    return str(row["labels"].get(label, ""))
 
 
 def _read_targets(files: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
@@ -257,7 +258,7 @@ def _read_targets(files: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
     except ValueError:
         return []
     rows = rows if isinstance(rows, list) else []
-    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("labels"), dict)]
+    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("labels"), dict) and row.get("targets")]
 
 
 def write_prometheus(settings: Mapping[str, Any]) -> str:
@@ -308,21 +309,7 @@ def _scrape(job: str, secured: Mapping[str, Any], folder: str) -> dict[str, Any]
     }
     if job == "icmp":
         scrape |= {"metrics_path": "/probe", "params": {"module": ["icmp"]}}
-    if job == "node":
-        # Where there is no dcgm-exporter these lie in a textfile, and are read by a job of their own.
-        scrape["metric_relabel_configs"] = [_keep_or_drop("drop")]
-    if job == "gpu-textfile":
-        # The same series under the same name of the job as dcgm-exporter's: one set of rules for both.
-        scrape |= {
-            "params": {"collect[]": ["textfile"]},
-            "relabel_configs": [{"target_label": "job", "replacement": "gpu"}],
-            "metric_relabel_configs": [_keep_or_drop("keep")],
-        }
     return scrape
-
-
-def _keep_or_drop(action: str) -> dict[str, Any]:
-    return {"source_labels": ["__name__"], "regex": _SERIES_OF_GPUS, "action": action}
 
 
 def write_web(user: str, password_hash: str, certificate: str, key: str) -> str:
@@ -407,11 +394,57 @@ def list_grafana_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) 
             "`gpu_grafana_source` is `container`: `gpu_grafana_image` names an image by its digest, such as "
             "`mirror.example/grafana@sha256:…`"
         )
+    if source == "container" and settings["has_tls"]:
+        problems.append(
+            "`gpu_grafana_source` is `container`, which cannot read the password: leave `gpu_prometheus_listen` on "
+            "loopback, or take `package`"
+        )
     if source != "container" and settings["image"]:
         problems.append("`gpu_grafana_image` is for `gpu_grafana_source: container`")
-    if source == "container" and not any(engine in host["engines"] for engine in ("docker", "podman")):
+    if source == "container" and not any(host["engines"].get(engine) for engine in ("docker", "podman")):
         problems.append("`gpu_grafana_source` is `container`, and neither docker nor podman is on the monitor")
     return problems + _list_password_problems("gpu_grafana_password", settings["password"])
+
+
+def write_datasource(settings: Mapping[str, Any]) -> str:
+    """Return what Grafana is told of Prometheus; the password stays in its file, which Grafana reads.
+
+    Args:
+        settings: ``url``, and where it is asked over TLS ``user``, ``password_file`` and ``ca``.
+    """
+    source: dict[str, Any] = {
+        "name": "Prometheus",
+        "uid": "provision",
+        "type": "prometheus",
+        "access": "proxy",
+        "url": settings["url"],
+        "isDefault": True,
+        "editable": False,
+    }
+    if settings["user"]:
+        source |= {
+            "basicAuth": True,
+            "basicAuthUser": settings["user"],
+            "jsonData": {"tlsAuthWithCACert": True},
+            "secureJsonData": {
+                "basicAuthPassword": f"$__file{{{settings['password_file']}}}",
+                "tlsCACert": f"$__file{{{settings['ca']}}}",
+            },
+        }
+    return _dump({"apiVersion": 1, "datasources": [source]}, "gpu_grafana")
+
+
+def write_provider(folder: str) -> str:
+    """Return what tells Grafana that dashboards lie in a folder, and are changed there alone."""
+    provider = {
+        "name": "provision",
+        "folder": "GPU",
+        "type": "file",
+        "allowUiUpdates": False,
+        "disableDeletion": True,
+        "options": {"path": folder},
+    }
+    return _dump({"apiVersion": 1, "providers": [provider]}, "gpu_grafana")
 
 
 # --------------------------------------------------------------------------------------------------------------- shared
@@ -493,7 +526,9 @@ class FilterModule:
             "gpu_alertmanager_config": write_alertmanager,
             "gpu_alertmanager_problems": list_alertmanager_problems,
             "gpu_at": join_address,
+            "gpu_grafana_datasource": write_datasource,
             "gpu_grafana_problems": list_grafana_problems,
+            "gpu_grafana_provider": write_provider,
             "gpu_is_loopback": is_loopback,
             "gpu_monitoring_answer": read_answer,
             "gpu_monitoring_hosts": find_hosts,

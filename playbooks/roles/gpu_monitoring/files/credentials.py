@@ -4,7 +4,7 @@ Run on a node as ``python3 -c TEXT`` with one JSON document on standard input: n
 processes. Prints one JSON document; ``problem`` says what cannot be done. Python 3.8, the standard library, openssl,
 and the C library's own crypt, which knows bcrypt everywhere while Python and openssl do not.
 
-Actions: ``authority`` (the monitor: authority, password, hash), ``request`` (a host: what is wrong with its certificate,
+Actions: ``authority`` (the monitor: authority, password, hash), ``secret`` (a password for one user), ``request`` (a host: what is wrong with its certificate,
 and a new key and request), ``sign`` (the monitor), ``install`` (the host), ``check`` (files that somebody else put there).
 """
 
@@ -13,6 +13,7 @@ import grp
 import ipaddress
 import json
 import os
+import pwd
 import re
 import secrets
 import subprocess
@@ -61,7 +62,7 @@ def read(path):
         raise Problem("%s: %s" % (path, error.strerror))
 
 
-def write(path, content, mode, group="root"):
+def write(path, content, mode, group="root", owner=0):
     """Put a file in place whole; nobody can read it meanwhile who may not read it after."""
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o755, exist_ok=True)
@@ -69,7 +70,7 @@ def write(path, content, mode, group="root"):
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        os.chown(name, 0, group_id(group))
+        os.chown(name, owner, group_id(group))
         os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
@@ -161,6 +162,22 @@ def make_password(options, made):
             os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
             write(place, hashed, 0o600)
     return hashed.decode()
+
+
+def secret(options):
+    """Keep a password for one user alone; one that is given takes the place of another."""
+    path, given = options["path"], options["password"].encode()
+    try:
+        owner = int(options["owner"]) if options["owner"].isdigit() else pwd.getpwnam(options["owner"]).pw_uid
+    except KeyError:
+        raise Problem("the user %s is not there" % options["owner"])
+    found = read(path)
+    if found is not None and given in (b"", found):
+        status = os.stat(path)
+        if (status.st_mode & 0o7777, status.st_uid) == (0o600, owner):
+            return {"made": []}
+    write(path, given or found or secrets.token_urlsafe(24).encode(), 0o600, owner=owner)
+    return {"made": ["the password"]}
 
 
 def crypt(password, setting):
@@ -318,7 +335,7 @@ def wanted(names):
     return found
 
 
-ACTIONS = {"authority": authority, "request": request, "sign": sign, "install": install, "check": check}
+ACTIONS = {"authority": authority, "secret": secret, "request": request, "sign": sign, "install": install, "check": check}
 
 
 def main():

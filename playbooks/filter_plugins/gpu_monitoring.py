@@ -58,9 +58,9 @@ def find_hosts(names: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, A
 
 def name_certificate(address: str, node: str, hostname: str) -> list[str]:
     """Return the names that a host's certificate is for, as openssl takes them, the address first."""
-    names = [f"IP:{address}"] if _is_ip(address) else [f"DNS:{address}"]
-    names += [f"DNS:{name}" for name in (node, hostname) if _DNS.fullmatch(name) and not _is_ip(name)]
-    return list(dict.fromkeys(name.lower() if name.startswith("DNS:") else name for name in names))
+    names = [f"IP:{address}"] if _is_ip(address) else [f"DNS:{address.lower()}"]
+    names += [f"DNS:{name.lower()}" for name in (node, hostname) if _DNS.fullmatch(name) and not _is_ip(name)]
+    return list(dict.fromkeys(names))
 
 
 def list_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) -> list[str]:

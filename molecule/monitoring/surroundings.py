@@ -56,8 +56,8 @@ def write_site(factor: int) -> None:
             "gpu_alertmanager_webhooks": {name: f"http://127.0.0.1:{TOLD_PORT}/{name}" for name in RECEIVERS},
         },
     )
-    seconds = shorten_default("gpu_exporter", "gpu_exporter_interval_seconds", factor)
-    inventory.dump(site / "group_vars/gpu_nodes/scenario.yml", {"gpu_exporter_interval_seconds": seconds})
+    # The shortest that the role takes: what nvidia-smi says stays until it is asked again.
+    inventory.dump(site / "group_vars/gpu_nodes/scenario.yml", {"gpu_exporter_interval_seconds": 5})
 
 
 def playbooks() -> Path:
@@ -93,6 +93,7 @@ def offer_exporter(instance: dict[str, Any]) -> None:
     subprocess.run([*inventory.words_to(instance), script], check=True, input=packed)
     line = f"deb [signed-by={inventory.STUBS}/stubs.gpg] file:{inventory.STUBS}/ ./\n"
     put(instance, "/etc/apt/sources.list.d/stubs.list", line)
+    say(instance, "apt-get -qq update")
     inventory.record([EXPORTER])
 
 

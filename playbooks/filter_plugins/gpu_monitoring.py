@@ -50,6 +50,11 @@ def read_answer(run: Mapping[str, Any]) -> dict[str, Any]:
     return {"problem": f"its script ended with {run.get('rc', '?')}: {said[-1] if said else 'it said nothing'}"}
 
 
+def write_stdin(options: Mapping[str, Any], script: str) -> str:
+    """Return what a node's Python reads: files/credentials.py with its options before it, as one line."""
+    return f"OPTIONS = {json.dumps(json.dumps(options, default=_plain))}\n{script}"
+
+
 def find_hosts(names: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, Any]:
     """Return host → how the others know it, of those hosts that this run has looked at."""
     found = {name: hostvars[name].get("gpu_monitoring_self") for name in names if name in hostvars}
@@ -58,9 +63,9 @@ def find_hosts(names: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, A
 
 def name_certificate(address: str, node: str, hostname: str) -> list[str]:
     """Return the names that a host's certificate is for, as openssl takes them, the address first."""
-    names = [f"IP:{address}"] if _is_ip(address) else [f"DNS:{address}"]
-    names += [f"DNS:{name}" for name in (node, hostname) if _DNS.fullmatch(name) and not _is_ip(name)]
-    return list(dict.fromkeys(name.lower() if name.startswith("DNS:") else name for name in names))
+    names = [f"IP:{address}"] if _is_ip(address) else [f"DNS:{address.lower()}"]
+    names += [f"DNS:{name.lower()}" for name in (node, hostname) if _DNS.fullmatch(name) and not _is_ip(name)]
+    return list(dict.fromkeys(names))
 
 
 def list_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) -> list[str]:
@@ -534,6 +539,7 @@ class FilterModule:
             "gpu_monitoring_hosts": find_hosts,
             "gpu_monitoring_names": name_certificate,
             "gpu_monitoring_problems": list_problems,
+            "gpu_monitoring_stdin": write_stdin,
             "gpu_monitoring_targets": write_targets,
             "gpu_prometheus_config": write_prometheus,
             "gpu_prometheus_problems": list_prometheus_problems,

@@ -50,6 +50,11 @@ def read_answer(run: Mapping[str, Any]) -> dict[str, Any]:
     return {"problem": f"its script ended with {run.get('rc', '?')}: {said[-1] if said else 'it said nothing'}"}
 
 
+def write_stdin(options: Mapping[str, Any], script: str) -> str:
+    """Return what a node's Python reads: files/credentials.py with its options before it, as one line."""
+    return f"OPTIONS = {json.dumps(json.dumps(options, default=_plain))}\n{script}"
+
+
 def find_hosts(names: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, Any]:
     """Return host → how the others know it, of those hosts that this run has looked at."""
     found = {name: hostvars[name].get("gpu_monitoring_self") for name in names if name in hostvars}
@@ -534,6 +539,7 @@ class FilterModule:
             "gpu_monitoring_hosts": find_hosts,
             "gpu_monitoring_names": name_certificate,
             "gpu_monitoring_problems": list_problems,
+            "gpu_monitoring_stdin": write_stdin,
             "gpu_monitoring_targets": write_targets,
             "gpu_prometheus_config": write_prometheus,
             "gpu_prometheus_problems": list_prometheus_problems,

@@ -1,11 +1,12 @@
 """Make and look after what monitoring is trusted by: an authority, a certificate for each host, one password.
 
-Run on a node as ``python3 -c TEXT`` with one JSON document on standard input: nothing secret stands in a list of
-processes. Prints one JSON document; ``problem`` says what cannot be done. Python 3.8, the standard library, openssl,
-and the C library's own crypt, which knows bcrypt everywhere while Python and openssl do not.
+Run on a node as ``python3 -`` with this text on standard input and before it a line ``OPTIONS = "…"``, a JSON document:
+nothing secret stands in a list of processes. Prints one JSON document; ``problem`` says what cannot be done. Python 3.8,
+the standard library, openssl, and the C library's own crypt, which knows bcrypt everywhere while the other two do not.
 
-Actions: ``authority`` (the monitor: authority, password, hash), ``secret`` (a password for one user), ``request`` (a host: what is wrong with its certificate,
-and a new key and request), ``sign`` (the monitor), ``install`` (the host), ``check`` (files that somebody else put there).
+Actions: ``authority`` (the monitor: authority, password, hash), ``secret`` (a password for one user), ``request`` (a host:
+what is wrong with its certificate, and a new key and request), ``sign`` (the monitor), ``install`` (the host), ``check``
+(files that somebody else put there).
 """
 
 import ctypes
@@ -338,8 +339,7 @@ def wanted(names):
 ACTIONS = {"authority": authority, "secret": secret, "request": request, "sign": sign, "install": install, "check": check}
 
 
-def main():
-    options = json.load(sys.stdin)
+def main(options):
     # Whatever is secret is made by mkstemp, for root alone, and given its rights before it gets its name.
     os.umask(0o022)
     try:
@@ -352,4 +352,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(OPTIONS))  # noqa: F821 - the play puts it in front

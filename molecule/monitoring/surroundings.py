@@ -32,7 +32,8 @@ TOLD = f"{ON_NODE}/told/told.jsonl"
 """Where the stand-in for who is told of alerts writes."""
 TOLD_PORT = 9999
 RECEIVERS = ("default", "release", "watchdog")
-EXPORTER = "datacenter-gpu-manager-exporter=4.5.2-1"
+DCGM = "datacenter-gpu-manager-4-core"
+STUBS = (f"{DCGM}=1:4.5.2-1", "datacenter-gpu-manager-exporter=4.5.2-1")
 FOLDER = f"mkdir -p {ON_NODE}/gpus {ON_NODE}/told && chmod 755 {ON_NODE} {ON_NODE}/gpus"
 """Stand-ins and what they serve; programs with little rights read there."""
 
@@ -84,21 +85,22 @@ def say(instance: dict[str, Any], script: str) -> None:
 
 
 def offer_exporter(instance: dict[str, Any]) -> None:
-    """Let apt of a node know a package of the GPU exporter, which no archive here has: a stand-in, and it says so."""
+    """Make it a node with DCGM, whose apt knows the GPU exporter: stand-ins of packages that no archive here has."""
     folder = nodes.ephemeral() / "exporter"
-    words = [sys.executable, str(nodes.SHARED / "stubs/build.py"), "--also", EXPORTER, "--out", str(folder)]
+    words = [sys.executable, str(nodes.SHARED / "stubs/build.py"), "--out", str(folder)]
+    words += [word for stub in STUBS for word in ("--also", stub)]
     subprocess.run([*words, "--key", str(nodes.ephemeral() / "gpg")], check=True, stdout=subprocess.DEVNULL)
     packed = subprocess.run(["tar", "-C", str(folder), "-cf", "-", "."], check=True, capture_output=True).stdout
     script = f"mkdir -p {inventory.STUBS} && tar -xf - -C {inventory.STUBS} --no-same-owner"
     subprocess.run([*inventory.words_to(instance), script], check=True, input=packed)
     line = f"deb [signed-by={inventory.STUBS}/stubs.gpg] file:{inventory.STUBS}/ ./\n"
     put(instance, "/etc/apt/sources.list.d/stubs.list", line)
-    say(instance, "apt-get -qq update")
-    inventory.record([EXPORTER])
+    say(instance, f"apt-get -qq update && apt-get -qq -y install {DCGM} >/dev/null")
+    inventory.record(list(STUBS))
 
 
 def prepare(instance: dict[str, Any]) -> None:
-    """Put the stand-ins on a node: a GPU exporter on one, nvidia-smi on the others, who is told on the monitor."""
+    """Put the stand-ins on a node: DCGM on one, nvidia-smi on the others, who is told on the monitor."""
     name = instance["instance"]
     say(instance, FOLDER)
     for path in (SCENARIO / "standins").glob("*.py"):

@@ -254,7 +254,9 @@ def _yaml(document: dict[str, Any], matrix: Matrix) -> str:
     import yaml
 
     text: str = yaml.safe_dump(document, sort_keys=False, width=2**20, allow_unicode=True)
-    return "---\n" + _HEADER.format(dated=matrix.dated) + "# yamllint disable rule:line-length\n" + text
+    return (
+        "---\n" + _HEADER.format(dated=matrix.dated) + "# yamllint disable rule:line-length rule:indentation\n" + text
+    )
 
 
 def _variables(name: str) -> Iterator[dict[str, Any]]:

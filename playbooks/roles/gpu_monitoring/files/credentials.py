@@ -345,7 +345,8 @@ ACTIONS = {"authority": authority, "secret": secret, "request": request, "sign":
 
 
 def main(options):
-    os.umask(0o077)
+    # Whatever is secret is made by mkstemp, for root alone, and given its rights before it gets its name.
+    os.umask(0o022)
     try:
         answer = ACTIONS[options["action"]](options)
     except Problem as problem:

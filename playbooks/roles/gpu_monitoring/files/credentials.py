@@ -66,7 +66,7 @@ def read(path):
 def write(path, content, mode, group="root", owner=0):
     """Put a file in place whole; nobody can read it meanwhile who may not read it after."""
     folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o755, exist_ok=True)
+    make_folder(folder)
     handle, name = tempfile.mkstemp(dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -77,6 +77,15 @@ def write(path, content, mode, group="root", owner=0):
     except BaseException:
         os.unlink(name)
         raise
+
+
+def make_folder(path, mode=0o755):
+    """Make a folder and those above it, open to the services that read in it whatever the umask is."""
+    if os.path.isdir(path):
+        return
+    make_folder(os.path.dirname(path))
+    os.mkdir(path)
+    os.chmod(path, mode)
 
 
 def group_id(name):
@@ -100,14 +109,11 @@ def settle(path, mode, group):
 
 
 def authority(options):
-    folder, is_check = options["folder"], options["is_check"]
     made = []
     certificate = None
     if options["is_generated"]:
         certificate = make_authority(options, made)
     hashed = make_password(options, made)
-    if not is_check and made:
-        settle(folder, 0o755, "root")
     return {"made": made, "ca": (certificate or b"").decode(), "hash": hashed}
 
 
@@ -123,7 +129,7 @@ def make_authority(options, made):
     made.append("the authority")
     if options["is_check"]:
         return certificate
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_folder(folder, 0o700)
     secret = call("openssl", "genpkey", *CURVE)
     settings = (
         "[req]\ndistinguished_name = name\nprompt = no\nx509_extensions = authority\n"
@@ -160,7 +166,7 @@ def make_password(options, made):
     if hashed is None or crypt(password, hashed) != hashed:
         hashed = crypt(password, None)
         if not options["is_check"]:
-            os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+            make_folder(os.path.dirname(place), 0o700)
             write(place, hashed, 0o600)
     return hashed.decode()
 
@@ -221,7 +227,6 @@ def request(options):
     asked = ""
     if why and not options["is_check"]:
         secret = call("openssl", "genpkey", *CURVE)
-        os.makedirs(os.path.dirname(paths["key"]), mode=0o755, exist_ok=True)
         write(paths["key"] + ".new", secret, 0o600)
         subject = "/CN=provision exporter"
         asked = call("openssl", "req", "-new", "-sha256", "-subj", subject, "-key", paths["key"] + ".new").decode()

@@ -1,9 +1,10 @@
 """Write the parts of the documentation that the code and the facts decide.
 
 ``README.md``, the READMEs of the roles and the pages of ``docs/commands/`` hold blocks between ``<!-- generated: NAME
--->`` and ``<!-- end -->``; the files of ``docs/`` named here are generated whole. The console examples of ``docs/`` are
-run, and show what came (``tools/console.py``); files that roles carry of the facts are rendered. ``make docs`` rewrites all that, and tests
-refuse a tree in which it is stale. A new command gets its page by itself; its examples are written by hand.
+-->`` and ``<!-- end -->``; the files of ``docs/`` named here are generated whole, and so are the files
+of facts that roles carry. The console examples of ``docs/`` are run, and show what came (``tools/console.py``). ``make
+docs`` rewrites all that, and tests refuse a tree in which it is stale. A new command gets its page by itself; its
+examples are written by hand.
 
 usage: python -m tools.docs --write | --check [--skip-examples]
 """

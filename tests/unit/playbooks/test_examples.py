@@ -35,9 +35,10 @@ def ansible(tool: str, *words: str | Path, folder: Path) -> subprocess.Completed
 
 
 def test_there_are_plays_and_examples() -> None:
-    assert {path.name for path in EXAMPLES} == {"single", "fleet", "slurm", "kubernetes", "airgap"}
+    assert {path.name for path in EXAMPLES} == {"single", "fleet", "slurm", "kubernetes", "airgap", "monitoring"}
     assert {path.name for path in PLAYS} == {
-        *("gpu-node.yml", "gpu-node-verify.yml", "gpu-node-upgrade.yml", "gpu-node-rollback.yml", "gpu-node-remove.yml")
+        *("gpu-node.yml", "gpu-node-verify.yml", "gpu-node-upgrade.yml", "gpu-node-rollback.yml"),
+        *("gpu-node-remove.yml", "gpu-monitoring.yml"),
     }
 
 

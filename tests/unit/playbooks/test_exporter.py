@@ -358,3 +358,42 @@ def test_certificate_that_exporters_could_not_use_is_refused_in_one_line(
     assert done.returncode == 1
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+# Beside gpu-node.yml
+
+MONITORING = ("gpu_alertmanager", "gpu_exporter", "gpu_grafana", "gpu_monitoring", "gpu_prometheus")
+
+
+def written_by_monitoring() -> set[str]:
+    """Every path that a role of gpu-monitoring.yml writes below one that is written down in full."""
+    found = set()
+    for name in MONITORING:
+        file = playbook_files.ROLES / name / "vars" / "main.yml"
+        values = roles.load(file) if file.is_file() else {}
+        for row in roles.mappings_in(values):
+            path = str(row.get("path", ""))
+            for key, value in values.items():
+                path = path.replace(f"{{{{ {key} }}}}", str(value))
+            if path.startswith("/") and "{{" not in path:
+                found.add(path)
+    return found
+
+
+def test_monitoring_is_neither_a_trace_nor_a_rest_of_gpu_node() -> None:
+    verify = playbook_files.load_filters("gpu_verify")
+    paths = {path for path in written_by_monitoring() if "provision" in path}
+    assert len(paths) > 15
+    wants = "/etc/systemd/system/multi-user.target.wants/provision-gpu-exporter.service"
+    links = {wants: "/etc/systemd/system/provision-gpu-exporter.service", "/usr/local/bin/provision": "/opt/x/provision"}
+    node = host(files=dict.fromkeys(paths, {}), links=links)
+    assert verify.list_residue(node, {"kept": [], "kept_modules": []}) == []
+    assert not verify._has_trace(node)
+
+
+@pytest.mark.parametrize("path", ["/etc/provision/jupyter/x.py", "/etc/systemd/system/provision-mig.service"])
+def test_what_gpu_node_wrote_is_still_seen(path: str) -> None:
+    verify = playbook_files.load_filters("gpu_verify")
+    node = host(files={path: {}})
+    assert verify.list_residue(node, {"kept": [], "kept_modules": []}) == [f"file {path}"]
+    assert verify._has_trace(node)

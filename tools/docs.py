@@ -1,9 +1,10 @@
 """Write the parts of the documentation that the code and the facts decide.
 
 ``README.md``, the READMEs of the roles and the pages of ``docs/commands/`` hold blocks between ``<!-- generated: NAME
--->`` and ``<!-- end -->``; the files of ``docs/`` named here are generated whole. The console examples of ``docs/`` are
-run, and show what came (``tools/console.py``); files that roles carry of the facts are rendered. ``make docs`` rewrites all that, and tests
-refuse a tree in which it is stale. A new command gets its page by itself; its examples are written by hand.
+-->`` and ``<!-- end -->``; the files of ``docs/`` named here are generated whole, and so are the files
+of facts that roles carry. The console examples of ``docs/`` are run, and show what came (``tools/console.py``). ``make
+docs`` rewrites all that, and tests refuse a tree in which it is stale. A new command gets its page by itself; its
+examples are written by hand.
 
 usage: python -m tools.docs --write | --check [--skip-examples]
 """
@@ -22,7 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.parser import COMMANDS, build_parser, build_top_parser
 from provision.errors import EXIT_INTERRUPTED, ProvisionError
-from provision.generate.monitoring import DASHBOARDS, render_alertmanager, render_dashboard, render_rules
+from provision.generate.monitoring import (
+    DASHBOARDS,
+    render_alertmanager,
+    render_counters,
+    render_dashboard,
+    render_rules,
+)
+from provision.generate.verify_units import render_service, render_timer
 from provision.matrix.load import Matrix
 from provision.versions import parse
 
@@ -441,6 +449,9 @@ PAGES: dict[str, Callable[[], str]] = {
 # What a role carries of the facts: the files that `provision fleet rules` writes without a webhook.
 ROLE_FILES: dict[str, Callable[[Matrix], str]] = {
     "gpu_alertmanager/files/alertmanager.yml": render_alertmanager,
+    "gpu_exporter/files/dcgm-counters.csv": render_counters,
+    "gpu_exporter/files/provision-verify.service": render_service,
+    "gpu_exporter/files/provision-verify.timer": render_timer,
     "gpu_prometheus/files/provision-gpu.rules.yml": render_rules,
     **{
         f"gpu_grafana/files/dashboards/provision-{name}.json": partial(render_dashboard, name=name)

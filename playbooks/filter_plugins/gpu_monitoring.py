@@ -78,9 +78,7 @@ def list_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) -> list[
     problems = []
     monitors, hosts = list(settings["monitors"]), settings["hosts"]
     if len(monitors) != 1:
-        problems.append(
-            f"The group `gpu_monitor` has {len(monitors)} hosts; one host watches: put exactly one into it"
-        )
+        problems.append(f"The group `gpu_monitor` has {len(monitors)} hosts; one host watches: put exactly one into it")
     elif monitors[0] not in settings["play_hosts"]:
         problems.append(
             f"`{monitors[0]}` watches this host and is not in this run: it signs certificates and knows the password. "
@@ -227,7 +225,9 @@ def write_targets(
         for job in ("node", "gpu"):
             rows[job] += [row for row in earlier[job] if row["labels"].get("node") == label]
         reached[label] = {
-            "address": next((_text(row, "__param_target") for row in earlier["icmp"] if _text(row, "node") == label), ""),
+            "address": next(
+                (_text(row, "__param_target") for row in earlier["icmp"] if _text(row, "node") == label), ""
+            ),
             "prober": next((row["targets"][0] for row in earlier["icmp"] if _text(row, "prober") == label), ""),
         }
     rows["icmp"] = _probes(reached, int(probers))
@@ -270,9 +270,9 @@ def write_prometheus(settings: Mapping[str, Any]) -> str:
     """Return the configuration of Prometheus.
 
     Args:
-        settings: ``interval_seconds``, ``rules``, ``targets`` (folder), ``ca``, ``user``, ``password_file``, ``node`` (of
-            the monitor), ``prometheus`` and ``alertmanager`` (address and port of each, the latter empty where there is
-            none).
+        settings: ``interval_seconds``, ``rules``, ``targets`` (folder), ``ca``, ``user``, ``password_file``, ``node``
+            (of the monitor), ``prometheus`` and ``alertmanager`` (address and port of each, the latter empty where
+            there is none).
     """
     seconds = int(settings["interval_seconds"])
     secured = {
@@ -280,16 +280,16 @@ def write_prometheus(settings: Mapping[str, Any]) -> str:
         "tls_config": {"ca_file": settings["ca"]},
         "basic_auth": {"username": settings["user"], "password_file": settings["password_file"]},
     }
-    own = [settings["prometheus"], *([settings["alertmanager"]] if settings["alertmanager"] else [])]
     scrapes = [_scrape(job, secured, settings["targets"]) for job in JOBS]
-    for at in own:
-        scrapes.append(
-            {
-                "job_name": "prometheus" if at is own[0] else "alertmanager",
-                **({} if is_loopback(at[0]) else secured),
-                "static_configs": [{"targets": [_at(*at)], "labels": {"node": settings["node"]}}],
-            }
-        )
+    scrapes += [
+        {
+            "job_name": job,
+            **({} if is_loopback(settings[job][0]) else secured),
+            "static_configs": [{"targets": [_at(*settings[job])], "labels": {"node": settings["node"]}}],
+        }
+        for job in ("prometheus", "alertmanager")
+        if settings[job]
+    ]
     document: dict[str, Any] = {
         "global": {
             "scrape_interval": f"{seconds}s",
@@ -345,7 +345,9 @@ def list_alertmanager_problems(settings: Mapping[str, Any], host: Mapping[str, A
         webhooks = {}
     for name, address in webhooks.items():
         if name not in names:
-            problems.append(f"`gpu_alertmanager_webhooks` names the receiver `{name!s:.40}`; there are {', '.join(names)}")
+            problems.append(
+                f"`gpu_alertmanager_webhooks` names the receiver `{name!s:.40}`; there are {', '.join(names)}"
+            )
         if not isinstance(address, str) or not _URL.fullmatch(address):
             problems.append(
                 f"`gpu_alertmanager_webhooks`: that of `{name!s:.40}` is no address that can be posted to; write "
@@ -390,7 +392,9 @@ def list_grafana_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) 
         problems.append("`gpu_grafana_source` is `package`: it needs `gpu_grafana_repository` and `gpu_grafana_key`")
     if source != "package" and (settings["repository"] or settings["key"]):
         problems.append("`gpu_grafana_repository` and `gpu_grafana_key` are for `gpu_grafana_source: package`")
-    if settings["repository"] and not (isinstance(settings["repository"], str) and _URL.fullmatch(settings["repository"])):
+    if settings["repository"] and not (
+        isinstance(settings["repository"], str) and _URL.fullmatch(settings["repository"])
+    ):
         problems.append("`gpu_grafana_repository` is no address; write `https://mirror.example/grafana`")
     if settings["key"] and "BEGIN PGP PUBLIC KEY BLOCK" not in str(settings["key"]):
         problems.append("`gpu_grafana_key` is no public key in text form (`-----BEGIN PGP PUBLIC KEY BLOCK-----`)")
@@ -490,7 +494,9 @@ def _is_ip(text: Any) -> bool:
 
 
 def _is_number(value: Any, least: int, most: int) -> bool:
-    return not isinstance(value, bool) and re.fullmatch(r"\d{1,6}", str(value)) is not None and least <= int(value) <= most
+    return (
+        not isinstance(value, bool) and re.fullmatch(r"\d{1,6}", str(value)) is not None and least <= int(value) <= most
+    )
 
 
 def _is_port(value: Any) -> bool:

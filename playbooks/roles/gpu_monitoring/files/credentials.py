@@ -1,12 +1,12 @@
 """Make and look after what monitoring is trusted by: an authority, a certificate for each host, one password.
 
-Run on a node as ``python3 -`` with this text on standard input and before it a line ``OPTIONS = "…"``, a JSON document:
-nothing secret stands in a list of processes. Prints one JSON document; ``problem`` says what cannot be done. Python 3.8,
-the standard library, openssl, and the C library's own crypt, which knows bcrypt everywhere while the other two do not.
+Run on a node as ``python3 -`` with this text on standard input and before it a line ``OPTIONS = "…"``, a JSON
+document: nothing secret stands in a list of processes. Prints one JSON document; ``problem`` says what cannot be done.
+Python 3.8, the standard library, openssl, and the C library's own crypt, which knows bcrypt while the others do not.
 
-Actions: ``authority`` (the monitor: authority, password, hash), ``secret`` (a password for one user), ``request`` (a host:
-what is wrong with its certificate, and a new key and request), ``sign`` (the monitor), ``install`` (the host), ``check``
-(files that somebody else put there).
+Actions: ``authority`` (the monitor: authority, password, hash), ``secret`` (a password for one user), ``request`` (a
+host: what is wrong with its certificate, and a new key and request), ``sign`` (the monitor), ``install`` (the host),
+``check`` (files that somebody else put there).
 """
 
 import ctypes
@@ -27,7 +27,7 @@ DAY_SECONDS = 86400
 CURVE = ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 
-class Problem(Exception):
+class ImpossibleError(Exception):
     """What cannot be done, in words for a person."""
 
 
@@ -35,7 +35,7 @@ def call(*argv, stdin=None):
     done = attempt(*argv, stdin=stdin)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise Problem("`%s` failed: %s" % (" ".join(argv[:2]), said[-1] if said else "it said nothing"))
+        raise ImpossibleError("`%s` failed: %s" % (" ".join(argv[:2]), said[-1] if said else "it said nothing"))
     return done.stdout
 
 
@@ -50,7 +50,7 @@ def attempt(*argv, stdin=None):
             env=dict(os.environ, LC_ALL="C"),
         )
     except OSError as error:
-        raise Problem("%s: %s" % (argv[0], error.strerror))
+        raise ImpossibleError("%s: %s" % (argv[0], error.strerror)) from None
 
 
 def read(path):
@@ -60,7 +60,7 @@ def read(path):
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Problem("%s: %s" % (path, error.strerror))
+        raise ImpossibleError("%s: %s" % (path, error.strerror)) from None
 
 
 def write(path, content, mode, group="root", owner=0):
@@ -92,7 +92,7 @@ def group_id(name):
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
-        raise Problem("the group %s is not there" % name)
+        raise ImpossibleError("the group %s is not there" % name) from None
 
 
 def settle(path, mode, group):
@@ -123,7 +123,9 @@ def make_authority(options, made):
     certificate = read(path)
     if certificate is not None:
         if public_of(certificate) != call("openssl", "pkey", "-pubout", "-in", key):
-            raise Problem("%s is not the key of %s: delete both, and every host gets a new certificate" % (key, path))
+            raise ImpossibleError(
+                "%s is not the key of %s: delete both, and every host gets a new certificate" % (key, path)
+            )
         if lasts(path, options["renew_days"]):
             return certificate
     made.append("the authority")
@@ -177,7 +179,7 @@ def secret(options):
     try:
         owner = int(options["owner"]) if options["owner"].isdigit() else pwd.getpwnam(options["owner"]).pw_uid
     except KeyError:
-        raise Problem("the user %s is not there" % options["owner"])
+        raise ImpossibleError("the user %s is not there" % options["owner"]) from None
     found = read(path)
     if found is not None and given in (b"", found):
         status = os.stat(path)
@@ -197,7 +199,7 @@ def crypt(password, setting):
         setting = setting or library.crypt_gensalt(BCRYPT, BCRYPT_COST, None, 0)
         hashed = library.crypt(password, setting) if setting else None
     except (OSError, AttributeError) as error:
-        raise Problem("the system's libcrypt cannot be used: %s" % error)
+        raise ImpossibleError("the system's libcrypt cannot be used: %s" % error) from None
     return hashed or b""
 
 
@@ -282,7 +284,7 @@ def install(options):
     paths, group = options["paths"], options["group"]
     certificate = options["certificate"].encode()
     if public_of(certificate) != call("openssl", "pkey", "-pubout", "-in", paths["key"] + ".new"):
-        raise Problem("the monitor signed another key than this host's: run again")
+        raise ImpossibleError("the monitor signed another key than this host's: run again")
     secret = read(paths["key"] + ".new")
     write(paths["ca"], options["ca"].encode(), 0o644)
     write(paths["key"], secret, 0o640, group)
@@ -341,7 +343,14 @@ def wanted(names):
     return found
 
 
-ACTIONS = {"authority": authority, "secret": secret, "request": request, "sign": sign, "install": install, "check": check}
+ACTIONS = {
+    "authority": authority,
+    "secret": secret,
+    "request": request,
+    "sign": sign,
+    "install": install,
+    "check": check,
+}
 
 
 def main(options):
@@ -349,7 +358,7 @@ def main(options):
     os.umask(0o022)
     try:
         answer = ACTIONS[options["action"]](options)
-    except Problem as problem:
+    except ImpossibleError as problem:
         answer = {"problem": str(problem)}
     except OSError as error:
         answer = {"problem": "%s: %s" % (error.filename, error.strerror)}

@@ -1,4 +1,4 @@
-"""Filters that decide which exporters a node runs and what it is told of itself, or refuse settings that leave it open."""
+"""Filters that decide which exporters a node runs, and refuse settings that would leave one open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_HASH = "*"
 _USER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PATH = re.compile(r"/[\w./+-]+")
 _ADDRESS = re.compile(r"[0-9A-Za-z:.-]+")
-_ANY_ADDRESS = frozenset({"0.0.0.0", "::", "*"})
+_ANY_ADDRESS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - these are refused
 # A word of a unit file: no blank, no quote, and nothing that systemd would take for a value of its own.
 _ARGUMENT = re.compile(r"--[\w.-]+(=[^\s\"'%$\\;]*)?")
 # What this role decides by itself; a second word for it would open another address or another folder.
@@ -96,7 +96,7 @@ def _list_word_problems(settings: Mapping[str, Any]) -> list[str]:
     seconds = str(settings["interval_seconds"])
     if not re.fullmatch(r"\d{1,3}", seconds) or not _INTERVAL_MIN <= int(seconds) <= _INTERVAL_MAX:
         problems.append(
-            f"`gpu_exporter_interval_seconds` is {seconds!r:.40}: a whole number from {_INTERVAL_MIN} to {_INTERVAL_MAX}"
+            f"`gpu_exporter_interval_seconds` is {seconds!r:.40}: it is from {_INTERVAL_MIN} to {_INTERVAL_MAX}"
         )
     gpus = settings["gpus"]
     if str(gpus) != "auto" and (isinstance(gpus, bool) or not re.fullmatch(r"\d{1,4}", str(gpus))):
@@ -117,7 +117,7 @@ def _list_word_problems(settings: Mapping[str, Any]) -> list[str]:
 
 
 def choose_source(host: Mapping[str, Any], source: str, offer: str | None = None) -> str:
-    """Return where metrics of GPUs come from: ``dcgm``, ``textfile``, ``none``; ``unknown`` as long as apt was not asked.
+    """Return where metrics of GPUs come from: ``dcgm``, ``textfile`` or ``none``; ``unknown`` before apt was asked.
 
     Args:
         host: What gpu_facts collected.

@@ -1,7 +1,7 @@
 """Metrics for node_exporter's textfile collector.
 
-A timer asks for the quick checks every few minutes and writes the file anew; NCCL is measured now and then. So what is known
-of NCCL is carried over from the file before, with the time at which it was measured, until it is measured again.
+A timer asks for the quick checks every few minutes and writes the file anew; NCCL is measured now and then. So what is
+known of NCCL is carried over from the file before, with the time at which it was measured, until it is measured again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What role gpu_exporter decides on the controller: refusals, the source of GPU metrics, units, and files that must agree."""
+"""What role gpu_exporter decides on the controller: refusals, the source of GPU metrics, units, files that agree."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_sound_settings_are_not_refused() -> None:
     ("name", "value", "said"),
     [
         ("address", "", "set `gpu_monitoring_address`"),
-        ("address", "0.0.0.0", "name one address"),
+        ("address", "0.0.0.0", "name one address"),  # noqa: S104 - it is refused
         ("address", "::", "name one address"),
         ("address", "10.0.0.7 --web.listen-address=:9", "name one address"),
         ("arguments", "--collector.ethtool", "no list of words"),
@@ -199,7 +199,9 @@ def test_source_that_changed_stops_the_other_exporter() -> None:
     assert rows["nvidia-dcgm-exporter.service"]["is_wanted"]
 
 
-@pytest.mark.parametrize("row", [{"enabled": "disabled", "active": "active"}, {"enabled": "enabled", "active": "failed"}])
+@pytest.mark.parametrize(
+    "row", [{"enabled": "disabled", "active": "active"}, {"enabled": "enabled", "active": "failed"}]
+)
 def test_unit_that_will_not_be_there_tomorrow_is_wrong(row: dict[str, str]) -> None:
     assert units(host(units={"prometheus-node-exporter.service": row}))["prometheus-node-exporter.service"]["is_wrong"]
 
@@ -223,7 +225,10 @@ def test_removal_knows_every_file_and_unit_that_any_choice_could_have_left() -> 
     left = {row["path"] for row in VARS["gpu_exporter_all_files"]}
     written = {row["path"] for name in ("unit_files", "config_files", "record") for row in VARS[f"gpu_exporter_{name}"]}
     assert written <= left
-    assert all(row["is_wrong"] for row in exporter.list_units(host(units=dict.fromkeys(units(host()), ENABLED)), "", False, False))
+    assert all(
+        row["is_wrong"]
+        for row in exporter.list_units(host(units=dict.fromkeys(units(host()), ENABLED)), "", False, False)
+    )
 
 
 # What is told of the plan
@@ -284,7 +289,12 @@ def test_textfiles_lie_where_verify_writes() -> None:
 
 
 def test_every_exporter_has_one_address_and_its_password() -> None:
-    for name in ("node-exporter.conf.j2", "blackbox-exporter.conf.j2", "gpu-exporter.service.j2", "dcgm-exporter.conf.j2"):
+    for name in (
+        "node-exporter.conf.j2",
+        "blackbox-exporter.conf.j2",
+        "gpu-exporter.service.j2",
+        "dcgm-exporter.conf.j2",
+    ):
         text = (ROLE / "templates" / name).read_text(encoding="utf-8")
         assert len(re.findall(r"gpu_exporter_address \| gpu_at\(gpu_exporter_ports\.", text)) == 1, name
         assert "{{ gpu_exporter_web }}" in text, name
@@ -385,8 +395,11 @@ def test_monitoring_is_neither_a_trace_nor_a_rest_of_gpu_node() -> None:
     paths = {path for path in written_by_monitoring() if "provision" in path}
     assert len(paths) > 15
     wants = "/etc/systemd/system/multi-user.target.wants/provision-gpu-exporter.service"
-    links = {wants: "/etc/systemd/system/provision-gpu-exporter.service", "/usr/local/bin/provision": "/opt/x/provision"}
-    node = host(files=dict.fromkeys(paths, {}), links=links)
+    links = {
+        wants: "/etc/systemd/system/provision-gpu-exporter.service",
+        "/usr/local/bin/provision": "/opt/x/provision",
+    }
+    node = host(files={path: {} for path in paths}, links=links)
     assert verify.list_residue(node, {"kept": [], "kept_modules": []}) == []
     assert not verify._has_trace(node)
 

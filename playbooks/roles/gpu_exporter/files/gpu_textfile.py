@@ -2,15 +2,15 @@
 
     gpu_textfile.py FOLDER [--nvidia-smi PATH] [--seconds N] [--kernel-log PATH]
 
-Writes ``FOLDER/provision-gpu.prom``, whole or not at all, and exits 0 whatever was found: that nvidia-smi is absent, hangs or
-says what cannot be read is a metric too, ``provision_gpu_exporter_up 0``, beside which no series of a GPU stands. The
-series carry the names, units and labels of dcgm-exporter, so that one set of rules holds for both; what nvidia-smi does
+Writes ``FOLDER/provision-gpu.prom``, whole or not at all, and exits 0 whatever was found: that nvidia-smi is absent,
+hangs or says what cannot be read is a metric too, ``provision_gpu_exporter_up 0``, and no series of a GPU stands beside
+it. The series carry the names, units and labels of dcgm-exporter, so that one set of rules holds for both; what nvidia-smi does
 not tell is left out, never guessed. Windows of events are counted from ``FOLDER/state.json``.
 
 Python 3.8 and the standard library alone, for this runs on nodes that have nothing else.
 
-Source: labels and windows of dcgm-exporter (internal/pkg/rendermetrics, internal/pkg/collector); elements of nvidia-smi -q -x
-as recorded from drivers 418 to 595.
+Source: labels and windows of dcgm-exporter (internal/pkg/rendermetrics, internal/pkg/collector); elements of
+nvidia-smi -q -x as recorded from drivers 418 to 595.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as tree
+from xml.etree import ElementTree
 
 FILE = "provision-gpu.prom"
 STATE = "state.json"
@@ -39,8 +39,18 @@ SERIES = (
     ("DCGM_FI_DEV_FB_USED", "gauge", "Memory in use (MiB)", ("fb_memory_usage/used",)),
     ("DCGM_FI_DEV_GPU_TEMP", "gauge", "Temperature of the GPU (C)", ("temperature/gpu_temp",)),
     ("DCGM_FI_DEV_GPU_UTIL", "gauge", "Utilisation (%)", ("utilization/gpu_util",)),
-    ("DCGM_FI_DEV_PCIE_LINK_WIDTH", "gauge", "PCIe lanes in use", ("pci/pci_gpu_link_info/link_widths/current_link_width",)),
-    ("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "gauge", "PCIe lanes at most", ("pci/pci_gpu_link_info/link_widths/max_link_width",)),
+    (
+        "DCGM_FI_DEV_PCIE_LINK_WIDTH",
+        "gauge",
+        "PCIe lanes in use",
+        ("pci/pci_gpu_link_info/link_widths/current_link_width",),
+    ),
+    (
+        "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH",
+        "gauge",
+        "PCIe lanes at most",
+        ("pci/pci_gpu_link_info/link_widths/max_link_width",),
+    ),
     ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "counter", "PCIe packets sent again", ("pci/replay_counter",)),
     (
         "DCGM_FI_DEV_POWER_USAGE",
@@ -53,7 +63,12 @@ SERIES = (
             "power_readings/power_draw",
         ),
     ),
-    ("DCGM_FI_DEV_ROW_REMAP_FAILURE", "gauge", "A memory row could not be replaced", ("remapped_rows/remapped_row_failure",)),
+    (
+        "DCGM_FI_DEV_ROW_REMAP_FAILURE",
+        "gauge",
+        "A memory row could not be replaced",
+        ("remapped_rows/remapped_row_failure",),
+    ),
     (
         "DCGM_FI_DEV_ROW_REMAP_PENDING",
         "gauge",
@@ -106,7 +121,7 @@ FLAGS = {"Yes": 1, "No": 0}
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[^)]*\): (\d{1,5}),")
 
 
-class Problem(Exception):
+class Problem(Exception):  # noqa: N818 - it is told as a metric
     """Why nothing is known of the GPUs, in one word that becomes a label."""
 
 
@@ -174,8 +189,8 @@ def read(text, is_well=True):
     begin = text.find("<nvidia_smi_log")
     # A declared document type could bring entities along; nothing of it is needed.
     try:
-        root = tree.fromstring(text[begin:] if begin >= 0 else "")
-    except tree.ParseError:
+        root = ElementTree.fromstring(text[begin:] if begin >= 0 else "")  # noqa: S314 - what the driver says
+    except ElementTree.ParseError:
         raise Problem("unreadable" if is_well else "failed") from None
     driver = said(root, "driver_version")
     found = []

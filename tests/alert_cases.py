@@ -101,8 +101,8 @@ CASES: tuple[Case, ...] = (
     Case(
         "comm-nccl-slow",
         {
-            series(_STATUS, node="n1", target="local", check="perf.nccl.node", severity="high"): "1x9 0x9",
-            series(_STATUS, node="n2", target="local", check="perf.nccl.pair", severity="high"): "-1x19",
+            series("provision_nccl_status", node="n1", target="local", check="perf.nccl.node"): "1x9 0x9",
+            series("provision_nccl_status", node="n2", target="local", check="perf.nccl.pair"): "1x19",
             series(_STATUS, node="n3", target="local", check="perf.gemm", severity="high"): "0x19",
         },
         (silent("4m30s"), fires("5m", {"node": "n1", "check": "perf.nccl.node"}, severity="critical")),
@@ -429,8 +429,19 @@ CASES: tuple[Case, ...] = (
             series("node_textfile_mtime_seconds", node="n1", file="/var/lib/x/provision.prom"): "0x99",
             series("node_textfile_mtime_seconds", node="n2", file="/var/lib/x/provision.prom"): "0+30x99",
             series("node_textfile_mtime_seconds", node="n3", file="/var/lib/x/apt.prom"): "0x99",
+            # One file that is fresh does not hide another one that is not.
+            series("node_textfile_mtime_seconds", node="n2", file="/run/x/provision-gpu.prom"): "0x99",
         },
-        (silent("15m"), silent("20m"), fires("20m30s", {"node": "n1"}, severity="warning")),
+        (
+            silent("15m"),
+            silent("20m"),
+            fires(
+                "20m30s",
+                {"node": "n1", "file": "/var/lib/x/provision.prom"},
+                {"node": "n2", "file": "/run/x/provision-gpu.prom"},
+                severity="warning",
+            ),
+        ),
     ),
     Case(
         "verify-failed",

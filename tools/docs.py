@@ -1,9 +1,10 @@
 """Write the parts of the documentation that the code and the facts decide.
 
 ``README.md``, the READMEs of the roles and the pages of ``docs/commands/`` hold blocks between ``<!-- generated: NAME
--->`` and ``<!-- end -->``; the files of ``docs/`` named here are generated whole. The console examples of ``docs/`` are
-run, and show what came (``tools/console.py``). ``make docs`` rewrites all that, and tests refuse a tree in which it is
-stale. A new command gets its page by itself; its examples are written by hand.
+-->`` and ``<!-- end -->``; the files of ``docs/`` named here are generated whole, and so are the files
+of facts that roles carry. The console examples of ``docs/`` are run, and show what came (``tools/console.py``). ``make
+docs`` rewrites all that, and tests refuse a tree in which it is stale. A new command gets its page by itself; its
+examples are written by hand.
 
 usage: python -m tools.docs --write | --check [--skip-examples]
 """
@@ -22,6 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.parser import COMMANDS, build_parser, build_top_parser
 from provision.errors import EXIT_INTERRUPTED, ProvisionError
+from provision.generate.monitoring import (
+    DASHBOARDS,
+    render_alertmanager,
+    render_counters,
+    render_dashboard,
+    render_rules,
+)
+from provision.generate.verify_units import render_service, render_timer
 from provision.matrix.load import Matrix
 from provision.versions import parse
 
@@ -360,8 +369,11 @@ def roles_page() -> str:
     """Return the page of every role, its entry points and its variables, in the order in which they run."""
     import yaml
 
-    play = yaml.safe_load((ROOT / "playbooks" / "gpu-node.yml").read_text(encoding="utf-8"))
-    order = [row["role"] for part in play for row in part.get("roles", ())]
+    plays = [
+        yaml.safe_load((ROOT / "playbooks" / name).read_text(encoding="utf-8"))
+        for name in ("gpu-node.yml", "gpu-monitoring.yml")
+    ]
+    order = [row["role"] for play in plays for part in play for row in part.get("roles", ())]
     found = sorted(path for path in ROLES.glob("*") if path.is_dir())
     found.sort(key=lambda path: order.index(path.name) if path.name in order else len(order))
     lines = [
@@ -434,6 +446,18 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/stacks.md": supported_stacks,
     "docs/xids.md": xids,
 }
+# What a role carries of the facts: the files that `provision fleet rules` writes without a webhook.
+ROLE_FILES: dict[str, Callable[[Matrix], str]] = {
+    "gpu_alertmanager/files/alertmanager.yml": render_alertmanager,
+    "gpu_exporter/files/dcgm-counters.csv": render_counters,
+    "gpu_exporter/files/provision-verify.service": render_service,
+    "gpu_exporter/files/provision-verify.timer": render_timer,
+    "gpu_prometheus/files/provision-gpu.rules.yml": render_rules,
+    **{
+        f"gpu_grafana/files/dashboards/provision-{name}.json": partial(render_dashboard, name=name)
+        for name in DASHBOARDS
+    },
+}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -461,6 +485,7 @@ def render(*, is_run: bool = True) -> dict[Path, str]:
         found[path] = _fill(path.read_text(encoding="utf-8"), {"variables": partial(role_variables, role)})
     found |= {ROOT / name: page() for name, page in PAGES.items()}
     found |= {ROOT / name: text for name, text in rule_pages().items()}
+    found |= {ROLES / name: write(Matrix()) for name, write in ROLE_FILES.items()}
     for path in sorted((ROOT / "docs").rglob("*.md")):
         if path not in found:
             text = path.read_text(encoding="utf-8")

@@ -28,6 +28,13 @@ _PREFERENCES = "/etc/apt/preferences.d/provision-gpu"
 _FAMILY = re.compile(r"nvidia|cuda|cudnn|nccl|datacenter-gpu-manager|^libnv(?!me|pair)|^dkms$")
 _MODULE_PACKAGE = re.compile(r"dkms|modules|kernel")
 """Packages of the family that bring a module, or build one."""
+# What gpu-monitoring.yml wrote, and a program called provision: neither is of gpu-node.yml, be it as a trace or a rest.
+_OF_OTHERS = re.compile(
+    r"/usr/(?:local/)?bin/provision|/usr/local/lib/provision/gpu_textfile\.py"
+    r"|/etc/provision/monitoring/.+|/etc/sysusers\.d/provision-monitoring\.conf|/var/lib/prometheus/.+"
+    r"|/etc/systemd/system/(?:[\w.-]+\.wants/)?provision-(?:gpu-exporter|gpu-textfile|grafana|verify)\.(?:service|timer)"
+    r"|/etc/systemd/system/(?:grafana-server|nvidia-dcgm-exporter|prometheus(?:-[a-z-]+)?)\.service\.d/provision\.conf"
+)
 _GOING = ("accounts", "keys", "purge", "release", "new", "auto", "manual")
 _DKMS_KEYS = ("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
 _SCHEMA = 1
@@ -438,7 +445,7 @@ def _has_trace(host: Mapping[str, Any]) -> bool:
 
 
 def _own_files(host: Mapping[str, Any]) -> list[str]:
-    return [path for path in sorted(host.get("files") or {}) if "provision" in path]
+    return [path for path in sorted(host.get("files") or {}) if "provision" in path and not _OF_OTHERS.fullmatch(path)]
 
 
 def _is_family(name: str, row: Mapping[str, Any]) -> bool:
@@ -474,7 +481,7 @@ def list_residue(host: Mapping[str, Any], removal: Mapping[str, Any], ignored: I
     left += [
         f"link {path}"
         for path, target in sorted(host["links"].items())
-        if "provision" in path + target and not path.startswith(skip)
+        if "provision" in path + target and not path.startswith(skip) and not _OF_OTHERS.fullmatch(path)
     ]
     for kernel, rows in sorted((host.get("modules") or {}).items()):
         left += [

@@ -37,6 +37,8 @@ _LIMIT = re.compile(r"\blimit\(([a-z0-9._-]+)\)")
 _XIDS = re.compile(r"\bxids\(([a-z]+)\)")
 _URL = re.compile(r"https?://[A-Za-z0-9._~:/?\[\]!$&'()*+,;=%-]+")
 _HEADER = "# Written by `provision fleet` from facts of {dated}; edit compat/, not this file.\n"
+# A dumper breaks no line of its own and indents no list.
+_FOR_YAMLLINT = "# yamllint disable rule:line-length rule:indentation\n"
 _SCHEMA_VERSION = 39
 _DATASOURCE: Mapping[str, str] = {"type": "prometheus", "uid": "${datasource}"}
 # Grafana's grid has 24 columns.
@@ -254,7 +256,7 @@ def _yaml(document: dict[str, Any], matrix: Matrix) -> str:
     import yaml
 
     text: str = yaml.safe_dump(document, sort_keys=False, width=2**20, allow_unicode=True)
-    return "---\n" + _HEADER.format(dated=matrix.dated) + "# yamllint disable rule:line-length\n" + text
+    return "---\n" + _HEADER.format(dated=matrix.dated) + _FOR_YAMLLINT + text
 
 
 def _variables(name: str) -> Iterator[dict[str, Any]]:

@@ -35,7 +35,7 @@ LOCK_PATH = "group_vars/all/provision_lock.yml"
 SUMS = "SHA256SUMS"
 """Lists every other file of the site with its hash; also how a folder is known to be a site."""
 
-_COPIED = ("gpu-node*.yml", "roles/**/*", "tasks/**/*", "filter_plugins/*.py")
+_COPIED = ("gpu-*.yml", "roles/**/*", "tasks/**/*", "filter_plugins/*.py")
 _LEFT_OUT = frozenset({"__pycache__", "molecule", "tests"})
 _SUM = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][^\x00-\x1f\x7f\\]{0,500})")
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:==\s*(?P<version>[A-Za-z0-9.!+_-]+)|@\s*(?P<url>\S+))")

@@ -402,9 +402,18 @@ def _write_reports(
 
         targets = dict.fromkeys(result.target for result in verdict.results)
         plans = {name: this.plan_of(name) for name in targets}
-        texts[options.prometheus] = write_prometheus(verdict, expected=plans, hosts=this.metrics)
+        before = _read_before(options.prometheus)
+        texts[options.prometheus] = write_prometheus(verdict, expected=plans, hosts=this.metrics, before=before)
     for path, text in texts.items():
         output.save(path, text)
+
+
+def _read_before(path: Path) -> str:
+    """Return the metrics that are written over; what cannot be read holds none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _check_names(matrix: Matrix, names: Sequence[str]) -> None:

@@ -1,7 +1,12 @@
-"""Metrics for node_exporter's textfile collector."""
+"""Metrics for node_exporter's textfile collector.
+
+A timer asks for the quick checks every few minutes and writes the file anew; NCCL is measured now and then. So what is
+known of NCCL is carried over from the file before, with the time at which it was measured, until it is measured again.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -9,6 +14,7 @@ from datetime import datetime
 from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
 from provision.probe.output import Unreadable
+from provision.probe.parse.measurements import NcclRun
 from provision.probe.snapshot import Snapshot
 from provision.records import NOTHING, record
 from provision.verify.engine import Verdict
@@ -30,7 +36,18 @@ _HELP = {
     "provision_gpu_expected_driver_info": "The driver that was planned.",
     "provision_xid_events_total": "Xids in the kernel log since boot.",
     "provision_kernel_events_total": "Other driver events in the kernel log since boot.",
+    "provision_nccl_status": "Last answer of a check of NCCL that was measured: 1 pass, 0 fail.",
+    "provision_nccl_bus_bandwidth_bytes_per_second": "Bus bandwidth of the all-reduce at its largest size.",
+    "provision_nccl_latency_seconds": "How long the all-reduce took at its smallest size.",
+    "provision_nccl_ranks": "How many GPUs took part.",
+    "provision_nccl_timestamp_seconds": "When it was measured.",
 }
+# Check → the figure that is its bus bandwidth, in GB/s.
+_NCCL_FIGURES = {"perf.nccl.node": "allreduce_bus_gb_s", "perf.nccl.pair": "pair_bus_gb_s"}
+_NCCL_NODE = "perf.nccl.node"
+_NCCL_SAMPLE = re.compile(r'(provision_nccl_[a-z_]+)\{(target="(?:[^"\\]|\\.)*",check="[a-z0-9.]+")\} [-+.0-9e]+')
+_BYTES_PER_GB = 1e9
+_SECONDS_PER_US = 1e-6
 _TYPES = {"provision_xid_events_total": "counter", "provision_kernel_events_total": "counter"}
 
 
@@ -42,25 +59,34 @@ class HostFacts:
     xids: Mapping[tuple[str, int, str], int] = NOTHING
     events: Mapping[str, int] = NOTHING
     is_log_read: bool = False
+    nccl: NcclRun | None = None
 
 
 def read_host_facts(host: Snapshot, matrix: Matrix) -> HostFacts:
-    """Count the kernel's events of one target."""
+    """Count the kernel's events of one target, and keep what nccl-tests said."""
+    try:
+        nccl = host.nccl_tests
+    except Unreadable:
+        nccl = None
     try:
         log = host.kernel_log
     except Unreadable:
-        return HostFacts(collected=host.collected)
+        return HostFacts(collected=host.collected, nccl=nccl)
     xids: dict[tuple[str, int, str], int] = {}
     for event in log.of("xid"):
         row = matrix.xids.get(event.code or 0)
         key = (event.pci or "", event.code or 0, row.severity if row else "unknown")
         xids[key] = xids.get(key, 0) + 1
     events = {name: len(log.of(kind)) for kind, name in _KERNEL_EVENTS.items()}
-    return HostFacts(collected=host.collected, xids=xids, events=events, is_log_read=True)
+    return HostFacts(collected=host.collected, xids=xids, events=events, is_log_read=True, nccl=nccl)
 
 
 def write_prometheus(
-    verdict: Verdict, *, expected: Mapping[str, Expectation] = NOTHING, hosts: Mapping[str, HostFacts] = NOTHING
+    verdict: Verdict,
+    *,
+    expected: Mapping[str, Expectation] = NOTHING,
+    hosts: Mapping[str, HostFacts] = NOTHING,
+    before: str = "",
 ) -> str:
     """Return the text; samples of one metric stand together, in the order of the verdict.
 
@@ -68,6 +94,7 @@ def write_prometheus(
         verdict: The answers.
         expected: Target → what was planned.
         hosts: Target → what else is known of it.
+        before: The file that is written over. Its results of NCCL stay where this verdict has none.
     """
     samples: dict[str, list[str]] = {name: [] for name in _HELP}
 
@@ -99,7 +126,35 @@ def write_prometheus(
         if known.is_log_read:
             for event, count in known.events.items():
                 add("provision_kernel_events_total", count, target=target, event=event)
+    for result in verdict.results:
+        if result.check not in _NCCL_FIGURES or result.outcome.status not in (PASS, FAIL):
+            continue
+        labels = {"target": result.target, "check": result.check}
+        known = hosts.get(result.target, HostFacts())
+        add("provision_nccl_status", _VALUES[result.outcome.status], **labels)
+        rate = result.outcome.figures.get(_NCCL_FIGURES[result.check])
+        if rate is not None:
+            add("provision_nccl_bus_bandwidth_bytes_per_second", rate * _BYTES_PER_GB, **labels)
+        if result.check == _NCCL_NODE and known.nccl is not None:
+            smallest = min(known.nccl.rows, key=lambda row: row.size_bytes)
+            add("provision_nccl_latency_seconds", smallest.time_us * _SECONDS_PER_US, **labels)
+            if known.nccl.ranks is not None:
+                add("provision_nccl_ranks", known.nccl.ranks, **labels)
+        stamp = _epoch(known.collected)
+        if stamp is not None:
+            add("provision_nccl_timestamp_seconds", stamp, **labels)
+    _carry_over(samples, before)
     return "".join(_family(name, rows) for name, rows in samples.items() if rows)
+
+
+def _carry_over(samples: dict[str, list[str]], before: str) -> None:
+    """Add what an earlier file says of NCCL, of each target and check that is not in the samples."""
+    matches = (_NCCL_SAMPLE.fullmatch(line) for rows in samples.values() for line in rows)
+    measured = {match[2] for match in matches if match}
+    for line in before.splitlines():
+        match = _NCCL_SAMPLE.fullmatch(line)
+        if match and match[1] in samples and match[2] not in measured:
+            samples[match[1]].append(line)
 
 
 def _family(name: str, rows: Iterable[str]) -> str:

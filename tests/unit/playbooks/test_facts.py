@@ -21,7 +21,7 @@ facts = playbook_files.load_script(SCRIPT)
 PARTS = {
     *("schema", "os", "kernel", "gpus", "nvswitches", "nics", "module", "dkms", "modules", "dpkg", "packages", "holds"),
     *("files", "links", "folders", "units", "secure_boot", "foreign", "engines", "disk", "busy", "alternatives"),
-    *("python", "state", "generations", "environments", "problems", "accounts"),
+    *("python", "state", "generations", "environments", "problems", "accounts", "network"),
 }
 
 

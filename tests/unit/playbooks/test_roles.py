@@ -22,6 +22,7 @@ EXPECTED = {
     *("gpu_facts", "gpu_preflight", "gpu_repos", "gpu_kernel", "gpu_driver", "gpu_fabric", "gpu_rdma", "gpu_reboot"),
     *("gpu_cuda", "gpu_nccl", "gpu_container_toolkit", "gpu_dcgm", "gpu_mig", "gpu_frameworks", "gpu_k8s"),
     *("gpu_access", "gpu_verify"),
+    *("gpu_monitoring", "gpu_exporter", "gpu_prometheus", "gpu_alertmanager", "gpu_grafana"),
 }
 TYPES = {
     "str": str,
@@ -488,4 +489,4 @@ def test_example_sets_only_variables_that_exist(example: Path) -> None:
     used = {
         key for file in files for row in roles.mappings_in(roles.load(file)) for key in row if key.startswith("gpu_")
     }
-    assert used - known - {"gpu_nodes"} == set()
+    assert used - known - {"gpu_nodes", "gpu_monitor"} == set()

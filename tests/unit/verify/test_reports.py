@@ -214,3 +214,68 @@ def test_metrics_of_many_targets_read_the_failures_once(monkeypatch) -> None:
     counts = {metric.labels["target"]: metric.value for metric in metrics if metric.name == "provision_verify_failures"}
     assert len(read) <= 1
     assert (counts["gpu000"], counts["gpu007"], counts["gpu050"], len(counts)) == (1, 2, 0, 51)
+
+
+def nccl(outcome, check="perf.nccl.node", target="gpu001"):
+    return result(check, outcome, target=target)
+
+
+def nccl_samples(text: str) -> dict[tuple[str, str], float]:
+    return {
+        (metric.name.removeprefix("provision_nccl_"), metric.labels["check"]): metric.value
+        for metric in parse_metrics(text)
+        if metric.name.startswith("provision_nccl_")
+    }
+
+
+def measured() -> str:
+    host = machines.snapshot(machines.hgx_h100())
+    outcome = failed("slow", "fast", figures={"allreduce_bus_gb_s": 41.5})
+    facts = {"gpu001": read_host_facts(host, Matrix())}
+    return write_prometheus(Verdict(results=(nccl(outcome),)), hosts=facts)
+
+
+def test_nccl_stands_in_base_units_with_its_time() -> None:
+    host = machines.snapshot(machines.hgx_h100())
+    found = nccl_samples(measured())
+    node = "perf.nccl.node"
+    assert found["status", node] == 0
+    assert found["bus_bandwidth_bytes_per_second", node] == 41.5e9
+    smallest = min(host.nccl_tests.rows, key=lambda row: row.size_bytes)
+    assert found["latency_seconds", node] == pytest.approx(smallest.time_us / 1e6)
+    assert found["ranks", node] == host.nccl_tests.ranks
+    assert found["timestamp_seconds", node] > 1e9
+
+
+@pytest.mark.parametrize("outcome", [unknown("it did not run"), skipped("one GPU")], ids=["unknown", "skipped"])
+def test_nccl_that_was_not_measured_leaves_what_was_known(outcome) -> None:
+    before = measured()
+    text = write_prometheus(Verdict(results=(nccl(outcome), result("gpu.temp", passed("cool")))), before=before)
+    assert nccl_samples(text) == nccl_samples(before) != {}
+    assert text.count("# TYPE provision_nccl_status ") == 1
+    # Nothing else of the earlier file is kept.
+    assert "provision_xid_events_total" not in write_prometheus(Verdict(results=()), before=before)
+
+
+def test_nccl_that_was_measured_again_replaces_all_that_was_known() -> None:
+    before = measured()
+    text = write_prometheus(Verdict(results=(nccl(passed("fast")),)), before=before)
+    assert nccl_samples(text) == {("status", "perf.nccl.node"): 1}
+    assert nccl_samples(write_prometheus(Verdict(results=(nccl(passed("fast"), target="gpu002"),)), before=before))[
+        "bus_bandwidth_bytes_per_second", "perf.nccl.node"
+    ] == pytest.approx(41.5e9)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'provision_nccl_status{target="a"} 1',
+        'provision_nccl_status{target="a",check="perf.nccl.node"} 1 # {}',
+        'provision_nccl_status{target="a",check="perf.nccl.node",more="x"} 1',
+        'provision_nccl_unheard_of{target="a",check="perf.nccl.node"} 1',
+        'provision_verify_status{target="a",check="perf.nccl.node",severity="high"} 0',
+        "\x00\x1b[31m",
+    ],
+)
+def test_what_is_no_result_of_nccl_is_not_carried_over(line: str) -> None:
+    assert write_prometheus(Verdict(results=()), before=line + "\n") == ""

@@ -16,6 +16,7 @@ import platform
 import pwd
 import re
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -62,11 +63,14 @@ PATHS = (
     "/etc/systemd/system.conf.d",
     "/etc/udev/rules.d",
     "/opt/provision/etc",
+    "/usr/bin/provision",
+    "/usr/local/bin/provision",
     "/usr/local/lib/provision",
     "/usr/local/sbin",
     "/var/lib/dkms/mok.key",
     "/var/lib/dkms/mok.pub",
     "/var/lib/dpkg/diversions",
+    "/var/lib/prometheus/node-exporter",
     "/var/lib/provision",
     "/var/lib/shim-signed/mok/MOK.der",
     "/var/lib/shim-signed/mok/MOK.priv",
@@ -83,6 +87,8 @@ TEXTS = (
     "/etc/docker/daemon.json",
     "/etc/nccl.conf",
     "/etc/nftables.conf",
+    "/etc/provision/monitoring/installed.json",
+    "/etc/provision/monitoring/targets/*",
     "/var/lib/dpkg/diversions",
     "/var/lib/provision/*.json",
     "/var/lib/provision/kernel-guard/*.json",
@@ -95,20 +101,30 @@ UNITS = (
     "containerd.service",
     "crio.service",
     "docker.service",
+    "grafana-server.service",
     "kubelet.service",
     "nftables.service",
     "nvidia-cdi-refresh.path",
     "nvidia-cdi-refresh.service",
+    "nvidia-dcgm-exporter.service",
     "nvidia-dcgm.service",
     "nvidia-fabricmanager.service",
     "nvidia-imex.service",
     "nvidia-mig-manager.service",
     "nvidia-persistenced.service",
     "openibd.service",
+    "prometheus-alertmanager.service",
+    "prometheus-blackbox-exporter.service",
+    "prometheus-node-exporter.service",
+    "prometheus.service",
     "provision-access.service",
+    "provision-gpu-exporter.service",
+    "provision-gpu-textfile.timer",
+    "provision-grafana.service",
     "provision-jupyter.service",
     "provision-mig.service",
     "provision-peermem.service",
+    "provision-verify.timer",
     "swap.target",
     "rsyslog.service",
     "ssh.service",
@@ -214,6 +230,21 @@ def read_os(node):
 def version_key(version):
     """Order kernel releases as people read them: runs of digits by value, all else by text."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[^\d.+-]+", version)]
+
+
+def read_network(node):
+    """Return the address by which the default route leaves; IPv4 first, null where there is no route."""
+    # Choosing a route for a datagram sends nothing. The addresses are reserved for documentation.
+    for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        if node.root != "/":
+            break
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as sender:
+                sender.connect((far, 9))
+                return {"address": sender.getsockname()[0]}
+        except OSError:
+            continue
+    return {"address": None}
 
 
 def read_kernel(node, system, packages):
@@ -583,6 +614,7 @@ def collect(options):
         "gpus": gpus,
         "nvswitches": switches,
         "nics": nics,
+        "network": read_network(node),
         "module": read_module(node),
         "dkms": read_dkms(node),
         "modules": read_modules(node, [row["version"] for row in kernel["installed"]]),

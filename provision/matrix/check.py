@@ -291,6 +291,7 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("cluster.toml", "component"): lambda row: row.id,
     ("cluster.toml", "driver_image"): lambda row: -row.branch,
     ("cluster.toml", "field"): lambda row: (row.document, row.path),
+    ("spot.toml", "notice"): lambda row: row.id,
     ("tuning.toml", "tuning"): lambda row: row.id,
     ("tuning.toml", "folk"): lambda row: row.id,
 }

@@ -230,6 +230,19 @@ def small_data() -> dict[str, Any]:
             "field": [fact(document="plugin", path="version", type="text", values=["v1"])],
             "setting": [fact(id="resource", value="vendor.example/gpu")],
         },
+        "spot.toml": {
+            "notice": [
+                fact(
+                    id="cloud-interruption",
+                    provider="cloud",
+                    kind="interruption",
+                    form="moment",
+                    host="metadata.example",
+                    path="/termination-time",
+                    poll_seconds=5,
+                )
+            ]
+        },
         "tuning.toml": {
             "tuning": [
                 fact(

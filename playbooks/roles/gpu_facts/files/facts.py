@@ -109,6 +109,7 @@ UNITS = (
     "provision-jupyter.service",
     "provision-mig.service",
     "provision-peermem.service",
+    "provision-spot.service",
     "swap.target",
     "rsyslog.service",
     "ssh.service",

@@ -282,6 +282,8 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("dashboards.toml", "panel"): lambda row: (row.dashboard, row.order),
     ("audit_rules.toml", "rule"): lambda row: row.id,
     ("models.toml", "model"): lambda row: row.id,
+    ("scaling.toml", "gap"): lambda row: row.id,
+    ("scaling.toml", "limit"): lambda row: row.id,
     ("planning.toml", "limit"): lambda row: row.id,
     ("planning.toml", "utilisation"): lambda row: row.id,
     ("planning.toml", "mig_profile"): lambda row: row.id,

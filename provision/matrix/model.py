@@ -610,6 +610,15 @@ class Limit(Fact):
 
 
 @record
+class ScalingGap(Fact):
+    """What an engine that scales a fleet cannot be told (``scaling.toml``, ``[[gap]]``); ``says`` is for people."""
+
+    id: str
+    engine: str
+    says: str
+
+
+@record
 class PerformanceFloor(Fact):
     """What a healthy GPU reaches (``performance.toml``, ``[[floor]]``).
 
@@ -1278,6 +1287,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "refresh.toml": {"setting": Setting},
     "audit_rules.toml": {"rule": AuditRule, "setting": Setting},
     "models.toml": {"model": ModelShape},
+    "scaling.toml": {"gap": ScalingGap, "limit": Limit, "setting": Setting},
     "planning.toml": {
         "limit": Limit,
         "utilisation": Utilisation,

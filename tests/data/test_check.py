@@ -210,6 +210,10 @@ def small_data() -> dict[str, Any]:
             "counter": [fact(name="DCGM_FI_DEV_GPU_TEMP", kind="gauge", title="Heat")],
             "limit": [fact(id="idle", value=30.0, unit="%")],
         },
+        "scaling.toml": {
+            "gap": [fact(id="aws.idle", engine="aws", says="it does not know")],
+            "limit": [fact(id="policy.idle-after", value=60.0, unit="s")],
+        },
         "dashboards.toml": {
             "panel": [
                 fact(

@@ -56,6 +56,8 @@ class Policy:
             only idle ones go, as suits training.
         handles_spot: A node that its provider has given notice to counts as gone, and is replaced at once where the
             load asks for it.
+        waiting_expression: PromQL for the jobs that wait, one series; ``running_expression`` for those that run.
+            A policy by the queue that asks a Prometheus needs both.
 
     Raises:
         UsageError: A number makes no sense, or two contradict each other.
@@ -76,6 +78,8 @@ class Policy:
     in_step: int | None = None
     may_drain: bool = False
     handles_spot: bool = False
+    waiting_expression: str | None = None
+    running_expression: str | None = None
 
     def __post_init__(self) -> None:
         """Check every number, then what goes with what."""
@@ -92,12 +96,18 @@ class Policy:
                 _check_whole(key, getattr(self, key), 1, _NODES_MAX)
         for key in _TIMES:
             _check_number(key, getattr(self, key), 0, _SECONDS_MAX, "seconds")
-        most = 100.0 if self.metric == "utilisation" else _LEVEL_MAX
+        highest = 100.0 if self.metric == "utilisation" else _LEVEL_MAX
         for key in ("target", "out_above", "in_below"):
-            _check_number(key, getattr(self, key), 0, most, UNITS[self.metric])
+            _check_number(key, getattr(self, key), 0, highest, UNITS[self.metric])
         for key in ("may_drain", "handles_spot"):
             if not isinstance(getattr(self, key), bool):
                 raise UsageError(f"`{key}` is `{_show(getattr(self, key))}`", hints=("write true or false",))
+        for key in ("waiting_expression", "running_expression"):
+            text = getattr(self, key)
+            if text is not None and not (isinstance(text, str) and text.strip() and text.isprintable()):
+                raise UsageError(
+                    f"`{key}` is no expression", hints=('write one line of PromQL, such as "sum(jobs_waiting)"',)
+                )
         self._check_together()
 
     @property

@@ -30,6 +30,8 @@ _ACTIONS = {
     "show": "ask a Prometheus what it knows of the fleet",
     "idle": "name the nodes that may be released now",
     "policy": "decide whether nodes are added or taken away, or write the policy down for an engine",
+    "simulate": "replay a recorded load: what policies cost, and how long jobs wait",
+    "spot": "write what has a spot instance save, drain and requeue when it is taken back",
 }
 _DESCRIPTIONS = {
     "rules": """Write what Prometheus, Alertmanager, Grafana and dcgm-exporter are told.
@@ -62,6 +64,21 @@ sent to any of them.
 provision fleet policy policy.toml --observe nodes=4,utilisation=93
 provision fleet policy policy.toml --prometheus https://prometheus.example:9090 --state fleet.json
 provision fleet policy policy.toml --render k8s --name chat -o scaling""",
+    "simulate": """Replay a recorded load: what policies cost, and how long jobs wait.
+
+TRACE is CSV: `time_seconds,duration_seconds,gpus`, a line for each job, or `time_seconds,gpus_busy`, a line for each
+time. It is replayed on a fixed fleet for the peak, on one for the mean, and by every policy. The same files, flags and
+seed give the same answer. What is in the model is said, and what is not is in docs/simulate.md.
+
+provision fleet simulate load.csv --policy day.toml --policy night.toml --instance aws/p4d.24xlarge/us-east-1
+provision fleet simulate load.csv --policy spot.toml --gpus 4 --price 5.67 --spot-price 1.9 --html load.html""",
+    "spot": """Write what has a spot instance save, drain and requeue when it is taken back.
+
+Written are a handler, its settings and its systemd unit, at their paths below the root of a node; role `gpu_spot`
+installs the same. The handler polls the provider's metadata service, acts on a notice once, and ends every command at
+its deadline. Commands are words, run without a shell: one with a shell is `sh -c '...'`.
+
+provision fleet spot -o spot --provider aws --checkpoint /usr/local/bin/save-jobs --drain 'scontrol update ...'""",
 }
 _HOURS = 6.0
 _HOURS_MAX = 24 * 366
@@ -80,6 +97,14 @@ def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
         return fill
     if name == "policy":
         from provision.cli.fleet_policy import fill
+
+        return fill
+    if name == "simulate":
+        from provision.cli.fleet_simulate import fill
+
+        return fill
+    if name == "spot":
+        from provision.cli.fleet_spot import fill
 
         return fill
     return {"rules": _fill_rules, "show": _fill_show}[name]
@@ -118,6 +143,14 @@ def run(options: argparse.Namespace, output: Output) -> int:
         from provision.cli.fleet_policy import apply_policy
 
         return apply_policy(options, matrix, output)
+    if options.action == "simulate":
+        from provision.cli.fleet_simulate import simulate_fleet
+
+        return simulate_fleet(options, matrix, output)
+    if options.action == "spot":
+        from provision.cli.fleet_spot import write_spot
+
+        return write_spot(options, matrix, output)
     return _write_rules(options, matrix, output) if options.action == "rules" else _show(options, matrix, output)
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.parser import COMMANDS, build_parser, build_top_parser
 from provision.errors import EXIT_INTERRUPTED, ProvisionError
+from provision.generate.spot import render_notices
 from provision.matrix.load import Matrix
 from provision.versions import parse
 
@@ -29,6 +30,7 @@ from provision.versions import parse
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from console import BrokenExampleError, has_examples, replay
 from rule_docs import rule_pages
+from traces import traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -433,6 +435,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/runbooks.md": runbooks,
     "docs/stacks.md": supported_stacks,
     "docs/xids.md": xids,
+    "playbooks/roles/gpu_spot/files/notices.json": lambda: render_notices(Matrix()),
 }
 
 
@@ -461,6 +464,7 @@ def render(*, is_run: bool = True) -> dict[Path, str]:
         found[path] = _fill(path.read_text(encoding="utf-8"), {"variables": partial(role_variables, role)})
     found |= {ROOT / name: page() for name, page in PAGES.items()}
     found |= {ROOT / name: text for name, text in rule_pages().items()}
+    found |= {ROOT / "docs" / "traces" / name: text for name, text in traces().items()}
     for path in sorted((ROOT / "docs").rglob("*.md")):
         if path not in found:
             text = path.read_text(encoding="utf-8")

@@ -1,20 +1,16 @@
-"""Write the traces of docs/traces/: loads of our own making, by the same numbers every time.
+"""The traces of docs/traces/: loads of our own making, by the same numbers every time; ``make docs`` writes them.
 
 ``stages.csv`` is the load of an article's example: 4 GPUs for one half of the time, 16 for the other.
 ``day-night.csv`` offers as much in the mean, in jobs that come at random and differ in length, and ``steady.csv``
 offers the same all the time.
-
-usage: python -m tools.make_traces --write | --check
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "traces"
+__all__ = ["traces"]
+
 HOUR, DAY = 3600, 86_400
 DAYS = 5
 LOW, HIGH = 4, 16
@@ -59,27 +55,3 @@ def traces() -> dict[str, str]:
         "stages.csv": stages(),
         "steady.csv": jobs("steady", mean, mean),
     }
-
-
-def main() -> int:
-    """Write the files, or tell whether they are as written."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--write", action="store_true")
-    mode.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    stale = []
-    for name, text in traces().items():
-        path = FOLDER / name
-        if options.write:
-            FOLDER.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
-    for name in stale:
-        print(f"{name} is not what tools/make_traces.py writes")
-    return 1 if stale else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

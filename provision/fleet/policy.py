@@ -147,10 +147,14 @@ def decide(policy: Policy, state: State, seen: Observation) -> Decision:
     state = _watch(policy, state, level, seen.time_seconds)
     case = _Case(policy, state, seen, total, staying, lost, level, wanted)
     if staying < policy.minimum:
-        return case.add(policy.minimum - staying, f"{_nodes(staying)} are fewer than the least of {policy.minimum}")
+        return case.add(
+            policy.minimum - staying, f"there are fewer nodes than the least of {policy.minimum}: {staying}"
+        )
     if staying > policy.maximum:
         return case.take(
-            staying - policy.maximum, f"{_nodes(staying)} are more than the most of {policy.maximum}", is_forced=True
+            staying - policy.maximum,
+            f"there are more nodes than the most of {policy.maximum}: {staying}",
+            is_forced=True,
         )
     if level is None or wanted is None:
         return case.hold(f"the {_title(policy)} is not known, and on that nothing is changed")
@@ -204,7 +208,7 @@ class _Case(NamedTuple):
             return self.hold(f"{reason}, and the target asks for no more nodes")
         room = _Room(more)
         if policy.out_step is not None:
-            room = room.cut(policy.out_step, f"at most {_nodes(policy.out_step)} are added at once")
+            room = room.cut(policy.out_step, f"a step adds {_nodes(policy.out_step)} at most")
         return self.add(more, f"{reason}: the load asks for {_nodes(self.wanted or 0)}", room)
 
     def shrink(self) -> Decision:
@@ -212,7 +216,7 @@ class _Case(NamedTuple):
         policy, now = self.policy, self.seen.time_seconds
         reason = f"{self.said} is under {_figure(policy.in_below, policy)}"
         if self.seen.booting:
-            return self.hold(f"{reason}, but {_nodes(self.seen.booting)} start")
+            return self.hold(f"{reason}, but there are nodes that start: {self.seen.booting}")
         waits = _rest(self.state.below_since, policy.in_after_seconds, now)
         if waits > 0:
             return self.hold(f"{reason}, not yet for {_span(policy.in_after_seconds)}", (f"{_span(waits)} are left",))
@@ -240,9 +244,9 @@ class _Case(NamedTuple):
         policy, idle = self.policy, self.seen.idle
         room = _Room(count).cut(self.staying - policy.minimum, f"the least is {_nodes(policy.minimum)}")
         if policy.in_step is not None and not is_forced:
-            room = room.cut(policy.in_step, f"at most {_nodes(policy.in_step)} are taken away at once")
+            room = room.cut(policy.in_step, f"a step takes away {_nodes(policy.in_step)} at most")
         if not policy.may_drain:
-            room = room.cut(idle, f"{_nodes(idle)} are idle, and no node with work on it is taken away")
+            room = room.cut(idle, f"idle: {_nodes(idle)}; none with work on it is taken away")
         if not room.size:
             return self.hold(reason, room.limits)
         state = replace(self.state, above_since=None, below_since=None, last_in=self.seen.time_seconds)

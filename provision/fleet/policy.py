@@ -167,7 +167,7 @@ def decide(policy: Policy, state: State, seen: Observation) -> Decision:
     if level < policy.in_below:
         return case.shrink()
     return case.hold(
-        f"{case.said} lies between {_figure(policy.in_below, policy)} and {_figure(policy.out_above, policy)}"
+        f"{case.said} lies between {_bound(policy.in_below, policy)} and {_bound(policy.out_above, policy)}"
     )
 
 
@@ -196,7 +196,7 @@ class _Case(NamedTuple):
     def grow(self) -> Decision:
         """Add nodes where the level was high for long enough."""
         policy, now = self.policy, self.seen.time_seconds
-        reason = f"{self.said} is over {_figure(policy.out_above, policy)}"
+        reason = f"{self.said} is over {_bound(policy.out_above, policy)}"
         waits = _rest(self.state.above_since, policy.out_after_seconds, now)
         if waits > 0:
             return self.hold(f"{reason}, not yet for {_span(policy.out_after_seconds)}", (f"{_span(waits)} are left",))
@@ -214,7 +214,7 @@ class _Case(NamedTuple):
     def shrink(self) -> Decision:
         """Take nodes away where the level was low for long enough."""
         policy, now = self.policy, self.seen.time_seconds
-        reason = f"{self.said} is under {_figure(policy.in_below, policy)}"
+        reason = f"{self.said} is under {_bound(policy.in_below, policy)}"
         if self.seen.booting:
             return self.hold(f"{reason}, but there are nodes that start: {self.seen.booting}")
         waits = _rest(self.state.below_since, policy.in_after_seconds, now)
@@ -288,6 +288,11 @@ def _figure(value: float, policy: Policy) -> str:
     if math.isinf(value):
         return "jobs and no node"
     return f"{value:.4g} {policy.unit}"
+
+
+def _bound(value: float, policy: Policy) -> str:
+    """Return a threshold; the level before it says what is counted."""
+    return f"{value:.4g} %" if policy.metric == "utilisation" else f"{value:.4g}"
 
 
 def _nodes(count: int) -> str:

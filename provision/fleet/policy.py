@@ -147,10 +147,14 @@ def decide(policy: Policy, state: State, seen: Observation) -> Decision:
     state = _watch(policy, state, level, seen.time_seconds)
     case = _Case(policy, state, seen, total, staying, lost, level, wanted)
     if staying < policy.minimum:
-        return case.add(policy.minimum - staying, f"{_nodes(staying)} are fewer than the least of {policy.minimum}")
+        return case.add(
+            policy.minimum - staying, f"there are fewer nodes than the least of {policy.minimum}: {staying}"
+        )
     if staying > policy.maximum:
         return case.take(
-            staying - policy.maximum, f"{_nodes(staying)} are more than the most of {policy.maximum}", is_forced=True
+            staying - policy.maximum,
+            f"there are more nodes than the most of {policy.maximum}: {staying}",
+            is_forced=True,
         )
     if level is None or wanted is None:
         return case.hold(f"the {_title(policy)} is not known, and on that nothing is changed")
@@ -163,7 +167,7 @@ def decide(policy: Policy, state: State, seen: Observation) -> Decision:
     if level < policy.in_below:
         return case.shrink()
     return case.hold(
-        f"{case.said} lies between {_figure(policy.in_below, policy)} and {_figure(policy.out_above, policy)}"
+        f"{case.said} lies between {_bound(policy.in_below, policy)} and {_bound(policy.out_above, policy)}"
     )
 
 
@@ -192,7 +196,7 @@ class _Case(NamedTuple):
     def grow(self) -> Decision:
         """Add nodes where the level was high for long enough."""
         policy, now = self.policy, self.seen.time_seconds
-        reason = f"{self.said} is over {_figure(policy.out_above, policy)}"
+        reason = f"{self.said} is over {_bound(policy.out_above, policy)}"
         waits = _rest(self.state.above_since, policy.out_after_seconds, now)
         if waits > 0:
             return self.hold(f"{reason}, not yet for {_span(policy.out_after_seconds)}", (f"{_span(waits)} are left",))
@@ -204,15 +208,15 @@ class _Case(NamedTuple):
             return self.hold(f"{reason}, and the target asks for no more nodes")
         room = _Room(more)
         if policy.out_step is not None:
-            room = room.cut(policy.out_step, f"at most {_nodes(policy.out_step)} are added at once")
+            room = room.cut(policy.out_step, f"a step adds {_nodes(policy.out_step)} at most")
         return self.add(more, f"{reason}: the load asks for {_nodes(self.wanted or 0)}", room)
 
     def shrink(self) -> Decision:
         """Take nodes away where the level was low for long enough."""
         policy, now = self.policy, self.seen.time_seconds
-        reason = f"{self.said} is under {_figure(policy.in_below, policy)}"
+        reason = f"{self.said} is under {_bound(policy.in_below, policy)}"
         if self.seen.booting:
-            return self.hold(f"{reason}, but {_nodes(self.seen.booting)} start")
+            return self.hold(f"{reason}, but there are nodes that start: {self.seen.booting}")
         waits = _rest(self.state.below_since, policy.in_after_seconds, now)
         if waits > 0:
             return self.hold(f"{reason}, not yet for {_span(policy.in_after_seconds)}", (f"{_span(waits)} are left",))
@@ -240,9 +244,9 @@ class _Case(NamedTuple):
         policy, idle = self.policy, self.seen.idle
         room = _Room(count).cut(self.staying - policy.minimum, f"the least is {_nodes(policy.minimum)}")
         if policy.in_step is not None and not is_forced:
-            room = room.cut(policy.in_step, f"at most {_nodes(policy.in_step)} are taken away at once")
+            room = room.cut(policy.in_step, f"a step takes away {_nodes(policy.in_step)} at most")
         if not policy.may_drain:
-            room = room.cut(idle, f"{_nodes(idle)} are idle, and no node with work on it is taken away")
+            room = room.cut(idle, f"idle: {_nodes(idle)}; none with work on it is taken away")
         if not room.size:
             return self.hold(reason, room.limits)
         state = replace(self.state, above_since=None, below_since=None, last_in=self.seen.time_seconds)
@@ -284,6 +288,11 @@ def _figure(value: float, policy: Policy) -> str:
     if math.isinf(value):
         return "jobs and no node"
     return f"{value:.4g} {policy.unit}"
+
+
+def _bound(value: float, policy: Policy) -> str:
+    """Return a threshold; the level before it says what is counted."""
+    return f"{value:.4g} %" if policy.metric == "utilisation" else f"{value:.4g}"
 
 
 def _nodes(count: int) -> str:

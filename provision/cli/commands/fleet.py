@@ -56,13 +56,12 @@ busier than the limit within the window, all of them were watched for nearly all
 provision fleet idle --prometheus https://prometheus.example:9090 --instance aws/p4d.24xlarge/us-east-1""",
     "policy": """Decide whether nodes are added or taken away, or write the policy down for an engine.
 
-The policy is a TOML file, flags, or both; flags count first. What is seen comes from a Prometheus server or from
---observe. With --state the waiting times and cool-downs are kept in a file from one call to the next. With --render
-the policy is written down for Kubernetes, AWS or Tencent Cloud, and what the engine cannot be told is said. Nothing is
-sent to any of them.
+The policy is a TOML file, flags, or both; flags count first. What is seen comes from a Prometheus server, whose past
+tells for how long it has been so, or from --observe. With --render the policy is written down for Kubernetes, AWS or
+Tencent Cloud, and what the engine cannot be told is said. Nothing is sent to any of them.
 
 provision fleet policy policy.toml --observe nodes=4,utilisation=93
-provision fleet policy policy.toml --prometheus https://prometheus.example:9090 --state fleet.json
+provision fleet policy policy.toml --prometheus https://prometheus.example:9090
 provision fleet policy policy.toml --render k8s --name chat -o scaling""",
     "simulate": """Replay a recorded load: what policies cost, and how long jobs wait.
 

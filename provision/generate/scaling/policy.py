@@ -83,12 +83,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         """Check every number, then what goes with what."""
-        if self.metric not in METRICS:
-            near = get_close_matches(str(self.metric), METRICS, n=1)
-            raise UsageError(
-                f"`metric` cannot be `{str(self.metric)[:60]}`",
-                hints=(*(f"did you mean `{word}`?" for word in near), f"choose {' or '.join(METRICS)}"),
-            )
+        _check_metric(self.metric)
         for key, most in (("minimum", _NODES_MAX), ("maximum", _NODES_MAX)):
             _check_whole(key, getattr(self, key), 0, most)
         for key in ("out_step", "in_step"):
@@ -191,7 +186,17 @@ def read_policy(values: Mapping[str, Any], limits: Mapping[str, float]) -> Polic
                 f"the policy lacks `{key}`",
                 hints=("it needs `minimum` and `maximum` (nodes) and `metric` (`utilisation` or `queue`)",),
             )
+    _check_metric(values["metric"])
     return Policy(**{**default_values(str(values["metric"]), limits), **values})
+
+
+def _check_metric(value: object) -> None:
+    if value not in METRICS:
+        near = get_close_matches(str(value), METRICS, n=1)
+        raise UsageError(
+            f"`metric` cannot be `{_show(value)}`",
+            hints=(*(f"did you mean `{word}`?" for word in near), f"choose {' or '.join(METRICS)}"),
+        )
 
 
 def _check_whole(key: str, value: object, least: int, most: int) -> None:

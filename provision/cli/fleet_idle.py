@@ -99,39 +99,16 @@ def _price(options: argparse.Namespace, matrix: Matrix) -> tuple[float | None, s
 
 
 def _price_of_instance(text: str, purchase: str, matrix: Matrix) -> tuple[float, str]:
-    from provision.planner.catalogue import find_provider, list_offers, price_of, read_rates
+    from provision.cli.instance_flag import find_offer
+    from provision.planner.catalogue import price_of, read_rates
 
-    parts = text.split("/")
-    if len(parts) not in (2, 3) or not all(parts):
-        raise UsageError(
-            f"--instance `{shown(text)}` names no machine", hints=("write it as in `aws/p4d.24xlarge/us-east-1`",)
-        )
-    provider = find_provider(matrix, parts[0])
-    offers = [offer for offer in list_offers(matrix, providers=(provider.id,)) if offer.instance.type == parts[1]]
-    regions = sorted(offer.instance.region for offer in offers)
-    if len(parts) == 3:
-        offers = [offer for offer in offers if offer.instance.region == parts[2]]
-    if not offers:
-        raise UnknownError(
-            f"the catalogue has no {provider.id} `{shown(parts[1])}`"
-            + (f" in `{shown(parts[2])}`" if len(parts) == 3 and regions else ""),
-            hints=(
-                *((f"it is there in {', '.join(regions)}",) if regions else ()),
-                f"`provision plan` lists machines; or give the price: `--price USD` (--instance {provider.id}/TYPE)",
-            ),
-        )
-    if len(offers) > 1:
-        raise UsageError(
-            f"--instance `{shown(text)}` has a price for each of {len(offers)} regions",
-            hints=(f"name the region, of {', '.join(regions)}",),
-        )
-    price = price_of(offers[0].instance, purchase, read_rates(matrix, {}))
+    offer = find_offer(text, matrix)
+    price = price_of(offer.instance, purchase, read_rates(matrix, {}))
     if price is None:
         raise UnknownError(
-            f"nobody states what {offers[0].name} costs {purchase}",
-            hints=("give the price: `--price USD`",),
+            f"nobody states what {offer.name} costs {purchase}", hints=("give the price: `--price USD`",)
         )
-    return price.usd, f"{offers[0].name} {purchase}, {price.usd:.2f} USD an hour as of {price.as_of}"
+    return price.usd, f"{offer.name} {purchase}, {price.usd:.2f} USD an hour as of {price.as_of}"
 
 
 def _word(report: IdleReport, saved: float | None, about: str | None, output: Output) -> str:

@@ -2,7 +2,8 @@
 
 `rules` writes what the monitoring is told, `show` asks a Prometheus server what it knows of the nodes, `idle` names the
 nodes that may be released, and `policy` decides by a policy whether nodes are added or taken away, or writes it down
-for the engine that does.
+for the engine that does. `simulate` replays a recorded load by policies, and `spot` writes what has a spot instance
+save its work before it is taken back.
 """
 
 from __future__ import annotations

@@ -614,7 +614,7 @@ def ask(node: Node, *words: str) -> subprocess.CompletedProcess[str]:
     ("changes", "word"),
     [
         ({"checkpoint": "save me"}, "`checkpoint` is no list of words"),
-        ({"chekpoint": []}, "`chekpoint` is no setting"),
+        ({"checkpoints": []}, "`checkpoints` is no setting"),
         ({"margin_seconds": -1}, "`margin_seconds`"),
         ({"timeout_seconds": 0}, "no answer can come"),
         ({"hooks": "spot.d"}, "`hooks` is no absolute path"),

@@ -32,6 +32,7 @@ class FakeMetadata:
         has_tokens: Whether requests need a token that was put out here and is still valid.
         delay_seconds: How long every answer takes.
         status: Answered to everything in place of 200, while it is set.
+        lapses: Path → how many times more it is not found, whatever its text.
         seen: Method and path of every request, in order.
         posted: Bodies that were posted.
         token_lifetimes: What was asked for with each token.
@@ -46,6 +47,7 @@ class FakeMetadata:
         self.token_lifetimes: list[str] = []
         self.delay_seconds = 0.0
         self.status: int | None = None
+        self.lapses: dict[str, int] = {}
         self.seen: list[tuple[str, str]] = []
         self.posted: list[str] = []
         self.clock_ahead_seconds = 0.0
@@ -124,6 +126,9 @@ def serve_metadata() -> Iterator[FakeMetadata]:
             if query.get("wait_for_change") == ["true"]:
                 fake.wait(query["last_etag"][0], float(query["timeout_sec"][0]))
             text = fake.texts.get(parts.path)
+            if fake.lapses.get(parts.path, 0) > 0:
+                fake.lapses[parts.path] -= 1
+                text = None
             self.give(*((404, "<html>Not Found</html>") if text is None else (200, text)))
 
         def do_POST(self) -> None:

@@ -31,7 +31,7 @@ _COUNTS = {
     "in_step": "most nodes taken away at once; no limit unless given",
 }
 _NUMBERS = {
-    "target": "what a change aims at: % busy, or jobs that wait or run for each node",
+    "target": "what a change aims at: per cent busy, or jobs that wait or run for each node",
     "out_above": "nodes are added above it",
     "in_below": "nodes are taken away below it",
     "out_after_seconds": "once it was so for this long",

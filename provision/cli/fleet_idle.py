@@ -117,7 +117,7 @@ def _price_of_instance(text: str, purchase: str, matrix: Matrix) -> tuple[float,
             + (f" in `{shown(parts[2])}`" if len(parts) == 3 and regions else ""),
             hints=(
                 *((f"it is there in {', '.join(regions)}",) if regions else ()),
-                f"`provision plan` lists machines; or give the price: `--price USD` (--instance {provider.id}/TYPE)",
+                "`provision plan` lists machines; or give the price: `--price USD`",
             ),
         )
     if len(offers) > 1:

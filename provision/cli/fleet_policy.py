@@ -133,6 +133,9 @@ def apply_policy(options: argparse.Namespace, matrix: Matrix, output: Output) ->
     _check_flags(options)
     seen = _look(options, matrix, policy) if is_seen else None
     decision = _decide(policy, seen, output) if seen is not None else None
+    is_counted = options.prometheus is None or "booting" in _observed(options.observe or ())
+    if decision is not None and decision.action == "out" and not is_counted:
+        output.note("a Prometheus does not see nodes that start; say how many do with `--observe booting=N`")
     files = _render(options, matrix, policy, decision)
     return _tell(options, output, matrix, policy, seen, decision, files)
 

@@ -31,7 +31,7 @@ _COUNTS = {
     "in_step": "most nodes taken away at once; no limit unless given",
 }
 _NUMBERS = {
-    "target": "what a change aims at: %% busy, or jobs that wait or run for each node",
+    "target": "what a change aims at: per cent busy, or jobs that wait or run for each node",
     "out_above": "nodes are added above it",
     "in_below": "nodes are taken away below it",
     "out_after_seconds": "once it was so for this long",
@@ -133,6 +133,9 @@ def apply_policy(options: argparse.Namespace, matrix: Matrix, output: Output) ->
     _check_flags(options)
     seen = _look(options, matrix, policy) if is_seen else None
     decision = _decide(policy, seen, output) if seen is not None else None
+    is_counted = options.prometheus is None or "booting" in _observed(options.observe or ())
+    if decision is not None and decision.action == "out" and not is_counted:
+        output.note("a Prometheus does not see nodes that start; say how many do with `--observe booting=N`")
     files = _render(options, matrix, policy, decision)
     return _tell(options, output, matrix, policy, seen, decision, files)
 

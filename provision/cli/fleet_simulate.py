@@ -291,8 +291,8 @@ def _state(
     trace: Trace, machines: Machines, spot: Machines | None, policies: list[tuple[str, Policy]], unit: str
 ) -> list[str]:
     stated = [
-        f"a node takes jobs {machines.boot_seconds:g} s after it was ordered, costs from then on, and "
-        f"{machines.billing_minimum_seconds:g} s at least; a policy is asked every {machines.step_seconds:g} s",
+        f"a node costs from its order on, {machines.billing_minimum_seconds:g} s at least, and takes jobs "
+        f"{machines.boot_seconds:g} s after it; a policy is asked every {machines.step_seconds:g} s",
         "jobs run first come, first served; none overtakes another, and one on several nodes has them whole",
         "instances are always to be had, at one price",
     ]

@@ -9,7 +9,7 @@ from provision.records import record
 
 __all__ = ["Curve", "render_replay_page"]
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 760, 300, 40, 10, 30
+_WIDTH, _LEFT, _TOP, _BOTTOM, _LEGEND = 760, 40, 10, 230, 18
 # Told apart by people who see colours differently (Okabe and Ito), and by their dashes on top of it.
 _COLOURS = ("#000000", "#999999", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 _DASHES = ("", "2 3", "", "8 3", "5 2 1 2", "", "8 3", "2 3")
@@ -17,8 +17,8 @@ _POINTS_MAX = 4000
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;"
     "background:#fff}table{border-collapse:collapse;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}"
-    "td,th{padding:.2rem .6rem;border-bottom:1px solid #ddd;text-align:right}td:first-child,th:first-child"
-    "{text-align:left}svg{width:100%;height:auto}text{font:12px system-ui,sans-serif;fill:currentColor}"
+    "td,th{padding:.2rem .6rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}"
+    "td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}text{font:12px system-ui,sans-serif;fill:currentColor}"
     "@media(prefers-color-scheme:dark){body{background:#161616;color:#eee}svg{background:#fff;color:#1a1a1a}}"
 )
 # The name of a namespace, which nobody is to fetch.
@@ -59,7 +59,8 @@ def render_replay_page(title: str, curves: Sequence[Curve], rows: Sequence[Seque
 def _picture(curves: Sequence[Curve]) -> str:
     end = max(curve.end for curve in curves) or 1.0
     most = max(count for curve in curves for _, count in curve.points) or 1
-    bottom = _HEIGHT - _BOTTOM - 18 * len(curves)
+    bottom = _BOTTOM
+    height = bottom + 34 + _LEGEND * len(curves)
 
     def across(seconds: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - 10) * seconds / end
@@ -79,11 +80,11 @@ def _picture(curves: Sequence[Curve]) -> str:
         path = _path(curve, across, up)
         label = f"{curve.name}: up to {max((count for _, count in curve.points), default=0)} nodes"
         parts.append(f'<path d="{path}" fill="none" stroke-width="1.5" {style}><title>{escape(label)}</title></path>')
-        y = bottom + 34 + 18 * place
+        y = bottom + 34 + _LEGEND * place
         parts.append(f'<line x1="{_LEFT}" x2="{_LEFT + 30}" y1="{y - 4}" y2="{y - 4}" stroke-width="2" {style}/>')
         parts.append(f'<text x="{_LEFT + 38}" y="{y}">{escape(label)}</text>')
     return (
-        f'<svg xmlns="{_NAMESPACE}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'<svg xmlns="{_NAMESPACE}" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'aria-label="nodes of each fleet over time">{"".join(parts)}</svg>'
     )
 

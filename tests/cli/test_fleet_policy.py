@@ -95,6 +95,10 @@ class TestDecision:
         decision = answer.document["result"]["decision"]
         assert (decision["action"], decision["count"]) == ("out", 2)
         assert answer.document["result"]["observation"]["idle"] == 1
+        assert "booting=N" in answer.err, "nodes that start would be asked for twice"
+        answer = provision("fleet", "policy", policy, "--prometheus", prometheus, "--observe", "booting=2")
+        assert answer.out.startswith("hold")
+        assert "booting=N" not in answer.err
 
     def test_what_is_seen_by_hand_counts_before_the_server(self, provision, policy, prometheus):
         words = ("--prometheus", prometheus, "--observe", "utilisation=12,below_for=9999", "--json")

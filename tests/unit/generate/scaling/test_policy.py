@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from provision.cli.policy_file import policy_limits
 from provision.errors import UsageError
-from provision.generate.scaling.policy import METRICS, read_policy
+from provision.generate.scaling.policy import METRICS, REQUIRED, read_policy
 from provision.matrix.load import Matrix
 
 LIMITS = policy_limits(Matrix())
@@ -21,6 +24,16 @@ def test_the_facts_fill_in_what_nobody_says(metric: str) -> None:
     assert policy.in_below < policy.target <= policy.out_above
     assert policy.in_below == LIMITS[f"policy.in-below.{metric}"]
     assert policy.idle_after_seconds == LIMITS["policy.idle-after"]
+
+
+def test_the_page_shows_the_defaults() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- file: policy.toml -->\n```toml\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    shown = tomllib.loads(block[1])
+    policy = read_policy({key: shown[key] for key in REQUIRED}, LIMITS)
+    differs = {key for key, value in shown.items() if getattr(policy, key) != value}
+    assert differs == {"out_step", "in_step", "handles_spot"}
 
 
 def test_what_is_idle_for_the_alerts_is_idle_here() -> None:

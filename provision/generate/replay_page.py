@@ -18,7 +18,8 @@ _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;"
     "background:#fff}table{border-collapse:collapse;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}"
     "td,th{padding:.2rem .6rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}"
-    "td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}text{font:12px system-ui,sans-serif;fill:currentColor}"
+    "td:first-child,th:first-child{text-align:left}"
+    "svg{width:100%;height:auto}text{font:12px system-ui,sans-serif;fill:currentColor}"
     "@media(prefers-color-scheme:dark){body{background:#161616;color:#eee}svg{background:#fff;color:#1a1a1a}}"
 )
 # The name of a namespace, which nobody is to fetch.

@@ -22,11 +22,15 @@ from typing import Any
 import fake_metadata as metadata
 import playbook_files
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from provision.generate.spot import SpotOptions, render_settings
 from provision.matrix.load import Matrix
+from provision.matrix.model import SpotNotice
 
 HANDLER = playbook_files.ROLES / "gpu_spot" / "files" / "spot_notice.py"
+SCRIPT = playbook_files.load_script(HANDLER)
 MATRIX = Matrix()
 PATIENCE_SECONDS = 20.0
 PROVIDERS = ("aliyun", "aws", "azure", "gcp", "tencent")
@@ -246,6 +250,40 @@ def test_service_that_hangs_or_fails_is_asked_again(provider: str, make_node: Ca
     node.fake.status = None
     announce(node.fake, provider)
     node.until(node.is_over)
+
+
+ANSWERS = st.one_of(
+    st.text(max_size=60),
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=20)),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.dictionaries(
+                st.sampled_from(["action", "time", "noticeTime", "Events", "EventType", "Resources", "NotBefore"]),
+                inner,
+            ),
+        ),
+        max_leaves=8,
+    ).map(json.dumps),
+    st.from_regex(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)?", fullmatch=True),
+    st.just("[" * 50_000),
+)
+
+
+@pytest.mark.parametrize("row", MATRIX.spot_notices, ids=lambda row: row.id)
+@given(text=ANSWERS)
+def test_no_answer_is_anything_but_a_notice_a_no_or_an_error(row: SpotNotice, text: str) -> None:
+    metadata_ = SCRIPT.Metadata([], 1.0)
+    metadata_.own_name = "node_7"
+    metadata_.fetch = lambda *_: SCRIPT.Answer(200, text, {})
+    fields = {"id": row.id, "provider": row.provider, "kind": row.kind, "form": row.form, "address": "", "path": "/"}
+    try:
+        found = metadata_.ask({**fields, "utc_offset_hours": row.utc_offset_hours or 0}, 1.0)
+    except SCRIPT.MetadataError:
+        return
+    assert found is None or found.id.startswith(row.id)
+    if found is not None and row.form != "flag":
+        assert found.at is None or abs(found.at) < 1e12
 
 
 # Tokens, headers, names

@@ -279,7 +279,9 @@ class Metadata:
             self.etags[row["id"]] = fresh
         try:
             return READERS[row["form"]](self, row, answer.text, timeout)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MetadataError:
+            raise
+        except Exception as error:  # nothing that anybody answers ends the watch
             raise MetadataError("%s: cannot be read: %.80r" % (row["address"] + path, answer.text)) from error
 
     def read_action(self, row, text, _timeout):

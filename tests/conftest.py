@@ -20,7 +20,9 @@ def _load(name: str):
 
 golden_cases = _load("golden_cases")
 _load("alert_cases")
+_load("fake_metadata")
 _load("fleet_exporter")
+_load("fleet_prometheus")
 _load("machines")
 _load("upstream")
 

@@ -22,7 +22,11 @@ GPUS = 8
 
 @dataclass
 class Fleet:
-    """``nodes`` machines of eight GPUs; ``faults`` maps a node to ``hot``, ``xid``, ``idle``, ``lost`` or ``down``."""
+    """``nodes`` machines of eight GPUs, some with faults.
+
+    ``faults`` maps a node to ``hot``, ``xid``, ``idle``, ``free``, ``held``, ``lost`` or ``down``. Who is ``idle``
+    still holds memory; who is ``free`` or ``held`` does not, and ``held`` may not be released.
+    """
 
     nodes: int = 26
     faults: dict[str, str] = field(default_factory=dict)
@@ -39,7 +43,7 @@ class Fleet:
         for index in range(visible):
             seed = hash_of(f"{node}{index}")
             wave = math.sin((time.time() - self.started) / 40 + seed)
-            busy = 0.02 if fault == "idle" else 0.86 + 0.1 * wave
+            busy = 0.02 if fault in ("idle", "free", "held") else 0.86 + 0.1 * wave
             heat = 91 if fault == "hot" and index == 0 else 58 + 14 * busy + 2 * wave
             labels = (
                 f'gpu="{index}",UUID="GPU-{node}-{index}",modelName="NVIDIA H100 80GB HBM3",hostname="{node}"'
@@ -51,7 +55,7 @@ class Fleet:
                 "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.5 * busy,
                 "DCGM_FI_PROF_DRAM_ACTIVE": 0.6 * busy,
                 "DCGM_FI_DEV_POWER_USAGE": 110 + 560 * busy,
-                "DCGM_FI_DEV_FB_USED": 61000 + 300 * wave,
+                "DCGM_FI_DEV_FB_USED": 400 if fault in ("free", "held") else 61000 + 300 * wave,
                 "DCGM_FI_DEV_SM_CLOCK": 1830 + 40 * wave,
                 "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": 0,
                 "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": 0,
@@ -78,6 +82,8 @@ class Fleet:
             rows.append(
                 'provision_xid_events_total{target="local",pci="0000:9b:00",xid="79",severity="fatal"} 1',
             )
+        if fault == "held":
+            rows.append("provision_node_hold 1")
         return "\n".join(rows) + "\n"
 
 

@@ -5,9 +5,10 @@ The examples of a document run in order, in one empty folder, without a network 
 In the output a line ``...`` stands for any number of lines and ``[..]`` for any text within one, for what differs from
 machine to machine. A command that fails must be followed by ``$ echo $?``.
 
-Two comments prepare files, and do not show when the document is read::
+Three comments prepare files, and do not show when the document is read::
 
     <!-- file: requirements.txt -->      the next fence is written to a file of that name
+    <!-- copy: traces/stages.csv -->     a file below docs/ is copied, under its last name
     <!-- stand-in: gpu001.tar.gz hgx_h100 [PROBE OLD NEW]... -->
                                          a bundle of a machine of tests/machines.py, with texts of probes changed
 """
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT_SECONDS = 600
 _PARTS = re.compile(
     r"<!-- file: (?P<file>[\w./-]+) -->\n+```\w*\n(?P<content>.*?)^```$"
+    r"|<!-- copy: (?P<copy>[\w./-]+) -->"
     r"|<!-- stand-in: (?P<bundle>.+?) -->"
     r"|^```console\n(?P<session>.*?)^```$",
     re.DOTALL | re.MULTILINE,
@@ -76,12 +78,22 @@ def replay(text: str) -> str:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(part["content"], encoding="utf-8")
                 return part[0]
+            if part["copy"]:
+                _copy(part["copy"], folder)
+                return part[0]
             if part["bundle"]:
                 _write_bundle(folder, shlex.split(part["bundle"]))
                 return part[0]
             return f"```console\n{_play(part['session'], folder, programs)}```"
 
         return _PARTS.sub(run, text)
+
+
+def _copy(name: str, folder: Path) -> None:
+    path = ROOT / "docs" / name
+    if not path.is_file():
+        raise BrokenExampleError(f"docs/{name} is to be copied and is not there")
+    (folder / path.name).write_bytes(path.read_bytes())
 
 
 def _play(session: str, folder: Path, programs: Path) -> str:

@@ -31,6 +31,7 @@ from provision.generate.monitoring import (
     render_rules,
 )
 from provision.generate.verify_units import render_service, render_timer
+from provision.generate.spot import render_notices
 from provision.matrix.load import Matrix
 from provision.versions import parse
 
@@ -38,6 +39,7 @@ from provision.versions import parse
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from console import BrokenExampleError, has_examples, replay
 from rule_docs import rule_pages
+from traces import traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -445,6 +447,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/runbooks.md": runbooks,
     "docs/stacks.md": supported_stacks,
     "docs/xids.md": xids,
+    "playbooks/roles/gpu_spot/files/notices.json": lambda: render_notices(Matrix()),
 }
 # What a role carries of the facts: the files that `provision fleet rules` writes without a webhook.
 ROLE_FILES: dict[str, Callable[[Matrix], str]] = {
@@ -486,6 +489,7 @@ def render(*, is_run: bool = True) -> dict[Path, str]:
     found |= {ROOT / name: page() for name, page in PAGES.items()}
     found |= {ROOT / name: text for name, text in rule_pages().items()}
     found |= {ROLES / name: write(Matrix()) for name, write in ROLE_FILES.items()}
+    found |= {ROOT / "docs" / "traces" / name: text for name, text in traces().items()}
     for path in sorted((ROOT / "docs").rglob("*.md")):
         if path not in found:
             text = path.read_text(encoding="utf-8")

@@ -75,6 +75,9 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
         for array in ("limit", "utilisation", "mig_profile", "measured_memory", "setting")
         for row in matrix.rows("planning.toml", array)
     ],
+    "scaling": lambda matrix: [
+        (row.id, row) for array in ("gap", "limit", "setting") for row in matrix.rows("scaling.toml", array)
+    ],
     "provider": lambda matrix: [(row.id, row) for row in matrix.rows("cloud/providers.toml", "provider")],
     "instance": lambda matrix: [
         (f"{row.provider}/{row.type}/{row.region}", row) for row in matrix.rows("cloud/instances.toml", "instance")

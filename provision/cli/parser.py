@@ -47,7 +47,7 @@ COMMANDS = {
     "plan": "choose the machines a job runs on: what fits, how fast, at what cost",
     "bench": "measure an environment, and tell whether it became slower",
     "predict": "forecast how fast a run will be, or score forecasts on measurements",
-    "fleet": "watch GPU nodes: rules, alerts and dashboards for Prometheus, and what it knows",
+    "fleet": "watch GPU nodes with Prometheus, scale by a policy, replay one on a load, act on spot notices",
     "cluster": "write a stack down for Kubernetes: Helm values, device plugin, tenants, Jobs",
     "tune": "recommend settings for a machine and a job, and refuse folk settings",
     "data": "look after the facts",

@@ -282,6 +282,8 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("dashboards.toml", "panel"): lambda row: (row.dashboard, row.order),
     ("audit_rules.toml", "rule"): lambda row: row.id,
     ("models.toml", "model"): lambda row: row.id,
+    ("scaling.toml", "gap"): lambda row: row.id,
+    ("scaling.toml", "limit"): lambda row: row.id,
     ("planning.toml", "limit"): lambda row: row.id,
     ("planning.toml", "utilisation"): lambda row: row.id,
     ("planning.toml", "mig_profile"): lambda row: row.id,
@@ -291,6 +293,7 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("cluster.toml", "component"): lambda row: row.id,
     ("cluster.toml", "driver_image"): lambda row: -row.branch,
     ("cluster.toml", "field"): lambda row: (row.document, row.path),
+    ("spot.toml", "notice"): lambda row: row.id,
     ("tuning.toml", "tuning"): lambda row: row.id,
     ("tuning.toml", "folk"): lambda row: row.id,
 }

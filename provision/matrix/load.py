@@ -334,6 +334,11 @@ class Matrix:
         return self.rows("cluster.toml", "field")
 
     @cached_property
+    def spot_notices(self) -> tuple[model.SpotNotice, ...]:
+        """How providers tell spot instances that they are taken back, by id."""
+        return self.rows("spot.toml", "notice")
+
+    @cached_property
     def tunings(self) -> tuple[model.Tuning, ...]:
         """Settings that help somewhere, by id."""
         return self.rows("tuning.toml", "tuning")

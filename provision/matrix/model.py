@@ -610,6 +610,15 @@ class Limit(Fact):
 
 
 @record
+class ScalingGap(Fact):
+    """What an engine that scales a fleet cannot be told (``scaling.toml``, ``[[gap]]``); ``says`` is for people."""
+
+    id: str
+    engine: str
+    says: str
+
+
+@record
 class PerformanceFloor(Fact):
     """What a healthy GPU reaches (``performance.toml``, ``[[floor]]``).
 
@@ -1082,6 +1091,48 @@ class ClusterField(Fact):
 
 
 @record
+class SpotNotice(Fact):
+    """How a provider tells a spot instance that it is taken back (``spot.toml``, ``[[notice]]``).
+
+    Attributes:
+        provider: Of ``cloud/providers.toml``.
+        kind: ``interruption``, or ``advice`` that one has become likely.
+        form: How the answer reads: ``action`` and ``advice`` are JSON objects with a time, ``moment`` is a time alone,
+            ``flag`` a word for yes or no, ``events`` a JSON list of events with those they concern.
+        host: Of the metadata service, as seen from the instance; it knows no TLS.
+        path: What is asked for.
+        headers: Sent with every request.
+        token_path: Where a token for the requests is put out; absent where none is needed.
+        token_header: The header that carries it.
+        token_seconds_header: The header that asks for how long it is to be valid.
+        token_seconds: For how long one may be asked for.
+        name_path: Where the instance's own name is, which ``events`` name.
+        wait_query: Added to have the answer wait for a change, with ``{seconds}`` and ``{etag}`` filled in.
+        utc_offset_hours: Of times that name no zone.
+        warning_seconds: Between notice and interruption, at most for ``action``, ``moment`` and ``flag`` and at least
+            for ``events``; absent where its publisher names none.
+        poll_seconds: How often to ask.
+    """
+
+    id: str
+    provider: str
+    kind: str
+    form: str
+    host: str
+    path: str
+    headers: Mapping[str, str] = NOTHING
+    token_path: str | None = None
+    token_header: str | None = None
+    token_seconds_header: str | None = None
+    token_seconds: int | None = None
+    name_path: str | None = None
+    wait_query: str | None = None
+    utc_offset_hours: int | None = None
+    warning_seconds: int | None = None
+    poll_seconds: int
+
+
+@record
 class Tuning(Fact):
     """A setting that helps somewhere (``tuning.toml``, ``[[tuning]]``).
 
@@ -1231,10 +1282,12 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "field": ClusterField,
         "setting": Setting,
     },
+    "spot.toml": {"notice": SpotNotice},
     "tuning.toml": {"tuning": Tuning, "folk": FolkSetting},
     "refresh.toml": {"setting": Setting},
     "audit_rules.toml": {"rule": AuditRule, "setting": Setting},
     "models.toml": {"model": ModelShape},
+    "scaling.toml": {"gap": ScalingGap, "limit": Limit, "setting": Setting},
     "planning.toml": {
         "limit": Limit,
         "utilisation": Utilisation,

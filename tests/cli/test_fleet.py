@@ -48,6 +48,13 @@ def prometheus() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.parametrize("action", ["rules", "show", "idle", "policy"])
+def test_each_action_has_a_help_of_its_own(provision, action):
+    answer = provision("fleet", action, "--help")
+    assert answer.code == 0
+    assert f"provision fleet {action}" in answer.out
+
+
 class TestRules:
     def test_every_file_is_written(self, provision, tmp_path):
         answer = provision("fleet", "rules", "-o", tmp_path / "m", "--json")

@@ -210,6 +210,10 @@ def small_data() -> dict[str, Any]:
             "counter": [fact(name="DCGM_FI_DEV_GPU_TEMP", kind="gauge", title="Heat")],
             "limit": [fact(id="idle", value=30.0, unit="%")],
         },
+        "scaling.toml": {
+            "gap": [fact(id="aws.idle", engine="aws", says="it does not know")],
+            "limit": [fact(id="policy.idle-after", value=60.0, unit="s")],
+        },
         "dashboards.toml": {
             "panel": [
                 fact(
@@ -229,6 +233,19 @@ def small_data() -> dict[str, Any]:
             "driver_image": [fact(branch=550, version="550.1", systems=["debian12"])],
             "field": [fact(document="plugin", path="version", type="text", values=["v1"])],
             "setting": [fact(id="resource", value="vendor.example/gpu")],
+        },
+        "spot.toml": {
+            "notice": [
+                fact(
+                    id="cloud-interruption",
+                    provider="cloud",
+                    kind="interruption",
+                    form="moment",
+                    host="metadata.example",
+                    path="/termination-time",
+                    poll_seconds=5,
+                )
+            ]
         },
         "tuning.toml": {
             "tuning": [

@@ -64,7 +64,7 @@ def test_make_targets_exist(path: Path) -> None:
 def test_call_of_the_program_exists(call: str) -> None:
     words = call.split()[1:]
     command = [words[0]]
-    if words[0] in ("data", "node") and len(words) > 1:
+    if words[0] in ("data", "fleet", "node") and len(words) > 1:
         command.append(words[1])
     text = _help(*command)
     unknown = [word for word in words if word.startswith("-") and not re.search(rf"(?<!\S){re.escape(word)}\b", text)]

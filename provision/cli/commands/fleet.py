@@ -1,25 +1,21 @@
-"""Watch a fleet of GPU nodes with Prometheus.
+"""Watch a fleet of GPU nodes with Prometheus, and say when it should grow or shrink.
 
-`provision fleet rules` writes what Prometheus, Alertmanager, Grafana and dcgm-exporter are told: rules whose limits and
-remedies are those of `verify` and `doctor`, routes, dashboards, the list of fields, and the timer by which a node
-verifies itself for node_exporter. The same facts give the same bytes.
-
-`provision fleet show` asks a Prometheus server that these rules run on what every panel of the dashboards shows now.
-With --html it writes one page to look at, which needs neither Grafana nor a network.
-
-provision fleet rules -o monitoring --webhook default=https://hooks.example/gpu
-provision fleet show --prometheus https://prometheus.example:9090 --user gpu --password-file secret --html fleet.html
+`rules` writes what the monitoring is told, `show` asks a Prometheus server what it knows of the nodes, `idle` names the
+nodes that may be released, and `policy` decides by a policy whether nodes are added or taken away, or writes it down
+for the engine that does. `simulate` replays a recorded load by policies, and `spot` writes what has a spot instance
+save its work before it is taken back.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision.cli.fleet_server import add_server_flags, connect
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.parser import Once, add_actions, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
@@ -30,67 +26,131 @@ if TYPE_CHECKING:
 
 __all__ = ["configure", "run"]
 
-_ACTIONS = ("rules", "show")
-_FLAGS = {
-    "rules": ("folder", "webhook", "textfiles", "check"),
-    "show": ("prometheus", "user", "password_file", "ca", "hours", "html", "folder"),
+_ACTIONS = {
+    "rules": "write what Prometheus, Alertmanager, Grafana and dcgm-exporter are told",
+    "show": "ask a Prometheus what it knows of the fleet",
+    "idle": "name the nodes that may be released now",
+    "policy": "decide whether nodes are added or taken away, or write the policy down for an engine",
+    "simulate": "replay a recorded load: what policies cost, and how long jobs wait",
+    "spot": "write what has a spot instance save, drain and requeue when it is taken back",
+}
+_DESCRIPTIONS = {
+    "rules": """Write what Prometheus, Alertmanager, Grafana and dcgm-exporter are told.
+
+These are rules whose limits and remedies are those of `verify` and `doctor`, routes, dashboards, the list of fields,
+and the timer by which a node verifies itself for node_exporter. The same facts give the same bytes.
+
+provision fleet rules -o monitoring --webhook default=https://hooks.example/gpu""",
+    "show": """Ask a Prometheus what it knows of the fleet.
+
+Asked is a server that the rules of `provision fleet rules` run on, for what every panel of the dashboards shows now.
+With --html it writes one page to look at, which needs neither Grafana nor a network.
+
+provision fleet show --prometheus https://prometheus.example:9090 --user gpu --password-file secret
+provision fleet show --prometheus https://prometheus.example:9090 --html fleet.html""",
+    "idle": """Name the nodes that may be released now.
+
+Asked is a server that the rules of `provision fleet rules` run on. A node may be released when none of its GPUs was
+busier than the limit within the window, all of them were watched for nearly all of it, and nobody holds the node. With
+--instance or --price it says what that would save. Nothing is released.
+
+provision fleet idle --prometheus https://prometheus.example:9090 --instance aws/p4d.24xlarge/us-east-1""",
+    "policy": """Decide whether nodes are added or taken away, or write the policy down for an engine.
+
+The policy is a TOML file, flags, or both; flags count first. What is seen comes from a Prometheus server, whose past
+tells for how long it has been so, or from --observe. With --render the policy is written down for Kubernetes, AWS or
+Tencent Cloud, and what the engine cannot be told is said. Nothing is sent to any of them.
+
+provision fleet policy policy.toml --observe nodes=4,utilisation=93
+provision fleet policy policy.toml --prometheus https://prometheus.example:9090
+provision fleet policy policy.toml --render k8s --name chat -o scaling""",
+    "simulate": """Replay a recorded load: what policies cost, and how long jobs wait.
+
+TRACE is CSV: `time_seconds,duration_seconds,gpus`, a line for each job, or `time_seconds,gpus_busy`, a line for each
+time. It is replayed on a fixed fleet for the peak, on one for the mean, and by every policy. The same files, flags and
+seed give the same answer. What is in the model is said, and what is not is in docs/simulate.md.
+
+provision fleet simulate load.csv --policy day.toml --policy night.toml --instance aws/p4d.24xlarge/us-east-1
+provision fleet simulate load.csv --policy spot.toml --gpus 4 --price 5.67 --spot-price 1.9 --html load.html""",
+    "spot": """Write what has a spot instance save, drain and requeue when it is taken back.
+
+Written are a handler, its settings and its systemd unit, at their paths below the root of a node; role `gpu_spot`
+installs the same. The handler polls the provider's metadata service, acts on a notice once, and ends every command at
+its deadline. Commands are words, run without a shell: one with a shell is `sh -c '...'`.
+
+provision fleet spot -o spot --provider aws --checkpoint /usr/local/bin/save-jobs --drain 'scontrol update ...'""",
 }
 _HOURS = 6.0
 _HOURS_MAX = 24 * 366
-_PASSWORD_BYTES_MAX = 4096
 _NAMED = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
-    add_choice(
-        parser,
-        "action",
-        _ACTIONS,
-        help="rules: write what the monitoring is told; show: ask a Prometheus what it knows",
+    """Add the actions."""
+    add_actions(parser, "fleet", _ACTIONS, _DESCRIPTIONS, _filler)
+
+
+def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
+    if name == "idle":
+        from provision.cli.fleet_idle import fill
+
+        return fill
+    if name == "policy":
+        from provision.cli.fleet_policy import fill
+
+        return fill
+    if name == "simulate":
+        from provision.cli.fleet_simulate import fill
+
+        return fill
+    if name == "spot":
+        from provision.cli.fleet_spot import fill
+
+        return fill
+    return {"rules": _fill_rules, "show": _fill_show}[name]
+
+
+def _fill_rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="the folder to write"
     )
     parser.add_argument(
-        "-o",
-        "--output",
-        dest="folder",
-        action=Once,
-        type=parse_path,
-        metavar="DIR|FILE",
-        help="rules: the folder to write; show: the file for the text or the JSON",
-    )
-    rules = parser.add_argument_group("flags of rules")
-    rules.add_argument(
         "--webhook",
         action="append",
         metavar="NAME=URL",
         help="where Alertmanager posts what goes to default, release or watchdog; may be repeated",
     )
-    rules.add_argument(
+    parser.add_argument(
         "--textfiles", action=Once, metavar="DIR", help="where node_exporter on the nodes looks for textfiles"
     )
-    rules.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
-    show = parser.add_argument_group("flags of show")
-    show.add_argument("--prometheus", action=Once, metavar="URL", help="the server")
-    show.add_argument("--user", action=Once, metavar="NAME", help="user for basic auth")
-    show.add_argument(
-        "--password-file", action=Once, type=parse_path, metavar="FILE", help="file whose first line is the password"
-    )
-    show.add_argument(
-        "--ca", action=Once, type=parse_path, metavar="FILE", help="certificates that the server's is signed by"
-    )
-    show.add_argument("--hours", action=Once, metavar="N", help="how far back lines reach (6)")
-    show.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write a page to look at")
+    parser.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
+
+
+def _fill_show(parser: argparse.ArgumentParser) -> None:
+    add_server_flags(parser)
+    parser.add_argument("--hours", action=Once, metavar="N", help="how far back lines reach (6)")
+    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write a page to look at")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
-    """Write the rules, or show the fleet."""
-    for action, names in _FLAGS.items():
-        given = [name for name in names if getattr(options, name) not in (None, False)]
-        wrong = [name for name in given if name not in _FLAGS[options.action]]
-        if action != options.action and wrong:
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-            raise UsageError(f"`provision fleet {options.action}` knows no {flags}", hints=(f"see `fleet {action}`",))
+    """Do what the action says."""
     matrix = read_matrix(options)
+    if options.action == "idle":
+        from provision.cli.fleet_idle import find_idle
+
+        return find_idle(options, matrix, output)
+    if options.action == "policy":
+        from provision.cli.fleet_policy import apply_policy
+
+        return apply_policy(options, matrix, output)
+    if options.action == "simulate":
+        from provision.cli.fleet_simulate import simulate_fleet
+
+        return simulate_fleet(options, matrix, output)
+    if options.action == "spot":
+        from provision.cli.fleet_spot import write_spot
+
+        return write_spot(options, matrix, output)
     return _write_rules(options, matrix, output) if options.action == "rules" else _show(options, matrix, output)
 
 
@@ -154,22 +214,14 @@ def _webhooks(words: Sequence[str]) -> dict[str, str]:
 
 
 def _show(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
-    from provision.fleet.prometheus import Prometheus
     from provision.fleet.survey import survey_fleet
     from provision.generate.fleet_page import render_fleet_page
     from provision.records import plain
 
-    if options.prometheus is None:
-        raise UsageError(
-            "the server is missing",
-            hints=("name it: `provision fleet show --prometheus https://prometheus.example:9090`",),
-        )
     hours = _read_hours(options.hours)
-    server = Prometheus(options.prometheus, user=options.user, password=_read_password(options), authority=options.ca)
-    survey = survey_fleet(server, matrix, hours=hours)
+    survey = survey_fleet(connect(options, "show"), matrix, hours=hours)
     if options.html is not None:
         output.save(options.html, render_fleet_page(survey))
-    output.target = options.folder
     output.give(plain(survey), _word(survey))
     return 0
 
@@ -184,17 +236,6 @@ def _read_hours(text: str | None) -> float:
     if not 0 < hours <= _HOURS_MAX:
         raise UsageError(f"--hours `{shown(text)}` is no number of hours up to a year", hints=("write `--hours 24`",))
     return hours
-
-
-def _read_password(options: argparse.Namespace) -> str | None:
-    from provision.cli.files import read_text
-
-    if (options.user is None) != (options.password_file is None):
-        raise UsageError("--user and --password-file go together", hints=("name both, or none",))
-    if options.password_file is None:
-        return None
-    lines = read_text(options.password_file, "--password-file", bytes_max=_PASSWORD_BYTES_MAX).splitlines()
-    return lines[0] if lines else ""
 
 
 def _word(survey: Survey) -> str:

@@ -7,25 +7,19 @@ tests are skipped.
 from __future__ import annotations
 
 import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import yaml
-from fleet_exporter import Fleet, serve
+from fleet_exporter import Fleet
+from fleet_prometheus import await_value, run_prometheus
 
 from provision.errors import MissingDependencyError
 from provision.fleet.prometheus import Prometheus
 from provision.fleet.survey import survey_fleet
 from provision.generate.fleet_page import Survey, render_fleet_page
-from provision.generate.monitoring import rule_groups
 from provision.matrix.load import Matrix
 
 MATRIX = Matrix()
-_PATIENCE_SECONDS = 120
 TOLD = [
     ("gpu003", "GpuTemperatureHigh"),
     ("gpu007", "GpuXidFatal"),
@@ -39,37 +33,6 @@ TOLD = [
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def configure(folder: Path, fleet: Fleet, port: int) -> None:
-    """Write rules whose alerts wait for nothing, and the targets by file_sd."""
-    groups = rule_groups(MATRIX)
-    for group in groups:
-        group["interval"] = "2s"
-        for rule in group["rules"]:
-            rule.pop("for", None)
-    (folder / "rules.yml").write_text(yaml.safe_dump({"groups": groups}), encoding="utf-8")
-    jobs = []
-    for job in ("gpu", "node"):
-        targets = [
-            {"targets": [f"127.0.0.1:{port}"], "labels": {"node": node, "__metrics_path__": f"/{node}/{job}"}}
-            for node in fleet.names
-        ]
-        (folder / f"{job}.yml").write_text(yaml.safe_dump(targets), encoding="utf-8")
-        jobs.append({"job_name": job, "file_sd_configs": [{"files": [f"{job}.yml"]}]})
-    document = {
-        # Slow enough for a busy machine to answer 52 scrapes each time.
-        "global": {"scrape_interval": "5s", "scrape_timeout": "5s", "evaluation_interval": "2s"},
-        "rule_files": ["rules.yml"],
-        "scrape_configs": jobs,
-    }
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def fleet() -> Fleet:
     return Fleet(faults={"gpu003": "hot", "gpu007": "xid", "gpu011": "down", "gpu013": "lost"})
@@ -77,38 +40,13 @@ def fleet() -> Fleet:
 
 @pytest.fixture(scope="module")
 def server(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    folder = tmp_path_factory.mktemp("prometheus")
-    with serve(fleet) as port:
-        configure(folder, fleet, port)
-        mine = free_port()
-        words = ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{mine}"]
-        words += ["--storage.tsdb.path=data", "--log.level=error"]
-        with (folder / "log").open("wb") as log, subprocess.Popen(words, cwd=folder, stdout=log, stderr=log) as process:
-            try:
-                server = Prometheus(f"http://127.0.0.1:{mine}")
-                await_value(server, "sum(node:gpu_visible:count)", 25 * 8 - 1)
-                # Before the first scrape of all, every node lacks something.
-                firing = 'ALERTS{alertstate="firing", severity!="none"}'
-                await_value(server, f"count(group by (node) ({firing}))", len(fleet.faults))
-                await_value(server, f"count(group by (node, alertname) ({firing}))", len(TOLD))
-                yield server
-            finally:
-                process.terminate()
-
-
-def await_value(server: Prometheus, expression: str, wanted: float) -> None:
-    end = time.monotonic() + _PATIENCE_SECONDS
-    seen: object = None
-    while time.monotonic() < end:
-        try:
-            lines = server.ask(expression)
-            seen = lines[0].last if lines else None
-        except MissingDependencyError as error:
-            seen = error
-        if seen == wanted:
-            return
-        time.sleep(0.5)
-    pytest.fail(f"{expression} is {seen}, not {wanted}")
+    with run_prometheus(fleet, tmp_path_factory.mktemp("prometheus")) as server:
+        await_value(server, "sum(node:gpu_visible:count)", 25 * 8 - 1)
+        # Before the first scrape of all, every node lacks something.
+        firing = 'ALERTS{alertstate="firing", severity!="none"}'
+        await_value(server, f"count(group by (node) ({firing}))", len(fleet.faults))
+        await_value(server, f"count(group by (node, alertname) ({firing}))", len(TOLD))
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ NAMES = [role.name for role in roles.ROLES]
 EXPECTED = {
     *("gpu_facts", "gpu_preflight", "gpu_repos", "gpu_kernel", "gpu_driver", "gpu_fabric", "gpu_rdma", "gpu_reboot"),
     *("gpu_cuda", "gpu_nccl", "gpu_container_toolkit", "gpu_dcgm", "gpu_mig", "gpu_frameworks", "gpu_k8s"),
-    *("gpu_access", "gpu_verify"),
     *("gpu_monitoring", "gpu_exporter", "gpu_prometheus", "gpu_alertmanager", "gpu_grafana"),
+    *("gpu_access", "gpu_spot", "gpu_verify"),
 }
 TYPES = {
     "str": str,

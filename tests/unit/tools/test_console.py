@@ -90,6 +90,13 @@ def test_a_named_fence_becomes_a_file() -> None:
     assert console.replay(text) == text
 
 
+def test_a_file_of_the_documentation_is_copied() -> None:
+    text = "<!-- copy: traces/stages.csv -->\n" + example("$ sed -n 2p stages.csv", "time_seconds,gpus_busy")
+    assert console.replay(text) == text
+    with pytest.raises(console.BrokenExampleError, match=r"docs/traces/absent\.csv"):
+        console.replay("<!-- copy: traces/absent.csv -->\n")
+
+
 def test_other_fences_are_not_run() -> None:
     text = "```sh\nexit 1\n```\n"
     assert console.replay(text) == text

@@ -125,6 +125,7 @@ UNITS = (
     "provision-mig.service",
     "provision-peermem.service",
     "provision-verify.timer",
+    "provision-spot.service",
     "swap.target",
     "rsyslog.service",
     "ssh.service",

@@ -1,0 +1,149 @@
+"""`provision fleet idle`: which nodes may be released now, and what that would save."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from provision.cli.fleet_server import add_server_flags, connect
+from provision.cli.output import Output
+from provision.cli.parser import Once, one_of, shown
+from provision.errors import UnknownError, UsageError
+from provision.matrix.load import Matrix
+
+if TYPE_CHECKING:
+    from provision.fleet.idle import IdleNode, IdleReport
+
+__all__ = ["fill", "find_idle"]
+
+_PURCHASES = ("on-demand", "spot", "reserved-1y", "reserved-3y")
+_MINUTES_MIN, _MINUTES_MAX = 5.0, 31 * 1440.0
+_USD_MAX = 100_000.0
+
+
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    add_server_flags(parser)
+    parser.add_argument("--minutes", action=Once, metavar="N", help="how far back it is looked (60)")
+    price = parser.add_argument_group("what a node costs")
+    price.add_argument(
+        "--instance", action=Once, metavar="PROVIDER/TYPE[/REGION]", help="the machine, as `provision plan` names it"
+    )
+    price.add_argument(
+        "--purchase",
+        action=Once,
+        type=one_of("--purchase", _PURCHASES),
+        choices=_PURCHASES,
+        help="how it is paid for; on-demand unless given",
+    )
+    price.add_argument("--price", action=Once, metavar="USD", help="US dollars an hour, instead of --instance")
+
+
+def find_idle(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
+    """Ask the server, judge every node, and say so.
+
+    Raises:
+        UsageError: A flag makes no sense.
+        UnknownError: The facts know no price of the machine.
+        MissingDependencyError: The server does not answer, or knows no node.
+    """
+    from provision.cli.policy_file import policy_limits
+    from provision.fleet import idle
+    from provision.records import plain
+
+    default = policy_limits(matrix)["policy.idle-after"] / 60
+    minutes = _number("--minutes", options.minutes, _MINUTES_MIN, _MINUTES_MAX, default)
+    price, about = _price(options, matrix)
+    server = connect(options, "idle")
+    report = idle.find_idle(server, matrix, window_seconds=minutes * 60)
+    free = report.of("release")
+    saved = None if price is None else price * len(free)
+    document = {
+        **plain(report),
+        "released_nodes": len(free),
+        "released_gpus": sum(node.evidence.gpus or 0 for node in free),
+        "usd_per_node_hour": price,
+        "usd_per_hour": saved,
+        "price": about,
+    }
+    output.give(document, _word(report, saved, about, output))
+    return 0
+
+
+def _number(flag: str, text: str | None, least: float, most: float, default: float) -> float:
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise UsageError(
+            f"{flag} `{shown(text)}` makes no sense", hints=(f"write a number from {least:g} to {most:g}",)
+        )
+    return value
+
+
+def _price(options: argparse.Namespace, matrix: Matrix) -> tuple[float | None, str | None]:
+    """Return US dollars an hour of a node and where they come from; nothing where nobody asked."""
+    if options.price is not None:
+        if options.instance is not None or options.purchase is not None:
+            raise UsageError("--price and --instance exclude each other", hints=("leave one of the two out",))
+        return _number("--price", options.price, 0, _USD_MAX, 0.0), "as given"
+    if options.instance is None:
+        if options.purchase is not None:
+            raise UsageError("--purchase needs --instance", hints=("name the machine: `--instance aws/p4d.24xlarge`",))
+        return None, None
+    return _price_of_instance(options.instance, options.purchase or "on-demand", matrix)
+
+
+def _price_of_instance(text: str, purchase: str, matrix: Matrix) -> tuple[float, str]:
+    from provision.cli.instance_flag import find_offer
+    from provision.planner.catalogue import price_of, read_rates
+
+    offer = find_offer(text, matrix)
+    price = price_of(offer.instance, purchase, read_rates(matrix, {}))
+    if price is None:
+        raise UnknownError(
+            f"nobody states what {offer.name} costs {purchase}", hints=("give the price: `--price USD`",)
+        )
+    return price.usd, f"{offer.name} {purchase}, {price.usd:.2f} USD an hour as of {price.as_of}"
+
+
+def _word(report: IdleReport, saved: float | None, about: str | None, output: Output) -> str:
+    from provision.cli.screen import align
+
+    free = report.of("release")
+    gpus = sum(node.evidence.gpus or 0 for node in free)
+    head = f"{len(free)} of {len(report.nodes)} nodes may be released ({gpus} GPUs)"
+    if saved is not None:
+        head += f", which saves {saved:.2f} USD an hour"
+    lines = [f"{head}, by the last {report.window_seconds / 60:g} minutes"]
+    if about is not None:
+        lines.append(f"  price: {about}")
+    listed = [node for node in report.nodes if output.verbosity > 0 or node.verdict != "busy"]
+    if listed:
+        rows = [("", "node", "GPUs", "busiest", "peak", "memory", "why"), *(_row(node) for node in listed)]
+        lines += ["", *align(rows)]
+    hidden = len(report.nodes) - len(listed)
+    if hidden:
+        lines += ["", f"{hidden} busy node{'' if hidden == 1 else 's'} not shown; -v shows them"]
+    return "\n".join(lines)
+
+
+def _row(node: IdleNode) -> tuple[str, ...]:
+    seen = node.evidence
+    return (
+        node.verdict,
+        seen.node,
+        "?" if seen.gpus is None else str(seen.gpus),
+        _figure(seen.busiest_percent, "%"),
+        _figure(seen.peak_percent, "%"),
+        _figure(seen.memory_mib, "MiB"),
+        node.reason,
+    )
+
+
+def _figure(value: float | None, unit: str) -> str:
+    return "?" if value is None else f"{value:.0f} {unit}"

@@ -1,0 +1,327 @@
+"""`provision fleet policy`: what a scaling policy says now, and the policy written down for an engine."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from provision.cli.fleet_server import add_server_flags, connect
+from provision.cli.output import Output
+from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.policy_file import load_policy
+from provision.errors import MissingDependencyError, UsageError
+from provision.matrix.load import Matrix
+
+if TYPE_CHECKING:
+    from provision.fleet.observe import Seen
+    from provision.fleet.policy import Decision
+    from provision.generate.scaling.policy import Policy
+    from provision.generate.scaling.render import ScalingFiles
+
+__all__ = ["apply_policy", "fill"]
+
+_ENGINES = ("k8s", "aws", "tencent")
+_METRICS = ("utilisation", "queue")
+_COUNTS = {
+    "minimum": "least number of nodes",
+    "maximum": "most nodes, those that start included",
+    "out_step": "most nodes added at once; no limit unless given",
+    "in_step": "most nodes taken away at once; no limit unless given",
+}
+_NUMBERS = {
+    "target": "what a change aims at: per cent busy, or jobs that wait or run for each node",
+    "out_above": "nodes are added above it",
+    "in_below": "nodes are taken away below it",
+    "out_after_seconds": "once it was so for this long",
+    "in_after_seconds": "likewise",
+    "out_cooldown_seconds": "least time between two additions",
+    "in_cooldown_seconds": "least time from any change to a removal",
+    "idle_after_seconds": "how long a node does nothing before it is idle",
+}
+_TEXTS = {
+    "waiting_expression": "PromQL for the jobs that wait",
+    "running_expression": "PromQL for the jobs that run",
+}
+_SWITCHES = {
+    "may_drain": "nodes with work may be drained; otherwise only idle ones go",
+    "handles_spot": "nodes under notice count as gone and are replaced",
+}
+_OBSERVED = {
+    "nodes": "nodes",
+    "booting": "booting",
+    "idle": "idle",
+    "noticed": "noticed",
+    "utilisation": "utilisation_percent",
+    "waiting": "jobs_waiting",
+    "running": "jobs_running",
+}
+_REMEMBERED = {
+    "above_for": "above_since",
+    "below_for": "below_since",
+    "out_ago": "last_out",
+    "in_ago": "last_in",
+}
+_WHOLE = ("nodes", "booting", "idle", "noticed")
+_NAMED = 20
+
+
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("policy", nargs="?", type=parse_path, metavar="POLICY", help="TOML file with the policy")
+    policy = parser.add_argument_group("the policy; each counts before the file")
+    policy.add_argument(
+        "--metric",
+        action=Once,
+        type=one_of("--metric", _METRICS),
+        choices=_METRICS,
+        help="what it goes by: the mean activity of the GPUs, or jobs that wait or run",
+    )
+    for key, text in {**_COUNTS, **_NUMBERS}.items():
+        policy.add_argument(f"--{key.replace('_', '-')}", action=Once, metavar="N", help=text)
+    for key, text in _TEXTS.items():
+        policy.add_argument(f"--{key.replace('_', '-')}", action=Once, metavar="PROMQL", help=text)
+    for key, text in _SWITCHES.items():
+        policy.add_argument(f"--{key.replace('_', '-')}", action="store_true", help=text)
+    add_server_flags(parser)
+    parser.add_argument(
+        "--observe",
+        action="append",
+        metavar="KEY=N,…",
+        help=f"what is seen, counting before the server: {', '.join((*_OBSERVED, *_REMEMBERED))} (the last in seconds)",
+    )
+    render = parser.add_argument_group("writing it down")
+    render.add_argument(
+        "--render", action=Once, type=one_of("--render", _ENGINES), choices=_ENGINES, help="the engine to write it for"
+    )
+    render.add_argument("--name", action=Once, metavar="NAME", help="the Deployment or the scaling group")
+    render.add_argument("--namespace", action=Once, metavar="NAME", help="of the Deployment; default unless given")
+    render.add_argument("--launch-template", action=Once, metavar="NAME", help="of AWS, for spot nodes")
+    render.add_argument("--instance-type", action="append", metavar="TYPE", help="of AWS; may be repeated, best first")
+    render.add_argument(
+        "-o",
+        "--output",
+        dest="folder",
+        action=Once,
+        type=parse_path,
+        metavar="DIR|FILE",
+        help="with --render the folder to write, otherwise the file for the result",
+    )
+    render.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
+
+
+def apply_policy(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
+    """Decide, write down, or both.
+
+    Raises:
+        UsageError: The policy or a flag makes no sense, or there is nothing to do.
+        MissingDependencyError: The server does not answer.
+        DriftError: ``--check``, and a file is not what would be written.
+    """
+    policy = load_policy(options.policy, _given(options), matrix, output)
+    is_seen = options.prometheus is not None or bool(options.observe)
+    if not is_seen and options.render is None:
+        raise UsageError(
+            "there is nothing to decide by and nothing to write",
+            hints=(
+                "say what is seen: `--observe nodes=4,utilisation=93`",
+                "or name a server: `--prometheus https://prometheus.example:9090`",
+                "or write the policy down: `--render k8s --name chat -o scaling`",
+            ),
+        )
+    _check_flags(options)
+    seen = _look(options, matrix, policy) if is_seen else None
+    decision = _decide(policy, seen, output) if seen is not None else None
+    is_counted = options.prometheus is None or "booting" in _observed(options.observe or ())
+    if decision is not None and decision.action == "out" and not is_counted:
+        output.note("a Prometheus does not see nodes that start; say how many do with `--observe booting=N`")
+    files = _render(options, matrix, policy, decision)
+    return _tell(options, output, matrix, policy, seen, decision, files)
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {} if options.metric is None else {"metric": options.metric}
+    for key in _COUNTS:
+        text = getattr(options, key)
+        if text is not None:
+            found[key] = _read(f"--{key.replace('_', '-')}", text, is_whole=True)
+    for key in _NUMBERS:
+        text = getattr(options, key)
+        if text is not None:
+            found[key] = _read(f"--{key.replace('_', '-')}", text)
+    found |= {key: getattr(options, key) for key in _TEXTS if getattr(options, key) is not None}
+    return found | {key: True for key in _SWITCHES if getattr(options, key)}
+
+
+def _read(name: str, text: str, *, is_whole: bool = False) -> float | int:
+    try:
+        value = int(text) if is_whole else float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(
+            f"{name} `{shown(text)}` is no {'whole ' if is_whole else ''}number", hints=(f"write it as in `{name} 4`",)
+        )
+    return value
+
+
+def _check_flags(options: argparse.Namespace) -> None:
+    """Refuse flags that would have no effect."""
+    if options.render is None:
+        for flag in ("name", "namespace", "launch_template", "instance_type", "check"):
+            if getattr(options, flag):
+                raise UsageError(f"--{flag.replace('_', '-')} needs --render", hints=(f"choose {', '.join(_ENGINES)}",))
+        return
+    if options.name is None:
+        raise UsageError(
+            "what is scaled has no name",
+            hints=("name the Deployment, the Auto Scaling group or the id of the scaling group with `--name NAME`",),
+        )
+    if options.folder is None:
+        raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))
+
+
+def _look(options: argparse.Namespace, matrix: Matrix, policy: Policy) -> Seen:
+    from provision.fleet.observe import Seen, observe
+    from provision.fleet.policy import Observation, State
+    from provision.records import replace
+
+    given = _observed(options.observe or ())
+    values = {_OBSERVED[key]: value for key, value in given.items() if key in _OBSERVED}
+    if options.prometheus is not None:
+        seen = observe(connect(options, "policy"), matrix, policy)
+        # Who counts the idle nodes by hand knows their names as well.
+        idle = () if "idle" in values else seen.idle
+    else:
+        if "nodes" not in values:
+            raise UsageError(
+                "--observe does not say how many nodes there are", hints=("write `--observe nodes=4,utilisation=93`",)
+            )
+        seen, idle = Seen(observation=Observation(time_seconds=0.0, nodes=0), state=State(), idle=()), ()
+    observation = replace(seen.observation, **values)
+    now = observation.time_seconds
+    past = {_REMEMBERED[key]: now - value for key, value in given.items() if key in _REMEMBERED}
+    return Seen(observation=observation, state=replace(seen.state, **past), idle=idle)
+
+
+def _observed(words: list[str] | tuple[()]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    known = (*_OBSERVED, *_REMEMBERED)
+    for part in (part for word in words for part in word.split(",")):
+        key, equals, text = part.partition("=")
+        if not equals or key not in known:
+            raise UsageError(
+                f"--observe `{shown(part)}` says nothing known",
+                hints=(*did_you_mean(key, known), "write it as in `nodes=4,utilisation=93,above_for=120`"),
+            )
+        if key in found:
+            raise UsageError(f"--observe names `{key}` twice", hints=("keep one of the two",))
+        found[key] = _read(key, text, is_whole=key in _WHOLE)
+        if found[key] < 0:
+            raise UsageError(f"--observe `{shown(part)}` was never seen", hints=("write a number from 0",))
+    return found
+
+
+def _decide(policy: Policy, seen: Seen, output: Output) -> Decision:
+    from provision.fleet.policy import decide
+
+    decision = decide(policy, seen.state, seen.observation)
+    for name, since, began in (
+        ("above_for", seen.state.above_since, decision.state.above_since),
+        ("below_for", seen.state.below_since, decision.state.below_since),
+    ):
+        if decision.action == "hold" and since is None and began is not None:
+            output.note(f"for how long it has been so is not known; say it with `--observe {name}=SECONDS`")
+    return decision
+
+
+def _render(
+    options: argparse.Namespace, matrix: Matrix, policy: Policy, decision: Decision | None
+) -> ScalingFiles | None:
+    if options.render is None:
+        return None
+    from provision.generate.scaling.options import ScalingOptions
+    from provision.generate.scaling.render import render_policy
+
+    chosen = ScalingOptions(
+        engine=options.render,
+        name=options.name,
+        namespace=options.namespace or "default",
+        launch_template=options.launch_template,
+        instance_types=tuple(options.instance_type or ()),
+    )
+    level = decision.level if decision is not None else None
+    return render_policy(policy, chosen, matrix, level if level is not None and math.isfinite(level) else None)
+
+
+def _tell(
+    options: argparse.Namespace,
+    output: Output,
+    matrix: Matrix,
+    policy: Policy,
+    seen: Seen | None,
+    decision: Decision | None,
+    files: ScalingFiles | None,
+) -> int:
+    from provision.generate.write import check_artifacts, write_artifacts
+    from provision.records import plain
+
+    document: dict[str, Any] = {"policy": plain(policy)}
+    lines: list[str] = []
+    is_known = True
+    if decision is not None and seen is not None:
+        named = seen.idle[: decision.count] if decision.action == "release" else ()
+        level = decision.level if decision.level is not None and math.isfinite(decision.level) else None
+        document |= {
+            "observation": plain(seen.observation),
+            "decision": {**plain(decision), "level": level, "nodes": list(named)},
+        }
+        lines += _word(policy, seen, decision, named)
+        is_known = decision.level is not None
+    if files is not None:
+        folder: Path = options.folder
+        if options.check:
+            check_artifacts(folder, files.artifacts)
+            written: tuple[str, ...] = ()
+            said = f"{folder} is what the policy and the facts of {matrix.dated} write"
+        else:
+            written = write_artifacts(folder, files.artifacts, dry_run=output.is_dry_run).written
+            verb = "would write" if output.is_dry_run else "wrote"
+            said = f"{verb} {len(written)} of {len(files.artifacts)} files in {folder}"
+        document |= {
+            "folder": str(folder),
+            "files": [artifact.path for artifact in files.artifacts],
+            "written": list(written),
+            "commands": list(files.commands),
+            "gaps": dict(files.gaps),
+        }
+        lines += [*([""] if lines else []), said, *(f"  {path}" for path in written)]
+        lines += ["", "send it:", *(f"  {command}" for command in files.commands)]
+        lines += ["", "what this engine cannot be told:", *(f"  - {text}" for text in files.gaps.values())]
+    else:
+        output.target = options.folder
+    output.give(document, "\n".join(lines), is_ok=is_known)
+    return 0 if is_known else MissingDependencyError.exit_code
+
+
+def _word(policy: Policy, seen: Seen, decision: Decision, named: tuple[str, ...]) -> list[str]:
+    from provision.cli.screen import align
+
+    what = {"hold": "hold", "out": "add", "release": "release", "in": "drain and take away"}[decision.action]
+    count = "" if not decision.count else f" {decision.count} node{'' if decision.count == 1 else 's'}"
+    look = seen.observation
+    rows = [("because", decision.reason)]
+    rows += [("but not more" if decision.count else "and", text) for text in decision.limits]
+    if named:
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        rows.append(("which", ", ".join(named[:_NAMED]) + more))
+    rows.append(("nodes", f"{look.nodes} there, {look.booting} start, {look.idle} idle, {look.noticed} under notice"))
+    rows.append(
+        (
+            "policy",
+            f"{policy.minimum} to {policy.maximum} nodes, target {policy.target:g} {policy.unit}, "
+            f"out above {policy.out_above:g}, in below {policy.in_below:g}",
+        )
+    )
+    return [f"{what}{count}", *align(rows, indent="  ")]

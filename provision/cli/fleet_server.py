@@ -1,0 +1,56 @@
+"""The Prometheus server that a fleet is asked of: its flags, and the connection that they make."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from provision.cli.parser import Once, parse_path
+from provision.errors import UsageError
+
+if TYPE_CHECKING:
+    from provision.fleet.prometheus import Prometheus
+
+__all__ = ["add_server_flags", "connect"]
+
+_PASSWORD_BYTES_MAX = 4096
+
+
+def add_server_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that name a server and who asks it."""
+    group = parser.add_argument_group("the server")
+    group.add_argument("--prometheus", action=Once, metavar="URL", help="the server")
+    group.add_argument("--user", action=Once, metavar="NAME", help="user for basic auth")
+    group.add_argument(
+        "--password-file", action=Once, type=parse_path, metavar="FILE", help="file whose first line is the password"
+    )
+    group.add_argument(
+        "--ca", action=Once, type=parse_path, metavar="FILE", help="certificates that the server's is signed by"
+    )
+
+
+def connect(options: argparse.Namespace, action: str) -> Prometheus:
+    """Return the server of the flags; nothing is asked yet.
+
+    Raises:
+        UsageError: No server is named, or it cannot be asked like this.
+    """
+    from provision.fleet.prometheus import Prometheus
+
+    if options.prometheus is None:
+        raise UsageError(
+            "the server is missing",
+            hints=(f"name it: `provision fleet {action} --prometheus https://prometheus.example:9090`",),
+        )
+    return Prometheus(options.prometheus, user=options.user, password=_read_password(options), authority=options.ca)
+
+
+def _read_password(options: argparse.Namespace) -> str | None:
+    from provision.cli.files import read_text
+
+    if (options.user is None) != (options.password_file is None):
+        raise UsageError("--user and --password-file go together", hints=("name both, or none",))
+    if options.password_file is None:
+        return None
+    lines = read_text(options.password_file, "--password-file", bytes_max=_PASSWORD_BYTES_MAX).splitlines()
+    return lines[0] if lines else ""

@@ -1,0 +1,389 @@
+"""`provision fleet simulate`: what policies cost on a recorded load, and how long jobs wait."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from provision.cli.output import Output
+from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.errors import UnknownError, UsageError
+from provision.matrix.load import Matrix
+
+if TYPE_CHECKING:
+    from provision.fleet.simulate.model import Interruptions, Machines, Outcome
+    from provision.fleet.simulate.trace import Trace
+    from provision.generate.scaling.policy import Policy
+
+__all__ = ["fill", "simulate_fleet"]
+
+_TRACE_BYTES_MAX = 32 * 1024 * 1024
+_UNITS = ("jobs", "gpus")
+_USD_MAX = 100_000.0
+_COUNT_MAX = 10_000
+_SECONDS_MAX = 31 * 86_400.0
+_MTBF_HOURS_MAX = 100_000.0
+_FIXED_PEAK = "fixed, for the peak"
+_FIXED_MEAN = "fixed, for the mean"
+
+
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("trace", type=parse_path, metavar="TRACE", help="CSV of jobs or of busy GPUs; - is stdin")
+    parser.add_argument(
+        "--policy",
+        dest="policies",
+        action="append",
+        type=parse_path,
+        metavar="FILE",
+        help="a policy, as `provision fleet policy` reads it; may be repeated",
+    )
+    parser.add_argument(
+        "--fixed", action="append", metavar="N", help="also a fixed fleet of so many nodes; may be repeated"
+    )
+    nodes = parser.add_argument_group("the nodes")
+    nodes.add_argument(
+        "--instance", action=Once, metavar="PROVIDER/TYPE[/REGION]", help="the machine, as `provision plan` names it"
+    )
+    nodes.add_argument("--gpus", action=Once, metavar="N", help="GPUs of a node, with --price")
+    nodes.add_argument("--price", action=Once, metavar="USD", help="US dollars an hour of a node")
+    nodes.add_argument("--spot-price", action=Once, metavar="USD", help="likewise as spot")
+    nodes.add_argument("--boot-seconds", action=Once, metavar="N", help="from the order of a node until it takes jobs")
+    nodes.add_argument("--billing-minimum-seconds", action=Once, metavar="N", help="what a node costs at least")
+    spot = parser.add_argument_group("spot, for policies with `handles_spot`")
+    spot.add_argument("--mtbf-hours", action=Once, metavar="N", help="mean time until a node is taken back")
+    spot.add_argument("--warning-seconds", action=Once, metavar="N", help="between notice and interruption")
+    spot.add_argument("--checkpoint-seconds", action=Once, metavar="N", help="to save a job once")
+    spot.add_argument("--restart-seconds", action=Once, metavar="N", help="until a job works again")
+    spot.add_argument(
+        "--checkpoint-every",
+        action=Once,
+        metavar="SECONDS|best|never",
+        help="work between two saves by the clock; best, which is the default, is Daly's",
+    )
+    how = parser.add_argument_group("how")
+    how.add_argument("--step-seconds", action=Once, metavar="N", help="how often a policy is asked")
+    how.add_argument(
+        "--count",
+        action=Once,
+        type=one_of("--count", _UNITS),
+        choices=_UNITS,
+        help="what a policy by queue counts; jobs unless given",
+    )
+    how.add_argument("--seed", action=Once, metavar="N", help="decides when nodes are taken back (0)")
+    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write a page to look at")
+    parser.add_argument(
+        "-o",
+        "--output",
+        dest="file",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="file for the text or the JSON",
+    )
+
+
+def simulate_fleet(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
+    """Replay the trace on fixed fleets and by every policy.
+
+    Raises:
+        UsageError: A file or a flag makes no sense, or a job fits into no fleet.
+        UnknownError: The facts know no price of the machine.
+    """
+    from provision.cli.files import read_text
+    from provision.fleet.simulate.engine import simulate, size_for_mean, size_for_peak
+    from provision.fleet.simulate.trace import read_trace
+    from provision.records import plain
+
+    name = "standard input" if str(options.trace) == "-" else str(options.trace)
+    trace = read_trace(read_text(options.trace, "TRACE", bytes_max=_TRACE_BYTES_MAX), name)
+    machines, spot, stated = _read_machines(options, matrix)
+    policies = _read_policies(options, matrix, output)
+    seed = 0 if options.seed in (None, "0") else _count("--seed", options.seed)
+    unit = options.count or "jobs"
+    peak, mean = size_for_peak(trace, machines), size_for_mean(trace, machines)
+    fixed = [(_FIXED_PEAK, peak), (_FIXED_MEAN, mean)]
+    fixed += [
+        (f"fixed, {size}", size) for size in dict.fromkeys(_count("--fixed", text) for text in options.fixed or ())
+    ]
+    outcomes = [simulate(trace, machines, name=title, fixed=size) for title, size in fixed]
+    for title, policy in policies:
+        used = spot if spot is not None and policy.handles_spot else machines
+        outcomes.append(simulate(trace, used, name=title, policy=policy, seed=seed, unit=unit))
+    stated += _state(trace, machines, spot, policies, unit)
+    document = {
+        "trace": {
+            "jobs": len(trace.jobs),
+            "end_seconds": trace.end,
+            "gpu_hours": trace.gpu_seconds / 3600,
+            "gpus_mean": trace.gpu_seconds / outcomes[0].end_seconds,
+        },
+        "assumed": stated,
+        "seed": seed,
+        "saving_bound_percent": 100 * _bound(outcomes[0]),
+        "fleets": [{**plain(outcome), "saving_percent": 100 * _saving(outcome, outcomes[0])} for outcome in outcomes],
+    }
+    if options.html is not None:
+        from provision.generate.replay_page import Curve, render_replay_page
+
+        curves = tuple(Curve(name=row.name, points=row.series, end=row.end_seconds) for row in outcomes)
+        output.save(options.html, render_replay_page(name, curves, _rows(outcomes), stated))
+    output.target = options.file
+    output.give(document, _word(trace, outcomes, stated))
+    return 0
+
+
+def _read_policies(options: argparse.Namespace, matrix: Matrix, output: Output) -> list[tuple[str, Policy]]:
+    from provision.cli.policy_file import load_policy
+
+    found: list[tuple[str, Policy]] = []
+    for path in options.policies or ():
+        title = Path(path).stem
+        if title in [name for name, _ in found]:
+            title = str(path)
+        found.append((title, load_policy(path, {}, matrix, output)))
+    return found
+
+
+def _read_machines(options: argparse.Namespace, matrix: Matrix) -> tuple[Machines, Machines | None, list[str]]:
+    """Return the nodes on demand, those on spot where there is a price, and what was taken as given."""
+    from provision.fleet.simulate.model import Machines
+    from provision.records import replace
+
+    limits = {row.id: row.value for row in matrix.rows("planning.toml", "limit")}
+    gpus, usd, spot_usd, about, facts = _read_price(options, matrix)
+    machines = Machines(
+        gpus=gpus,
+        usd_per_hour=usd,
+        boot_seconds=_number("--boot-seconds", options.boot_seconds, 0, _SECONDS_MAX, limits["simulate_boot_seconds"]),
+        billing_minimum_seconds=_number(
+            "--billing-minimum-seconds",
+            options.billing_minimum_seconds,
+            0,
+            _SECONDS_MAX,
+            limits["simulate_billing_minimum_seconds"],
+        ),
+        step_seconds=_number("--step-seconds", options.step_seconds, 1, _SECONDS_MAX, limits["simulate_step_seconds"]),
+    )
+    stated = [f"a node has {gpus} GPU{'' if gpus == 1 else 's'} and costs {usd:.4g} USD an hour, {about}"]
+    if spot_usd is None:
+        return machines, None, stated
+    interruptions = _read_interruptions(options, limits, facts)
+    stated.append(f"as spot {spot_usd:.4g} USD an hour; {_state_spot(interruptions)}")
+    return machines, replace(machines, usd_per_hour=spot_usd, purchase="spot", interruptions=interruptions), stated
+
+
+def _read_price(
+    options: argparse.Namespace, matrix: Matrix
+) -> tuple[int, float, float | None, str, dict[str, float | None]]:
+    """Return GPUs and prices of a node, where they come from, and what the facts say of its interruptions."""
+    spot_usd = None if options.spot_price is None else _number("--spot-price", options.spot_price, 0, _USD_MAX, 0.0)
+    if options.instance is None:
+        if options.price is None or options.gpus is None:
+            raise UsageError(
+                "what a node is and costs is missing",
+                hints=("name the machine: `--instance aws/p4d.24xlarge/us-east-1`", "or give `--gpus N --price USD`"),
+            )
+        return (
+            _count("--gpus", options.gpus),
+            _number("--price", options.price, 0, _USD_MAX, 0.0),
+            spot_usd,
+            "as given",
+            {},
+        )
+    if options.gpus is not None:
+        raise UsageError("--gpus and --instance exclude each other", hints=("leave one of the two out",))
+    return _read_instance(options, matrix, spot_usd)
+
+
+def _read_instance(
+    options: argparse.Namespace, matrix: Matrix, spot_usd: float | None
+) -> tuple[int, float, float | None, str, dict[str, float | None]]:
+    from provision.cli.instance_flag import find_offer
+    from provision.planner.catalogue import price_of, read_rates
+    from provision.planner.spot import mtbf_of_bin
+
+    offer = find_offer(options.instance, matrix)
+    rates = read_rates(matrix, {})
+    limits = {row.id: row.value for row in matrix.rows("planning.toml", "limit")}
+    label = offer.instance.interruptions
+    mtbf = mtbf_of_bin(label, limits["hours_per_month"]) if label is not None else None
+    facts: dict[str, float | None] = {
+        "mtbf_hours": mtbf,
+        "warning_seconds": next(
+            (
+                row.warning_seconds
+                for row in matrix.spot_notices
+                if row.provider == offer.provider.id and row.kind == "interruption"
+            ),
+            None,
+        ),
+    }
+    if options.price is not None:
+        usd, about = _number("--price", options.price, 0, _USD_MAX, 0.0), f"as given for {offer.name}"
+    else:
+        price = price_of(offer.instance, "on-demand", rates)
+        if price is None:
+            raise UnknownError(f"nobody states what {offer.name} costs", hints=("give the price: `--price USD`",))
+        usd, about = price.usd, f"{offer.name} as of {price.as_of}"
+    if spot_usd is None:
+        spot = price_of(offer.instance, "spot", rates)
+        spot_usd = None if spot is None else spot.usd
+    return offer.instance.gpu_count, usd, spot_usd, about, facts
+
+
+def _read_interruptions(
+    options: argparse.Namespace, limits: dict[str, float], facts: dict[str, float | None]
+) -> Interruptions:
+    from provision.fleet.simulate.model import Interruptions
+    from provision.planner.spot import daly_interval
+
+    known = facts.get("mtbf_hours")
+    default = limits["spot_capped_mtbf_hours"] if known is None else known
+    mtbf_hours = _number("--mtbf-hours", options.mtbf_hours, 0.01, _MTBF_HOURS_MAX, default)
+    checkpoint = _number(
+        "--checkpoint-seconds", options.checkpoint_seconds, 0, _SECONDS_MAX, limits["simulate_checkpoint_seconds"]
+    )
+    text = options.checkpoint_every or "best"
+    if text == "best":
+        # Where a save costs nothing, once a step is often enough.
+        interval: float | None = max(daly_interval(checkpoint / 3600, mtbf_hours) * 3600, 1.0)
+    elif text == "never":
+        interval = None
+    else:
+        interval = _number("--checkpoint-every", text, 1, _SECONDS_MAX, 0.0)
+    return Interruptions(
+        mtbf=mtbf_hours * 3600,
+        warning=_number(
+            "--warning-seconds", options.warning_seconds, 0, _SECONDS_MAX, facts.get("warning_seconds") or 0
+        ),
+        checkpoint=checkpoint,
+        restart=_number("--restart-seconds", options.restart_seconds, 0, _SECONDS_MAX, limits["restart_minutes"] * 60),
+        interval=interval,
+    )
+
+
+def _number(flag: str, text: str | None, least: float, most: float, default: float) -> float:
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise UsageError(
+            f"{flag} `{shown(text)}` makes no sense", hints=(f"write a number from {least:g} to {most:g}",)
+        )
+    return value
+
+
+def _count(flag: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= _COUNT_MAX:
+        raise UsageError(
+            f"{flag} `{shown(text)}` makes no sense", hints=(f"write a whole number from 1 to {_COUNT_MAX}",)
+        )
+    return int(text)
+
+
+def _state(
+    trace: Trace, machines: Machines, spot: Machines | None, policies: list[tuple[str, Policy]], unit: str
+) -> list[str]:
+    stated = [
+        f"a node costs from its order on, {machines.billing_minimum_seconds:g} s at least, and takes jobs "
+        f"{machines.boot_seconds:g} s after it; a policy is asked every {machines.step_seconds:g} s",
+        "jobs run first come, first served; none overtakes another, and one on several nodes has them whole",
+        "instances are always to be had, at one price",
+    ]
+    if (
+        len({job.gpus for job in trace.jobs}) > 1
+        and unit == "jobs"
+        and any(row.metric == "queue" for _, row in policies)
+    ):
+        stated.append("jobs differ in size and a policy by queue counts them all alike; `--count gpus` counts GPUs")
+    on_demand = [name for name, row in policies if row.handles_spot and spot is None]
+    if on_demand:
+        stated.append(f"{', '.join(on_demand)}: `handles_spot`, but no price as spot is known, so on demand")
+    return stated
+
+
+def _state_spot(spot: Interruptions) -> str:
+    every = "never by the clock" if spot.interval is None else f"every {spot.interval:.0f} s of work"
+    notice = "and on notice" if spot.is_saved_on_notice else "and not on notice, for the warning is too short"
+    return (
+        f"taken back every {spot.mtbf / 3600:.3g} h a node with {spot.warning:g} s of warning, jobs saved in "
+        f"{spot.checkpoint:g} s {every} {notice}, at work again after {spot.restart:g} s"
+    )
+
+
+def _saving(outcome: Outcome, fixed: Outcome) -> float:
+    return 1 - outcome.usd / fixed.usd if fixed.usd else 0.0
+
+
+def _bound(fixed: Outcome) -> float:
+    """Return what no fleet at the same price can save: the peak's nodes that the work does not fill."""
+    return 1 - fixed.utilisation_percent / 100
+
+
+_HEADINGS = (
+    "fleet",
+    "bought",
+    "nodes",
+    "node-hours",
+    "USD",
+    "saves",
+    "queue mean",
+    "p95",
+    "max",
+    "busy",
+    "taken",
+    "lost GPU-h",
+)
+
+
+def _rows(outcomes: list[Outcome]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [_HEADINGS]
+    for row in outcomes:
+        nodes = str(row.nodes_most) if row.nodes_least == row.nodes_most else f"{row.nodes_least}-{row.nodes_most}"
+        rows.append(
+            (
+                row.name,
+                row.purchase,
+                nodes,
+                f"{row.node_hours:.1f}",
+                f"{row.usd:.2f}",
+                f"{100 * _saving(row, outcomes[0]):.1f} %",
+                _span(row.queue_mean_seconds),
+                _span(row.queue_p95_seconds),
+                _span(row.queue_max_seconds),
+                f"{row.utilisation_percent:.0f} %",
+                str(row.interruptions),
+                f"{row.lost_gpu_hours:.1f}",
+            )
+        )
+    return rows
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _word(trace: Trace, outcomes: list[Outcome], stated: list[str]) -> str:
+    from provision.cli.screen import align
+
+    span = outcomes[0].end_seconds
+    hours, mean = trace.gpu_seconds / 3600, trace.gpu_seconds / span
+    peak = outcomes[0]
+    lines = [
+        f"{len(trace.jobs)} jobs in {_span(span)}, {hours:.1f} GPU hours, {mean:.1f} GPUs on average",
+        "",
+        *align(_rows(outcomes)),
+        "",
+        f"no fleet at this price saves more than {100 * _bound(peak):.1f} %: so much of the peak's fleet does nothing",
+        "",
+        *(f"assumed: {line}" for line in stated),
+    ]
+    return "\n".join(lines)

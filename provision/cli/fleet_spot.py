@@ -1,0 +1,140 @@
+"""`provision fleet spot`: what a spot instance is given so that it acts on the notice of its end."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+from pathlib import Path
+
+from provision.cli.output import Output
+from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.errors import UsageError
+from provision.matrix.load import Matrix
+
+__all__ = ["fill", "write_spot"]
+
+_ADVICE = ("ignore", "checkpoint", "drain")
+_COMMANDS = {
+    "checkpoint": "saves the jobs; has the warning less margin and reserve",
+    "drain": "takes the node out of service, after the checkpoint",
+    "requeue": "has the jobs run elsewhere, last",
+    "resume": "puts the node back into service when a notice is taken back",
+}
+_NUMBERS = {
+    "margin_seconds": "kept free before the interruption (3)",
+    "reserve_seconds": "kept from the checkpoint for what follows it (10)",
+    "warning_seconds": "your warning, where it is not what the provider gives everybody",
+}
+_SECONDS_MAX = 86_400
+
+
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument(
+        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="the folder to write"
+    )
+    parser.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
+    parser.add_argument("--provider", action=Once, metavar="NAME", help="whose notices are watched for")
+    commands = parser.add_argument_group("commands, run as root without a shell")
+    for name, line in _COMMANDS.items():
+        commands.add_argument(f"--{name}", action=Once, metavar="COMMAND", help=line)
+    commands.add_argument(
+        "--hooks", action=Once, metavar="DIR", help="folder on the node; its executable files run after --drain"
+    )
+    when = parser.add_argument_group("when")
+    for name, line in _NUMBERS.items():
+        when.add_argument(f"--{name.replace('_', '-')}", action=Once, metavar="N", help=line)
+    when.add_argument(
+        "--advice",
+        action=Once,
+        type=one_of("--advice", _ADVICE),
+        choices=_ADVICE,
+        help="what to do when an interruption is only likely; ignore unless given",
+    )
+    when.add_argument(
+        "--no-acknowledge", action="store_true", help="do not tell a provider that waits (Azure) that all is done"
+    )
+    parser.add_argument(
+        "--textfiles", action=Once, metavar="DIR", help="where node_exporter on the nodes looks for textfiles"
+    )
+
+
+def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
+    """Write the handler, its settings and its unit.
+
+    Raises:
+        UsageError: A flag makes no sense.
+        UnknownError: The facts know no notice of the provider.
+    """
+    from provision.generate.spot import SpotOptions, render_spot
+    from provision.generate.verify_units import TEXTFILES
+    from provision.generate.write import check_artifacts, write_artifacts
+    from provision.planner.catalogue import find_provider
+
+    if options.provider is None:
+        raise UsageError("whose notices is missing", hints=("name the provider: `--provider aws`",))
+    provider = find_provider(matrix, options.provider).id
+    folder: Path | None = options.folder
+    if folder is None:
+        raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))
+    numbers = {name: _number(name, getattr(options, name)) for name in _NUMBERS if getattr(options, name) is not None}
+    words = {name: _words(name, getattr(options, name)) for name in _COMMANDS}
+    artifacts = render_spot(
+        matrix,
+        SpotOptions(
+            provider=provider,
+            checkpoint=words["checkpoint"],
+            drain=words["drain"],
+            requeue=words["requeue"],
+            resume=words["resume"],
+            hooks=options.hooks or "",
+            textfiles=TEXTFILES if options.textfiles is None else options.textfiles,
+            advice=options.advice or "ignore",
+            acknowledge=not options.no_acknowledge,
+            **numbers,
+        ),
+    )
+    document: dict[str, object] = {
+        "folder": str(folder),
+        "provider": provider,
+        "files": [artifact.path for artifact in artifacts],
+    }
+    if options.check:
+        check_artifacts(folder, artifacts)
+        output.give(document, f"{folder} is what the facts of {matrix.dated} write")
+        return 0
+    changes = write_artifacts(folder, artifacts, dry_run=output.is_dry_run)
+    verb = "would write" if output.is_dry_run else "wrote"
+    lines = [f"{verb} {len(changes.written)} of {len(artifacts)} files in {folder}", *changes.written]
+    lines += ["", "their paths are those on the node; there, run `systemctl enable --now provision-spot`"]
+    output.give(document | {"written": list(changes.written)}, "\n".join(lines))
+    return 0
+
+
+def _words(name: str, text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(
+            f"--{name} `{shown(text)}` is no command: {error}", hints=("close every quotation mark",)
+        ) from error
+    if not words:
+        raise UsageError(f"--{name} is an empty command", hints=("leave the flag out",))
+    return words
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    least = 1 if name == "warning_seconds" else 0
+    if not least <= value <= _SECONDS_MAX:
+        raise UsageError(
+            f"--{name.replace('_', '-')} `{shown(text)}` is no number of seconds",
+            hints=(f"write a number from {least} to {_SECONDS_MAX}",),
+        )
+    return value

@@ -1,0 +1,1 @@
+"""What a policy would have cost, and how long jobs would have waited: a recorded load, replayed."""

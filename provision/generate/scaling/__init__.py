@@ -1,0 +1,1 @@
+"""A scaling policy, written down for the engines that act on it."""

@@ -63,6 +63,7 @@ def find_idle(options: argparse.Namespace, matrix: Matrix, output: Output) -> in
         **plain(report),
         "released_nodes": len(free),
         "released_gpus": sum(node.evidence.gpus or 0 for node in free),
+        "idle_gpus_elsewhere": _elsewhere(report),
         "usd_per_node_hour": price,
         "usd_per_hour": saved,
         "price": about,
@@ -120,16 +121,26 @@ def _word(report: IdleReport, saved: float | None, about: str | None, output: Ou
     if saved is not None:
         head += f", which saves {saved:.2f} USD an hour"
     lines = [f"{head}, by the last {report.window_seconds / 60:g} minutes"]
+    others = _elsewhere(report)
+    if others:
+        lines.append(
+            f"  on other nodes {others} GPU{'' if others == 1 else 's'} did as little, and cannot be given back alone"
+        )
     if about is not None:
         lines.append(f"  price: {about}")
     listed = [node for node in report.nodes if output.verbosity > 0 or node.verdict != "busy"]
     if listed:
-        rows = [("", "node", "GPUs", "busiest", "peak", "memory", "why"), *(_row(node) for node in listed)]
+        rows = [("", "node", "GPUs", "idle", "busiest", "peak", "memory", "why"), *(_row(node) for node in listed)]
         lines += ["", *align(rows)]
     hidden = len(report.nodes) - len(listed)
     if hidden:
         lines += ["", f"{hidden} busy node{'' if hidden == 1 else 's'} not shown; -v shows them"]
     return "\n".join(lines)
+
+
+def _elsewhere(report: IdleReport) -> int:
+    """Count the idle GPUs of nodes that are not offered."""
+    return sum(node.evidence.idle_gpus for node in report.nodes if node.verdict != "release")
 
 
 def _row(node: IdleNode) -> tuple[str, ...]:
@@ -138,6 +149,7 @@ def _row(node: IdleNode) -> tuple[str, ...]:
         node.verdict,
         seen.node,
         "?" if seen.gpus is None else str(seen.gpus),
+        str(seen.idle_gpus),
         _figure(seen.busiest_percent, "%"),
         _figure(seen.peak_percent, "%"),
         _figure(seen.memory_mib, "MiB"),

@@ -25,6 +25,7 @@ class Evidence:
         is_up: Whether its GPU exporter answers.
         gpus: GPUs that answer now; ``planned`` are those that verify was told of.
         watched: GPUs that were sampled for nearly all of the window.
+        idle_gpus: GPUs under the limit on average over the window, on a busy node as well.
         busiest_percent: Mean activity of the busiest GPU over the window; ``peak_percent`` is the highest moment.
         memory_mib: Most memory that programs hold on one GPU now.
         jobs: Pods and jobs of a scheduler that the exporter sees on its GPUs.
@@ -37,6 +38,7 @@ class Evidence:
     gpus: int | None = None
     planned: int | None = None
     watched: int = 0
+    idle_gpus: int = 0
     busiest_percent: float | None = None
     peak_percent: float | None = None
     memory_mib: float | None = None
@@ -149,13 +151,14 @@ def find_idle(server: Prometheus, matrix: Matrix, *, window_seconds: float) -> I
             hints=("let it run the rules of `provision fleet rules`, with the label `node` on every target",),
         )
     busiest = ask(f"max by (node) (avg_over_time({activity}{window}))")
+    limits = IdleLimits(activity_percent=matrix.limit("idle.activity"), memory_mib=matrix.limit("idle.memory-held"))
+    idle = ask(f"sum by (node) (avg_over_time({activity}{window}) < bool {limits.activity_percent:.15g})")
     peak = ask(f"max by (node) (max_over_time({activity}{window}))")
     watched = ask(f"count by (node) (count_over_time({activity}{window}) >= {needed:.15g})")
     memory = ask("max by (node) (gpu:memory_used:mebibytes)")
     jobs = ask(matrix.setting("scaling.toml", "jobs_expression").value or "")
     held = ask("max by (node) (provision_node_hold)")
     noticed = ask("max by (node) (provision_spot_notice)")
-    limits = IdleLimits(activity_percent=matrix.limit("idle.activity"), memory_mib=matrix.limit("idle.memory-held"))
     judged = [
         judge_node(
             Evidence(
@@ -164,6 +167,7 @@ def find_idle(server: Prometheus, matrix: Matrix, *, window_seconds: float) -> I
                 gpus=_whole(visible.get(name)),
                 planned=_whole(planned.get(name)),
                 watched=int(watched.get(name, 0)),
+                idle_gpus=int(idle.get(name, 0)),
                 busiest_percent=busiest.get(name),
                 peak_percent=peak.get(name),
                 memory_mib=memory.get(name),

@@ -41,6 +41,8 @@ def prometheus() -> Iterator[str]:
             return [{"metric": {}, "value": [now, str(now)]}]
         if query.startswith("avg("):
             return [{"metric": {}, "value": [now, "93"]}]
+        if "bool" in query:
+            return vector({"n1": 2.0, "n2": 0.0, "n3": 0.0, "n4": 8.0})
         if "avg_over_time" in query or "max_over_time" in query:
             return vector(each)
         if "gpu_visible" in query or "count_over_time" in query:
@@ -224,6 +226,7 @@ class TestIdle:
         assert "n1" not in answer.out, "busy ones are only counted"
         assert "n1" in provision(*words, "-v").out
         assert "3 busy nodes not shown" in answer.out
+        assert "on other nodes 2 GPUs did as little" in answer.out
 
     def test_the_facts_know_what_a_machine_costs(self, provision, prometheus):
         words = ("--instance", "aws/p4d.24xlarge/us-east-1", "--json")

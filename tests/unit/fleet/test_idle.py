@@ -67,7 +67,7 @@ class Server:
         if expression == "vector(time())":
             return (Line(labels={}, points=((1e9, 1e9),)),)
         for key, values in self.answers.items():
-            if key in expression:
+            if key in expression and (key == "bool") == ("bool" in expression):
                 return tuple(Line(labels={"node": name}, points=((1e9, value),)) for name, value in values.items())
         return ()
 
@@ -76,6 +76,7 @@ def test_nodes_are_told_apart_and_ordered() -> None:
     nodes = ("n1", "n2", "n3")
     server = Server(
         gpu_visible=dict.fromkeys(nodes, 8.0),
+        bool={"n1": 3.0, "n2": 8.0, "n3": 8.0},
         avg_over_time={"n1": 80.0, "n2": 1.0, "n3": 1.0},
         count_over_time=dict.fromkeys(nodes, 8.0),
         memory_used=dict.fromkeys(nodes, 10.0),
@@ -88,6 +89,7 @@ def test_nodes_are_told_apart_and_ordered() -> None:
         ("n1", "busy"),
     ]
     assert [node.evidence.node for node in report.of("release")] == ["n2"]
+    assert [node.evidence.idle_gpus for node in report.nodes] == [8, 8, 3]
 
 
 def test_as_many_samples_are_asked_for_as_the_window_is_long() -> None:

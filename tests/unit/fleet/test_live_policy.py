@@ -54,6 +54,11 @@ def test_each_node_is_judged_by_what_prometheus_knows(server: Prometheus) -> Non
     }
     (free,) = report.of("release")
     assert free.evidence.gpus == free.evidence.planned == free.evidence.watched == 8
+    assert {node.evidence.node: node.evidence.idle_gpus for node in report.nodes if node.evidence.idle_gpus} == {
+        "gpu002": 8,
+        "gpu003": 8,
+        "gpu004": 8,
+    }
     assert free.evidence.busiest_percent == pytest.approx(2)
 
 

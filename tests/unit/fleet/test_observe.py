@@ -75,7 +75,7 @@ class Server:
             "spot_notice": (1, 0, 0, 0),
         }
         for key, row in values.items():
-            if key in expression:
+            if "bool" not in expression and key in expression:
                 return tuple(
                     Line(labels={"node": f"n{number}"}, points=((1e6, float(value)),))
                     for number, value in enumerate(row, 1)

@@ -28,7 +28,7 @@ BUSY = Policy(
     metric="utilisation",
     target=70,
     out_above=84,
-    in_below=35,
+    in_below=28,
     out_after_seconds=120,
     in_after_seconds=600,
     out_cooldown_seconds=240,
@@ -100,7 +100,7 @@ class TestKubernetes:
     def test_thresholds_are_tolerances_about_the_target(self) -> None:
         behavior = load(render("k8s", BUSY), "autoscaler.yaml")["spec"]["behavior"]
         assert behavior["scaleUp"]["tolerance"] == "200m"
-        assert behavior["scaleDown"]["tolerance"] == "500m"
+        assert behavior["scaleDown"]["tolerance"] == "600m"
 
     def test_waiting_steps_and_cool_downs_are_there(self) -> None:
         spec = load(render("k8s", BUSY), "autoscaler.yaml")["spec"]
@@ -214,7 +214,7 @@ class TestAws:
     def test_what_takes_away_has_the_threshold_and_the_times_that_were_asked_for(self) -> None:
         files = render("aws", BUSY)
         alarm, simple = load(files, "put-metric-alarm-in.json"), load(files, "put-scaling-policy-in.json")
-        assert alarm["Threshold"] == 35
+        assert alarm["Threshold"] == 28
         assert alarm["Period"] * alarm["EvaluationPeriods"] == 600
         assert (simple["ScalingAdjustment"], simple["Cooldown"]) == (-2, 900)
 

@@ -330,6 +330,14 @@ class Breaker:
         machines.run(["docker", "start", self.container])
         self.follow()
 
+    def freeze(self) -> None:
+        """Stop all that runs on it where it is: nothing is lost and nobody gets an answer."""
+        machines.run(["docker", "pause", self.container])
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        machines.run(["docker", "unpause", self.container])
+
     def unplug(self) -> None:
         """Take the network away."""
         machines.run(["docker", "network", "disconnect", "-f", "bridge", self.container])
@@ -381,7 +389,7 @@ def play() -> Callable[..., Outcome]:
 @pytest.fixture(scope="session")
 def converged() -> Outcome:
     """What the record of the scenario's own converge says; that a node was in it is what the first test asserts."""
-    paths = sorted(RECORDS.glob("[0-9]*-gpu-node.json"))
+    paths = sorted([*RECORDS.glob("[0-9]*-gpu-node.json"), *RECORDS.glob("[0-9]*-gpu-monitoring.json")])
     assert paths, "no converge left a record"
     record = json.loads(paths[0].read_text(encoding="utf-8"))
     return Outcome(0, "", record["hosts"], record["seconds"])

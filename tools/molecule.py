@@ -40,7 +40,8 @@ SCENARIOS = REPOSITORY / "molecule"
 FIRST = "default"
 """It leaves the image that others start from."""
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-_PLAYBOOK = "gpu-node"
+_PLAYBOOKS = ("gpu-node", "gpu-monitoring")
+"""What the names of the committed playbooks begin with; others only make the nodes."""
 _NEWEST = ("ansible-core>=2.20", "molecule>=26", "pytest-testinfra>=10", "pytest>=9", "pyyaml>=6", "rich>=13")
 _MINUTES = 30
 LEAST_PYTHON = (3, 12)
@@ -129,7 +130,7 @@ def judge_red(role: str, result: Result, records: Path) -> Proof:
     log = Path(result.log)
     text = log.read_text(encoding="utf-8", errors="replace") if result.log and log.exists() else ""
     failed = tuple(dict.fromkeys(re.findall(r"^(?:FAILED|ERROR) \S*?::(.+?)(?: - .*)?$", text, re.MULTILINE)))
-    plays = [play for play in read_records(records, "[0-9]*.json") if play["playbook"].startswith(_PLAYBOOK)]
+    plays = [play for play in read_records(records, "[0-9]*.json") if play["playbook"].startswith(_PLAYBOOKS)]
     is_red = result.status == FAILED and any(play["hosts"] for play in plays)
     if is_red:
         tests = sum(report["failed"] for report in read_records(records, "verify-*.json"))
@@ -172,7 +173,7 @@ def judge_run(status: int, records: Path, said: Mapping[str, Any]) -> tuple[str,
     if note.exists():
         return SKIPPED, (note.read_text(encoding="utf-8").strip(),)
     reasons = [f"molecule ended with {status}"] if status else []
-    plays = [play for play in read_records(records, "[0-9]*.json") if play["playbook"].startswith(_PLAYBOOK)]
+    plays = [play for play in read_records(records, "[0-9]*.json") if play["playbook"].startswith(_PLAYBOOKS)]
     if not plays:
         reasons.append("no play of the committed playbooks left a record")
     else:
@@ -196,7 +197,7 @@ def count_remote(records: Path) -> dict[str, int]:
     for play in reversed(read_records(records, "[0-9]*.json")):
         hosts = play["hosts"]
         is_still = hosts and all(not row["changed"] and not row["failures"] for row in hosts.values())
-        if play["playbook"] == f"{_PLAYBOOK}.yml" and is_still:
+        if play["playbook"].removesuffix(".yml") in _PLAYBOOKS and is_still:
             return {name: row["modules"] for name, row in hosts.items()}
     return {}
 

@@ -28,8 +28,8 @@ FACTS = {
     "address": re.compile(r"https?://(?!localhost|127\.0\.0\.1|[\w.-]*\.example\b)[\w-]+(\.[\w-]+)+"),
     "registry": re.compile(r"\b(nvcr\.io|docker\.io|quay\.io|ghcr\.io)\b"),
 }
-# This machine's own address has four numbers too.
-WHOLE_VERSION = re.compile(r"(?!127\.)v?\d+\.\d+(\.\d+)*([+-][\w.]+)?")
+# Addresses have four numbers too: this machine's own, every one of it, and those that documents may use.
+WHOLE_VERSION = re.compile(r"(?!127\.|0\.0\.0\.0$|192\.0\.2\.)v?\d+\.\d+(\.\d+)*([+-][\w.]+)?")
 EXAMPLE = re.compile(r"`[^`]*`")
 
 PYTHON = sorted(path for top in ("provision", "images", "playbooks") for path in (ROOT / top).rglob("*.py"))

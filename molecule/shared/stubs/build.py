@@ -285,6 +285,55 @@ def _dcgm_proprietary(name: str, version: str, match: re.Match[str]) -> Stub:
     return Stub(name, version, depends=(f"{match[1]}-core (= {version})",))
 
 
+EXPORTER_UNIT = """[Unit]
+Description=NVIDIA DCGM-exporter service
+Wants=nvidia-dcgm.service
+After=nvidia-dcgm.service
+
+[Service]
+ExecStart=/usr/bin/dcgm-exporter -f /etc/dcgm-exporter/default-counters.csv
+Restart=on-abort
+
+[Install]
+WantedBy=multi-user.target
+"""
+# It knows upstream's words and serves what a test has laid in its folder. TLS and passwords are node_exporter's, which
+# has them from the same toolkit. As upstream's it refuses a list of fields with a line that has not three parts.
+EXPORTER_PROGRAM = """#!/bin/sh
+set -eu
+address=:9400 fields=/etc/dcgm-exporter/default-counters.csv web=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --*=*) word=${1%%=*} value=${1#*=} && shift && set -- "$word" "$value" "$@" ;;
+    -a | --address) address=$2 && shift 2 ;;
+    -f | --collectors) fields=$2 && shift 2 ;;
+    --web-config-file) web=$2 && shift 2 ;;
+    -c | --collect-interval) shift 2 ;;
+    *) echo "stub of dcgm-exporter: unknown word $1" >&2 && exit 1 ;;
+    esac
+done
+grep -v -e '^ *#' -e '^ *$' "$fields" | while IFS= read -r line; do
+    [ "$(printf %s "$line" | tr -cd , | wc -c)" -eq 2 ] || { echo "malformed line: $line" >&2 && exit 1; }
+done
+exec /usr/bin/prometheus-node-exporter --collector.disable-defaults --web.disable-exporter-metrics \\
+    --collector.textfile --collector.textfile.directory=/opt/provision-stand-in/gpus \\
+    --web.listen-address="$address" ${web:+--web.config.file="$web"}
+"""
+
+
+def _dcgm_exporter(name: str, version: str, _match: re.Match[str]) -> Stub:
+    return Stub(
+        name,
+        version,
+        depends=("prometheus-node-exporter",),
+        files={
+            "/usr/lib/systemd/system/nvidia-dcgm-exporter.service": EXPORTER_UNIT,
+            "/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in C).\n",
+        },
+        programs={"/usr/bin/dcgm-exporter": EXPORTER_PROGRAM},
+    )
+
+
 FABRIC_UNIT = """[Unit]
 Description=NVIDIA fabric manager service
 After=network-online.target
@@ -347,6 +396,7 @@ RULES = (
     (r"datacenter-gpu-manager-[0-9]+-core", _dcgm_core),
     (r"(datacenter-gpu-manager-[0-9]+)-proprietary", _dcgm_proprietary),
     (r"(datacenter-gpu-manager-[0-9]+)-((?:proprietary-)?cuda[0-9]+)", _dcgm_cuda),
+    (r"datacenter-gpu-manager-exporter", _dcgm_exporter),
     (r"nvidia-fabric-?manager(?:-[0-9]+)?", _fabric),
     (r"nvidia-imex(?:-[0-9]+)?", _imex),
     (r"nvidia-driver-pinning-([0-9.]+)", _driver_pinning),

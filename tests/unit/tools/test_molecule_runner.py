@@ -58,6 +58,13 @@ def test_plays_that_only_make_nodes_do_not_count(tmp_path):
     assert runner.judge_run(0, tmp_path, SAID)[1] == ("no play of the committed playbooks left a record",)
 
 
+def test_plays_of_monitoring_count_as_those_of_nodes_do(tmp_path):
+    play(tmp_path, {"one": {}, "two": {}}, playbook="gpu-monitoring.yml")
+    verified(tmp_path)
+    assert runner.judge_run(0, tmp_path, SAID) == ("passed", ())
+    assert runner.count_remote(tmp_path) == {"one": 2, "two": 2}
+
+
 @pytest.mark.parametrize("found", [0, 2])
 def test_fewer_tests_than_promised_are_not_believed(tmp_path, found):
     play(tmp_path, {"one": {}, "two": {}})
@@ -129,7 +136,7 @@ def test_every_scenario_promises_hosts_and_tests_and_has_what_molecule_needs():
         config = yaml.safe_load((runner.SCENARIOS / name / "molecule.yml").read_text(encoding="utf-8"))
         platforms = {platform["name"]: platform for platform in config["platforms"]}
         assert set(said["hosts"]) <= platforms.keys(), name
-        assert all("gpu_nodes" in platforms[host]["groups"] for host in said["hosts"]), name
+        assert all({"gpu_nodes", "gpu_monitor"} & {*platforms[host]["groups"]} for host in said["hosts"]), name
         assert list((runner.SCENARIOS / name / "tests").glob("test_*.py")), name
         assert "verify" in config["scenario"]["test_sequence"], name
 

@@ -30,8 +30,8 @@ from provision.generate.monitoring import (
     render_dashboard,
     render_rules,
 )
-from provision.generate.verify_units import render_service, render_timer
 from provision.generate.spot import render_notices
+from provision.generate.verify_units import render_service, render_timer
 from provision.matrix.load import Matrix
 from provision.versions import parse
 

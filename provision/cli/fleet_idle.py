@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from provision.cli.fleet_server import add_server_flags, connect
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, shown
+from provision.cli.parser import Once, add_choice, shown
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 
@@ -30,11 +30,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
     price.add_argument(
         "--instance", action=Once, metavar="PROVIDER/TYPE[/REGION]", help="the machine, as `provision plan` names it"
     )
-    price.add_argument(
+    add_choice(
+        price,
         "--purchase",
-        action=Once,
-        type=one_of("--purchase", _PURCHASES),
-        choices=_PURCHASES,
+        _PURCHASES,
         help="how it is paid for; on-demand unless given",
     )
     price.add_argument("--price", action=Once, metavar="USD", help="US dollars an hour, instead of --instance")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.fleet_server import add_server_flags, connect
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.policy_file import load_policy
 from provision.errors import MissingDependencyError, UsageError
 from provision.matrix.load import Matrix
@@ -71,11 +71,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("policy", nargs="?", type=parse_path, metavar="POLICY", help="TOML file with the policy")
     policy = parser.add_argument_group("the policy; each counts before the file")
-    policy.add_argument(
+    add_choice(
+        policy,
         "--metric",
-        action=Once,
-        type=one_of("--metric", _METRICS),
-        choices=_METRICS,
+        _METRICS,
         help="what it goes by: the mean activity of the GPUs, or jobs that wait or run",
     )
     for key, text in {**_COUNTS, **_NUMBERS}.items():
@@ -92,9 +91,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         help=f"what is seen, counting before the server: {', '.join((*_OBSERVED, *_REMEMBERED))} (the last in seconds)",
     )
     render = parser.add_argument_group("writing it down")
-    render.add_argument(
-        "--render", action=Once, type=one_of("--render", _ENGINES), choices=_ENGINES, help="the engine to write it for"
-    )
+    add_choice(render, "--render", _ENGINES, help="the engine to write it for")
     render.add_argument("--name", action=Once, metavar="NAME", help="the Deployment or the scaling group")
     render.add_argument("--namespace", action=Once, metavar="NAME", help="of the Deployment; default unless given")
     render.add_argument("--launch-template", action=Once, metavar="NAME", help="of AWS, for spot nodes")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 
@@ -65,11 +65,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
     )
     how = parser.add_argument_group("how")
     how.add_argument("--step-seconds", action=Once, metavar="N", help="how often a policy is asked")
-    how.add_argument(
+    add_choice(
+        how,
         "--count",
-        action=Once,
-        type=one_of("--count", _UNITS),
-        choices=_UNITS,
+        _UNITS,
         help="what a policy by queue counts; jobs unless given",
     )
     how.add_argument("--seed", action=Once, metavar="N", help="decides when nodes are taken back (0)")

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 
@@ -45,11 +45,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
     when = parser.add_argument_group("when")
     for name, line in _NUMBERS.items():
         when.add_argument(f"--{name.replace('_', '-')}", action=Once, metavar="N", help=line)
-    when.add_argument(
+    add_choice(
+        when,
         "--advice",
-        action=Once,
-        type=one_of("--advice", _ADVICE),
-        choices=_ADVICE,
+        _ADVICE,
         help="what to do when an interruption is only likely; ignore unless given",
     )
     when.add_argument(

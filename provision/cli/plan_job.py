@@ -33,7 +33,7 @@ _Convert = Callable[[str], Any]
 _COUNTS = ("1.5e9", "70b")
 
 
-def number(flag: str, *, is_zero: bool = False, examples: tuple[str, ...] = ("8", "0.5")) -> _Convert:
+def number(flag: str, *, is_zero: bool = False, examples: tuple[str, ...] = ("8", "24")) -> _Convert:
     """Return a reader of a number above zero, which may end in k, m, b or t (``8b``, ``1.5t``, ``2e9``)."""
     shown_as = [f"`{flag} {example}`" for example in examples]
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from provision.audit.model import Command, Environment, Install
 from provision.audit.requirement import normalise
 
-__all__ = ["command_of", "is_apart", "is_removed", "is_upgrade"]
+__all__ = ["command_of", "is_apart", "is_removed", "is_removed_after", "is_upgrade"]
 
 _MAKERS = ("venv", "virtualenv")
 
@@ -33,6 +33,20 @@ def is_removed(command: Command, name: str) -> bool:
     """Tell whether a command takes a package out, or may do so."""
     words = [word.text for word in command.words]
     return "uninstall" in words and any(text is None or normalise(text) == name for text in words)
+
+
+def is_removed_after(environment: Environment, install: Install, name: str) -> bool:
+    """Tell whether a command behind an install takes a package out, or may do so.
+
+    What no command says, as in a file of requirements, is taken to come before every command.
+    """
+    for command in reversed(environment.commands):
+        at = install.span
+        if command.span.file == at.file and command.span.start <= at.start and at.end <= command.span.end:
+            return False
+        if is_removed(command, name):
+            return True
+    return False
 
 
 def is_apart(environment: Environment) -> bool:

@@ -305,11 +305,14 @@ def _bounds_of(
 
 
 def _release(matrix: Matrix, requirement: Requirement, held: _Held) -> WheelRelease | None:
-    """Return the release that a requirement comes to: its pin, or what goes with the torch."""
+    """Return the release that a requirement comes to: its pin, what is held already, or what goes with the torch."""
     package = matrix.package(requirement.name)
     if package is None:
         return None
     version = (requirement.version or "").partition("+")[0]
+    if not version and requirement.name == held.name:
+        # A wish that another release would have to meet would have taken the place of the one that is held.
+        version = held.version
     if not version and requirement.name in _COMPANIONS and held.name == "torch":
         rows = matrix.torch_releases_where(lambda have: have == held.version)
         version = (getattr(rows[0], requirement.name) or "") if rows else ""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from provision.audit.channels import CUDA_CHOICE, conda_pytorch, is_from_channel, release_of, wish_of
-from provision.audit.commands import is_apart, is_removed, is_upgrade
+from provision.audit.commands import is_apart, is_removed, is_removed_after, is_upgrade
 from provision.audit.model import Base, Environment, Install, Options, Requirement
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
@@ -77,13 +77,16 @@ def frameworks(environment: Environment, matrix: Matrix) -> tuple[Wanted, ...]:
 
 
 def effective(environment: Environment, matrix: Matrix, framework: str) -> Wanted | None:
-    """Return the wish that stands at the end: the first one, or a later one that contradicts it.
+    """Return the wish that stands at the end: the first one, or a later one that contradicts it or is an upgrade.
 
-    ``None`` where nothing asks for the framework, where installs go to several places, or where one might not run.
+    A wish before the framework was taken out counts for nothing. ``None`` where nothing asks for the framework, where
+    installs go to several places, or where one might not run.
     """
     current: Wanted | None = None
     for wanted in frameworks(environment, matrix):
         if wanted.framework != framework or wanted.install.is_dry:
+            continue
+        if is_removed_after(environment, wanted.install, framework):
             continue
         if not wanted.install.is_certain or wanted.requirement.applies is None:
             return None
@@ -91,7 +94,7 @@ def effective(environment: Environment, matrix: Matrix, framework: str) -> Wante
             current = wanted
         elif wanted.install.target != current.install.target:
             return None
-        elif _replaces(wanted, current):
+        elif _replaces(wanted, current) or (wanted.version is None and is_upgrade(environment, wanted.install)):
             current = wanted
     return current
 

@@ -25,7 +25,7 @@ def _messages(browser):
     return [item["message"] for item in browser.get_log("browser")]
 
 
-def test_it_loads_alone_and_fast(opened, page):
+def test_it_loads_alone_and_is_small(opened, page):
     browser = opened()
     browser.get_log("performance")
     browser.get_log("browser")

@@ -287,3 +287,10 @@ def test_the_models_that_are_known(provision):
 def test_the_same_words_give_the_same_bytes(provision):
     words = ("plan", *JOB, "--spot", "--on-demand", "--reserved", "1y", "--json")
     assert provision(*words).out == provision(*words).out
+
+
+def test_a_gpu_that_no_machine_of_the_catalogue_has_is_unknown_and_not_proved(provision):
+    answer = provision("plan", "--task", "hpc", "--hours", "1", "--gpu", "rtx-5090")
+    assert answer.code == 4
+    assert "no machine for `--gpu rtx-5090`" in answer.err
+    assert "none of 0" not in answer.err

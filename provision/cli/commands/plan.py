@@ -72,6 +72,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         regions=list_words(options.region),
         gpus=options.gpu or (),
     )
+    if not offers:
+        raise _refuse_empty(options)
     stacks = _Stacks(options, job, matrix)
     plan = make_plan(job, offers, terms, matrix, speeds=_speeds(options, job, matrix), no_stack=stacks.no_stack)
     if plan.winner is None:
@@ -141,6 +143,24 @@ class _Stacks:
         found = self._solve(gpu)
         assert isinstance(found, Stack)  # noqa: S101 - rows exist only where one was found
         return found
+
+
+def _refuse_empty(options: argparse.Namespace) -> UnknownError:
+    """Return that no machine of the catalogue is of these GPUs, providers and regions, which proves nothing."""
+    asked = [
+        f"--{flag} {','.join(words)}"
+        for flag, words in (
+            ("gpu", list_words(options.gpu)),
+            ("providers", list_words(options.providers)),
+            ("region", list_words(options.region)),
+        )
+        if words
+    ]
+    return UnknownError(
+        f"the catalogue has no machine for `{' '.join(asked)}`",
+        because=("it holds a few regions of each provider, not all there are",),
+        hints=("leave one of these flags out",),
+    )
 
 
 def _refuse(plan: Plan, job: Job, offers: int) -> ProvisionError:

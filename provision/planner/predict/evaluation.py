@@ -87,10 +87,11 @@ def read_rows(
     bad: list[Refused] = []
     empty: list[Refused] = []
     for cells in sheet.rows:
-        if kind.is_unmeasured(cells):
+        if cells.fault is None and kind.is_unmeasured(cells):
             empty.append(Refused(line=cells.line, reason="nothing was measured"))
             continue
         try:
+            cells.check()
             rows.append(kind.read(cells))
         except UsageError as error:
             if is_strict:

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,9 @@ __all__ = ["MISSING", "Cells", "Sheet", "read_sheet"]
 
 MISSING = frozenset({"", "nan", "n/a", "na", "none", "null", "-", "inf", "-inf"})
 _BYTES_MAX = 256 * 2**20
+_SEPARATORS = (",", ";", "\t")
+_NUMBER = re.compile(r"[+-]?(\d{1,3}(,\d{3})+|\d[\d_]*|(?=\.\d))(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+"""A number; commas part thousands. ``1234,5`` is none, since nothing tells whether it means 1234.5 or 12345."""
 
 
 class Cells:
@@ -24,13 +28,24 @@ class Cells:
     Args:
         line: Number of the row in its file, the heading being 1.
         values: Column → text.
+        fault: What is wrong with the row as a whole, where something is.
     """
 
-    __slots__ = ("line", "values")
+    __slots__ = ("fault", "line", "values")
 
-    def __init__(self, line: int, values: Mapping[str, str]) -> None:
+    def __init__(self, line: int, values: Mapping[str, str], fault: str | None = None) -> None:
         self.line = line
         self.values = values
+        self.fault = fault
+
+    def check(self) -> None:
+        """Refuse a row that is wrong as a whole.
+
+        Raises:
+            UsageError: It has a fault.
+        """
+        if self.fault is not None:
+            raise UsageError(f"row {self.line}: {self.fault}")
 
     def text(self, *columns: str) -> str | None:
         """Return the first of some columns that has something in it."""
@@ -49,11 +64,10 @@ class Cells:
         value = self.text(*columns)
         if value is None:
             return None
-        try:
-            number = float(value.replace(",", "").replace("_", ""))
-        except ValueError:
+        if not _NUMBER.fullmatch(value):
             named = next(column for column in columns if self.text(column) is not None)
-            raise UsageError(f"row {self.line}: `{value}` in column `{named}` is no number") from None
+            raise UsageError(f"row {self.line}: `{value}` in column `{named}` is no number")
+        number = float(value.replace(",", "").replace("_", ""))
         return number if math.isfinite(number) else None
 
     def need(self, *columns: str) -> float:
@@ -97,10 +111,12 @@ class Sheet:
 
 
 def read_sheet(path: Path) -> Sheet:
-    """Read a CSV file with a heading; columns are known by what stands before the first `` (``.
+    """Read a table with a heading, its cells parted by commas, semicolons or tabs.
+
+    A row of another length than the heading has a ``fault``: which of its cells is which nobody can tell.
 
     Raises:
-        UsageError: It cannot be read, is no UTF-8, empty, too large, or has rows of another length.
+        UsageError: It cannot be read, is no UTF-8, empty, or too large.
     """
     try:
         raw = path.read_bytes()
@@ -111,9 +127,13 @@ def read_sheet(path: Path) -> Sheet:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8", because=(f"byte {error.start} is no part of a character",)) from error
+        raise UsageError(
+            f"{path} is not UTF-8",
+            because=(f"byte {error.start} is no part of a character",),
+            hints=("save it as CSV in UTF-8",),
+        ) from error
     try:
-        lines = csv.reader(io.StringIO(text), strict=True)
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text), strict=True)
         heading = next(lines, None)
         if not heading or not any(heading):
             raise UsageError(f"{path} has no heading", hints=("its first line names the columns",))
@@ -125,14 +145,20 @@ def read_sheet(path: Path) -> Sheet:
         for cells in lines:
             if not any(cell.strip() for cell in cells):
                 continue
+            while len(cells) > len(columns) and not cells[-1].strip():
+                cells.pop()
+            fault = None
             if len(cells) != len(columns):
-                raise UsageError(
-                    f"{path}, row {lines.line_num}: {len(cells)} cells under {len(columns)} columns",
-                    hints=("quote cells that hold a comma",),
-                )
-            rows.append(Cells(lines.line_num, dict(zip(columns, cells, strict=True))))
+                fault = f"{len(cells)} cells under {len(columns)} columns; quote cells that hold a separator"
+            rows.append(Cells(lines.line_num, dict(zip(columns, cells, strict=False)), fault))
     except csv.Error as error:
         raise UsageError(f"{path} is no CSV", because=(str(error),)) from error
     if not rows:
         raise UsageError(f"{path} has no rows below its heading")
     return Sheet(path=path, columns=columns, rows=tuple(rows), sha256=hashlib.sha256(raw).hexdigest())
+
+
+def _separator(text: str) -> str:
+    """Return what parts the cells of a table: what its heading has most columns by."""
+    heading = text[: text.find("\n")] if "\n" in text else text
+    return max(_SEPARATORS, key=lambda separator: len(next(csv.reader([heading], delimiter=separator), ())))

@@ -109,7 +109,6 @@ def test_a_speed_follows_from_a_time_where_only_that_is_given(tmp_path):
         ("", "no heading"),
         ("a,b\n", "no rows"),
         ("a,a\n1,2\n", "stands twice"),
-        ("a,b\n1,2,3\n", "row 2: 3 cells under 2 columns"),
         ('a,b\n"1,2\n', "no CSV"),
     ],
 )
@@ -141,3 +140,44 @@ def test_probe_tables_carry_the_fields_of_a_request(tmp_path):
     text = "task,gpu,gpus,model,sequence,is_compiled,measured\ntrain,h100,8,llama-3.1-8b,4096,true,7000\n"
     rows, _, _ = _rows(tmp_path, text)
     assert (rows[0].request.sequence, rows[0].request.is_compiled, rows[0].value) == (4096, True, 7000)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize(("mark", "end"), [("", "\n"), ("\ufeff", "\r\n")])
+def test_cells_may_be_parted_as_spreadsheets_do(tmp_path, separator, mark, end):
+    text = NCCL + "h100_sxm,all_reduce,8,1048576,72.3\n"
+    path = tmp_path / "table.csv"
+    path.write_bytes((mark + text.replace(",", separator).replace("\n", end)).encode())
+    sheet = read_sheet(path)
+    rows, bad, _ = read_rows(sheet, detect(sheet), is_strict=False)
+    assert ([row.value for row in rows], bad) == ([72.3], [])
+
+
+def test_a_separator_in_a_heading_does_not_part_it(tmp_path):
+    heading = "kind,gpu,model,samples_per_sec,source (somebody/table; Apache-2.0; 2026)\n"
+    assert len(_sheet(tmp_path, heading + "infer,RTX3090,resnet50,2000,a\n").columns) == 5
+
+
+@pytest.mark.parametrize("row", ["h100_sxm,all_reduce,8", "h100_sxm,all_reduce,8,1,048,576,72.3"])
+def test_a_row_of_another_length_is_one_miss_and_not_the_end(tmp_path, row):
+    text = NCCL + f"{row}\nh100_sxm,all_reduce,8,1048576,72.3\n"
+    rows, bad, _ = _rows(tmp_path, text, is_strict=False)
+    assert ([row.line for row in rows], [row.line for row in bad]) == ([3], [2])
+    assert "under 5 columns" in bad[0].reason
+    with pytest.raises(UsageError, match=r"row 2: . cells under 5 columns"):
+        _rows(tmp_path, text)
+
+
+def test_separators_at_the_end_of_a_row_are_no_cells(tmp_path):
+    rows, bad, _ = _rows(tmp_path, NCCL + "h100_sxm,all_reduce,8,1048576,72.3,,\n", is_strict=False)
+    assert ([row.value for row in rows], bad) == ([72.3], [])
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [("1,234.5", 1234.5), ("1,234,567", 1234567), ("2.5e3", 2500), (".5", 0.5), ("12_000", 12000), ("1234,5", None)],
+)
+def test_a_comma_parts_thousands_and_nothing_else(tmp_path, cell, value):
+    rows, bad, _ = _rows(tmp_path, NCCL + f'h100_sxm,all_reduce,8,1048576,"{cell}"\n', is_strict=False)
+    assert [row.value for row in rows] == ([] if value is None else [value])
+    assert [row.reason for row in bad] == ([] if value else [f"`{cell}` in column `busbw_gbs` is no number"])

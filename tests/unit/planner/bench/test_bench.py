@@ -200,7 +200,7 @@ def _stand_in(folder, body):
         print("@provision-payload " + json.dumps(event), flush=True)
     if sys.argv[2].endswith("torch_nccl.py"):
         tell(tool="torch-nccl", error=None, together={{"allreduce": "ok"}},
-             figures={{"allreduce_bus_gb_s": 2.0, "ranks": 2}})
+             figures={{"allreduce_bus_gb_s": 2.0, "allreduce_spread": 0.25, "allreduce_rounds": 7, "ranks": 2}})
         sys.exit()
     plan = json.loads(sys.argv[3])
     def ok(case):
@@ -233,6 +233,8 @@ class TestRunner:
         assert [figure.id for figure in figures] == [case.id for case in cases]
         assert (figures[0].seconds, figures[0].rate, figures[0].noise) == (2.0, 2.0, pytest.approx(0.7413))
         assert (figures[-1].kind, figures[-1].rate) == ("allreduce", 2e9)
+        # A sum whose noise nobody kept would be called slower for any hiccup.
+        assert (figures[-1].noise, figures[-1].repeats) == (pytest.approx(1.4826 * 0.25), 7)
 
     def test_an_interpreter_that_dies_fails_one_case_and_goes_on(self, tmp_path):
         dies = FINE.replace("    ok(case)", "    if case['kind'] == 'rnn': os._exit(9)\n    ok(case)")

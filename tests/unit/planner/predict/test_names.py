@@ -28,6 +28,7 @@ SHAPES = Shapes(MATRIX.data_dir)
         ("NVIDIA A100 - PCIe - 80 GB", "a100-pcie-80gb"),
         ("H100 NVL Tensor Core GPU (PCIe)", "h100-nvl"),
         ("GRID T4-16Q", "t4"),
+        ("NVIDIA T4G", "t4"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-server"),
         ("RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-max-q"),
         ("RTX 6000 Ada Generation", "rtx-6000-ada"),
@@ -37,7 +38,7 @@ def test_a_gpu_is_found_by_what_tables_write(written, gpu):
     assert HARDWARE.find(written).id == gpu
 
 
-@pytest.mark.parametrize("written", ["RTX 4000 SFF Ada", "M2 Max", "MI300X", "TPU-v5p", "NVIDIA T4G", "a", ""])
+@pytest.mark.parametrize("written", ["RTX 4000 SFF Ada", "M2 Max", "MI300X", "TPU-v5p", "NVIDIA T4X", "a", ""])
 def test_a_gpu_that_is_not_known_is_not_taken_for_another(written):
     with pytest.raises(UnknownError):
         HARDWARE.find(written)
@@ -58,6 +59,10 @@ def _shape(model):
         ("gemma-2b.Q4_K_M", "gemma-2b"),
         ("LLAMA3_8B", "llama-3-8b"),
         ("zai-org/GLM-5-FP8", "glm-5"),
+        ("deepseek-ai/DeepSeek-V4-Pro", "deepseek-v4-pro"),
+        ("nvidia/DeepSeek-V4-Pro-NVFP4", "deepseek-v4-pro"),
+        ("deepseek-ai/DeepSeek-V4-Flash-0731", "deepseek-v4-flash"),
+        ("XiaomiMiMo/MiMo-V2-Flash", "mimo-v2-flash"),
     ],
 )
 def test_how_a_model_was_tuned_or_stored_does_not_change_its_shape(written, model):

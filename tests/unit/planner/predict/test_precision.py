@@ -94,4 +94,4 @@ def test_every_figure_of_the_hardware_has_a_source_and_every_source_a_figure():
     named = {row["source"] for row in (*document["gpus"].values(), *document["others"])}
     named |= set(document["source_of"].values())
     assert named == set(document["sources"])
-    assert set(document["source_of"]) == {"tensor_over_fp32", "links_gb_s", "pcie_gb_s"}
+    assert set(document["source_of"]) == {"tensor_over_fp32", "links_gb_s", "pcie_gb_s", "aliases.t4g"}

@@ -11,6 +11,7 @@ from provision.audit.requirement import normalise
 __all__ = ["command_of", "is_apart", "is_removed", "is_removed_after", "is_upgrade"]
 
 _MAKERS = ("venv", "virtualenv")
+_UPGRADES = ("--upgrade", "--force-reinstall", "--ignore-installed", "--reinstall")
 
 
 def command_of(environment: Environment, install: Install) -> Command | None:
@@ -23,10 +24,13 @@ def command_of(environment: Environment, install: Install) -> Command | None:
 
 
 def is_upgrade(environment: Environment, install: Install) -> bool:
-    """Tell whether an install replaces what is there already: ``--upgrade`` and its short forms."""
+    """Tell whether an install replaces what is there already: ``--upgrade``, its short forms, and what counts for more.
+
+    pip and uv take the newest release too where they are told to install over what is there, or not to look at it.
+    """
     command = command_of(environment, install)
     words = [word.text or "" for word in command.words] if command is not None else []
-    return any(text == "--upgrade" or re.fullmatch("-[a-zA-Z]*U[a-zA-Z]*", text) for text in words)
+    return any(text in _UPGRADES or re.fullmatch("-[a-zA-Z]*U[a-zA-Z]*", text) for text in words)
 
 
 def is_removed(command: Command, name: str) -> bool:

@@ -38,6 +38,7 @@ def find(rule: str, text: str) -> list[Finding]:
         ("N01", f"{PY}{OLD} numpy==2.0.0 && pip uninstall -y numpy && pip install 'numpy<2'"),
         ("N01", f"{PY}{OLD} numpy==2.0.0\nRUN pip install tensorflow==2.15.0"),
         ("N01", f"{PY}{OLD} numpy==2.0.0\nRUN pip install -U torch"),
+        ("N01", f"{PY}{OLD} numpy==2.0.0\nRUN pip install --force-reinstall torch"),
         ("N01", f"{PY}{OLD} numpy==2.0.0\nRUN pip uninstall -y torch"),
         ("N01", f"{PY}{OLD} numpy==2.0.0\nRUN pip uninstall -y torch && pip install torch"),
         ("N01", f"{PY}{OLD} numpy\nRUN pip install 'torch>=2.3'"),

@@ -186,9 +186,9 @@ def list_prometheus_problems(settings: Mapping[str, Any], host: Mapping[str, Any
         problems.append(f"`gpu_prometheus_interval_seconds` is {settings['interval_seconds']!r:.40}: write `30`")
     if not _is_number(settings["probers"], 0, 64):
         problems.append(f"`gpu_prometheus_icmp_probers` is {settings['probers']!r:.40}: write `2`")
-    if "prometheus" in host["packages"] and not settings["is_ours"] and not settings["is_takeover"]:
+    if _serves("prometheus.service", host) and not settings["is_ours"] and not settings["is_takeover"]:
         problems.append(
-            "A Prometheus is installed here that this play did not set up, and it would run with another "
+            "A Prometheus serves here that this play did not set up, and it would run with another "
             "configuration: take another monitor, or set `gpu_prometheus_takeover: true`. Its files stay as they are"
         )
     return problems
@@ -353,9 +353,9 @@ def list_alertmanager_problems(settings: Mapping[str, Any], host: Mapping[str, A
                 f"`gpu_alertmanager_webhooks`: that of `{name!s:.40}` is no address that can be posted to; write "
                 "`https://hooks.example/gpu`"
             )
-    if "prometheus-alertmanager" in host["packages"] and not settings["is_ours"] and not settings["is_takeover"]:
+    if _serves("prometheus-alertmanager.service", host) and not settings["is_ours"] and not settings["is_takeover"]:
         problems.append(
-            "An Alertmanager is installed here that this play did not set up: take another monitor, or set "
+            "An Alertmanager serves here that this play did not set up: take another monitor, or set "
             "`gpu_alertmanager_takeover: true`. Its files stay as they are"
         )
     return problems
@@ -479,6 +479,12 @@ def _list_listener_problems(role: str, settings: Mapping[str, Any]) -> list[str]
     if not _is_port(settings["port"]):
         problems.append(f"`{role}_port` is {settings['port']!r:.40}, which is no port")
     return problems
+
+
+def _serves(unit: str, host: Mapping[str, Any]) -> bool:
+    """Whether a unit runs, or would after a restart; one that a removal left behind does neither."""
+    row = host["units"].get(unit) or {}
+    return row.get("enabled") in ("enabled", "enabled-runtime") or row.get("active") == "active"
 
 
 def _at(address: str, port: Any) -> str:

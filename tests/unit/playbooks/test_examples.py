@@ -38,7 +38,7 @@ def test_there_are_plays_and_examples() -> None:
     assert {path.name for path in EXAMPLES} == {"single", "fleet", "slurm", "kubernetes", "airgap", "monitoring"}
     assert {path.name for path in PLAYS} == {
         *("gpu-node.yml", "gpu-node-verify.yml", "gpu-node-upgrade.yml", "gpu-node-rollback.yml"),
-        *("gpu-node-remove.yml", "gpu-monitoring.yml"),
+        *("gpu-node-remove.yml", "gpu-monitoring.yml", "gpu-monitoring-remove.yml"),
     }
 
 
@@ -58,7 +58,7 @@ def test_example_lists_hosts_in_the_group_of_the_play(example: Path, tmp_path: P
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_every_play_accepts_the_example(example: Path, tmp_path: Path) -> None:
     # Only an inventory that names a monitor is one for that play.
-    plays = [play for play in PLAYS if play.name != "gpu-monitoring.yml" or example.name == "monitoring"]
+    plays = [play for play in PLAYS if not play.name.startswith("gpu-monitoring") or example.name == "monitoring"]
     done = ansible("ansible-playbook", "--syntax-check", "-i", example, *plays, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stderr, done.stderr
@@ -92,6 +92,7 @@ def test_no_play_passes_by_doing_nothing_when_asked_for_one_part(play: Path, tmp
     found = listed(play, tmp_path, "--tags", "driver")
     wanted = {
         "gpu-monitoring.yml": "Make the authority and the password",
+        "gpu-monitoring-remove.yml": "Take a server away",
         "gpu-node-remove.yml": "Refuse to take a part away",
         "gpu-node-verify.yml": "Prove the node",
     }

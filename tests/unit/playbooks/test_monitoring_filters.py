@@ -19,6 +19,7 @@ HOST = {
     "engines": {"docker": None, "podman": None},
     "os": {"distribution": "debian", "service_manager": "systemd", "name": "Debian 12", "is_root": True},
     "packages": {},
+    "units": {},
 }
 
 
@@ -302,9 +303,17 @@ def test_prometheus_is_refused_what_it_cannot_be(changes: dict[str, Any], word: 
 
 
 @pytest.mark.parametrize(("changes", "count"), [({}, 1), ({"is_ours": True}, 0), ({"is_takeover": True}, 0)])
-def test_a_prometheus_of_somebody_else_is_left_alone(changes: dict[str, Any], count: int) -> None:
-    host = HOST | {"packages": {"prometheus": {"version": "1", "status": "ii"}}}
+@pytest.mark.parametrize(
+    "row", [{"enabled": "enabled", "active": "failed"}, {"enabled": "disabled", "active": "active"}]
+)
+def test_a_prometheus_of_somebody_else_is_left_alone(row: dict[str, str], changes: dict[str, Any], count: int) -> None:
+    host = HOST | {"units": {"prometheus.service": row}}
     assert len(FILTERS.list_prometheus_problems(PROMETHEUS | changes, host)) == count
+
+
+def test_a_prometheus_that_a_removal_left_behind_is_taken() -> None:
+    host = HOST | {"units": {"prometheus.service": {"enabled": "disabled", "active": "inactive"}}}
+    assert FILTERS.list_prometheus_problems(PROMETHEUS, host) == []
 
 
 @pytest.mark.parametrize(

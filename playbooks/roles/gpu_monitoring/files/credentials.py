@@ -165,7 +165,7 @@ def make_password(options, made):
         elif settle(path, 0o640, options["group"]):
             made.append("the rights of the password")
     hashed = read(place)
-    if hashed is None or crypt(password, hashed) != hashed:
+    if hashed is None or not hashed.startswith(BCRYPT) or crypt(password, hashed) != hashed:
         hashed = crypt(password, None)
         if not options["is_check"]:
             make_folder(os.path.dirname(place), 0o700)
@@ -200,7 +200,9 @@ def crypt(password, setting):
         hashed = library.crypt(password, setting) if setting else None
     except (OSError, AttributeError) as error:
         raise ImpossibleError("the system's libcrypt cannot be used: %s" % error) from None
-    return hashed or b""
+    if not hashed or not hashed.startswith(BCRYPT):
+        raise ImpossibleError("the system's libcrypt knows no bcrypt")
+    return hashed
 
 
 def sign(options):

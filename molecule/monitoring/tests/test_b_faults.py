@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import replay
+import surroundings
 
 # Half an hour of the rules is a minute here, and a busy machine takes its time.
 PATIENCE = 300
 GPU_UNIT = "nvidia-dcgm-exporter"
-GPUS = [replay.Gpu(0), replay.Gpu(1)]
+GPUS = surroundings.GPUS
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """The fleet changes while the servers run: nodes come and go, certificates go bad, a host freezes."""
 
 import pytest
-import replay
+import surroundings
 
 FOLDER = "/etc/provision/monitoring"
 PATIENCE = 300
 UNITS = ("prometheus.service", "prometheus-alertmanager.service")
-GPUS = [replay.Gpu(0), replay.Gpu(1)]
+GPUS = surroundings.GPUS
 # Another key and a certificate that it has signed itself, for the right address.
 SELF_SIGNED = f"""
 openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=other -addext "subjectAltName=IP:$1" \\

@@ -27,10 +27,17 @@ def asset_dir(name: str) -> Path:
     if installed.is_dir():
         return installed
     checkout = _PACKAGE.parent / name
-    if (_PACKAGE.parent / "pyproject.toml").is_file() and checkout.is_dir():
+    is_checkout = (_PACKAGE.parent / "pyproject.toml").is_file()
+    if is_checkout and checkout.is_dir():
         return checkout
+    # Which tool installed the package, and from where, is not known here: pip, pipx, uv or a distribution's own.
+    hint = "install the package again, with the tool and from the place it came from"
+    if is_checkout:
+        import shlex
+
+        hint = f"`git -C {shlex.quote(str(_PACKAGE.parent))} checkout -- {name}` brings it back"
     raise DataError(
         f"the shipped folder `{name}` is missing",
-        because=(f"neither {installed} nor {checkout} exists",),
-        hints=("install the package again: `pipx install --force gpu-provision`",),
+        because=(f"there is no {checkout if is_checkout else installed}",),
+        hints=(hint,),
     )

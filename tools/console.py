@@ -65,7 +65,9 @@ def replay(text: str) -> str:
         programs.mkdir()
         folder.mkdir()
         program = programs / "provision"
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m provision "$@"\n', encoding="utf-8")
+        # The program of this very tree, whatever tree the interpreter's environment was made for.
+        start = f"PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -m provision"
+        program.write_text(f'#!/bin/sh\n{start} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
 
         def run(part: re.Match[str]) -> str:

@@ -458,6 +458,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for key, what in SOURCES.items():
         parser.add_argument(f"--{key}", type=Path, metavar="FILE", help=what)
     parser.add_argument("--only", metavar="NAME", action="append", help="learn only this model; may be repeated")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of the scores")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the files go")
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -469,11 +470,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not given or (options.only and recipe.name not in options.only):
             continue
         partial = replace(recipe, tables=tuple(key for key, _ in given))
-        document = train(
-            partial, [path for _, path in given], Predictor(Matrix()), lambda text: print(text, file=sys.stderr)
-        )
+        say = _ignore if options.quiet else _tell
+        document = train(partial, [path for _, path in given], Predictor(Matrix()), say)
         write(document, options.output / f"{recipe.name}.json")
     return 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _ignore(_: str) -> None:
+    pass
 
 
 def _short(value: float) -> float:

@@ -34,7 +34,7 @@ def find_drifted(files: Iterable[Mapping[str, Any]], host: Mapping[str, Any]) ->
     for item in files:
         path = _path_of(item)
         found = host["files"].get(path)
-        if item.get("state", "present") == "absent":
+        if _is_doomed(item):
             if found is not None or path in host["links"]:
                 drifted.append(dict(item))
             continue
@@ -59,12 +59,68 @@ def find_missing_folders(files: Iterable[Mapping[str, Any]], host: Mapping[str, 
     seen: dict[str, str] = {}
     for item in files:
         folder = _path_of(item).rpartition("/")[0]
-        if item.get("state", "present") == "absent" or folder in seen or folder in host["folders"]:
+        if _is_doomed(item) or folder in seen or folder in host["folders"]:
             continue
         # Only folders below what was looked at are known; what every system has is never missing.
         if folder not in _ALWAYS_THERE:
             seen[folder] = item["path"]
     return [{"path": folder, "for": path} for folder, path in seen.items()]
+
+
+def plan_writing(
+    files: Iterable[Mapping[str, Any]], host: Mapping[str, Any], is_one_by_one: bool = False
+) -> dict[str, list[Any]]:
+    """Divide the files that differ by how they come to the node.
+
+    Returns:
+        ``paths`` of all that differ; ``together``, new files that one round trip writes, complete with mode, owner and
+        group; ``folders`` that the others lack; ``write``, one by one; ``delete``.
+    """
+    items = list(files)
+    drifted = find_drifted(items, host)
+    together = [] if is_one_by_one else _pick_together(items, drifted, host)
+    rest = [item for item in drifted if not any(item["path"] == other["path"] for other in together)]
+    return {
+        "paths": [item["path"] for item in drifted],
+        "together": together,
+        "folders": find_missing_folders(rest, host),
+        "write": [item for item in rest if not _is_doomed(item)],
+        "delete": [item for item in rest if _is_doomed(item)],
+    }
+
+
+def _pick_together(
+    items: Iterable[Mapping[str, Any]], drifted: Iterable[Mapping[str, Any]], host: Mapping[str, Any]
+) -> list[dict[str, str]]:
+    """Return what may be written in one go: what the node lacks and cannot have lost.
+
+    That is all of it before the first run has come to its end, and later a role's first files. What is there already,
+    is secret or must be validated is written by itself.
+    """
+    has_generation = any(int(row["number"]) > 0 for row in host["generations"])
+    wanted = [item["path"] for item in items if not _is_doomed(item)]
+    there = {path for path in wanted if path in host["files"] or path in host["links"]}
+    if has_generation and there:
+        return []
+    plain = [
+        item
+        for item in drifted
+        if not (_is_doomed(item) or item["path"] in there or item.get("is_secret", False) or item.get("validate"))
+    ]
+    return [
+        {
+            "path": item["path"],
+            "content": item["content"],
+            "mode": _mode_of(item, item["path"]),
+            "owner": item.get("owner", "root"),
+            "group": item.get("group", "root"),
+        }
+        for item in plain
+    ]
+
+
+def _is_doomed(item: Mapping[str, Any]) -> bool:
+    return item.get("state", "present") == "absent"
 
 
 _ALWAYS_THERE = frozenset(
@@ -273,8 +329,8 @@ class FilterModule:
             "gpu_drifted": find_drifted,
             "gpu_merge_json": merge_json,
             "gpu_missing": find_missing_packages,
-            "gpu_missing_folders": find_missing_folders,
             "gpu_specs": list_specs,
             "gpu_unit": find_unit,
             "gpu_unmerge_json": unmerge_json,
+            "gpu_write_plan": plan_writing,
         }

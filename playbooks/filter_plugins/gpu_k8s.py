@@ -62,6 +62,22 @@ def shorten_value(text: Any) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", str(text))[:63].strip("._-")
 
 
+def list_problems(settings: Mapping[str, Any]) -> list[str]:
+    """Return everything for which the texts above would be refused, for the list of preflight.
+
+    Args:
+        settings: ``labels``, ``modules``, ``sysctl``, as far as somebody set them.
+    """
+    problems = []
+    for name, write in (("labels", write_labels), ("modules", write_modules), ("sysctl", write_sysctl)):
+        if name in settings:
+            try:
+                write(settings[name])
+            except AnsibleFilterError as error:
+                problems.append(str(error))
+    return problems
+
+
 class FilterModule:
     """What Ansible asks for the filters."""
 
@@ -71,5 +87,6 @@ class FilterModule:
             "gpu_k8s_label": shorten_value,
             "gpu_k8s_labels_text": write_labels,
             "gpu_k8s_modules_text": write_modules,
+            "gpu_k8s_problems": list_problems,
             "gpu_k8s_sysctl_text": write_sysctl,
         }

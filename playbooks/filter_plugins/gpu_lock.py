@@ -46,6 +46,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 _NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~-]*")
+_RELEASE = re.compile(r"\d+\.[A-Za-z0-9.+~_-]+")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _UNIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_@:.-]*")
 _ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -490,8 +491,8 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
     Args:
         host: ``gpu_facts_host``.
         lock: A lock without problems of its own.
-        wanted: ``flavour``, ``driver_version``, ``architectures``, ``connection``, ``secure_boot``,
-            ``is_no_gpu_allowed``,
+        wanted: ``flavour``, ``driver_version``, ``driver_method``, ``architectures``, ``connection``,
+            ``secure_boot``, ``is_no_gpu_allowed``,
             ``is_busy_allowed``, ``foreign``, ``reboot``, ``is_driver_absent``, ``disk_mib``, ``has_drain``,
             ``kernel_policy``, ``kernel_version``, ``module_options``, ``requests``, ``services`` (that hold GPUs for
             nobody in particular), ``is_mig_due``, ``refusals`` (problems that others found).
@@ -554,7 +555,30 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
     result["missing"] = sorted(missing["all"])
     has_driver_change = bool(missing["driver"]) and not wanted.get("is_driver_absent")
     driver = _mapping(profile.get("driver"))
-    version = _upstream(str(wanted.get("driver_version") or driver.get("version") or ""))
+    asked = wanted.get("driver_version")
+    if asked and not _matches(_VERSION, str(asked)):
+        problems.append(
+            _problem(f"`gpu_driver_version` is {str(asked)!r:.60}, which is no version", "leave it to the lock")
+        )
+    method = wanted.get("driver_method") or "auto"
+    if driver and not wanted.get("is_driver_absent") and method not in ("auto", profile.get("method")):
+        problems.append(
+            _problem(
+                f"`gpu_driver_method` is {method}, and the lock was made for {profile.get('method')}",
+                f"leave it at auto, or lock again with `--method {method}`"
+                if method in _METHODS
+                else "leave it at auto: a runfile is removed by `gpu_driver_remove_runfile`, never installed",
+            )
+        )
+    release = str(wanted.get("kernel_version") or "")
+    if wanted.get("kernel_policy") == "pin" and not _matches(_RELEASE, release):
+        problems.append(
+            _problem(
+                f"`gpu_kernel_policy` is pin, and `gpu_kernel_version` {release!r:.60} is no release of a kernel",
+                "set it to what `uname -r` prints there, or use policy hold",
+            )
+        )
+    version = _upstream(str(asked or driver.get("version") or ""))
     if not wanted.get("is_driver_absent"):
         built_as = _mapping(_mapping(driver.get("flavours")).get(decided["flavour"])).get("dkms_name")
         problems += _list_known_bad(host, lock, version, decided["flavour"], built_as)

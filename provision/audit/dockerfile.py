@@ -26,6 +26,8 @@ from provision.audit.shell import (
     parse_shell,
     words_of,
 )
+from provision.audit.wrappers import SHELLS, find_script, unwrap
+from provision.audit.writes import written_files
 from provision.errors import UsageError
 from provision.records import NOTHING, record, replace
 
@@ -60,7 +62,6 @@ _PLATFORM_ARGS = frozenset(
     f"{side}{part}" for side in ("TARGET", "BUILD") for part in ("PLATFORM", "OS", "ARCH", "VARIANT")
 )
 # Names that every build knows without ARG; their values come from whoever builds.
-_SHELL_PROGRAMS = ("sh", "bash", "dash", "ash", "zsh")
 
 
 class Instruction:
@@ -651,7 +652,8 @@ class _Builder:
     def _absolute(self, stage: _Stage, path: str, *, keep_slash: bool = False) -> str | None:
         if not path.startswith("/") and stage.folder is None:
             return None
-        whole = posixpath.normpath(posixpath.join(stage.folder or "/", path))
+        # Two slashes at the head mean something else to POSIX; here they come from `cd /`.
+        whole = f"/{posixpath.normpath(posixpath.join(stage.folder or '/', path)).lstrip('/')}"
         is_folder = path.endswith(("/", "/.")) or path in (".", "..")
         return f"{whole.rstrip('/')}/" if keep_slash and is_folder else whole
 
@@ -663,8 +665,10 @@ class _Builder:
         for one in scripts:
             self._follow(one, stage)
             finder = self._finder(stage, binds)
-            for install in find_install(one, self.file, finder, stage=stage.number):
-                stage.installs.append(self._configured(install, stage))
+            installs = find_install(one, self.file, finder, stage=stage.number)
+            stage.installs += [self._configured(install, stage) for install in installs]
+            for path, content in () if installs else written_files(one):
+                stage.copies.append(_Copied([None], self._absolute(stage, path), content=content))
 
     def _configured(self, install: Install, stage: _Stage) -> Install:
         if not stage.configured:
@@ -701,12 +705,10 @@ class _Builder:
         words = None if item.has_heredoc else _exec_form(item.body, self.file)
         if words is not None:
             return self._exec(item, words, stage)
-        shell = stage.shell[0].rpartition("/")[2].lower() if stage.shell else ""
-        if shell.removesuffix(".exe") in ("powershell", "pwsh", "cmd"):
-            return []
-        if shell not in _SHELL_PROGRAMS and "conda" in shell and "run" in stage.shell:
-            shell = "sh"
-        if shell not in _SHELL_PROGRAMS:
+        named = [word.rpartition("/")[2].lower() for word in stage.shell]
+        # Around the shell there may be another program: `env bash -c`, `conda run -n base bash -c`.
+        is_shell = not SHELLS.isdisjoint(named) or (named and "conda" in named[0] and "run" in named)
+        if not is_shell or named[0].removesuffix(".exe") in ("powershell", "pwsh", "cmd"):
             return []
         return parse_shell(
             item.body,
@@ -720,7 +722,6 @@ class _Builder:
     def _exec(self, item: Instruction, words: list[Field], stage: _Stage) -> list[ShellCommand]:
         if not words:
             return []
-        program = (words[0].word.text or "").rpartition("/")[2]
         scope = self._run_scope(stage)
         command = Command(
             words=tuple(field.word for field in words),
@@ -731,23 +732,20 @@ class _Builder:
             instruction_span=item.span,
         )
         found = ShellCommand(command, words, scope)
-        if program in _SHELL_PROGRAMS:
-            for number, field in enumerate(words[1:-1], start=1):
-                text = field.word.text or ""
-                script = words[number + 1].content
-                if text.startswith("-") and not text.startswith("--") and "c" in text and script is not None:
-                    return [
-                        found,
-                        *parse_shell(
-                            script,
-                            self.file,
-                            scope,
-                            instruction=item.keyword,
-                            instruction_span=item.span,
-                            first_pipeline=self.pipeline + 1,
-                        ),
-                    ]
-        return [found]
+        inner, _ = unwrap(words)
+        at = find_script([field.word.text for field in inner])
+        script = None if at is None else inner[at].content
+        if script is None:
+            return [found]
+        nested = parse_shell(
+            script,
+            self.file,
+            scope,
+            instruction=item.keyword,
+            instruction_span=item.span,
+            first_pipeline=self.pipeline + 1,
+        )
+        return [found, *nested]
 
     def _run_scope(self, stage: _Stage) -> Scope:
         """Return what a command sees: ENV, then ARG, then proxies and the like that nobody declared."""

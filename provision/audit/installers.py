@@ -9,6 +9,7 @@ from provision.audit.model import Index, Install, Source, Span, Variable
 from provision.audit.requirement import parse_conda, parse_requirement
 from provision.audit.requirements_file import Listing, Reader, read_listing
 from provision.audit.shell import Field, ShellCommand, Text, content_of
+from provision.audit.wrappers import unwrap
 from provision.records import replace
 
 __all__ = ["Finder", "find_install", "python_of", "variable_indexes"]
@@ -20,24 +21,6 @@ _PIP = re.compile(r"pip([0-9](?:\.[0-9]+)?)?")
 _PYTHON = re.compile(r"(?:python|pypy)([0-9](?:\.[0-9]+)?)?")
 _MINOR = re.compile(r"(?:.*/)?(?:c?python)?@?([0-9]\.[0-9]+)(?:\.[0-9]+)?(?:/bin/python[0-9.]*)?")
 _CONDA = frozenset(("conda", "mamba", "micromamba"))
-_WRAPPERS: dict[str, frozenset[str]] = {
-    "sudo": frozenset(("-u", "--user", "-g", "--group")),
-    "env": frozenset(("-u", "--unset", "-C", "--chdir")),
-    "exec": frozenset(("-a",)),
-    "command": frozenset(),
-    "nice": frozenset(("-n", "--adjustment")),
-    "ionice": frozenset(("-c", "-n")),
-    "nohup": frozenset(),
-    "stdbuf": frozenset(("-i", "-o", "-e")),
-    "timeout": frozenset(("-k", "-s", "--signal", "--kill-after")),
-    "xargs": frozenset(("-a", "-n", "-L", "-P", "-I", "-d", "--arg-file", "--max-args", "--delimiter")),
-    "gosu": frozenset(),
-    "su-exec": frozenset(),
-    "catchsegv": frozenset(),
-}
-"""Program that runs another → its own flags that take a value."""
-_TAKES_A_WORD = frozenset(("timeout", "gosu", "su-exec"))
-
 # What follows lists the flags of the installers by what their value means; a flag that is in none of the tables makes
 # the call incomplete.
 _MEANING = {
@@ -186,7 +169,7 @@ def find_install(found: ShellCommand, file: str, find: Finder, *, stage: int = 0
         find: Finds the files that its words name.
         stage: Number of the stage.
     """
-    fields, is_open = _unwrap(found.fields)
+    fields, is_open = unwrap(found.fields)
     if not fields or fields[0].word.text is None:
         return []
     path = fields[0].word.text
@@ -219,53 +202,6 @@ def find_install(found: ShellCommand, file: str, find: Finder, *, stage: int = 0
     if program in ("poetry", "pdm", "pipenv"):
         return _project(call, fields[0], words, stage)
     return []
-
-
-def _unwrap(fields: list[Field]) -> tuple[list[Field], bool]:
-    """Take off programs that run the rest of their words; tell whether words are added that nobody can see."""
-    is_open = False
-    for _ in range(6):
-        if not fields or fields[0].word.text is None:
-            break
-        program = fields[0].word.text.rpartition("/")[2]
-        second = fields[1].word.text if len(fields) > 1 else None
-        if program in _WRAPPERS:
-            is_open = is_open or program == "xargs"
-            rest = _behind_flags(fields[1:], _WRAPPERS[program])
-            while program in ("env", "sudo") and rest and "=" in (rest[0].word.text or ""):
-                rest = rest[1:]
-            fields = rest[1:] if program in _TAKES_A_WORD else rest
-        elif program in ("conda", "mamba", "micromamba", "poetry", "pdm", "pipenv", "uv", "hatch") and second == "run":
-            valued = frozenset(
-                (
-                    "-n",
-                    "--name",
-                    "-p",
-                    "--prefix",
-                    "--python",
-                    "--with",
-                    "--project",
-                    "--directory",
-                    "--extra",
-                    "--group",
-                )
-            )
-            fields = _behind_flags(fields[2:], valued)
-        else:
-            break
-    return fields, is_open
-
-
-def _behind_flags(fields: list[Field], valued: frozenset[str]) -> list[Field]:
-    position = 0
-    while position < len(fields):
-        text = fields[position].word.text
-        if text == "--":
-            return fields[position + 1 :]
-        if text is None or not text.startswith("-"):
-            break
-        position += 2 if text in valued else 1
-    return fields[position:]
 
 
 def _pip(call: _Call, head: list[Field], words: list[Field], stage: int, path: str) -> list[Install]:

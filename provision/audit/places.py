@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.audit.model import Source, Span
 from provision.audit.shell import Text
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, install_command
 
 __all__ = ["Path", "Placed", "read_toml", "read_yaml"]
 
@@ -15,6 +15,11 @@ Path = tuple[str | int, ...]
 
 _HEADER = re.compile(r"[ \t]*(\[\[?)([^\n]*?)(\]\]?)[ \t]*(?:#[^\n]*)?(?=\r?\n|\Z)")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+_PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
+_BLANKS = frozenset(" \t\r\n")
+_BROKEN_LINE = re.compile(r"\\\r?\n[ \t]*")
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0abtnvfreN_LP]))")
+_ESCAPED = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029", strict=True))
 _NODES_MAX = 200_000
 
 
@@ -48,9 +53,11 @@ class Placed:
         raw = self.source.cut(span)
         if path in self._places and (at := raw.find(value)) >= 0:
             return Text(value, list(range(span.start + at, span.start + at + len(value))))
-        if path in self._places and raw.startswith("|"):
+        if path not in self._places:
+            return Text(value, [-1] * len(value))
+        if raw.startswith("|"):
             return Text(value, _block_places(value, raw, span.start))
-        return Text(value, [-1] * len(value))
+        return Text(value, _folded_places(value, raw, span.start))
 
 
 def _block_places(value: str, raw: str, start: int) -> list[int]:
@@ -73,7 +80,60 @@ def _block_places(value: str, raw: str, start: int) -> list[int]:
         at += range(start + position + column, start + position + column + len(bare))
         at += [start + end] * (len(line) - len(bare))
         position = end + 1
+    # YAML knows more ends of lines than a newline; where one of those moved the rest, no place is known.
+    is_sound = all(char.isspace() or raw[offset - start] == char for char, offset in zip(value, at, strict=True))
+    return at if is_sound else [-1] * len(value)
+
+
+def _folded_places(value: str, raw: str, start: int) -> list[int]:
+    """Return the offsets of the characters of a YAML text that is quoted, escaped or folded over several lines.
+
+    Every character that is no blank is looked for in the order of the value; blanks that folding put there, or took
+    away, count as the place they were folded at.
+
+    Args:
+        value: What the parser gave.
+        raw: The text as written, with its quotes or its ``>``, and a tag or an anchor before it.
+        start: Offset of the text.
+    """
+    unknown = [-1] * len(value)
+    lead = _PROPERTIES.match(raw)
+    position = lead.end() if lead else 0
+    quote = raw[position : position + 1]
+    if quote in (">", "|"):
+        position = raw.find("\n", position)
+    elif quote in ("'", '"'):
+        position += 1
+    else:
+        quote = ""
+    at: list[int] = []
+    for char in value:
+        while quote == '"' and (broken := _BROKEN_LINE.match(raw, position)):
+            position = broken.end()
+        while char not in _BLANKS and raw[position : position + 1] in _BLANKS:
+            position += 1
+        written, size = _character(raw, position, quote)
+        if written == char:
+            at.append(start + position)
+            position += size
+        elif char in _BLANKS and raw[position : position + 1] in _BLANKS:
+            at.append(start + position)
+        else:
+            return unknown
     return at
+
+
+def _character(raw: str, position: int, quote: str) -> tuple[str, int]:
+    """Return the character that stands at a place of a YAML text, and with how many it is written."""
+    if quote == '"' and raw.startswith("\\", position):
+        match = _ESCAPE.match(raw, position)
+        if match is None:
+            return raw[position + 1 : position + 2], 2
+        code = match[1] or match[2] or match[3]
+        return chr(int(code, 16)) if code else _ESCAPED[match[4]], len(match[0])
+    if quote == "'" and raw.startswith("''", position):
+        return "'", 2
+    return raw[position : position + 1], 1
 
 
 def read_yaml(source: Source) -> Placed:
@@ -88,7 +148,7 @@ def read_yaml(source: Source) -> Placed:
     except ImportError as error:
         raise MissingDependencyError(
             f"{source.file} is YAML, and PyYAML is not installed",
-            hints=("`pip install pyyaml`",),
+            hints=(install_command(),),
         ) from error
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     # The parser in C counts bytes where the other counts characters.

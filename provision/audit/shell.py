@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from provision.audit.model import Command, Source, Span, Variable, Word
+from provision.audit.wrappers import SHELLS, find_script, reads_input, unwrap
 
 __all__ = ["Field", "Heredoc", "Part", "ShellCommand", "Text", "content_of", "find_heredocs", "parse_shell", "words_of"]
 
@@ -20,7 +21,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _OPERATORS = ("&&", "||", ";;&", ";;", ";&", "|&", "<<<", "<<-", "<<", ">>", "&>>", "&>", ">&", "<&", "<>", ">|")
 _REDIRECTIONS = frozenset(("<", ">", ">>", "&>", "&>>", ">&", "<&", "<>", ">|", "<<<"))
-_SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
+_RUN_TEXT = SHELLS | {"eval", "su", "runuser"}
+"""Programs that may be given a script to run."""
 _DEPTH_MAX = 6
 
 _OPENING = {"if": "fi", "while": "done", "until": "done", "for": "done", "select": "done", "case": "esac"}
@@ -122,10 +124,11 @@ class ShellCommand:
         scope: Variables in force.
         heredocs: Documents on its standard input.
         folder: Where ``cd`` went before it, relative to where the script began; ``None`` where that is not known.
-        writes: Path its standard output goes to, empty for none.
+        writes: Path its standard output goes to, empty for none, ``?`` for one that is not known.
+        is_appending: What the path holds already stays.
     """
 
-    __slots__ = ("command", "fields", "folder", "heredocs", "scope", "writes")
+    __slots__ = ("command", "fields", "folder", "heredocs", "is_appending", "scope", "writes")
 
     def __init__(self, command: Command, fields: list[Field], scope: Scope) -> None:
         self.command = command
@@ -134,6 +137,7 @@ class ShellCommand:
         self.heredocs: list[Heredoc] = []
         self.folder: str | None = ""
         self.writes = ""
+        self.is_appending = False
 
 
 class _Part:
@@ -654,6 +658,7 @@ class _Reader:
         substitutes: list[Command] = []
         heredocs: list[Heredoc] = []
         writes = ""
+        is_appending = False
         span_start, span_end = tokens[0].start, tokens[-1].end
         position = 0
         while position < len(tokens):
@@ -668,6 +673,7 @@ class _Reader:
                     if token.text in (">", ">>", "&>", ">|"):
                         target = _expand(tokens[position], self.source, self.file, self.scope)
                         writes = (target[0].word.text or "?") if target else "?"
+                        is_appending = token.text == ">>"
                     substitutes += self._substitutes(tokens[position])
                     position += 1
                 # A number right before a redirection names a stream.
@@ -686,7 +692,7 @@ class _Reader:
             self._append_substitutes(substitutes)
             return
         place = self.source.span(self.file, span_start, span_end)
-        self._append(fields, assignments, substitutes, heredocs, writes, place)
+        self._append(fields, assignments, substitutes, heredocs, writes, place, is_appending=is_appending)
 
     def _append_substitutes(self, substitutes: list[Command]) -> None:
         """Keep what an assignment ran: it is not the program of any command, but it runs."""
@@ -705,6 +711,8 @@ class _Reader:
         heredocs: list[Heredoc],
         writes: str,
         span: Span,
+        *,
+        is_appending: bool,
     ) -> None:
         scope = {**self.scope, **{item.name: item for item in assignments}}
         if fields:
@@ -725,9 +733,11 @@ class _Reader:
         found.heredocs = heredocs
         found.folder = self.folder
         found.writes = writes
-        program = command.program
-        if program in _SHELLS or program == "eval" or not fields:
-            nested = self._nested(found)
+        found.is_appending = is_appending
+        inner = unwrap(fields)[0]
+        program = (inner[0].word.text or "").rpartition("/")[2] if inner else ""
+        if program in _RUN_TEXT or not fields:
+            nested = self._nested(found, inner)
             if nested is not None:
                 if fields:
                     self.commands.append(found)
@@ -739,26 +749,20 @@ class _Reader:
         self.commands.append(found)
         self._effects(found)
 
-    def _nested(self, found: ShellCommand) -> list[ShellCommand] | None:
+    def _nested(self, found: ShellCommand, inner: list[Field]) -> list[ShellCommand] | None:
         """Return the commands of a script inside a command (``sh -c "…"``, ``bash <<EOF``), ``None`` for none."""
         if self.depth >= _DEPTH_MAX:
             return None
         script: Text | None = None
-        words = found.fields[1:]
-        if found.fields and found.command.program == "eval":
-            script = words[0].content if len(words) == 1 else None
-        else:
-            for number, field in enumerate(words):
-                text = field.word.text or ""
-                if text.startswith("-") and not text.startswith("--") and "c" in text:
-                    script = words[number + 1].content if number + 1 < len(words) else None
-                    break
-                if not text.startswith(("-", "+")):
-                    break
-            else:
-                script = found.heredocs[-1].body if found.heredocs else None
-                if script is not None and script.text.startswith("#!") and not _is_shell_line(script.text):
-                    return None
+        words = [field.word.text for field in inner]
+        if words and words[0] == "eval":
+            script = inner[1].content if len(inner) == 2 else None
+        elif (at := find_script(words)) is not None:
+            script = inner[at].content
+        elif reads_input(words):
+            script = found.heredocs[-1].body if found.heredocs else None
+            if script is not None and script.text.startswith("#!") and not _is_shell_line(script.text):
+                return None
         if script is None:
             return None
         nested = _Reader(
@@ -849,7 +853,7 @@ def _is_shell_line(script: str) -> bool:
     """Tell whether the first line of a script names a shell."""
     words = script.partition("\n")[0][2:].split()
     names = [word.rpartition("/")[2] for word in words]
-    return any(name in _SHELLS for name in names[:2])
+    return any(name in SHELLS for name in names[:2])
 
 
 def _expand(

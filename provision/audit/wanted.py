@@ -103,7 +103,9 @@ def standing(environment: Environment, matrix: Matrix, framework: str) -> Wanted
     nothing takes it out, and no virtual environment stands between.
     """
     base = environment.base
-    have = base.frameworks.get(framework) if base is not None and not is_apart(environment) else None
+    have = base.frameworks.get(framework) if base is not None else None
+    if have and is_apart(environment):
+        have = None
     asked = [(install, item) for install, item in environment.requirements() if item.name == framework]
     from_conda = list(conda_pytorch(environment)) if framework == "torch" else []
     if from_conda:

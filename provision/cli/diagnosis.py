@@ -125,7 +125,7 @@ def _show_cause(number: int, finding: Finding, output: Output, matrix: Matrix) -
     sources = describe_sources(matrix, diagnosis.source) if output.verbosity > 0 else []
     texts = [f"{source.get('title', source['id'])} {source.get('url', '')}" for source in sources]
     yield from _fields("source", texts, output)
-    yield from _fields("more", [f"{diagnosis.runbook}, `provision explain diagnosis/{diagnosis.id}`"], output)
+    yield from _fields("more", [f"provision explain diagnosis/{diagnosis.id}"], output)
 
 
 def _fields(label: str, texts: Sequence[str], output: Output, *, is_numbered: bool = False) -> Iterator[str]:

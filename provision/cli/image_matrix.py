@@ -96,7 +96,9 @@ def read_entries(path: Path) -> tuple[tuple[Entry, ...], BakeOptions]:
         document = tomllib.loads(read_text(path, "--matrix", bytes_max=_BYTES_MAX))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(
-            f"--matrix: {path} is no TOML", because=(str(error),), hints=("docs/many-images.md shows a file",)
+            f"--matrix: {path} is no TOML",
+            because=(str(error),),
+            hints=('a stack is the line `[[stack]]` and below it its keys, as in `torch = "2.1"`',),
         ) from error
     _check_keys(document, _TABLES, f"{path}")
     defaults = _table(document.get("defaults", {}), f"{path}: [defaults]")
@@ -220,7 +222,9 @@ def _refuse_all(refused: list[tuple[Entry, ProvisionError]], total: int) -> Prov
 
 def _table(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UsageError(f"{where} is no table", hints=("docs/many-images.md shows a file",))
+        raise UsageError(
+            f"{where} is no table", hints=("a table is its name in brackets on a line, and its keys below it",)
+        )
     return value
 
 

@@ -28,13 +28,12 @@ ENGINES = ("auto", "docker", "oci")
 
 def add_engine_flags(parser: argparse._ArgumentGroup) -> None:
     """Add the flags that say who makes the image."""
-    from provision.cli.parser import Once, one_of, parse_path
+    from provision.cli.parser import Once, add_choice, parse_path
 
-    parser.add_argument(
+    add_choice(
+        parser,
         "--engine",
-        action=Once,
-        type=one_of("--engine", ENGINES),
-        choices=ENGINES,
+        ENGINES,
         help="who makes the image: docker, which is what --build means by itself; oci writes it from wheels without a "
         "daemon; auto takes oci where nothing must be run",
     )

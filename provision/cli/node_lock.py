@@ -13,7 +13,7 @@ from typing import Any
 
 from provision.cli.files import read_text
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import FLAG_HELP, read_matrix, read_request, refuse
 from provision.errors import DriftError, MissingDependencyError, UnknownError, UsageError
 from provision.generate.node import node_lock, render_node_lock
@@ -49,7 +49,7 @@ def configure_lock(parser: argparse.ArgumentParser) -> None:
         ("--flavour", FLAVOURS, "of the kernel module; auto goes by the GPU"),
         ("--profile", PROFILES, "user space for computing, or with a display too"),
     ):
-        nodes.add_argument(flag, action=Once, type=one_of(flag, choices), choices=choices, help=text)
+        add_choice(nodes, flag, choices, help=text)
     nodes.add_argument(
         "--toolkit", action="append", metavar="VERSION", help="CUDA toolkit (12.1) to install; may be repeated"
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 from provision.cli.files import read_text
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.errors import (
     EXIT_INTERRUPTED,
@@ -41,6 +41,7 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,63}")
 _TAG = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _GENERATIONS_MAX = 1_000_000
 _LEVELS = ("packages", "node", "gpu")
+_CHANGING = ("apply", "rollback", "remove")
 _PASSWORD_FILES = ("become", "connection", "vault")
 
 
@@ -99,13 +100,7 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
             help="one node after the other, each drained and proved; versions may go back",
         )
     if action == "verify":
-        what.add_argument(
-            "--level",
-            action=Once,
-            type=one_of("--level", _LEVELS),
-            choices=_LEVELS,
-            help="packages and files only, the whole node, or work on its GPUs too",
-        )
+        add_choice(what, "--level", _LEVELS, help="packages and files only, the whole node, or work on its GPUs too")
     if action in ("plan", "apply", "verify"):
         what.add_argument(
             "--tags", action="append", metavar="NAME,…", help="only these parts (driver, cuda, …); may be repeated"
@@ -137,14 +132,15 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
     out.add_argument(
         "--log", action=Once, type=parse_path, metavar="DIR", help="keep what Ansible printed, and every event, there"
     )
-    if action == "apply":
+    if action in _CHANGING:
         out.add_argument(
             "--state",
             action=Once,
             type=parse_path,
             default=Path(".provision"),
             metavar="DIR",
-            help="where it is kept which hosts are finished (.provision)",
+            help=f"where it is kept {'which hosts are finished, and ' if action == 'apply' else ''}"
+            "that a run is at work (.provision)",
         )
 
 
@@ -205,10 +201,12 @@ class _Job:
 def run_action(options: argparse.Namespace, output: Output) -> int:
     """Run the playbook of an action and say how every host fared."""
     job = _prepare(options, output)
-    if options.action != "apply" or job.is_check:
+    if job.is_check or options.action not in _CHANGING:
         return _run_and_report(job, None, options, output)
-    state = _state_of(job, options)
-    with _hold(state, output):
+    with _hold(job, options, output):
+        if options.action != "apply":
+            return _run_and_report(job, None, options, output)
+        state = _state_of(job, options)
         if options.resume:
             job = _leave_out_done(job, state.resume(), state.path, output)
             if not job.hosts:
@@ -219,14 +217,16 @@ def run_action(options: argparse.Namespace, output: Output) -> int:
 
 
 @contextmanager
-def _hold(state: Any, output: Output) -> Iterator[None]:
-    """Let no second run of the same begin before this one has ended."""
+def _hold(job: _Job, options: argparse.Namespace, output: Output) -> Iterator[None]:
+    """Let no second run change the same hosts before this one has ended."""
+    from provision.node.hold import hold_hosts
+
     with ExitStack() as stack:
         try:
-            stack.enter_context(state.hold())
+            stack.enter_context(hold_hosts(options.state, _name_hosts(job, options), options.action))
         except OSError as error:
             # As with the note of what is finished: the nodes matter more.
-            output.warn(f"no lock can be had in {state.path.parent}, so a second run is not kept out: {error.strerror}")
+            output.warn(f"no lock can be had in {options.state}, so a second run is not kept out: {error.strerror}")
         yield
 
 
@@ -369,12 +369,6 @@ def _state_of(job: _Job, options: argparse.Namespace) -> Any:
     from provision.node.lock import digest_folder, digest_inventory_locks
     from provision.node.state import Identity, StateFile
 
-    kind = (
-        job.playbook.name,
-        *(str(Path(word).resolve()) if "," not in word else word for word in job.inventories),
-        f"limit {options.limit}",
-        f"slice {options.slice_word}",
-    )
     variables = json.dumps(job.variables, sort_keys=True).encode()
     patterns = ("*.yml", "group_vars/**/*", "filter_plugins/*.py", "roles/**/*.*", "tasks/**/*")
     lock = "" if job.lock is None else job.lock.digest
@@ -387,7 +381,16 @@ def _state_of(job: _Job, options: argparse.Namespace) -> Any:
         tags=job.tags,
         variables=hashlib.sha256(variables).hexdigest(),
     )
-    return StateFile(options.state, kind, identity)
+    return StateFile(options.state, (job.playbook.name, *_name_hosts(job, options)), identity)
+
+
+def _name_hosts(job: _Job, options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the words that name the hosts of a run."""
+    return (
+        *(str(Path(word).resolve()) if "," not in word else word for word in job.inventories),
+        f"limit {options.limit}",
+        f"slice {options.slice_word}",
+    )
 
 
 def _leave_out_done(job: _Job, done: tuple[str, ...] | None, path: Path, output: Output) -> _Job:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from provision.errors import ActionFailedError, ProvisionError, UsageError
+from provision.records import NOTHING
 
 __all__ = ["COLOR_MODES", "SCHEMA_VERSION", "Output", "silence", "to_document"]
 
@@ -24,18 +26,21 @@ COLOR_MODES = ("auto", "always", "never")
 _STYLES = {"error": "1;31", "warning": "1;33", "hint": "1;36", "label": "1"}
 
 
-def to_document(command: str | None, outcome: object, *, is_ok: bool = True) -> dict[str, Any]:
+def to_document(
+    command: str | None, outcome: object, *, is_ok: bool = True, head: Mapping[str, object] = NOTHING
+) -> dict[str, Any]:
     """Return the envelope of a result or of an error.
 
     Args:
         command: The subcommand; absent where none was recognised.
         outcome: Plain data, or the error that came instead.
         is_ok: False for a result that is bad news, such as a verification that failed.
+        head: Parts of the result that stand beside it too.
     """
-    head: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "command": command}
+    envelope: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "command": command}
     if isinstance(outcome, ProvisionError):
-        return {**head, "ok": False, "error": outcome.to_json()}
-    return {**head, "ok": is_ok, "result": outcome}
+        return {**envelope, "ok": False, "error": outcome.to_json()}
+    return {**envelope, "ok": is_ok, **head, "result": outcome}
 
 
 class Output:
@@ -60,20 +65,21 @@ class Output:
         self.verbosity = 0
         self.color = "auto"
 
-    def give(self, document: object, text: str, *, is_ok: bool = True) -> None:
+    def give(self, document: object, text: str, *, is_ok: bool = True, head: Mapping[str, object] = NOTHING) -> None:
         """Print the result of a command, once.
 
         Args:
             document: Plain data for ``--json``.
             text: The same for people, without a line end.
             is_ok: Whether the command ends with 0; a result that is bad news does not.
+            head: Parts of the document that ``--json`` shows beside it too.
 
         Raises:
             ActionFailedError: The standard output or the file of ``-o`` takes no more.
             UsageError: The file of ``-o`` is a folder.
         """
         if self.is_json:
-            text = json.dumps(to_document(self.command, document, is_ok=is_ok), indent=1)
+            text = json.dumps(to_document(self.command, document, is_ok=is_ok, head=head), indent=1)
         if self.target is None:
             self._print(text)
         elif self.is_dry_run:

@@ -22,6 +22,7 @@ __all__ = [
     "Once",
     "Parser",
     "add_actions",
+    "add_choice",
     "add_shared",
     "build_parser",
     "build_top_parser",
@@ -94,11 +95,34 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UsageError: A word is unknown, lacks its value or has a wrong one.
         """
+        self._refuse_early(words)
         options, unknown = self.parse_known_args(words)
         options.parser = self
         if unknown:
             self.refuse(unknown[0])
         return options
+
+    def _refuse_early(self, words: Sequence[str]) -> None:
+        """Refuse a flag of an action that stands before the action, and say where it belongs."""
+        actions = next((item.choices for item in self._actions if isinstance(item, argparse._SubParsersAction)), {})
+        if not actions:
+            return
+        early = (word.partition("=")[0] for word in words[: find_command(words)] if word.startswith("--"))
+        unknown = next((word for word in early if word not in self._option_string_actions), None)
+        if unknown is None:
+            return
+        named = next((word for word in words if word in actions), None)
+        asked = list(actions) if named is None else [named]
+        for name in asked:
+            actions[name].fill()
+        owners = [name for name in asked if unknown in actions[name]._option_string_actions]
+        if not owners:
+            (self if named is None else actions[named]).refuse(unknown)
+        raise UsageError(
+            f"`{unknown}` stands before the action",
+            because=(f"it is a flag of {', '.join(owners)}, and flags of an action stand behind it",),
+            hints=(f"write `{self.prog} {owners[0]} {unknown} …`",),
+        )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse an action that there is none of, with the one that was meant."""
@@ -254,13 +278,8 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dry-run", action="store_true", help="write nothing, say what would be written")
     group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     group.add_argument("-v", "--verbose", action="count", default=0, help="say more")
-    group.add_argument(
-        "--color",
-        action=Once,
-        default="auto",
-        type=one_of("--color", COLOR_MODES),
-        choices=COLOR_MODES,
-        help="colour the text (NO_COLOR and FORCE_COLOR count too)",
+    add_choice(
+        group, "--color", COLOR_MODES, default="auto", help="colour the text (NO_COLOR and FORCE_COLOR count too)"
     )
     group.add_argument(
         "--data-dir", action=Once, type=parse_path, metavar="DIR", help="facts to use instead of the shipped ones"
@@ -292,6 +311,20 @@ def shown(text: str) -> str:
     """Return a word fit for one line of a message: short, printable, escaped."""
     plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
     return plain if len(plain) <= 80 else plain[:77] + "..."
+
+
+def add_choice(group: argparse._ActionsContainer, flag: str, known: Sequence[str], **settings: Any) -> None:
+    """Add a flag that takes one of a few words, and says which was meant where it takes another.
+
+    Args:
+        group: A parser, or a group of it.
+        flag: With its dashes; without, it is an argument by its place.
+        known: The words, in the order of the help.
+        settings: As of ``add_argument``; unless ``action`` is among them, a flag is given once.
+    """
+    if flag.startswith("-"):
+        settings = {"action": Once, **settings}
+    group.add_argument(flag, type=one_of(flag, known), choices=tuple(known), **settings)
 
 
 def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:

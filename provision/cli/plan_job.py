@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from provision.cli.files import read_text
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import FLAG_HELP
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
@@ -30,9 +30,10 @@ _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)([kmbgt]?)", re.IGNORECASE)
 _RESERVED = ("1y", "3y")
 _Convert = Callable[[str], Any]
+_COUNTS = ("1.5e9", "70b")
 
 
-def number(flag: str, *, is_zero: bool = False, examples: tuple[str, ...] = ("8", "1.5e9", "70b")) -> _Convert:
+def number(flag: str, *, is_zero: bool = False, examples: tuple[str, ...] = ("8", "0.5")) -> _Convert:
     """Return a reader of a number above zero, which may end in k, m, b or t (``8b``, ``1.5t``, ``2e9``)."""
     shown_as = [f"`{flag} {example}`" for example in examples]
 
@@ -72,10 +73,12 @@ def _rate(text: str) -> tuple[str, float]:
 def add_job_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags; only the task is required."""
     group = parser.add_argument_group("the job")
-    group.add_argument("--task", action=Once, type=one_of("--task", TASKS), choices=TASKS, help="what is to be done")
+    add_choice(group, "--task", TASKS, help="what is to be done")
     group.add_argument("--model", action=Once, metavar="NAME", help="published model (llama-3.1-8b)")
     group.add_argument("--config", action=Once, type=parse_path, metavar="FILE", help="config.json of any other model")
-    group.add_argument("--params", action=Once, type=number("--params"), metavar="N", help="parameters (8b, 7e9)")
+    group.add_argument(
+        "--params", action=Once, type=number("--params", examples=_COUNTS), metavar="N", help="parameters (8b, 7e9)"
+    )
     for size in SIZES:
         flag = f"--{size.replace('_', '-')}"
         group.add_argument(flag, action=Once, type=whole(flag), metavar="N", help=_SIZE_HELP[size])
@@ -87,7 +90,9 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--seq", action=Once, type=whole("--seq"), metavar="N", help="tokens of a sequence (2048)")
     group.add_argument("--output-tokens", action=Once, type=whole("--output-tokens"), metavar="N", help=_OUTPUT_HELP)
-    group.add_argument("--tokens", action=Once, type=number("--tokens"), metavar="N", help="to train on (15t, 1e9)")
+    group.add_argument(
+        "--tokens", action=Once, type=number("--tokens", examples=_COUNTS), metavar="N", help="to train on (15t, 1e9)"
+    )
     group.add_argument("--hours", action=Once, type=number("--hours"), metavar="H", help="a duration instead")
     group.add_argument("--qps", action=Once, type=number("--qps"), metavar="N", help="requests a second to serve")
     group.add_argument(
@@ -111,7 +116,7 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     must.add_argument("--deadline", action=Once, type=number("--deadline"), metavar="H", help="hours until the end")
     must.add_argument("--budget", action=Once, type=number("--budget"), metavar="USD", help="the most it may cost")
     must.add_argument("--min-vram", action=Once, type=number("--min-vram"), metavar="GB", help="memory of each GPU")
-    _add_words(must, "--interconnect", INTERCONNECTS, "between GPUs, or between machines")
+    _add_words(must, "--interconnect", INTERCONNECTS, _LINK_HELP)
     must.add_argument("--gpu", action="append", metavar="NAME", help="only these GPUs; may be repeated")
     for name in STACK_FLAGS:
         metavar, text = FLAG_HELP[name]
@@ -121,9 +126,7 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--region", action="append", metavar="NAME,…", help="only these; may be repeated")
     where.add_argument("--on-demand", action="store_true", help="by the hour (what is taken without any of the three)")
     where.add_argument("--spot", action="store_true", help="machines that may be taken back")
-    where.add_argument(
-        "--reserved", action="append", type=one_of("--reserved", _RESERVED), choices=_RESERVED, help="for years"
-    )
+    add_choice(where, "--reserved", _RESERVED, action="append", help="for years")
     where.add_argument(
         "--spot-share", action=Once, type=number("--spot-share", is_zero=True), metavar="S", help=_SHARE_HELP
     )
@@ -167,6 +170,10 @@ _SIZE_HELP = {
 }
 _OUTPUT_HELP = "of a sequence, how many are the answer (256)"
 _SHARE_HELP = "with --spot: the part of the nodes that is spot, the others reserved or on demand"
+_LINK_HELP = (
+    "nvlink joins the GPUs of a machine, nvswitch each of them to all others; ib is InfiniBand between machines, efa "
+    "Amazon's Elastic Fabric Adapter, rdma either"
+)
 _EXTRA_HELP = {
     "--storage-gb": "GB kept while it runs",
     "--storage-price": "USD a GB and month, where the facts have none",
@@ -176,7 +183,7 @@ _EXTRA_HELP = {
 
 
 def _add_words(group: argparse._ArgumentGroup, flag: str, known: tuple[str, ...], text: str) -> None:
-    group.add_argument(flag, action=Once, type=one_of(flag, known), choices=known, help=text)
+    add_choice(group, flag, known, help=text)
 
 
 def list_words(values: list[str] | None) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of, wrap
 from provision.cli.screen import align
 from provision.planner.catalogue import Price, read_day
 from provision.planner.fit import Fit
@@ -43,6 +44,11 @@ COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
 )
 
 
+_ON_TOP = ("", "USD", "time", "machines", "paid", "USD/h")
+"""Columns of the first of two lines; the other line has the rest."""
+_BELOW_FROM = "machines"
+
+
 def gpus_of(row: Row) -> str:
     """Return how many of which GPU, or which part of one."""
     share = row.offer.instance.gpu_share
@@ -61,32 +67,51 @@ def show_plan(plan: Plan, job: Job, output: Output, *, top: int) -> str:
     """Return the winner with its reasons, the rows that nothing beats, the fall-backs, and what was left out."""
     winner = plan.winner
     assert winner is not None  # noqa: S101 - a plan without rows is refused before
+    columns = columns_of(output)
     front = [row for row in plan.rows if row.is_first]
     others = [row for row in plan.rows if not row.is_first]
     shown = (front + others)[:top]
     shown.sort(key=lambda row: (row.cost.usd, row.hours[2]))
-    lines = _table(shown, {id(row): "*" if row.is_first else "" for row in shown})
+    lines = _table(shown, {id(row): "*" if row.is_first else "" for row in shown}, columns)
     lines += ["", "* nothing else is as cheap, as fast and as safe"]
-    lines += ["", output.paint("first choice", "label"), *show_row(winner, job)]
+    lines += ["", output.paint("first choice", "label"), *show_row(winner, job, columns)]
     if output.verbosity > 0:
         for row in shown:
             if row is not winner:
-                lines += ["", output.paint(f"{money(row.cost.usd)} USD, {row.purchase}", "label"), *show_row(row, job)]
+                heading = output.paint(f"{money(row.cost.usd)} USD, {row.purchase}", "label")
+                lines += ["", heading, *show_row(row, job, columns)]
     if plan.fallbacks:
         lines += ["", output.paint("if it is not to be had (a price is no promise of a machine)", "label")]
-        lines += _table(list(plan.fallbacks), {})
-    lines += ["", *_left_out(plan, output)]
+        lines += _table(list(plan.fallbacks), {}, columns)
+    lines += ["", *_left_out(plan, output, columns)]
     return "\n".join(lines)
 
 
-def _table(rows: list[Row], marks: dict[int, str]) -> list[str]:
+def _table(rows: list[Row], marks: dict[int, str], columns: int) -> list[str]:
+    """Return rows as a table, or, where a line has no room for all of it, as two lines a row."""
     head = tuple(name for name, _ in COLUMNS)
     body = [(marks.get(id(row), ""), *(text(row) for _, text in COLUMNS)) for row in rows]
-    return align([("", *head), *body], indent="")
+    wide = align([("", *head), *body])
+    if max(map(len, wide)) <= columns:
+        return wide
+    cells = [dict(zip(("", *head), line, strict=True)) for line in body]
+    narrow = align([_ON_TOP, *([line[name] for name in _ON_TOP] for line in cells)])
+    lead = " " * narrow[0].index(_BELOW_FROM)
+    lines = narrow[:1]
+    for first, line in zip(narrow[1:], cells, strict=True):
+        rest = [line["region"], line["GPUs"], line["memory"], f"price of {line['price of']}"]
+        lines += [first, *wrap(", ".join(text for text in rest if text), columns, lead=lead)]
+    return lines
 
 
-def show_row(row: Row, job: Job) -> list[str]:
-    """Return why a row is what it is: layout, memory, speed, time, price, interruptions, what was assumed."""
+def show_row(row: Row, job: Job, columns: int) -> list[str]:
+    """Return why a row is what it is: layout, memory, speed, time, price, interruptions, what was assumed.
+
+    Args:
+        row: The row.
+        job: What is to be done.
+        columns: Width of a line.
+    """
     facts: list[tuple[str, str]] = [("machine", f"{row.nodes} × {row.offer.name}, {gpus_of(row)}")]
     facts += _explain_layout(row)
     if row.fit.memory is not None:
@@ -114,7 +139,8 @@ def show_row(row: Row, job: Job) -> list[str]:
     if row.spot is not None:
         facts += _explain_spot(row, job)
     facts += [("assumed", text) for text in row.assumed]
-    return align(facts, indent="  ")
+    width = max(len(name) for name, _ in facts)
+    return [line for name, text in facts for line in wrap(text, columns, lead=f"  {name:{width}}  ")]
 
 
 def _explain_layout(row: Row) -> list[tuple[str, str]]:
@@ -165,21 +191,23 @@ def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _left_out(plan: Plan, output: Output) -> list[str]:
+def _left_out(plan: Plan, output: Output, columns: int) -> list[str]:
     counts = summarise(plan.rejected)
     if not counts:
         return []
     said = ", ".join(f"{count} by {kind}" for kind, count in counts.items())
     lines = [f"left out: {said}"]
     if output.verbosity > 0:
-        return [*lines, *align([(f"  {item.offer.name}", item.kind, item.why) for item in plan.rejected])]
+        each = [f"{item.offer.name}: {item.kind}: {item.why}" for item in plan.rejected]
+        return [*lines, *(line for text in each for line in wrap(text, columns, lead="  ", hanging=4))]
     for kind in counts:
         whys: dict[str, int] = {}
         for item in plan.rejected:
             if item.kind == kind:
                 whys[item.why] = whys.get(item.why, 0) + 1
         often = sorted(whys.items(), key=lambda pair: (-pair[1], pair[0]))[:_REASONS_SHOWN]
-        lines += [f"  {kind}: {why} ({count})" for why, count in often]
+        for why, count in often:
+            lines += wrap(f"{kind}: {why} ({count})", columns, lead="  ", hanging=4)
     return [*lines, "`-v` names them all, and says of every row why it is what it is"]
 
 

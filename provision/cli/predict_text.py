@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from provision.cli.paragraph import wrap
 from provision.cli.screen import align
 from provision.planner.predict.evaluation import Evaluation, Score
 from provision.planner.predict.request import Forecast, PredictRequest
@@ -34,9 +35,9 @@ def forecast_document(
 
 
 def show_forecast(
-    request: PredictRequest, forecast: Forecast, baseline_name: str | None, baseline: float | None
+    request: PredictRequest, forecast: Forecast, baseline_name: str | None, baseline: float | None, *, columns: int
 ) -> str:
-    """Return a forecast for a terminal."""
+    """Return a forecast for a terminal of so many columns."""
     rows = [
         ("forecast", f"{_short(forecast.value)} {forecast.unit}"),
         ("interval", f"{_short(forecast.low)} to {_short(forecast.high)} ({100 * forecast.confidence:.0f} %)"),
@@ -47,7 +48,8 @@ def show_forecast(
     rows += [("rests on" if not index else "", text) for index, text in enumerate(forecast.basis)]
     if baseline is not None and baseline_name is not None:
         rows.append(("baseline", f"{_BASELINE_NAMES[baseline_name]} says {_short(baseline)} {forecast.unit}"))
-    return "\n".join(align(rows))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(line for name, text in rows for line in wrap(text, columns, lead=f"{name:{width}}  "))
 
 
 def evaluation_document(found: Evaluation, baselines: Sequence[str]) -> dict[str, Any]:
@@ -62,6 +64,7 @@ def evaluation_document(found: Evaluation, baselines: Sequence[str]) -> dict[str
         "refused": [plain(row) for row in found.refused[:_REFUSED_LISTED]],
         "refused_count": len(found.refused),
         "skipped_count": len(found.skipped),
+        "assumed": dict(found.assumed),
     }
 
 

@@ -6,15 +6,17 @@ import argparse
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from provision.cli.files import read_text
-from provision.cli.parser import Once, one_of, parse_path
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.records import plain
 from provision.resolve.request import FLAVORS, PLATFORMS, Request, parse_request
-from provision.resolve.stack import Reason, Refusal, Stack
+
+if TYPE_CHECKING:
+    from provision.resolve.stack import Reason, Refusal, Stack
 
 __all__ = [
     "FLAG_HELP",
@@ -56,13 +58,7 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
-    group.add_argument(
-        "--flavor",
-        action=Once,
-        type=one_of("--flavor", FLAVORS),
-        choices=FLAVORS,
-        help="runtime, with a C compiler for Triton (jit), or with nvcc (devel)",
-    )
+    add_choice(group, "--flavor", FLAVORS, help="runtime, with a C compiler for Triton (jit), or with nvcc (devel)")
     group.add_argument(
         "--with", action="append", metavar="NAME,…", help="extras to add (jupyter, ray, …); may be repeated"
     )
@@ -153,6 +149,7 @@ def solve_request(request: Request, matrix: Matrix, command: str, others: Sequen
         UsageError: It is ambiguous or contradicts itself.
     """
     from provision.resolve.solve import solve
+    from provision.resolve.stack import Refusal
 
     found = solve(request, matrix)
     if isinstance(found, Refusal):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.files import read_text
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.errors import MissingDependencyError, UsageError
 from provision.probe.catalogue import LEVELS, PROBES
 from provision.probe.collect import PARALLEL, Collection, collect_targets
@@ -94,9 +94,7 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="limit of a connection; 10 unless given",
     )
-    way.add_argument(
-        "--engine", action=Once, type=one_of("--engine", _ENGINES), choices=_ENGINES, help="what starts an image"
-    )
+    add_choice(way, "--engine", _ENGINES, help="what starts an image")
     way.add_argument("--with-gpus", dest="has_gpus", action="store_true", default=None, help="give an image the GPUs")
     way.add_argument("--no-gpus", dest="has_gpus", action="store_false", default=None, help="give an image no GPU")
     way.add_argument(
@@ -107,9 +105,7 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
 def add_probe_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say what is collected, for commands that have no other way to know."""
     what = parser.add_argument_group("what is collected")
-    what.add_argument(
-        "--level", action=Once, type=one_of("--level", LEVELS), choices=LEVELS, help="how much; quick unless given"
-    )
+    add_choice(what, "--level", LEVELS, help="how much; quick unless given")
     what.add_argument("--probes", action=Once, type=_probes, metavar="NAMES", help="only these, comma between")
 
 

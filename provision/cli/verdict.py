@@ -9,7 +9,7 @@ from provision.cli.paragraph import columns_of, wrap
 from provision.cli.screen import align
 from provision.matrix.model import Check
 from provision.probe.clean import clean_line
-from provision.verify.engine import SEVERITIES, Result, Verdict
+from provision.verify.engine import SEVERITIES, Result, Verdict, way_on
 from provision.verify.fleet import Difference, Group, group_failures
 from provision.verify.outcome import FAIL, PASS, SKIP, UNKNOWN
 from provision.verify.report.document import count_statuses
@@ -76,7 +76,7 @@ class _Page:
         if self.is_fleet:
             yield from self._field("targets", _some(group.targets))
         yield from self._field("remedy", group.remedy)
-        yield from self._field("more", group.runbook)
+        yield from self._field("more", way_on(group.check))
 
     def _show_unknown(self, groups: Sequence[Group]) -> Iterator[str]:
         """Yield what has no answer and must have one; checks that lack the same answer stand together."""
@@ -94,7 +94,7 @@ class _Page:
             advice = dict.fromkeys(self.advice.get((row.check, row.seen), "") for row in rows)
             yield from self._field("remedy", " ".join(filter(None, advice)))
             if len(rows) == 1:
-                yield from self._field("more", rows[0].runbook)
+                yield from self._field("more", way_on(rows[0].check))
 
     def _show_lesser(self) -> list[str]:
         """Return what failed or is unknown and does not count, equal ones together."""

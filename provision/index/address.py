@@ -17,6 +17,8 @@ __all__ = ["IndexAddress", "find_index", "known_index"]
 _VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 _EXTRA_VARIABLES = ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 _CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+_SECTIONS = ("global", "install", "download")
+"""Sections of pip's files that count, the weakest first."""
 
 
 @record
@@ -68,14 +70,14 @@ def find_index(
     more = [word for name in _EXTRA_VARIABLES for word in variables.get(name, "").split()]
     more = more or said.get("extra-index-url", ("", ""))[0].split()
     extra = dict.fromkeys(_unnamed(word).rstrip("/") for word in more)
-    bundle = next((variables[name] for name in _CERTIFICATES if variables.get(name)), None)
+    bundle = next((variables[name] for name in _CERTIFICATES if variables.get(name)), said.get("cert", ("", ""))[0])
     proxy = variables.get("PIP_PROXY") or said.get("proxy", ("", ""))[0]
     if proxy and "://" not in proxy:
         proxy = f"http://{proxy}"
     return IndexAddress(
         url=url.rstrip("/"),
         told_by=told_by,
-        ca_bundle=bundle or said.get("cert", (None, ""))[0],
+        ca_bundle=_at_home(bundle, home) or None,
         extra=tuple(item for item in extra if item.startswith("http") and item != url.rstrip("/")),
         proxy=proxy or None,
     )
@@ -104,9 +106,10 @@ def _unnamed(text: str) -> str:
 def _from_pip(variables: Mapping[str, str], home: Path, system: Path) -> Mapping[str, _Found]:
     """Return what pip's files say, setting → value and file.
 
-    The later file wins, and what is said of downloads alone over what is said of everything, as pip reads them.
+    The later file wins, and what is said of one command over what is said of all, as pip reads them. Of the two
+    commands that fetch wheels the word on downloads counts more, since that is what is done here.
     """
-    said: dict[str, dict[str, _Found]] = {"global": {}, "download": {}}
+    said: dict[str, dict[str, _Found]] = {name: {} for name in _SECTIONS}
     for path in _pip_files(variables, home, system):
         parser = configparser.RawConfigParser()
         try:
@@ -118,7 +121,12 @@ def _from_pip(variables: Mapping[str, str], home: Path, system: Path) -> Mapping
             if parser.has_section(section):
                 values = {key.replace("_", "-"): value.strip() for key, value in parser.items(section)}
                 found |= {key: (value, str(path)) for key, value in values.items() if value}
-    return {**said["global"], **said["download"]}
+    return {key: found for name in _SECTIONS for key, found in said[name].items()}
+
+
+def _at_home(path: str, home: Path) -> str:
+    """Return a path whose ``~`` is spelled out, as pip does with the paths it is told."""
+    return str(home / path[2:]) if path.startswith("~/") else path
 
 
 def _pip_files(variables: Mapping[str, str], home: Path, system: Path) -> Iterator[Path]:
@@ -128,8 +136,10 @@ def _pip_files(variables: Mapping[str, str], home: Path, system: Path) -> Iterat
     for folder in reversed(variables.get("XDG_CONFIG_DIRS", str(system / "xdg")).split(":")):
         yield Path(folder) / "pip" / "pip.conf"
     yield system / "pip.conf"
-    yield home / ".pip" / "pip.conf"
-    yield Path(variables.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
+    if not named or not Path(named).exists():
+        # A file that is named takes the place of the user's.
+        yield home / ".pip" / "pip.conf"
+        yield Path(variables.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
     yield Path(variables.get("VIRTUAL_ENV") or sys.prefix) / "pip.conf"
     if named:
         yield Path(named)

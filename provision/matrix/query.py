@@ -77,7 +77,7 @@ def find_gpus(matrix: Matrix, text: str) -> tuple[Gpu, ...]:
     names = _spellings(matrix)
     found = [gpu for gpu, spellings in names if wanted in spellings]
     if not found and wanted:
-        found = [gpu for gpu, spellings in names if any(spelling.startswith(wanted) for spelling in spellings)]
+        found = [gpu for gpu in matrix.gpus if any(_begins(name, wanted) for name in (gpu.name, gpu.id, *gpu.aliases))]
     if not found:
         near = _nearest(wanted, {gpu.name: spellings for gpu, spellings in names})
         raise UnknownError(
@@ -95,6 +95,18 @@ def find_gpus(matrix: Matrix, text: str) -> tuple[Gpu, ...]:
             hints=("name one of them in full",),
         )
     return tuple(found)
+
+
+def _begins(name: str, wanted: str) -> bool:
+    """Tell whether a folded text begins a name and does not end inside a number: ``40`` does not begin ``4050``."""
+    whole = normalise_gpu(name)
+    if not whole.startswith(wanted):
+        return False
+    if len(whole) == len(wanted) or not (wanted[-1].isdigit() and whole[len(wanted)].isdigit()):
+        return True
+    # Digits of two words stand side by side once folded: `a100-sxm4` begins `A100-SXM4-80GB`.
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return any(normalise_gpu("-".join(words[:count])) == wanted for count in range(1, len(words)))
 
 
 def gpu_ids(matrix: Matrix, name: str | None) -> frozenset[str]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from provision.errors import MissingDependencyError, UsageError
-from provision.probe.clean import clean_line
+from provision.errors import UsageError
 from provision.records import record
 
 __all__ = ["Identity", "StateFile"]
 
 _VERSION = 1
 _BYTES_MAX = 64 * 1024 * 1024
-_HOLDER_BYTES_MAX = 4096
 
 
 @record
@@ -58,74 +56,8 @@ class StateFile:
     def __init__(self, folder: Path, kind: Iterable[str], identity: Identity) -> None:
         key = hashlib.sha256(json.dumps(list(kind)).encode()).hexdigest()[:16]
         self.path = folder / f"node-{key}.json"
-        self._lock = folder / f"node-{key}.lock"
         self._identity = identity
         self._done: dict[str, str] = {}
-
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Let no other process run the same meanwhile.
-
-        The kernel gives the lock back when this process ends, however it ends: a file that was left blocks nobody.
-
-        Raises:
-            MissingDependencyError: Another process runs it.
-            OSError: The folder cannot be written to, or its file system knows no locks.
-        """
-        descriptor = self._take()
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                # Before the lock is given back: whoever takes it next must find a file of its own.
-                self._lock.unlink()
-            os.close(descriptor)
-            with suppress(OSError):
-                self.path.parent.rmdir()
-
-    def _take(self) -> int:
-        import fcntl
-
-        while True:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            except FileNotFoundError:
-                # The one that has just ended took the folder away.
-                continue
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._is_there(descriptor):
-                    self._sign(descriptor)
-                    return descriptor
-            except BlockingIOError as error:
-                holder = _name_holder(os.read(descriptor, _HOLDER_BYTES_MAX))
-                os.close(descriptor)
-                raise MissingDependencyError(
-                    "another `provision node apply` is at work on these hosts",
-                    because=(f"{holder} holds {self._lock}",),
-                    hints=("let it end, or end it; `--resume` then goes on with the hosts that it left",),
-                ) from error
-            except OSError:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
-
-    def _is_there(self, descriptor: int) -> bool:
-        """Tell whether the file that was locked still has its name."""
-        try:
-            return os.path.samestat(os.fstat(descriptor), self._lock.stat())
-        except FileNotFoundError:
-            return False
-
-    @staticmethod
-    def _sign(descriptor: int) -> None:
-        import platform
-        from datetime import UTC, datetime
-
-        since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps({"pid": os.getpid(), "host": platform.node(), "since": since}).encode() + b"\n")
 
     def resume(self) -> tuple[str, ...] | None:
         """Return the hosts that an earlier run has finished, or nothing where there was none.
@@ -196,16 +128,6 @@ class StateFile:
     def _identity_document(self) -> dict[str, Any]:
         row = self._identity
         return {"lock": row.lock, "playbook": row.playbook, "tags": list(row.tags), "variables": row.variables}
-
-
-def _name_holder(content: bytes) -> str:
-    """Return who holds a lock, as far as its file tells."""
-    try:
-        document = json.loads(content)
-        words = f"process {int(document['pid'])} on {document['host']}, since {document['since']},"
-    except (ValueError, KeyError, TypeError):
-        return "another process"
-    return clean_line(words, 200)
 
 
 _ANEW = "leave `--resume` out to begin anew"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from html import escape
 
@@ -168,26 +169,35 @@ svg {{ max-width: 100%; height: auto }}
 """
 
 
-def terminal_text(plan: Plan, *, columns: int = 72, lines: int = 16) -> str:
-    """Return the picture in characters: a letter for each of the first rows, a dot for the others."""
+def terminal_text(plan: Plan, *, columns: int = 80, lines: int = 16) -> str:
+    """Return the picture in characters: a letter for each of the first rows, a dot for the others.
+
+    Args:
+        plan: The plan.
+        columns: Width of a line.
+        lines: Height of the field, without its axis and legend.
+    """
     rows = _shown(plan)
     if not rows:
         return "nothing to draw"
     across, up = _scale([row.hours[1] for row in rows]), _scale([row.cost.usd for row in rows])
-    field = [[" "] * columns for _ in range(lines)]
+    width = max(len(f"{up.high:.3g}"), len(f"{up.low:.3g}"), 3)
+    wide = columns - width - len(" │")
+    field = [[" "] * wide for _ in range(lines)]
     letters = "abcdefghijklmnopqrstuvwxyz"
     front = [row for row in rows if row.is_first][: len(letters)]
     named = {id(row): letters[number] for number, row in enumerate(front)}
     # Letters last, so that no dot hides one.
     for row in sorted(rows, key=lambda row: id(row) in named):
-        x = min(int(across.place(row.hours[1]) * columns), columns - 1)
+        x = min(int(across.place(row.hours[1]) * wide), wide - 1)
         y = lines - 1 - min(int(up.place(row.cost.usd) * lines), lines - 1)
         field[y][x] = named.get(id(row), "·")
-    width = max(len(f"{up.high:.3g}"), len(f"{up.low:.3g}"), 3)
     sides = [f"{up.high:.3g}", *[""] * (lines - 2), f"{up.low:.3g}"]
     drawn = [f"{side:>{width}} │{''.join(line).rstrip()}" for side, line in zip(sides, field, strict=True)]
-    ends = f"{across.low:.3g}" + f"{across.high:.3g} hours".rjust(columns - len(f"{across.low:.3g}"))
-    legend = [f"  {letter}  {_title(row)}" for letter, row in zip(letters, front, strict=False)]
-    return "\n".join(
-        [f"{'USD':>{width}}", *drawn, " " * width + " └" + "─" * columns, " " * (width + 2) + ends, *legend]
-    )
+    ends = f"{across.low:.3g}" + f"{across.high:.3g} hours".rjust(wide - len(f"{across.low:.3g}"))
+    legend = [
+        line
+        for letter, row in zip(letters, front, strict=False)
+        for line in textwrap.wrap(_title(row), columns, initial_indent=f"  {letter}  ", subsequent_indent=" " * 5)
+    ]
+    return "\n".join([f"{'USD':>{width}}", *drawn, " " * width + " └" + "─" * wide, " " * (width + 2) + ends, *legend])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import cast
 
@@ -19,6 +19,7 @@ from provision.planner.memory import (
     estimate_serving,
     estimate_training,
 )
+from provision.planner.predict.precision import is_lacking
 from provision.planner.shape import Shape
 from provision.records import record
 
@@ -26,9 +27,25 @@ __all__ = ["Fit", "UnfitError", "fit_job", "unmet"]
 
 _CONCURRENT_MOST = 256
 _BUSY_TOKENS = 16384
-# A precision in hardware begins with a compute capability, which is a fact of the GPU (tflops_fp8, tflops_tf32) or of
-# the architecture: bf16 came with tf32.
-_NEEDS_TF32 = ("bf16", "tf32")
+# Weights in these are unpacked before they are multiplied, so that every GPU can serve them.
+_UNPACKED = ("fp4", "int4", "int8")
+
+_LINKS = {"nvlink": ("nvlink", "nvswitch"), "nvswitch": ("nvswitch",)}
+"""What is asked for between GPUs → links in the facts that are it."""
+_FABRICS = {
+    "ib": (("infiniband",), "InfiniBand"),
+    "efa": (("efa",), "EFA"),
+    "rdma": (("infiniband", "efa"), "InfiniBand or EFA"),
+}
+"""What is asked for between machines → fabrics in the facts that are it, and its name."""
+_NAMES = {
+    "efa": "EFA",
+    "infiniband": "InfiniBand",
+    "none": "nothing",
+    "nvlink": "NVLink",
+    "nvswitch": "NVSwitch",
+    "pcie": "PCI Express",
+}
 
 
 class UnfitError(Exception):
@@ -66,7 +83,9 @@ class Fit:
         return (self.memory.total_gib - spare) * band > self.usable_gib
 
 
-def unmet(job: Job, instance: CloudInstance, gpu: Gpu, encoderless: frozenset[str]) -> str | None:
+def unmet(
+    job: Job, instance: CloudInstance, gpu: Gpu, encoderless: frozenset[str], firsts: Mapping[str, str]
+) -> str | None:
     """Return the first hard condition a machine does not meet, in words; ``None`` when it meets all.
 
     Args:
@@ -74,33 +93,34 @@ def unmet(job: Job, instance: CloudInstance, gpu: Gpu, encoderless: frozenset[st
         instance: The machine.
         gpu: Its GPU.
         encoderless: Ids of GPUs without a video encoder.
+        firsts: Precision → the compute capability it begins with.
     """
     if job.min_vram_gb is not None and instance.gpu_memory_gb < job.min_vram_gb:
         return f"{instance.gpu_memory_gb:g} GB a GPU are below {job.min_vram_gb:g}"
-    if job.interconnect == "nvlink" and instance.gpu_count > 1 and instance.interconnect not in ("nvlink", "nvswitch"):
-        return f"its GPUs are joined by {_link(instance.interconnect)}, not by NVLink"
-    if job.interconnect == "nvlink" and instance.gpu_count == 1:
-        return "it has one GPU, and NVLink joins several"
-    if job.interconnect == "ib" and instance.fabric is None:
-        return "no InfiniBand or EFA between instances is known of it"
+    if job.interconnect is not None and (why := _unjoined(job.interconnect, instance)) is not None:
+        return why
     if job.task == "render" and gpu.id in encoderless:
         return f"{gpu.name} has no video encoder"
     if job.shape is None:
         return None
-    if job.precision in _NEEDS_TF32 and not gpu.tflops_tf32 and _capability(gpu) < (8, 0):
+    if job.precision not in _UNPACKED and is_lacking(gpu.compute_capability, job.precision, firsts):
         return f"{gpu.name} does not compute in {job.precision}"
-    if job.precision == "fp8" and not gpu.tflops_fp8 and _capability(gpu) < (8, 9):
-        return f"{gpu.name} does not compute in fp8"
     return None
 
 
-def _capability(gpu: Gpu) -> tuple[int, int]:
-    major, _, minor = gpu.compute_capability.partition(".")
-    return int(major), int(minor or 0)
-
-
-def _link(name: str) -> str:
-    return {"pcie": "PCI Express", "none": "nothing"}.get(name, name)
+def _unjoined(wanted: str, instance: CloudInstance) -> str | None:
+    """Return why a machine has not the links that are asked for; ``None`` when it has."""
+    if wanted in _FABRICS:
+        fabrics, name = _FABRICS[wanted]
+        if instance.fabric in fabrics:
+            return None
+        has = "none is known" if instance.fabric is None else f"it has {_NAMES[instance.fabric]}"
+        return f"no {name} to other machines: {has}"
+    if instance.gpu_count == 1:
+        return f"it has one GPU, and {_NAMES[wanted]} joins several"
+    if instance.interconnect in _LINKS[wanted]:
+        return None
+    return f"its GPUs are joined by {_NAMES[instance.interconnect]}, not by {_NAMES[wanted]}"
 
 
 def fit_job(

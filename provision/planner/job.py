@@ -11,7 +11,9 @@ __all__ = ["INTERCONNECTS", "METHODS", "TASKS", "Job", "check_job"]
 
 TASKS = ("pretrain", "finetune", "inference", "render", "hpc")
 METHODS = ("full", "lora", "qlora")
-INTERCONNECTS = ("nvlink", "ib")
+INTERCONNECTS = ("nvlink", "nvswitch", "ib", "efa", "rdma")
+"""What may be asked of links. ``nvlink`` joins GPUs of a machine, ``nvswitch`` each of them to all others. ``ib`` is
+InfiniBand between machines, ``efa`` Amazon's Elastic Fabric Adapter, which is no InfiniBand, ``rdma`` either."""
 
 
 @record

@@ -13,6 +13,7 @@ from provision.planner.cost import Cost, Extras, MissingPriceError, add_up
 from provision.planner.fit import Fit, UnfitError, fit_job, unmet
 from provision.planner.job import Job
 from provision.planner.memory import BYTES, lora_parameters, read_constants
+from provision.planner.predict.precision import first_capabilities
 from provision.planner.service import Service, size_service
 from provision.planner.speed import NoSpeedError, Speed, Speeds
 from provision.planner.spot import Interruption, interrupt, mtbf_of_bin
@@ -210,6 +211,7 @@ class _Maker:
         settings = matrix.settings("planning.toml")
         without = settings.get("gpus_without_encoder")
         self._encoderless = frozenset(without.values if without is not None else ())
+        self._firsts = first_capabilities(matrix)
         self._profiles: tuple[MigProfile, ...] = matrix.rows("planning.toml", "mig_profile")
 
     def _limit(self, name: str) -> float:
@@ -225,7 +227,7 @@ class _Maker:
             _RefusedError: There is none.
         """
         job, instance = self._job, offer.instance
-        if (why := unmet(job, instance, offer.gpu, self._encoderless)) is not None:
+        if (why := unmet(job, instance, offer.gpu, self._encoderless, self._firsts)) is not None:
             raise _RefusedError("filter", why)
         profile = self._profile(offer)
         if offer.gpu.id not in self._stackless:

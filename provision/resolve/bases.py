@@ -106,8 +106,10 @@ def choose_cuda_image(
         patch: Exact CUDA release, where one was asked for.
     """
     fitting = []
+    minor = parse(cuda).release[:2]
+    is_final = wish.request.python is None and not any(getattr(wish.request, name) for name in FRAMEWORKS)
     for image in matrix.cuda_images_below(".".join(cuda.split(".")[:2])):
-        if image.flavour != flavour or parse(image.cuda).release[:2] != parse(cuda).release[:2]:
+        if image.flavour != flavour or parse(image.cuda).release[:2] != minor:
             continue
         if patch is not None and image.cuda != patch:
             continue
@@ -119,7 +121,6 @@ def choose_cuda_image(
             continue
         if not image.os.startswith("ubuntu") and wish.os is None:
             continue
-        is_final = wish.request.python is None and not any(getattr(wish.request, name) for name in FRAMEWORKS)
         if wish.os is not None and is_final and image.os != wish.os.id:
             continue
         age = _LIFECYCLES.index(image.lifecycle) if image.lifecycle in _LIFECYCLES else len(_LIFECYCLES)

@@ -342,7 +342,8 @@ def _refusal(message: str, nos: list[No]) -> Refusal:
         is_proved=all(no.is_proved for no in nos),
         message=message,
         conflict=tuple(conflict),
-        because=tuple(Reason(subject="node", because=no.because, facts=no.facts) for no in nos),
+        # What holds for several systems is one reason.
+        because=tuple(dict.fromkeys(Reason(subject="node", because=no.because, facts=no.facts) for no in nos)),
     )
 
 
@@ -357,6 +358,11 @@ def _alternatives(request: Request, options: NodeOptions, matrix: Matrix, refusa
             request.driver is not None and "." in request.driver,
             "another driver of the branch",
             lambda: (replace(request, driver=str(branch_of(request.driver or "0"))), options),
+        ),
+        (
+            request.container_toolkit is not None,
+            "another container toolkit",
+            lambda: (replace(request, container_toolkit=None), options),
         ),
         (bool(options.toolkits), "no CUDA toolkit beside the wheels", lambda: (request, replace(options, toolkits=()))),
         (

@@ -30,6 +30,7 @@ __all__ = [
     "unreached",
     "verify_hosts",
     "verify_one",
+    "way_on",
 ]
 
 SEVERITIES = ("critical", "high", "medium", "low")
@@ -172,6 +173,11 @@ def verify_hosts(
     results += compare_hosts(hosts, expected, matrix, checks)
     results += [unreached(name, why) for name, why in unreachable.items()]
     return conclude(results, matrix, (*hosts, *unreachable), fail_on=fail_on)
+
+
+def way_on(check: str) -> str:
+    """Return the command that says more about a check; empty for the answer about a target that was not reached."""
+    return "" if check == REACH else f"provision explain check/{check}"
 
 
 def unreached(target: str, why: str) -> Result:

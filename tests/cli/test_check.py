@@ -112,6 +112,20 @@ def test_a_dry_fix_shows_the_same_diff_and_writes_nothing(project: Path, capsys:
     assert dry == wet
 
 
+def test_a_fix_inside_a_quoted_dockerfile_leaves_it_quoted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (
+        r"FROM python:3.11-slim-bookworm\nRUN pip install torch==2.1.2+cu118 \\\n  torchvision==0.16.1 \"numpy<2\"\n"
+    )
+    written = f'services:\n  a:\n    build:\n      dockerfile_inline: "{lines}"\n'
+    (project / "compose.yaml").write_text(written)
+    assert "+++ b/compose.yaml" in run(capsys, "--fix", "compose.yaml")[1]
+    changed = (project / "compose.yaml").read_text()
+    url = "--extra-index-url https://download.pytorch.org/whl/cu118 "
+    assert changed == written.replace("0.16.1", "0.16.2").replace("install torch", f"install {url}torch")
+    run(capsys, "--fix", "compose.yaml")
+    assert (project / "compose.yaml").read_text() == changed
+
+
 def test_a_fix_that_would_break_another_stage_is_left_out_and_the_others_are_made(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,104 @@ def test_json_names_what_was_decided(provision, image_lock, tmp_path):
     assert result["driver"]["owner"] == "operator"
     assert result["lock"]["digest"] == json.loads(image_lock.read_text())["lock_digest"]
     assert result["commands"][0].startswith("helm upgrade --install gpu-operator ")
+
+
+KUBECTL = """#!/bin/sh
+# A stand-in for kubectl and the cluster behind it: it says what it was asked, and answers by the file's name.
+echo "$*" >>"$KUBECTL_ASKED"
+for word; do file=$word; done
+case $KUBECTL_ANSWER in
+*no-cluster*) echo 'error: current-context must exist in order to minify' >&2; exit 1 ;;
+*"$file:quota"*)
+    echo 'Error from server (Forbidden): error when creating "x": pods "x" is forbidden: exceeded quota' >&2; exit 1 ;;
+*"$file:namespace"*)
+    echo namespace/vision
+    echo 'Error from server (NotFound): error when creating "x": namespaces "vision" not found' >&2; exit 1 ;;
+esac
+echo 'Warning: would violate PodSecurity' >&2
+echo "job.batch/$file"
+"""
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for kubectl, first on the path; returns the file of what it was asked."""
+    program = tmp_path / "bin" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECTL_ASKED", str(tmp_path / "asked"))
+    monkeypatch.setenv("KUBECTL_ANSWER", "")
+    return tmp_path / "asked"
+
+
+def test_the_cluster_is_asked_for_every_file_that_goes_to_it_and_keeps_none(provision, image_lock, kubectl, tmp_path):
+    words = ("--image", IMAGE, "--tenant", "vision=2", "--server-dry-run", "--context", "lab")
+    answer = provision("cluster", "--lock", image_lock, *words, "-o", tmp_path / "out", "--json")
+    assert answer.code == 0, answer.err
+    assert [(row["file"], row["verdict"]) for row in answer.document["result"]["server"]] == [
+        ("tenant-vision.yaml", "taken"),
+        ("verify.yaml", "taken"),
+    ]
+    asked = kubectl.read_text().splitlines()
+    assert [line.split()[:4] for line in asked] == [
+        ["--context", "lab", verb, "--dry-run=server"] for verb in ("apply", "create")
+    ]
+
+
+def test_what_the_cluster_would_not_take_ends_with_6_and_its_reason(
+    provision, image_lock, kubectl, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("KUBECTL_ANSWER", "verify.yaml:quota")
+    words = ("--lock", image_lock, "--image", IMAGE, "--server-dry-run", "-o", tmp_path / "out")
+    answer = provision("cluster", *words)
+    assert answer.code == 6
+    assert "the cluster would not take verify.yaml\n  Error from server (Forbidden)" in answer.out
+    document = provision("cluster", *words, "--json").document
+    assert document["ok"] is False
+    assert document["result"]["server"][0]["verdict"] == "refused"
+
+
+@pytest.mark.parametrize(("tenant", "code"), [("vision=2", 0), ("speech=2", 6)])
+def test_a_namespace_of_its_own_that_is_not_there_yet_is_no_refusal(
+    provision, image_lock, kubectl, tmp_path, monkeypatch, tenant, code
+):
+    path = f"tenant-{tenant.partition('=')[0]}.yaml"
+    monkeypatch.setenv("KUBECTL_ANSWER", f"{path}:namespace")
+    answer = provision(
+        "cluster", "--lock", image_lock, "--tenant", tenant, "--server-dry-run", "-o", tmp_path / "out", "--json"
+    )
+    assert answer.code == code
+    assert answer.document["result"]["server"][0]["verdict"] == ("refused" if code else "unjudged")
+
+
+@pytest.mark.parametrize(
+    ("path", "cluster", "words"),
+    [("", "", "through kubectl, which is not here"), (None, "no-cluster", "kubectl reaches no cluster")],
+)
+def test_without_a_cluster_it_ends_with_7_and_the_files_are_there(
+    provision, image_lock, kubectl, tmp_path, monkeypatch, path, cluster, words
+):
+    monkeypatch.setenv("KUBECTL_ANSWER", cluster)
+    if path is not None:
+        monkeypatch.setenv("PATH", path)
+    answer = provision("cluster", "--lock", image_lock, "--image", IMAGE, "--server-dry-run", "-o", tmp_path / "out")
+    assert answer.code == 7
+    assert words in answer.err
+    assert (tmp_path / "out" / "verify.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--context", "lab"), "--context says nothing without --server-dry-run"),
+        (("--server-dry-run", "--context", "--help me"), "is no context"),
+        (("--server-dry-run", "--dry-run"), "--dry-run writes none"),
+    ],
+)
+def test_flags_that_say_nothing_are_refused(provision, image_lock, kubectl, tmp_path, words, said):
+    answer = provision("cluster", "--lock", image_lock, "--image", IMAGE, *words, "-o", tmp_path / "out")
+    assert answer.code == 2
+    assert said in answer.err
+    assert not kubectl.exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from provision import __version__
-from provision.cli.parser import COMMANDS, build_parser, build_top_parser, load_command
+from provision.cli.parser import COMMANDS, Parser, add_choice, build_parser, build_top_parser, load_command
 from provision.errors import ProvisionError
 
 STACK = ("--torch", "2.1", "--cuda", "12.1")
@@ -40,6 +40,24 @@ def test_help_names_every_command_and_loads_none(program):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_flag_of_a_few_words_takes_one_once_and_names_the_one_that_was_meant():
+    parser = Parser()
+    add_choice(parser, "--colour", ("red", "green"), help="of the door")
+    add_choice(parser, "--side", ("left", "right"), action="append", help="of the door")
+    assert parser.parse_args(["--colour", "red", "--side", "left", "--side", "right"]).side == ["left", "right"]
+    with pytest.raises(ProvisionError, match="--colour `gren` is not known") as caught:
+        parser.parse_args(["--colour", "gren"])
+    assert "green" in caught.value.hints[0]
+    with pytest.raises(ProvisionError, match="--colour"):
+        parser.parse_args(["--colour", "red", "--colour", "green"])
+
+
+def test_flags_of_a_few_words_are_made_in_one_place():
+    folder = Path(__file__).resolve().parents[2] / "provision" / "cli"
+    made = [path.name for path in folder.rglob("*.py") if "choices=" in path.read_text(encoding="utf-8")]
+    assert made == ["parser.py"]
+
+
 def test_version(provision):
     assert provision("--version").out == f"provision {__version__}\n"
     assert provision("resolve", "--version").out == f"provision {__version__}\n"
@@ -64,6 +82,8 @@ def test_top_parser_reads_no_command():
         pytest.param(["--color", "pink", "resolve"], "choose auto, always, never", id="color"),
         pytest.param(["--torch", "2.1"], "`--torch` is no flag of `provision`", id="flag-before-command"),
         pytest.param(["data", "refrsh"], "action `refrsh` is not known", id="action"),
+        pytest.param(["data", "--only", "torch", "diff"], "`--only` stands before the action", id="early"),
+        pytest.param(["data", "--trch", "diff"], "`--trch` is no flag of `provision data diff`", id="early-unknown"),
         pytest.param(["data"], "the following arguments are required: ACTION", id="missing-action"),
         pytest.param(["completion", "tcsh"], "shell `tcsh` is not known", id="shell"),
     ],

@@ -253,7 +253,7 @@ def test_resume_without_an_earlier_run_does_all(node: Callable[..., Answer]) -> 
     assert "n3: changed: gpu_driver: Write files" in answer.err
 
 
-def test_second_apply_on_the_same_hosts_is_refused_while_the_first_runs(
+def test_nothing_else_changes_the_same_hosts_while_an_apply_runs(
     node: Callable[..., Answer], made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from provision.node import playbook
@@ -263,11 +263,13 @@ def test_second_apply_on_the_same_hosts_is_refused_while_the_first_runs(
     def run(*words: Any, **settings: Any) -> Any:
         seconds.append(node("apply", "--json"))
         seconds.append(node("apply", "--resume"))
+        seconds.append(node("remove"))
         return real(*words, **settings)
 
     monkeypatch.setattr(playbook, "run_playbook", run)
     assert node("apply").code == 0
-    assert [answer.code for answer in seconds] == [7, 7]
+    assert [answer.code for answer in seconds] == [7, 7, 7]
+    assert "another `provision node apply` is at work on these hosts" in seconds[2].err
     because = seconds[0].document["error"]["because"]
     assert f"process {os.getpid()} on " in because[0]
     assert len(_files(made)) == 6

@@ -41,6 +41,39 @@ def test_plan_for_people_says_why(provision):
     assert loud.count("  machine  ") == 5
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_plan_keeps_within_the_terminal(provision, monkeypatch, columns):
+    from provision.cli import plan_text
+
+    for module in (plan_text, command):
+        monkeypatch.setattr(module, "columns_of", lambda _: columns)
+    answer = provision("plan", *JOB, "--spot", "--on-demand", "-v", "--chart", "terminal")
+    assert max(map(len, answer.out.splitlines())) <= columns
+    for text in ("us-east-1", "on-demand", "GiB", "USD/h", "price of 20", "first choice"):
+        assert text in answer.out
+
+
+def test_a_narrow_table_says_the_same_as_a_wide_one(provision, monkeypatch):
+    from provision.cli import plan_text
+
+    said = []
+    for columns in (70, 500):
+        monkeypatch.setattr(plan_text, "columns_of", lambda _, columns=columns: columns)
+        table = provision("plan", *JOB, "--top", "4").out.split("\n\n")[0]
+        said.append(sorted(word.strip(",*") for word in table.split() if word.strip(",*")))
+    narrow, wide = said
+    heading = {"region", "GPUs", "memory", "price", "of"}
+    assert [word for word in narrow if word not in heading] == [word for word in wide if word not in heading]
+
+
+@pytest.mark.parametrize(("words", "example"), [(("--hours", "0"), "--hours 8"), (("--tokens", "-5"), "--tokens 70b")])
+def test_a_number_that_makes_no_sense_is_told_one_that_does(provision, words, example):
+    answer = provision("plan", "--task", "finetune", "--model", "llama-3.1-8b", *words)
+    assert answer.code == 2
+    assert f"`{example}`" in answer.err
+    assert "--hours 70b" not in answer.err
+
+
 def test_the_price_says_how_to_look_it_up(provision):
     words = next(
         line.strip().strip("`") for line in provision("plan", *JOB).out.splitlines() if "provision explain" in line

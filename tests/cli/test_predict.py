@@ -130,7 +130,7 @@ def test_a_table_is_scored(provision, tmp_path):
         (("--task", "vision-inference", "--model", "resnet50", "--gpu", "h100", "--torch", "x"), 2, "no version"),
         (("--evaluate", "absent.csv"), 2, "cannot be read"),
         (("--evaluate", "absent.csv", "--gpu", "h100"), 2, "from the table"),
-        (("--task", "train", "--gpu", "h100", "--model", "llama-3.1-8b", "--skip-bad-rows"), 2, "--evaluate"),
+        (("--task", "train", "--gpu", "h100", "--model", "llama-3.1-8b", "--strict"), 2, "--evaluate"),
     ],
 )
 def test_bad_input_is_worded(provision, words, code, says):
@@ -140,11 +140,54 @@ def test_bad_input_is_worded(provision, words, code, says):
     assert "Traceback" not in answer.err
 
 
-def test_a_bad_row_ends_the_score_and_is_named(provision, tmp_path):
+def test_a_bad_row_counts_as_missed_and_is_named(provision, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,445\nh100_sxm,all_reduce,NaN,512,1\n")
+    answer = provision("predict", "--evaluate", str(table), "--json")
+    assert answer.code == 0
+    assert "row 3: row 3: column" not in answer.err
+    assert "column `num_gpus` is empty or NaN" in answer.err
+    assert answer.document["result"]["answered_share"] == 0.5
+    strict = provision("predict", "--evaluate", str(table), "--strict")
+    assert strict.code == 2
+    assert "row 3: column `num_gpus` is empty or NaN" in strict.err
+
+
+def test_the_three_figures_of_a_score_stand_at_the_top_of_the_document(provision, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,445\n")
+    document = provision("predict", "--evaluate", str(table), "--json").document
+    for key in ("mdape_percent", "answered_share", "coverage_80"):
+        assert document[key] == document["result"][key]
+    assert document["answered_share"] == 1
+    assert 0 < document["mdape_percent"] < 20
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_forecast_keeps_within_the_terminal(provision, monkeypatch, columns):
+    from provision.cli.commands import predict
+
+    monkeypatch.setattr(predict, "columns_of", lambda _: columns)
+    lines = provision(*TRAIN, "--baseline", "seed").out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert sum(line.startswith("rests on") for line in lines) == 1
+    assert "half the misses were below" in " ".join(" ".join(lines).split())
+
+
+def test_what_is_taken_for_a_missing_column_is_said(provision, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("gpu,model,batch_size,samples_per_sec\nRTX4090,resnet50,256,4000\n")
+    answer = provision("predict", "--evaluate", str(table), "--json")
+    assert answer.code == 0
+    assert "`layout` (nchw), `mode` (eager)" in answer.err
+    assert "batch_size" not in answer.err
+    assert answer.document["result"]["assumed"]["precision"] == "amp"
+
+
+def test_a_table_of_nothing_but_bad_rows_is_refused(provision, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,NaN\n")
     answer = provision("predict", "--evaluate", str(table))
     assert answer.code == 2
-    assert "row 3: column `num_gpus` is empty or NaN" in answer.err
-    result = provision("predict", "--evaluate", str(table), "--skip-bad-rows", "--json").document["result"]
-    assert result["answered_share"] == 0.5
+    assert "has no measured row" in answer.err
+    assert "row 2: column `latency_ms` is empty or NaN" in answer.err

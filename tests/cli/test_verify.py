@@ -96,7 +96,12 @@ class TestVerdict:
         assert answer.code == 6
         first = answer.out.splitlines()[0]
         assert first.startswith("FAIL gpu.")
-        for label in ("  seen      8 GPUs", "  expected  9", "  remedy    ", "  more      docs/runbooks.md#gpu-"):
+        for label in (
+            "  seen      8 GPUs",
+            "  expected  9",
+            "  remedy    ",
+            "  more      provision explain check/gpu.",
+        ):
             assert label in answer.out
         assert answer.out.splitlines()[-1].startswith("failed: 1 target; checks: ")
         assert "looks for the cause" in answer.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import InvalidRequirement
@@ -13,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from provision.audit.dockerfile import Dockerfile, parse_dockerfile, split_instructions
 from provision.audit.model import Command, Environment, Requirement, Source, Span
+from provision.audit.places import read_yaml
 from provision.audit.requirement import parse_conda, parse_requirement
 from provision.audit.requirements_file import read_listing
 from provision.audit.shell import Text, content_of
@@ -211,6 +213,29 @@ def test_a_conda_specification_of_anything_is_read_or_refused(text: str) -> None
     found = parse_conda(Text.of(text, 0, len(text)), "environment.yml")
     if found is not None and found.specifier:
         PackagingRequirement(f"x{found.specifier}")
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.text(st.sampled_from("ab#:'\"\\\t\n  é\u2028\x07"), min_size=1, max_size=60),
+    st.sampled_from(["'", '"', ">", "|", None]),
+    st.integers(min_value=5, max_value=40),
+)
+def test_a_text_of_yaml_is_found_where_it_stands(value: str, style: str | None, width: int) -> None:
+    written = yaml.safe_dump({"a": {"b": value}}, default_style=style, width=width, allow_unicode=True)
+    placed = read_yaml(Source("c.yaml", written))
+    assert placed.data == {"a": {"b": value}}
+    found = placed.text("a", "b")
+    assert found.text == value
+    assert found.at == sorted(found.at)
+    if found.at[0] < 0:
+        # Only the rarer ends of lines, in a block that keeps its lines.
+        assert style == "|"
+        assert "\u2028" in value
+        return
+    for char, at in zip(found.text, found.at, strict=True):
+        # Blanks may come from folding; what is escaped begins with the sign that escapes.
+        assert char.isspace() or written[at] in (char, "\\")
 
 
 @pytest.mark.parametrize("size", [10, 2000])

@@ -22,7 +22,9 @@ _TORCH = "torch"
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Walk the installs in order and remember which torch is there."""
     base = environment.base
-    have = base.frameworks.get(_TORCH, "") if base is not None and not is_apart(environment) else ""
+    have = base.frameworks.get(_TORCH, "") if base is not None else ""
+    if have and is_apart(environment):
+        have = ""
     origin = "the base comes with" if have else ""
     # Images that come with torch come with its companions too, and pip leaves what is there.
     present = set(_COMPANIONS) if have else set()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
 
@@ -34,10 +34,10 @@ _LOCK_BYTES_MAX = 16 * 2**20
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument(
+    add_choice(
+        parser,
         "action",
-        type=one_of("action", _ACTIONS),
-        choices=_ACTIONS,
+        _ACTIONS,
         help="run: measure; compare: hold results against a baseline; show: print results again",
     )
     parser.add_argument(
@@ -47,20 +47,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--python", action=Once, metavar="PROGRAM", help="a Python with PyTorch (the one on PATH)")
     where.add_argument("--image", action=Once, metavar="IMAGE", help="an image with PyTorch, run by docker")
     where.add_argument("--lock", action=Once, type=parse_path, metavar="FILE", help="provision.lock it was made from")
-    where.add_argument(
-        "--device",
-        action=Once,
-        type=one_of("--device", _DEVICES),
-        choices=_DEVICES,
-        default="auto",
-        help="auto takes a GPU, and the processor only where there is none",
+    add_choice(
+        where, "--device", _DEVICES, default="auto", help="auto takes a GPU, and the processor only where there is none"
     )
     how = parser.add_argument_group("how")
-    how.add_argument(
+    add_choice(
+        how,
         "--suite",
-        action=Once,
-        type=one_of("--suite", _SUITES),
-        choices=_SUITES,
+        _SUITES,
         default="quick",
         help="quick (minutes), standard (a sixth of the networks' product, every pair of values in it), full",
     )

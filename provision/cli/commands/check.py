@@ -20,7 +20,7 @@ from provision.audit.fix import apply_edits
 from provision.audit.model import SEVERITIES, Environment, Finding, Options, Source
 from provision.cli.check_text import count_text, show_findings, show_rule
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.errors import ActionFailedError, ProvisionError, UsageError
 from provision.matrix.load import Matrix
@@ -75,36 +75,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where it is to run")
     where.add_argument("--gpu", action="append", metavar="NAME", help="GPU it must serve; may be repeated")
     where.add_argument("--driver", action=Once, metavar="VERSION", help="driver there; `host` reads this machine's")
-    where.add_argument(
-        "--platform",
-        action="append",
-        type=one_of("--platform", PLATFORMS),
-        choices=PLATFORMS,
-        help="platform it is built for; may be repeated",
-    )
+    add_choice(where, "--platform", PLATFORMS, action="append", help="platform it is built for; may be repeated")
     where.add_argument("--python", action=Once, metavar="X.Y", help="Python in force, where the files do not tell")
     how = parser.add_argument_group("how it is judged")
     how.add_argument("--select", action="append", metavar="RULE,…", help="run only these rules; C means all of C")
     how.add_argument("--ignore", action="append", metavar="RULE,…", help="leave these rules out")
-    how.add_argument(
-        "--fail-on",
-        action=Once,
-        default="error",
-        type=one_of("--fail-on", _THRESHOLDS),
-        choices=_THRESHOLDS,
-        help="mildest finding that fails the run (error unless given)",
+    add_choice(
+        how, "--fail-on", _THRESHOLDS, default="error", help="mildest finding that fails the run (error unless given)"
     )
     how.add_argument(
         "--explain", action="append", metavar="RULE,…", help="say what a rule looks for, and why, and check nothing"
     )
     how.add_argument("--list-rules", action="store_true", help="list the rules and check nothing")
     shape = parser.add_argument_group("what comes out")
-    shape.add_argument(
+    add_choice(
+        shape,
         "--format",
-        action=Once,
+        _FORMATS,
         default="text",
-        type=one_of("--format", _FORMATS),
-        choices=_FORMATS,
         help="text, the document of --json, SARIF, or annotations for GitHub",
     )
     shape.add_argument(

@@ -7,7 +7,8 @@ alone; otherwise the GPU Operator does. Both at once are refused.
 With --image there is a Job that runs the image's own verification, with words behind `--` a training of them by
 torchrun, and a Compose file with the same limits. --tenant makes a namespace with a share of the GPUs.
 
-Nothing is sent to a cluster. The same lock, flags and facts give the same bytes.
+The same lock, flags and facts give the same bytes. Nothing is changed in a cluster; with --server-dry-run the one that
+kubectl reaches is asked whether it would take the files (exit 6 where it would not).
 
 Examples:
   provision cluster --lock provision.lock -o cluster
@@ -24,12 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
-from provision.errors import UsageError
+from provision.errors import UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:
+    from provision.fleet.admission import Judged
     from provision.generate.cluster.options import ClusterOptions, Subject
     from provision.generate.cluster.render import ClusterFiles
 
@@ -52,29 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="provision.lock, or the lock that `provision node lock` wrote",
     )
     gpus = parser.add_argument_group("the GPUs of the cluster")
-    gpus.add_argument(
-        "--driver-owner",
-        action=Once,
-        type=one_of("--driver-owner", _OWNERS),
-        choices=_OWNERS,
-        help="who installs the driver; decided by the lock unless given",
-    )
+    add_choice(gpus, "--driver-owner", _OWNERS, help="who installs the driver; decided by the lock unless given")
     gpus.add_argument("--node-os", action=Once, metavar="NAME", help="system of the nodes, to be checked")
-    gpus.add_argument(
-        "--mig-strategy",
-        action=Once,
-        type=one_of("--mig-strategy", _STRATEGIES),
-        choices=_STRATEGIES,
-        help="how MIG devices are offered; none unless given",
-    )
+    add_choice(gpus, "--mig-strategy", _STRATEGIES, help="how MIG devices are offered; none unless given")
     gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="with mixed: what Jobs ask for (`1g.10gb`)")
-    gpus.add_argument(
-        "--sharing",
-        action=Once,
-        type=one_of("--sharing", _SHARINGS),
-        choices=_SHARINGS,
-        help="how a GPU is shared; none unless given",
-    )
+    add_choice(gpus, "--sharing", _SHARINGS, help="how a GPU is shared; none unless given")
     gpus.add_argument(
         "--replicas", action=Once, type=_number("--replicas"), metavar="N", help="clients of a shared GPU"
     )
@@ -88,13 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     jobs = parser.add_argument_group("Jobs")
     jobs.add_argument("--image", action=Once, metavar="IMAGE", help="image of the Jobs, from `provision image`")
     jobs.add_argument("--namespace", action=Once, metavar="NAME", help="where Jobs go; default unless given")
-    jobs.add_argument(
-        "--runner",
-        action=Once,
-        type=one_of("--runner", _RUNNERS),
-        choices=_RUNNERS,
-        help="what starts the training; jobset unless given",
-    )
+    add_choice(jobs, "--runner", _RUNNERS, help="what starts the training; jobset unless given")
     for name, text in (
         ("--nodes", "Pods of the training; 1 unless given"),
         ("--gpus", "GPUs of each; 1 unless given"),
@@ -113,6 +91,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="folder to write"
     )
     out.add_argument("--check", action="store_true", help="write nothing; exit 8 where a file differs")
+    out.add_argument(
+        "--server-dry-run", action="store_true", help="have the cluster that kubectl reaches judge the files"
+    )
+    out.add_argument(
+        "--context", action=Once, type=_context, metavar="NAME", help="of kubeconfig, for --server-dry-run"
+    )
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
@@ -127,6 +111,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
     if options.folder is None:
         raise UsageError("cluster needs to know where to", hints=("name a folder with `-o DIR`",))
+    if options.context is not None and not options.server_dry_run:
+        raise UsageError("--context says nothing without --server-dry-run", hints=("leave it out, or ask the cluster",))
     chosen = _options(options)
     matrix = read_matrix(options)
     subject = _subject(options, matrix)
@@ -139,8 +125,57 @@ def run(options: argparse.Namespace, output: Output) -> int:
     else:
         written = write_artifacts(options.folder, files.artifacts, dry_run=output.is_dry_run).written
     output.note(f"facts of {matrix.dated}")
-    output.give(_document(subject, files, options.folder, written), _text(files, options, written, output))
-    return 0
+    judged = _ask_server(options, files, output) if options.server_dry_run else ()
+    is_ok = all(item.verdict != "refused" for item in judged)
+    document = _document(subject, files, options.folder, written)
+    if options.server_dry_run:
+        document["server"] = [_row(item) for item in judged]
+    output.give(
+        document,
+        "\n".join([_text(files, options, written, output), *map(_judged_text, judged)]),
+        is_ok=is_ok,
+    )
+    return 0 if is_ok else VerificationFailedError.exit_code
+
+
+def _ask_server(options: argparse.Namespace, files: ClusterFiles, output: Output) -> tuple[Judged, ...]:
+    """Have the cluster judge what lies in the folder; with ``--dry-run`` nothing lies there.
+
+    Raises:
+        UsageError: Nothing was written that could be judged.
+        MissingDependencyError: There is no kubectl, or no cluster behind it.
+    """
+    from provision.fleet.admission import judge_files
+
+    if output.is_dry_run:
+        raise UsageError(
+            "--server-dry-run sends the files, and --dry-run writes none", hints=("leave one of the two out",)
+        )
+    words = [command.split() for command in files.commands]
+    asked = [(row[1], row[3]) for row in words if row[0] == "kubectl" and row[2] == "-f"]
+    if not asked:
+        output.warn("Helm's values are nothing that a cluster can judge: it was not asked")
+    return judge_files(
+        options.folder,
+        asked,
+        context=options.context,
+        namespaces=[row.partition("=")[0] for row in options.tenant or ()],
+    )
+
+
+def _row(item: Judged) -> dict[str, object]:
+    return {"file": item.path, "verdict": item.verdict, "objects": list(item.objects), "because": list(item.because)}
+
+
+def _judged_text(item: Judged) -> str:
+    if item.verdict == "taken":
+        return f"the cluster would take {item.path}: {', '.join(item.objects)}"
+    said = (
+        f"the cluster cannot judge {item.path} before its namespace is there"
+        if item.verdict == "unjudged"
+        else f"the cluster would not take {item.path}"
+    )
+    return "\n".join([said, *(f"  {line}" for line in item.because)])
 
 
 def _subject(options: argparse.Namespace, matrix: Matrix) -> Subject:
@@ -231,6 +266,12 @@ def _text(files: ClusterFiles, options: argparse.Namespace, written: tuple[str, 
     lines.append(f"a Job asks for {files.resource}")
     lines += ["then, in that folder:", *(f"  {command}" for command in files.commands)]
     return "\n".join(lines)
+
+
+def _context(text: str) -> str:
+    if not re.fullmatch(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,252}", text):
+        raise UsageError(f"`{shown(text)}` is no context", hints=("`kubectl config get-contexts` lists them",))
+    return text
 
 
 def _number(flag: str) -> Callable[[str], int]:

@@ -11,7 +11,7 @@ import argparse
 import shlex
 
 from provision.cli.output import Output
-from provision.cli.parser import COMMANDS, Parser, build_parser, build_top_parser, one_of
+from provision.cli.parser import COMMANDS, Parser, add_choice, build_parser, build_top_parser
 from provision.records import record
 
 __all__ = ["configure", "run"]
@@ -29,7 +29,7 @@ class _Flag:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("shell", type=one_of("shell", tuple(_WRITERS)), choices=tuple(_WRITERS), help="the shell")
+    add_choice(parser, "shell", tuple(_WRITERS), help="the shell")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

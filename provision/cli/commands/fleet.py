@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
@@ -43,10 +43,10 @@ _NAMED = 10
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument(
+    add_choice(
+        parser,
         "action",
-        type=one_of("action", _ACTIONS),
-        choices=_ACTIONS,
+        _ACTIONS,
         help="rules: write what the monitoring is told; show: ask a Prometheus what it knows",
     )
     parser.add_argument(

@@ -37,7 +37,7 @@ from provision.cli.image_lock import (
 )
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
 from provision.cli.screen import show_stack
 from provision.errors import DriftError, MissingDependencyError, UnknownError, UsageError, install_command
@@ -103,20 +103,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     many.add_argument(
         "--matrix", action=Once, type=parse_path, metavar="FILE", help="many stacks at once, from a TOML file"
     )
-    many.add_argument(
+    add_choice(
+        many,
         "--format",
-        action=Once,
-        type=one_of("--format", tuple(FORMATS)),
-        choices=tuple(FORMATS),
+        tuple(FORMATS),
         help="a Dockerfile, or the same stack for Apptainer, a development container, bake, or as locks alone",
     )
     many.add_argument("--sbom", action="store_true", help="add a bill of materials (CycloneDX) of what the lock holds")
     how = parser.add_argument_group("how it is written")
-    how.add_argument(
+    add_choice(
+        how,
         "--frontend",
-        action=Once,
-        type=one_of("--frontend", FRONTENDS),
-        choices=FRONTENDS,
+        FRONTENDS,
         help="which builder must understand it: today's BuildKit, Docker 20.10's, or the classic one",
     )
     how.add_argument("--syntax", action=Once, metavar="IMAGE", help="add a `# syntax` line, which the builder pulls")
@@ -137,20 +135,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--build", action="store_true", help="build the image and verify it inside")
     build.add_argument("--push", action="store_true", help="build it and push every --tag")
     build.add_argument("--tag", action="append", metavar="NAME", help="name of the image; may be repeated")
-    build.add_argument(
-        "--builder",
-        action=Once,
-        type=one_of("--builder", _BUILDERS),
-        choices=_BUILDERS,
-        help="what builds it; auto takes buildx, then the docker SDK",
-    )
-    build.add_argument(
-        "--compression",
-        action=Once,
-        type=one_of("--compression", COMPRESSIONS),
-        choices=COMPRESSIONS,
-        help="of the layers made here",
-    )
+    add_choice(build, "--builder", _BUILDERS, help="what builds it; auto takes buildx, then the docker SDK")
+    add_choice(build, "--compression", COMPRESSIONS, help="of the layers made here")
     add_engine_flags(build)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from provision import __version__
 from provision.cli.facts import describe_sources, fact_document
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import FLAG_HELP, read_matrix, read_request
 from provision.cli.screen import align
 from provision.errors import UsageError
@@ -57,11 +57,10 @@ class _Table:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument(
+    add_choice(
+        parser,
         "--framework",
-        action=Once,
-        type=one_of("--framework", tuple(_FILTERS)),
-        choices=tuple(_FILTERS),
+        tuple(_FILTERS),
         help="which table; all frameworks, or those whose version is asked for, unless given",
     )
     parser.add_argument(

@@ -15,6 +15,7 @@ import datetime
 import math
 
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of
 from provision.cli.parser import Once, parse_path
 from provision.cli.plan_job import STACK_FLAGS, add_job_flags, list_words, read_job, read_terms, whole
 from provision.cli.plan_text import duration, money, plan_document, show_plan, stale_prices
@@ -88,7 +89,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if str(options.chart) in _CHARTS:
         from provision.planner.chart import terminal_text
 
-        text = f"{terminal_text(plan)}\n\n{text}"
+        text = f"{terminal_text(plan, columns=columns_of(output))}\n\n{text}"
     output.give(plan_document(plan, job, top=top), text)
     return 0
 

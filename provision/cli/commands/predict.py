@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, one_of, parse_path, shown
+from provision.cli.paragraph import columns_of
+from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.predict_text import evaluation_document, forecast_document, show_evaluation, show_forecast
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
@@ -45,6 +46,8 @@ _PRECISIONS = (
     "int8",
     "int4",
 )
+_HEADLINE = ("mdape_percent", "answered_share", "coverage_80")
+"""Keys of a score that stand at the top of the document of --json too."""
 _SYNONYMS = {"pretrain": "train", "finetune": "train", "inference": "serve"}
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _FEWEST_PARAMETERS = 1e3
@@ -71,17 +74,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run_flags = parser.add_argument_group("the run")
     # A suite is what some tables hold; nobody can ask for one run of it without a measurement.
     tasks = (*(task for task in TASKS if task != "suite"), *_SYNONYMS)
-    run_flags.add_argument(
-        "--task", action=Once, type=one_of("--task", tasks), choices=tasks, metavar="TASK", help=", ".join(tasks)
-    )
+    add_choice(run_flags, "--task", tasks, metavar="TASK", help=", ".join(tasks))
     _add(run_flags, "--model", str, "NAME", "a language model (llama-3.1-8b) or an image network (resnet50)")
     _add(run_flags, "--gpu", str, "NAME", "the GPU (h100, a100-80gb, rtx-4090)")
     _add(run_flags, "--gpus", _whole, "N", "how many of them (1; 8 for collective)")
-    run_flags.add_argument(
+    add_choice(
+        run_flags,
         "--precision",
-        action=Once,
-        type=one_of("--precision", _PRECISIONS),
-        choices=_PRECISIONS,
+        _PRECISIONS,
         metavar="KIND",
         help=f"of the arithmetic or, serving, of the weights: {', '.join(_PRECISIONS)} (bf16; amp for images)",
     )
@@ -96,20 +96,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     language = parser.add_argument_group("language models")
     _add(language, "--seq", _whole, "TOKENS", "tokens of a training sequence (2048)")
     _add(language, "--micro-batch", _whole, "N", "sequences of one pass on one GPU")
-    language.add_argument(
-        "--recompute",
-        action=Once,
-        type=one_of("--recompute", ("none", "selective", "full")),
-        choices=("none", "selective", "full"),
-        help="activations that are computed again (none)",
+    add_choice(
+        language, "--recompute", ("none", "selective", "full"), help="activations that are computed again (none)"
     )
-    language.add_argument(
-        "--stack",
-        action=Once,
-        type=one_of("--stack", ("fsdp", "megatron")),
-        choices=("fsdp", "megatron"),
-        help="training software (chosen by GPU, precision and split)",
-    )
+    add_choice(language, "--stack", ("fsdp", "megatron"), help="training software (chosen by GPU, precision and split)")
     language.add_argument("--compiled", action="store_true", help="torch.compile is used")
     language.add_argument("--finetune", action="store_true", help="adapters are trained, the model is frozen")
     _add(language, "--tp", _whole, "N", "GPUs that share each layer")
@@ -118,13 +108,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add(language, "--ep", _whole, "N", "GPUs that share the experts")
     _add(language, "--input-tokens", _whole, "N", "tokens of a prompt (1024)")
     _add(language, "--output-tokens", _whole, "N", "tokens of an answer (1024)")
-    language.add_argument(
-        "--backend",
-        action=Once,
-        type=one_of("--backend", ("vllm", "sglang", "trtllm")),
-        choices=("vllm", "sglang", "trtllm"),
-        help="serving software",
-    )
+    add_choice(language, "--backend", ("vllm", "sglang", "trtllm"), help="serving software")
     images = parser.add_argument_group("images and collectives")
     _add(images, "--image-size", _whole, "PIXELS", "edge of an image (what the network was made for)")
     images.add_argument("--channels-last", action="store_true", help="images lie in memory pixel by pixel")
@@ -140,15 +124,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="table of measured runs that forecasts are calibrated by; may be repeated",
     )
     data.add_argument("--evaluate", action=Once, type=parse_path, metavar="FILE", help="score forecasts on a table")
-    data.add_argument(
+    add_choice(
+        data,
         "--baseline",
-        action=Once,
-        type=one_of("--baseline", BASELINES),
-        choices=BASELINES,
+        BASELINES,
         help="show what the articles' formula (seed) or one utilisation (constant) answers; --evaluate shows both",
     )
     data.add_argument(
-        "--skip-bad-rows", action="store_true", help="malformed rows of --evaluate count as missed instead of refused"
+        "--strict", action="store_true", help="a malformed row ends --evaluate, instead of counting as missed"
     )
 
 
@@ -160,8 +143,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     measured = [row for path in options.measured or () for row in _read_measured(path, output)]
     if options.evaluate is not None:
         return _evaluate(options, predictor, measured, output)
-    if options.skip_bad_rows:
-        raise UsageError("--skip-bad-rows is for --evaluate")
+    if options.strict:
+        raise UsageError("--strict is for --evaluate")
     from provision.planner.predict.baseline import Baseline
     from provision.planner.predict.calibration import Calibration
 
@@ -187,7 +170,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         output.warn(f"this lies beyond what was learnt from ({named}): trust the interval less")
     output.give(
         forecast_document(request, forecast, options.baseline, baseline),
-        show_forecast(request, forecast, options.baseline, baseline),
+        show_forecast(request, forecast, options.baseline, baseline, columns=columns_of(output)),
     )
     return 0
 
@@ -200,15 +183,17 @@ def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], 
         raise UsageError("--evaluate takes its runs from the table", hints=("leave out the flags of a run",))
     sheet = read_sheet(options.evaluate)
     with _progress(output) as on_row:
-        found = evaluate(
-            sheet, detect(sheet), predictor, measured=measured, skips_bad=options.skip_bad_rows, on_row=on_row
-        )
+        found = evaluate(sheet, detect(sheet), predictor, measured=measured, is_strict=options.strict, on_row=on_row)
     for rows, what in ((found.skipped, "left out"), (found.refused, "refused, and count as missed")):
         if rows:
             lines = ", ".join(str(row.line) for row in rows[:5]) + (", …" if len(rows) > 5 else "")
             output.warn(f"{len(rows)} rows are {what}: row {lines}: {rows[0].reason}")
+    if found.assumed:
+        said = ", ".join(f"`{column}` ({value})" for column, value in found.assumed)
+        output.warn(f"the table lacks columns, and this was taken to be so: {said}; the intervals do not know of it")
     names = (options.baseline,) if options.baseline else BASELINES
-    output.give(evaluation_document(found, names), show_evaluation(found, names))
+    document = evaluation_document(found, names)
+    output.give(document, show_evaluation(found, names), head={key: document[key] for key in _HEADLINE})
     return 0
 
 

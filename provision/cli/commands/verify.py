@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.files import read_text
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, one_of, parse_path, shown
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.cli.targets import (
     add_target_flags,
@@ -90,13 +90,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gpus", action=Once, type=_parse_count, metavar="N", help="GPUs a target must have; 0 skips what needs one"
     )
     group = parser.add_argument_group("what is asked")
-    group.add_argument(
-        "--level",
-        action=Once,
-        default="quick",
-        type=one_of("--level", LEVELS),
-        choices=LEVELS,
-        help="read only, let the GPUs work for seconds, or for minutes",
+    add_choice(
+        group, "--level", LEVELS, default="quick", help="read only, let the GPUs work for seconds, or for minutes"
     )
     group.add_argument("--deep", action="store_const", dest="level", const="deep", help="short for --level deep")
     group.add_argument(
@@ -116,14 +111,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--skip", action="append", metavar="ID", help="likewise, to leave out")
     group.add_argument("--list", action="store_true", dest="is_list", help="list the checks and stop")
     group = parser.add_argument_group("what comes out")
-    group.add_argument(
-        "--fail-on",
-        action=Once,
-        default="medium",
-        type=one_of("--fail-on", SEVERITIES),
-        choices=SEVERITIES,
-        help="lowest severity whose failures count",
-    )
+    add_choice(group, "--fail-on", SEVERITIES, default="medium", help="lowest severity whose failures count")
     group.add_argument("--diff-fleet", action="store_true", help="show where a target differs from most")
     group.add_argument("--junit", action=Once, type=parse_path, metavar="FILE", help="write JUnit XML too")
     group.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="write an HTML page too")

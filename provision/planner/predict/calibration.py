@@ -34,7 +34,37 @@ Found = tuple[float, int]
 
 
 class Calibration:
-    """Forecasts corrected by measured rows.
+    """Forecasts corrected by measured rows of the same kind of work; those of another say nothing of a run.
+
+    Args:
+        predictor: Made the cold forecasts.
+        rows: What was measured: the described run and its value.
+    """
+
+    def __init__(self, predictor: Predictor, rows: Sequence[tuple[Described, float]]) -> None:
+        works: dict[str, list[tuple[Described, float]]] = defaultdict(list)
+        for run, value in rows:
+            works[_work(run)].append((run, value))
+        self._works = {work: _Work(predictor, members) for work, members in works.items()}
+
+    def has(self, run: Described) -> bool:
+        """Tell whether the model of a run was among those measured."""
+        work = self._works.get(_work(run))
+        return work is not None and work.has(run)
+
+    def forecast(self, run: Described, cold: Forecast) -> Forecast:
+        """Return a forecast moved by the measurements that speak of it; the cold one where none does.
+
+        Args:
+            run: What is asked.
+            cold: Its cold forecast.
+        """
+        work = self._works.get(_work(run))
+        return work.forecast(run, cold) if work is not None else cold
+
+
+class _Work:
+    """Forecasts of one kind of work corrected by measured rows of it.
 
     A row's miss is the logarithm of measured over cold. It is shared out: what all setups have in common, what the
     rows of one setup (GPU, precision, mode) do, and what is left to each model. How far a forecast follows the
@@ -143,6 +173,11 @@ def _pool(found: Found, doubt: float, scatter: float) -> tuple[float, float]:
     noise = scatter**2 / count
     trust = doubt**2 / (doubt**2 + noise)
     return trust * median, sqrt(trust * noise)
+
+
+def _work(run: Described) -> str:
+    """Return what kind of work a run is; networks are trained on images and infer from them by the same operations."""
+    return "vision" if run.request.task.startswith("vision") else run.request.task
 
 
 def _setup(run: Described) -> str:

@@ -21,6 +21,7 @@ _CLOSE = 0.08
 _PROBES = 5
 _ROWS_MIN = 12
 _FOLDS = 10
+_NAMED = 3
 
 
 @record
@@ -54,7 +55,8 @@ class Evaluation:
     """What :func:`evaluate` found.
 
     ``modes`` holds a score for each mode that the table can show. ``is_in_sample`` tells that the table is one that was
-    learnt from, which flatters; ``is_baseline_in_sample`` the same of the baselines.
+    learnt from, which flatters; ``is_baseline_in_sample`` the same of the baselines. ``assumed`` pairs the columns that
+    the table has not with what was taken to be so.
     """
 
     kind: str
@@ -65,17 +67,18 @@ class Evaluation:
     skipped: tuple[Refused, ...]
     is_baseline_in_sample: bool
     is_in_sample: bool
+    assumed: tuple[tuple[str, str], ...] = ()
 
 
 def read_rows(
-    sheet: Sheet, kind: Kind, *, skips_bad: bool = False
+    sheet: Sheet, kind: Kind, *, is_strict: bool = True
 ) -> tuple[list[Measured], list[Refused], list[Refused]]:
     """Return the measured rows of a sheet, those that are malformed, and those that say that nothing was measured.
 
     Args:
         sheet: The table.
         kind: What it is.
-        skips_bad: Collect malformed rows rather than refuse the table.
+        is_strict: Refuse the table for a malformed row, rather than collect such rows.
 
     Raises:
         UsageError: A row lacks what it needs, or holds something impossible; names the row.
@@ -90,14 +93,14 @@ def read_rows(
         try:
             rows.append(kind.read(cells))
         except UsageError as error:
-            if not skips_bad:
+            if is_strict:
                 where = "" if error.message.startswith("row ") else f"row {cells.line}: "
                 raise UsageError(
                     f"{sheet.path}: {where}{error.message}",
                     because=error.because,
-                    hints=(*error.hints, "mend the row, or let it count as missed: `--skip-bad-rows`"),
+                    hints=(*error.hints, "mend the row, or leave it out"),
                 ) from error
-            bad.append(Refused(line=cells.line, reason=error.message))
+            bad.append(Refused(line=cells.line, reason=error.message.removeprefix(f"row {cells.line}: ")))
     return rows, bad, empty
 
 
@@ -107,7 +110,7 @@ def evaluate(
     predictor: Predictor,
     *,
     measured: Sequence[Measured] = (),
-    skips_bad: bool = False,
+    is_strict: bool = False,
     on_row: Callable[[int], None] = lambda _: None,
 ) -> Evaluation:
     """Score a table.
@@ -121,15 +124,19 @@ def evaluate(
         kind: What it is.
         predictor: Makes the forecasts.
         measured: Rows of another table, or of a part of this one, that may be used.
-        skips_bad: Count malformed rows as missed.
+        is_strict: Refuse the table for a malformed row; such a row counts as missed otherwise.
         on_row: Told, after each row, how many there are.
 
     Raises:
-        UsageError: A row is malformed, or no row is left.
+        UsageError: No row is left, or ``is_strict`` and a row is malformed.
     """
-    rows, bad, empty = read_rows(sheet, kind, skips_bad=skips_bad)
-    if not rows and not bad:
-        raise UsageError(f"{sheet.path} has no measured row")
+    rows, bad, empty = read_rows(sheet, kind, is_strict=is_strict)
+    if not rows:
+        raise UsageError(
+            f"{sheet.path} has no measured row",
+            because=[f"row {row.line}: {row.reason}" for row in bad[:_NAMED]],
+            hints=("`docs/predict.md` lists the tables and their columns",),
+        )
     for row in (*rows, *measured):
         predictor.networks.learn(row.request)
     runs: list[tuple[Described, float]] = []
@@ -153,21 +160,26 @@ def evaluate(
     modes = {"given": _score(answers, values, len(refused))} if calibration else {}
     modes["cold"] = _score(cold, values, len(refused))
     modes |= _inner_modes(predictor, runs, cold)
-    baseline, is_fitted_here = _baseline(predictor, runs)
+    baselines, is_fitted_here = _baselines(predictor, runs)
     return Evaluation(
         kind=kind.name,
         score=_score(answers, values, len(refused)),
         modes=modes,
         baselines={
-            name: _score_plain([baseline.predict(name, run.signal) for run, _ in runs], values, len(refused))
+            name: _score_plain(
+                [baselines[run.model, run.request.task].predict(name, run.signal) for run, _ in runs],
+                values,
+                len(refused),
+            )
             for name in BASELINES
         }
-        if baseline
+        if runs
         else {},
         refused=tuple(sorted(refused, key=lambda row: row.line)),
         skipped=tuple(empty),
         is_baseline_in_sample=is_fitted_here,
         is_in_sample=_is_in_sample(predictor, sheet, runs),
+        assumed=kind.assumed(sheet),
     )
 
 
@@ -181,13 +193,20 @@ def _described(predictor: Predictor, rows: Sequence[Measured]) -> list[tuple[Des
     return found
 
 
-def _baseline(predictor: Predictor, runs: Sequence[tuple[Described, float]]) -> tuple[Baseline | None, bool]:
-    if not runs:
-        return None, False
-    name = runs[0][0].model
-    if name is not None:
-        return Baseline.of(predictor.model(name)), False
-    return Baseline.fit([(run.signal, value) for run, value in runs]), True
+def _baselines(
+    predictor: Predictor, runs: Sequence[tuple[Described, float]]
+) -> tuple[dict[tuple[str | None, str], Baseline], bool]:
+    """Return the baselines of every model and task in a table, and whether one was fitted to the table itself."""
+    groups: dict[tuple[str | None, str], list[tuple[Described, float]]] = defaultdict(list)
+    for run, value in runs:
+        groups[run.model, run.request.task].append((run, value))
+    found = {
+        (name, task): Baseline.fit([(run.signal, value) for run, value in members])
+        if name is None
+        else Baseline.of(predictor.model(name))
+        for (name, task), members in groups.items()
+    }
+    return found, any(name is None for name, _ in groups)
 
 
 def _evaluate_suite(

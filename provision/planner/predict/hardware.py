@@ -11,13 +11,19 @@ from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu
 from provision.matrix.query import find_gpus, normalise_gpu
+from provision.planner.predict.precision import first_capabilities, is_lacking
 from provision.records import record
 
 __all__ = ["Accelerator", "Hardware"]
 
 _SHORTEST_CUT = 3
 """Letters and digits of a name that may be the beginning of a longer one."""
-_WORDS = re.compile(r"[\s_/-]+")
+_WORDS = re.compile(r"[\s_/()-]+")
+_COUNTS = re.compile(r"^\s*\d+\s*[x×*]\s*|\s*[x×*]\s*\d+\s*$", re.IGNORECASE)
+"""How many there are, before or behind the name: ``8x H100``, ``H100x8``."""
+_SYSTEMS = frozenset({"dgx", "hgx", "grid", "nvidia", "tesla", "sxm", "pcie", "gb", "system"})
+_TELLING = frozenset({"ada", "sff", "ti", "super", "laptop", "mobile", "max", "maxq", "nvl", "pro", "ultra", "d"})
+"""Words without which a name means another GPU."""
 
 
 @record
@@ -28,7 +34,8 @@ class Accelerator:
     second, ``link_bytes_s`` bytes a second in one direction of the GPU's fastest link to its peers. ``is_switched``
     tells whether every GPU of a node has that link to every other. ``dies`` is the number of chips a GPU is made of.
     ``eight_bit_flop_s``, ``tf32_flop_s`` and ``fp32_flop_s`` are dense peaks of other precisions, ``None`` where no
-    fact tells them.
+    fact tells them. ``lacking`` pairs the precisions that its tensor cores do not compute in with the compute
+    capability that does; it is empty where nothing is known of them.
     """
 
     id: str
@@ -44,6 +51,11 @@ class Accelerator:
     eight_bit_flop_s: float | None = None
     tf32_flop_s: float | None = None
     fp32_flop_s: float | None = None
+    lacking: tuple[tuple[str, str], ...] = ()
+
+    def needs_for(self, precision: str) -> str | None:
+        """Return the compute capability that a precision needs where this GPU is below it, else ``None``."""
+        return is_lacking(str(self.compute_capability), precision, dict(self.lacking)) if self.lacking else None
 
 
 class Hardware:
@@ -175,17 +187,27 @@ class Hardware:
             eight_bit_flop_s=gpu.tflops_fp8 / parts * 1e12 if gpu.tflops_fp8 else None,
             tf32_flop_s=gpu.tflops_tf32 / parts * 1e12 if gpu.tflops_tf32 else None,
             fp32_flop_s=gpu.tflops_fp32 / parts * 1e12 if gpu.tflops_fp32 else None,
+            lacking=tuple(
+                (name, first)
+                for name, first in sorted(first_capabilities(self._matrix).items())
+                if is_lacking(gpu.compute_capability, name, {name: first})
+            ),
         )
 
 
 def _spellings(name: str) -> list[str]:
-    """Return a name and what is left of it without words that name a system, a form factor or a share."""
-    words = [word for word in _WORDS.split(name) if word]
+    """Return a name and what is left of it without words that name a system, a form factor or a share.
+
+    Words at its end are left out as well, unless they tell one GPU from another.
+    """
+    words = [word for word in _WORDS.split(_COUNTS.sub("", name)) if word]
     spellings = [name, " ".join(words)]
-    dropped = {"dgx", "hgx", "nvidia", "tesla", "sxm", "pcie", "gb", "system"}
     kept = [
-        word for word in words if word.lower() not in dropped and not re.fullmatch(r"\d+[qQcC]|\d+\s*GB|\d+x", word)
+        word for word in words if word.lower() not in _SYSTEMS and not re.fullmatch(r"\d+[qQcC]|\d+\s*GB|\d+x", word)
     ]
     spellings.append(" ".join(kept))
-    spellings.extend(" ".join(kept[:length]) for length in range(len(kept) - 1, 0, -1))
+    for length in range(len(kept) - 1, 0, -1):
+        if kept[length].lower() in _TELLING:
+            break
+        spellings.append(" ".join(kept[:length]))
     return [spelling for spelling in dict.fromkeys(spellings) if len(normalise_gpu(spelling)) > 1]

@@ -81,7 +81,9 @@ class Networks:
                 image_size=request.image_size or _EDGE,
             )
         name = (request.model or "").lower()
-        known = self._seen.get(name) or self._shipped(name)
+        # Weights of one network bear its name and, behind a dot, what they were trained on: `resnet50.a1_in1k`.
+        bare = name.rsplit("/", 1)[-1].partition(".")[0]
+        known = self._seen.get(name) or self._seen.get(bare) or self._shipped(bare)
         if known:
             size = request.image_size or min(known, key=lambda edge: abs(edge - _EDGE))
             near = known[min(known, key=lambda edge: abs(log(edge / size)))]
@@ -90,6 +92,8 @@ class Networks:
             return Network(
                 gmacs=near.gmacs * area, macts_m=near.macts_m * area, parameters=near.parameters, image_size=size
             )
+        if request.gmacs:
+            return self._from_operations(request)
         if request.parameters is None:
             raise UnknownError(
                 f"the network `{request.model or ''}` is not known",
@@ -103,6 +107,23 @@ class Networks:
             gmacs=exp(guess["gmacs"][0] + guess["gmacs"][1] * millions) * area,
             macts_m=exp(guess["macts_m"][0] + guess["macts_m"][1] * millions) * area,
             parameters=request.parameters,
+            image_size=size,
+            is_exact=False,
+        )
+
+    def _from_operations(self, request: PredictRequest) -> Network:
+        """Return a network of known operations whose activations or parameters are guessed from them."""
+        guess = self._document["guess"]
+        size = request.image_size or _EDGE
+        area = (size / _EDGE) ** 2
+        gmacs = request.gmacs or 1.0
+        millions = (log(gmacs / area) - guess["gmacs"][0]) / guess["gmacs"][1]
+        if request.parameters:
+            millions = log(request.parameters / 1e6)
+        return Network(
+            gmacs=gmacs,
+            macts_m=request.macts_m or exp(guess["macts_m"][0] + guess["macts_m"][1] * millions) * area,
+            parameters=request.parameters or 1e6 * exp(millions),
             image_size=size,
             is_exact=False,
         )

@@ -10,6 +10,8 @@ from provision.records import record
 __all__ = ["TASKS", "Forecast", "PredictRequest"]
 
 TASKS = ("train", "serve", "decode", "vision-inference", "vision-training", "collective", "suite")
+_LARGEST = 1e18
+"""Beyond it logarithms of products would leave the range of numbers."""
 
 
 @record
@@ -78,14 +80,16 @@ class PredictRequest:
         "weight_bytes",
         "image_size",
         "gmacs",
+        "macts_m",
         "message_bytes",
     )
+    _WORDS: ClassVar = {"recompute": ("none", "selective", "full"), "stack": ("fsdp", "megatron")}
 
     def __post_init__(self) -> None:
         """Refuse what no run can be.
 
         Raises:
-            UsageError: An unknown task, or a size that is not above zero.
+            UsageError: An unknown word, or a size that is not above zero or that nothing in the world has.
         """
         if self.task not in TASKS:
             raise UsageError(f"no task `{self.task}`", hints=(f"choose one of {', '.join(TASKS)}",))
@@ -93,6 +97,12 @@ class PredictRequest:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise UsageError(f"{name.replace('_', ' ')} is {value}, and must be a number above zero")
+            if value is not None and value > _LARGEST:
+                raise UsageError(f"{name.replace('_', ' ')} is {value:.3g}, and nothing has so many")
+        for name, known in self._WORDS.items():
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise UsageError(f"{name} `{value}` is not known", hints=(f"choose one of {', '.join(known)}",))
 
 
 @record

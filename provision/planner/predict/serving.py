@@ -1,4 +1,7 @@
-"""Milliseconds between tokens, and to the first token, of served language models; tokens a second of one stream."""
+"""Milliseconds between tokens of served language models; tokens a second of one stream.
+
+The time to the first token is a queue, which follows from how requests arrive: nothing here forecasts it.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,14 @@ from provision.records import record
 
 __all__ = ["Shape", "Shapes"]
 
-_SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:[._]\d+)?)\s*x?\s*(\d+(?:\.\d+)?)?([mbt])(?![a-z])")
+_SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)\s*x\s*)?(\d+(?:[._]\d+)?)([mbt])(?![a-z0-9])")
 _ACTIVE = re.compile(r"(?<![a-z0-9.])a(\d+(?:\.\d+)?)b(?![a-z])")
+_ENDING = re.compile(
+    r"[-_. ](instruct|chat|base|it|hf|exp|thinking|preview|terminus|gguf|dynamic|block|quantized|(nv|mx)?fp\d+|bf16|"
+    r"awq|gptq|int\d|w\d+a\d+|kv\d+|q\d\w*|v\d+(\.\d+)*|\d{4})$"
+)
+"""What a name may end with without its model having another shape: how it was tuned or stored, and when."""
+_MAKERS = re.compile(r"^(nvidia|meta)[-_ ]")
 _UNIT = {"m": 1e6, "b": 1e9, "t": 1e12}
 _ASPECT_EXPONENT = 0.35
 """Layers grow about as parameters to this power; see :func:`_guess`."""
@@ -115,7 +121,7 @@ class Shapes:
         layers, hidden = _guess(active or total)
         layers = request.layers or (row or {}).get("layers") or layers
         hidden = request.hidden or (row or {}).get("hidden") or hidden
-        exact = row is not None or bool(request.layers and request.hidden)
+        exact = bool(row and row.get("layers")) or bool(request.layers and request.hidden)
         cache = (row or {}).get("cache_values") or min(2 * hidden, 2048)
         return Shape(
             name=(row or {}).get("id") or request.model or f"{total:.3g} parameters",
@@ -128,10 +134,15 @@ class Shapes:
         )
 
     def _row(self, name: str) -> dict[str, Any] | None:
-        folded = _fold(name.rsplit("/", 1)[-1])
-        for ending in ("", "instruct", "instructfp8", "fp8", "nvfp4", "base", "chat", "it", "bf16", "fp4"):
-            if folded.endswith(ending) and folded.removesuffix(ending) in self._rows:
-                return self._rows[folded.removesuffix(ending)]
+        bare = name.rsplit("/", 1)[-1].lower()
+        while bare:
+            for spelling in (bare, _MAKERS.sub("", bare)):
+                if _fold(spelling) in self._rows:
+                    return self._rows[_fold(spelling)]
+            shorter = _ENDING.sub("", bare)
+            if shorter == bare:
+                return None
+            bare = shorter
         return None
 
 
@@ -154,7 +165,7 @@ def _read_size(name: str) -> tuple[float | None, float | None]:
     size = _SIZE.search(_ACTIVE.sub(" ", text))
     if size is None:
         return None, None
-    count = float(size[1].replace("_", ".")) * (float(size[2]) if size[2] and "x" in size[0] else 1)
+    count = float(size[2].replace("_", ".")) * float(size[1] or 1)
     total = count * _UNIT[size[3]]
     return total, float(active[1]) * 1e9 if active else None
 

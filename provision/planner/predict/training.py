@@ -17,10 +17,8 @@ _RECOMPUTE = {"none": 0.0, "selective": 0.1, "full": 1 / 3}
 _EIGHT_BIT = frozenset({"fp8", "amp_fp8", "float8", "mxfp8"})
 SIXTEEN_BIT = frozenset({"bf16", "fp16", "half", "amp", "amp_bf16", "amp_fp16"})
 _FOUR_BIT = frozenset({"nvfp4", "fp4", "mxfp4"})
-_BEGINS = {"fp8": 8.9, "amp_fp8": 8.9, "float8": 8.9, "mxfp8": 10.0, "nvfp4": 10.0, "fp4": 10.0, "mxfp4": 10.0}
 _DEFAULT_TOKENS = 4096
 _WIDE = frozenset({"fp32", "tf32"})
-_BF16_BEGINS = 8.0
 _HALF_AS_FAST = log(2) / 2
 """Half the distance, in logarithms, from half to all of a speed."""
 
@@ -40,16 +38,15 @@ def check_precision(precision: str, accelerator: Accelerator) -> None:
     Raises:
         IncompatibleError: It lacks it.
 
-    Source: NVIDIA CUDA C++ Programming Guide, arithmetic of tensor cores by compute capability.
+    Source: ``precision_capability`` of gpus.toml.
     """
-    begins = _BEGINS.get(precision, 0.0)
-    if 0 < accelerator.compute_capability < begins:
+    needed = accelerator.needs_for(precision)
+    # Where bf16 is lacking, fp16 takes its place, and a caution says so.
+    if needed is not None and precision not in SIXTEEN_BIT:
         raise IncompatibleError(
             f"{accelerator.name} does not compute in {precision}",
-            because=(
-                f"its compute capability is {accelerator.compute_capability:g}, and {precision} needs {begins:g}",
-            ),
-            hints=("choose `--precision bf16`",),
+            because=(f"its compute capability is {accelerator.compute_capability:g}, and {precision} needs {needed}",),
+            hints=("choose `--precision fp16`" if accelerator.needs_for("bf16") else "choose `--precision bf16`",),
         )
 
 
@@ -135,7 +132,7 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
 def _cautions(precision: str, accelerator: Accelerator) -> tuple[str, ...]:
     if precision in _WIDE:
         return (f"no run in {precision} was learnt from: its peak is put in the place of that of 16 bits",)
-    if precision in {"bf16", "amp_bf16"} and 0 < accelerator.compute_capability < _BF16_BEGINS:
+    if precision in {"bf16", "amp_bf16"} and accelerator.needs_for(precision):
         return (f"{accelerator.name} does not compute in bf16: this is its speed in fp16",)
     return ()
 

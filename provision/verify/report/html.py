@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.probe.clean import clean
+from provision.verify.engine import way_on
 
 __all__ = ["write_html"]
 
@@ -21,7 +22,7 @@ def write_html(document: Mapping[str, Any], *, title: str = "GPU verification") 
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(report=_cleaned(document), title=title)
+    return template.render(report=_cleaned(document), title=title, way_on=way_on)
 
 
 def _cleaned(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from provision.probe.clean import clean
 from provision.records import NOTHING
-from provision.verify.engine import Result, Verdict
+from provision.verify.engine import Result, Verdict, way_on
 from provision.verify.outcome import FAIL, SKIP, UNKNOWN
 
 __all__ = ["name_test", "write_junit"]
@@ -71,6 +71,7 @@ def _add_case(suite: object, result: Result, fail_on: str) -> str:
     lines = [result.title, f"seen: {seen}"]
     lines += [f"expected: {clean(outcome.expected)}"] if outcome.expected else []
     lines += [f"at: {clean(', '.join(outcome.subjects))}"] if outcome.subjects else []
-    lines += [f"remedy: {clean(result.remedy)}", f"runbook: {result.runbook}"]
+    lines.append(f"remedy: {clean(result.remedy)}")
+    lines += [f"more: {way_on(result.check)}"] if way_on(result.check) else []
     fault.text = "\n".join(lines)
     return counted

@@ -8,7 +8,7 @@ import pytest
 
 from provision.matrix.load import Matrix
 from provision.probe.catalogue import LEVELS
-from provision.verify.engine import Result
+from provision.verify.engine import Result, way_on
 from provision.verify.outcome import FAIL, SKIP, UNKNOWN
 from provision.verify.report.junit import name_test
 from provision.verify.testinfra.options import read_option
@@ -33,7 +33,7 @@ def _make_test(check: str, level: str, title: str) -> Callable[..., None]:
             return
         lines = [f"{check}: {outcome.seen}"]
         lines += [f"expected: {outcome.expected}"] if outcome.expected else []
-        lines += [f"remedy: {result.remedy}", f"runbook: {result.runbook}"]
+        lines += [f"remedy: {result.remedy}", f"more: {way_on(check)}"]
         pytest.fail("\n".join(lines), pytrace=False)
 
     test.__name__ = name_test(check)

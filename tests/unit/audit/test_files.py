@@ -274,13 +274,47 @@ def test_a_dockerfile_inside_a_compose_file_is_read_in_its_place() -> None:
     [
         "{dockerfile_inline: 'FROM a'}",
         "\n      dockerfile_inline: |\n        FROM a:${TAG}\n",
-        "\n      dockerfile_inline: >\n        FROM a\n        RUN b\n",
     ],
-    ids=["one line", "a variable without a value", "a folded block"],
+    ids=["one line", "a variable without a value"],
 )
 def test_an_inline_dockerfile_is_judged_only_where_its_text_is_known(build: str) -> None:
     kinds = [item.kind for item in read("compose.yaml", f"services:\n  a:\n    build: {build}\n")]
     assert kinds == (["stage", "service"] if build.startswith("{") else ["service"])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '"FROM nvidia/cuda:${CUDA:-12.1.1}-devel-ubuntu22.04\\nRUN pip install torch==2.1.0 \\"einops==0.8.0\\"\\n"',
+        '"FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\\nRUN pip \\\n        install torch==2.1.0\n        einops==0.8.0"',
+        '"FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n\n        RUN\\x20pip\\tinstall torch==2.1.0 einops==0.8.0"',
+        "'FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n\n        RUN pip install torch==2.1.0 ''einops==0.8.0'''",
+        ">\n        FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n\n        RUN pip install torch==2.1.0\n"
+        "        einops==0.8.0\n",
+        ">-\n        FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n          RUN pip install torch==2.1.0 einops==0.8.0\n",
+        "&made |\n        FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n        RUN pip install torch==2.1.0 \\\n"
+        "            einops==0.8.0\n",
+        "FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n\n        RUN pip install torch==2.1.0\n        einops==0.8.0",
+    ],
+    ids=["escapes", "a broken line", "codes", "single quotes", "folded", "folded and deeper", "anchored", "plain"],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
+def test_an_inline_dockerfile_is_read_in_every_style_of_yaml(written: str, end: str) -> None:
+    text = f"services:\n  a:\n    build:\n      dockerfile_inline: {written}\n".replace("\n", end)
+    source = Source("compose.yaml", text)
+    stage = next(item for item in read("compose.yaml", text) if item.kind == "stage")
+    assert stage.base is not None
+    base = source.cut(stage.base.span)
+    assert base.startswith("nvidia/cuda:")
+    assert base.endswith("-devel-ubuntu22.04")
+    asked_for = [item for install in stage.installs for item in install.requirements]
+    assert [source.cut(item.span) for item in asked_for] == ["torch==2.1.0", "einops==0.8.0"]
+
+
+def test_lines_that_folding_joins_are_one_instruction() -> None:
+    text = "services:\n  a:\n    build:\n      dockerfile_inline: >\n        FROM a\n        RUN b\n"
+    with pytest.raises(UsageError, match=r"compose\.yaml:5:9: FROM takes"):
+        read("compose.yaml", text)
 
 
 @pytest.mark.parametrize(("target", "name"), [("${STAGE:-one}", "one"), ("${STAGE}", "two"), ("two", "two")])

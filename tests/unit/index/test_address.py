@@ -96,3 +96,26 @@ def test_what_is_said_of_downloads_wins_over_what_is_said_of_everything(tmp_path
     write(tmp_path / "etc/pip.conf", f"[download]\nindex-url = {ONE}\n")
     write(tmp_path / "home/.config/pip/pip.conf", f"[global]\nindex-url = {TWO}\n")
     assert find(tmp_path).url == ONE
+
+
+def test_what_is_said_of_installs_counts_too(tmp_path):
+    path = write(tmp_path / "home/.config/pip/pip.conf", f"[install]\nindex-url = {ONE}\n")
+    assert (find(tmp_path).url, find(tmp_path).told_by) == (ONE, str(path))
+    write(tmp_path / "home/.config/pip/pip.conf", f"[install]\nindex-url = {ONE}\n[global]\nindex-url = {TWO}\n")
+    assert find(tmp_path).url == ONE
+    write(tmp_path / "etc/pip.conf", f"[download]\nindex-url = {TWO}\n")
+    assert find(tmp_path).url == TWO
+
+
+@pytest.mark.parametrize("variables", [{}, {"PIP_CERT": "~/ca.pem"}], ids=["file", "variable"])
+def test_a_certificate_may_lie_at_home(tmp_path, variables):
+    write(tmp_path / "etc/pip.conf", f"[global]\nindex-url = {ONE}\ncert = ~/ca.pem\n")
+    assert find(tmp_path, **variables).ca_bundle == str(tmp_path / "home/ca.pem")
+
+
+def test_a_named_file_takes_the_place_of_the_users(tmp_path):
+    write(tmp_path / "home/.config/pip/pip.conf", f"[global]\nindex-url = {TWO}\nproxy = proxy.example\n")
+    named = write(tmp_path / "named.conf", f"[global]\nindex-url = {ONE}\n")
+    found = find(tmp_path, PIP_CONFIG_FILE=str(named))
+    assert (found.url, found.proxy) == (ONE, None)
+    assert find(tmp_path, PIP_CONFIG_FILE=str(tmp_path / "none.conf")).url == TWO

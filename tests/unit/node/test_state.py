@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import platform
 from pathlib import Path
 
 import pytest
 
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import UsageError
 from provision.node.state import Identity, StateFile
 from provision.records import replace
 
@@ -76,63 +72,3 @@ def test_finished_run_leaves_nothing(tmp_path: Path) -> None:
     state.save({"a": "ok"})
     state.remove()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_second_run_of_the_same_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
-    with StateFile(tmp_path, KIND, IDENTITY).hold():
-        with (
-            pytest.raises(MissingDependencyError) as refused,
-            StateFile(tmp_path, KIND, replace(IDENTITY, lock="sha256:9")).hold(),
-        ):
-            pytest.fail("both run")
-        assert f"process {os.getpid()} on {platform.node()}" in refused.value.because[0]
-        with StateFile(tmp_path, ("apply", "others.yml"), IDENTITY).hold():
-            pass
-    with StateFile(tmp_path, KIND, IDENTITY).hold():
-        pass
-
-
-@pytest.mark.parametrize("content", ["", "{}", "rubbish", '{"pid": 1, "host": "here", "since": "then"}'])
-def test_lock_that_a_killed_process_left_blocks_nobody(tmp_path: Path, content: str) -> None:
-    state = StateFile(tmp_path, KIND, IDENTITY)
-    state.path.with_suffix(".lock").write_text(content)
-    with state.hold():
-        assert json.loads(state.path.with_suffix(".lock").read_text())["pid"] == os.getpid()
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[1]", b'{"pid": "x", "host": 1, "since": 2}'])
-def test_holder_without_a_name_is_refused_all_the_same(tmp_path: Path, content: bytes) -> None:
-    state = StateFile(tmp_path, KIND, IDENTITY)
-    with state.hold():
-        state.path.with_suffix(".lock").write_bytes(content)
-        with pytest.raises(MissingDependencyError) as refused, state.hold():
-            pytest.fail("both run")
-        assert refused.value.because[0].startswith("another process holds")
-
-
-def test_lock_leaves_nothing_and_takes_nothing_else_away(tmp_path: Path) -> None:
-    state = StateFile(tmp_path / "state", KIND, IDENTITY)
-    with state.hold():
-        state.save({"a": "ok"})
-    assert [path.name for path in (tmp_path / "state").iterdir()] == [state.path.name]
-    with state.hold():
-        state.remove()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_lock_of_a_process_that_ends_meanwhile_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = StateFile(tmp_path, KIND, IDENTITY)
-    path = state.path.with_suffix(".lock")
-    real, calls = fcntl.flock, []
-
-    def flock(descriptor: int, words: int) -> None:
-        # Between opening and locking the file, its holder ends and deletes it.
-        if not calls:
-            path.unlink()
-        calls.append(descriptor)
-        real(descriptor, words)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with state.hold():
-        assert len(calls) == 2
-        assert path.exists()

@@ -180,15 +180,20 @@ def test_what_misses_the_deadline_or_the_budget_is_kept_apart():
     assert plan(replace(FINETUNE, budget_usd=0.01)).winner is None
 
 
-@pytest.mark.parametrize("interconnect", ["nvlink", "ib"])
-def test_the_interconnect_is_a_condition(interconnect):
-    rows = plan(replace(FINETUNE, interconnect=interconnect)).rows
-    assert rows
-    for row in rows:
-        if interconnect == "nvlink":
-            assert row.offer.instance.interconnect in ("nvlink", "nvswitch")
-        else:
-            assert row.offer.instance.fabric is not None
+@pytest.mark.parametrize(("interconnect", "links"), [("nvlink", {"nvlink", "nvswitch"}), ("nvswitch", {"nvswitch"})])
+def test_links_between_gpus_are_a_condition(interconnect, links):
+    found = plan(replace(FINETUNE, interconnect=interconnect))
+    assert {row.offer.instance.interconnect for row in found.rows} == links
+    assert any("NVLink" in item.why or "NVSwitch" in item.why for item in found.rejected)
+
+
+@pytest.mark.parametrize(
+    ("interconnect", "fabrics"), [("ib", {"infiniband"}), ("efa", {"efa"}), ("rdma", {"infiniband", "efa"})]
+)
+def test_links_between_machines_are_a_condition_and_efa_is_no_infiniband(interconnect, fabrics):
+    found = plan(replace(FINETUNE, interconnect=interconnect))
+    assert {row.offer.instance.fabric for row in found.rows} == fabrics
+    assert any("to other machines" in item.why for item in found.rejected)
 
 
 def test_the_least_memory_is_a_condition():

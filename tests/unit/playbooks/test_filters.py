@@ -29,7 +29,7 @@ merge = FILTERS["gpu_merge_json"]
 unmerge = FILTERS["gpu_unmerge_json"]
 
 
-def node(*, files=(), links=(), packages=(), units=(), folders=()):
+def node(*, files=(), links=(), packages=(), units=(), folders=(), generations=(0, 1)):
     """What gpu_facts collects, cut down to what the filters read."""
     return {
         "files": dict(files),
@@ -37,6 +37,7 @@ def node(*, files=(), links=(), packages=(), units=(), folders=()):
         "folders": {path: {} for path in folders},
         "packages": {name: {"version": version, "status": status} for name, version, status in packages},
         "units": dict(units),
+        "generations": [{"number": number} for number in generations],
     }
 
 
@@ -110,10 +111,17 @@ class TestDrifted:
             drifted([item], node())
 
 
-class TestFolders:
+class TestWritePlan:
+    """How files that differ come to a node."""
+
+    @staticmethod
+    def plan(items: list[dict[str, object]], host: dict[str, object], *, one_by_one: bool = False) -> dict:
+        return FILTERS["gpu_write_plan"](items, host, one_by_one)
+
     def test_missing_folder_is_listed_once_with_the_first_file_that_needs_it(self) -> None:
         items = [{"path": f"/etc/docker/{name}", "content": ""} for name in "ab"]
-        assert FILTERS["gpu_missing_folders"](items, node()) == [{"path": "/etc/docker", "for": "/etc/docker/a"}]
+        found = self.plan(items, node(), one_by_one=True)
+        assert found["folders"] == [{"path": "/etc/docker", "for": "/etc/docker/a"}]
 
     def test_folder_that_is_there_or_not_needed_is_not_listed(self) -> None:
         items = [
@@ -121,7 +129,47 @@ class TestFolders:
             {"path": "/etc/nccl.conf", "content": ""},
             {"path": "/etc/gone/x", "state": "absent"},
         ]
-        assert FILTERS["gpu_missing_folders"](items, node(folders=["/etc/docker"])) == []
+        assert self.plan(items, node(folders=["/etc/docker"]), one_by_one=True)["folders"] == []
+
+    def test_first_files_of_a_role_go_together_with_all_that_writing_needs(self) -> None:
+        items = [
+            {"path": "/etc/a/x", "content": "1"},
+            {"path": "/etc/a/y", "content": "2", "mode": "0600", "owner": "prom", "group": "adm"},
+        ]
+        found = self.plan(items, node())
+        assert found["together"] == [
+            {"path": "/etc/a/x", "content": "1", "mode": "0644", "owner": "root", "group": "root"},
+            {"path": "/etc/a/y", "content": "2", "mode": "0600", "owner": "prom", "group": "adm"},
+        ]
+        assert (found["write"], found["folders"], found["paths"]) == ([], [], ["/etc/a/x", "/etc/a/y"])
+
+    def test_secret_and_validated_files_go_by_themselves(self) -> None:
+        secret = {"path": "/etc/a/key", "content": "k", "is_secret": True}
+        checked = {"path": "/etc/a/conf", "content": "c", "validate": "visudo -cf %s"}
+        found = self.plan([secret, checked, {"path": "/etc/a/x", "content": "1"}], node())
+        assert [item["path"] for item in found["together"]] == ["/etc/a/x"]
+        assert found["write"] == [secret, checked]
+        assert found["folders"] == [{"path": "/etc/a", "for": "/etc/a/key"}]
+
+    @pytest.mark.parametrize("is_link", [False, True])
+    def test_where_a_file_of_the_role_is_there_each_is_shown_by_itself(self, is_link: bool) -> None:
+        items = [{"path": "/etc/a/x", "content": "1"}, {"path": "/etc/a/y", "content": "2"}]
+        there = {"links": {"/etc/a/x": "/dev/null"}} if is_link else {"files": {"/etc/a/x": {"sha256": "0"}}}
+        found = self.plan(items, node(**there))
+        assert (found["together"], found["write"]) == ([], items)
+
+    @pytest.mark.parametrize("generations", [[], [0]])
+    def test_before_the_first_run_has_ended_all_that_the_node_lacks_goes_together(self, generations: list[int]) -> None:
+        items = [{"path": f"/etc/a/{name}", "content": name} for name in "xyz"]
+        found = self.plan(items, node(files={"/etc/a/x": {"sha256": "0"}}, generations=generations))
+        assert [item["path"] for item in found["together"]] == ["/etc/a/y", "/etc/a/z"]
+        assert found["write"] == items[:1]
+
+    def test_what_is_deleted_is_not_written(self) -> None:
+        doomed = {"path": "/etc/a/x", "state": "absent"}
+        found = self.plan([doomed, {"path": "/etc/a/y", "content": "2"}], node(files={"/etc/a/x": {"sha256": "0"}}))
+        assert found["delete"] == [doomed]
+        assert [item["path"] for item in found["together"]] == ["/etc/a/y"]
 
 
 class TestMissing:

@@ -130,3 +130,9 @@ def test_bad_module_is_refused(module: Any) -> None:
     assert k8s.write_modules(["overlay", "br_netfilter"]).splitlines()[1:] == ["overlay", "br_netfilter"]
     with pytest.raises(AnsibleFilterError, match="gpu_k8s_modules"):
         k8s.write_modules(["overlay", module])
+
+
+def test_everything_that_a_node_of_kubernetes_cannot_be_told_is_listed() -> None:
+    found = k8s.list_problems({"labels": {"a b": "c"}, "modules": ["a;b"], "sysctl": {"x": 1}})
+    assert [line.partition(":")[0] for line in found] == ["gpu_k8s_labels", "gpu_k8s_modules", "gpu_k8s_sysctl"]
+    assert k8s.list_problems({"labels": {"a": "c"}, "modules": ["overlay"]}) == []

@@ -15,6 +15,7 @@ from ansible.errors import AnsibleFilterError
 
 PLAYBOOKS = playbook_files.PLAYBOOKS
 gpu_lock = playbook_files.load_filters("gpu_lock")
+gpu_values = playbook_files.load_filters("gpu_values")
 
 Document = dict[str, Any]
 
@@ -216,6 +217,57 @@ def test_known_and_ignored_variables_pass() -> None:
 def test_hostile_variable_is_refused(value: Any) -> None:
     (problem,) = gpu_lock.list_variable_problems({"gpu_a": value}, ["gpu_a"])
     assert "`gpu_a" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("gpu_kernel_policy", "hodl", "one of track, hold, pin"),
+        ("gpu_reboot_policy", ["always"], "one of if_needed"),
+        ("gpu_nccl_conf", "NCCL_DEBUG", "type dict"),
+        ("gpu_frameworks_keep", "few", "type int"),
+        ("gpu_repos_without", {"id": "x"}, "type list of str"),
+        ("gpu_driver_persistence", "perhaps", "type bool"),
+    ],
+)
+def test_value_that_a_role_does_not_take_is_named_with_its_role(name: str, value: Any, words: str) -> None:
+    (problem,) = gpu_values.list_value_problems({name: value}, str(playbook_files.ROLES))
+    assert problem.startswith(f"`{name}` is ")
+    assert f"and {name.rpartition('_')[0]}" in problem
+    assert words in problem
+
+
+def test_values_that_ansible_would_convert_pass() -> None:
+    values = {
+        "gpu_driver_persistence": "yes",
+        "gpu_frameworks_keep": "3",
+        "gpu_repos_without": "a,b",
+        "gpu_mig_capable": True,
+        "gpu_kernel_policy": None,  # It cannot be told yet.
+        "gpu_hosts": "all",
+        "gpu_unknown": [],
+    }
+    assert gpu_values.list_value_problems(values, str(playbook_files.ROLES)) == []
+
+
+def test_what_a_run_does_not_reach_is_not_judged() -> None:
+    parts = {"cuda": ["cuda", "packages"], "frameworks": ["frameworks"]}
+    asked = gpu_values.list_asked_parts
+    assert asked(parts, ["all"], []) == asked(parts, ["tagged"], []) == ["cuda", "frameworks"]
+    assert asked(parts, ["packages"], []) == asked(parts, ["cuda"], []) == ["cuda"]
+    assert asked(parts, ["driver"], []) == asked(parts, ["untagged"], []) == []
+    assert asked(parts, ["all"], ["packages"]) == ["frameworks"]
+    assert asked(parts, ["all"], ["all"]) == []
+
+
+def test_parts_that_are_judged_have_the_tags_of_the_play() -> None:
+    import yaml
+
+    plays = yaml.safe_load((PLAYBOOKS / "gpu-node.yml").read_text(encoding="utf-8"))
+    tags = {row["role"]: sorted(row["tags"]) for row in plays[1]["roles"]}
+    text = (playbook_files.ROLES / "gpu_preflight" / "vars" / "main.yml").read_text(encoding="utf-8")
+    parts = yaml.safe_load(text)["gpu_preflight_parts"]
+    assert {part: sorted(words) for part, words in parts.items()} == {part: tags[f"gpu_{part}"] for part in parts}
 
 
 def test_variables_of_all_roles_are_known() -> None:
@@ -481,6 +533,26 @@ def test_options_that_are_none_are_a_problem_of_the_list() -> None:
 def test_driver_of_an_operator_is_not_judged() -> None:
     host = with_host(kernel__target="6.12.107+deb13-amd64")
     assert judge(host, is_driver_absent=True)["problems"] == []
+
+
+def test_driver_version_that_is_none_is_refused_before_anything_reads_it() -> None:
+    (problem,) = judge(make_host(), driver_version="535; reboot")["problems"]
+    assert "`gpu_driver_version` is '535; reboot'" in problem
+
+
+@pytest.mark.parametrize(("method", "words"), [("cuda_repo", "--method cuda_repo"), ("runfile", "never installed")])
+def test_another_method_than_the_locks_is_refused(method: str, words: str) -> None:
+    (problem,) = judge(make_host(), driver_method=method)["problems"]
+    assert f"`gpu_driver_method` is {method}, and the lock was made for distro" in problem
+    assert words in problem
+    assert judge(make_host(), driver_method="distro")["problems"] == []
+    assert judge(make_host(), driver_method=method, is_driver_absent=True)["problems"] == []
+
+
+def test_pinning_no_kernel_is_refused() -> None:
+    (problem,) = judge(make_host(), kernel_policy="pin", kernel_version="")["problems"]
+    assert "`gpu_kernel_version` ''" in problem
+    assert judge(make_host(), kernel_policy="pin", kernel_version="6.1.0-50-amd64")["problems"] == []
 
 
 def test_what_others_refuse_is_in_the_list() -> None:

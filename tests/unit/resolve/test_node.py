@@ -390,6 +390,13 @@ def test_a_named_system_that_cannot_have_it_is_a_refusal(matrix: Matrix) -> None
     assert found.message == "debian13 cannot have this"
 
 
+def test_a_reason_that_holds_for_every_system_is_said_once_with_a_way_out_that_works(matrix: Matrix) -> None:
+    old = "1.13.0"
+    found = refusal(matrix, driver="580", include="container-toolkit", **{"container-toolkit": old})
+    assert [f"container toolkit {old} has known vulnerabilities" in row.because for row in found.because] == [True]
+    assert any("container-toolkit" in row.flags and old not in row.flags for row in found.alternatives)
+
+
 def test_a_system_whose_driver_is_below_the_floor_says_so(tmp_path: Path) -> None:
     def age(document: dict[str, Any]) -> None:
         row = packages_row(document, "ubuntu24.04-cuda_repo-535")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import machines
 import pytest
 
+from provision.matrix.load import Matrix
 from provision.matrix.model import Check
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
@@ -217,3 +218,11 @@ def test_comparison_that_breaks_is_unknown_on_every_host(answers) -> None:
 def test_what_is_kept_for_comparisons_is_what_they_read() -> None:
     assert fleet_probes([row("a")]) == frozenset()
     assert {"uname", "pci"} <= fleet_probes([row("a", scope="fleet")])
+
+
+def test_what_every_check_names_as_the_way_on_can_be_asked():
+    assert {engine.way_on(name) for name in Matrix().checks} == {
+        f"provision explain check/{name}" for name in Matrix().checks
+    }
+    assert engine.way_on(engine.REACH) == ""
+    assert engine.REACH not in Matrix().checks

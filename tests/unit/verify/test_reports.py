@@ -105,6 +105,7 @@ def test_junit_has_a_suite_a_target_and_a_case_a_check() -> None:
     cases = {case.get("name"): case for case in first}
     assert cases["test_gpu_temp"].find("failure").get("message") == "GPU 3 has 97 C"
     assert "expected: at most 85 C" in cases["test_gpu_temp"].find("failure").text
+    assert "more: provision explain check/gpu.temp" in cases["test_gpu_temp"].find("failure").text
     assert cases["test_gpu_driver_lib_match"].find("error") is not None
     assert cases["test_gpu_ecc_mode"].find("skipped").get("message") == "GeForce"
     assert len(cases["test_gpu_smi_ok"]) == 0
@@ -152,6 +153,8 @@ def test_page_says_what_the_document_says_and_asks_nothing_of_anybody() -> None:
     assert "script" not in page.tags
     assert "GPU 3 has 97 C" in page.text
     assert "not known: gpu002" in page.text
+    assert "more: provision explain check/gpu.temp" in page.text
+    assert "docs/" not in page.text
 
 
 def test_page_escapes_what_a_target_says() -> None:

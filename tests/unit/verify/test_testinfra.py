@@ -197,7 +197,7 @@ def test_every_check_of_a_host_is_a_test_and_a_dead_host_fails_only_its_own(host
         assert "nothing could be collected" not in cases[f"{name_test(check)}[ssh://127.0.0.1]"][1]
     status, said = cases["test_gpu_count[ssh://127.0.0.1]"]
     assert status == "failure"
-    for word in ("gpu.count", "expected: 4", "remedy: ", "runbook: docs/runbooks.md#gpu-count"):
+    for word in ("gpu.count", "expected: 4", "remedy: ", "more: provision explain check/gpu.count"):
         assert word in said
 
 

@@ -4,8 +4,8 @@
 
 Writes ``FOLDER/provision-gpu.prom``, whole or not at all, and exits 0 whatever was found: that nvidia-smi is absent,
 hangs or says what cannot be read is a metric too, ``provision_gpu_exporter_up 0``, and no series of a GPU stands beside
-it. The series carry the names, units and labels of dcgm-exporter, so that one set of rules holds for both; what nvidia-smi does
-not tell is left out, never guessed. Windows of events are counted from ``FOLDER/state.json``.
+it. The series carry the names, units and labels of dcgm-exporter, so that one set of rules holds for both; what
+nvidia-smi does not tell is left out, never guessed. Windows of events are counted from ``FOLDER/state.json``.
 
 Python 3.8 and the standard library alone, for this runs on nodes that have nothing else.
 

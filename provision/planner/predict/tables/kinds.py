@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 
 from provision.errors import UsageError
 from provision.planner.predict.collective import bus_factor, canonical
+from provision.planner.predict.precision import read_precision
 from provision.planner.predict.request import PredictRequest
 from provision.planner.predict.tables.sheet import Cells, Sheet
 from provision.planner.predict.vision import family
@@ -25,6 +27,15 @@ class Measured:
     value: float
     groups: dict[str, str]
 
+    def __post_init__(self) -> None:
+        """Refuse a value that no logarithm has.
+
+        Raises:
+            UsageError: It is not above zero, or not finite.
+        """
+        if not 0 < self.value < math.inf:
+            raise UsageError(f"row {self.line}: what was measured comes to {self.value:g}")
+
 
 @record
 class Kind:
@@ -33,6 +44,7 @@ class Kind:
     ``needs`` are columns without which it is another table, ``value`` begins the name of the one that was measured,
     and ``empty_with`` are those that are empty beside it where a run failed. ``read`` makes a row's records.
     ``is_suite`` marks tables of networks whose operations are not stated, which only rows of their own can forecast.
+    ``assumes`` pairs columns that may be missing with what is then taken to be so.
     """
 
     name: str
@@ -41,6 +53,16 @@ class Kind:
     value: str
     empty_with: tuple[str, ...] = ()
     is_suite: bool = False
+    assumes: tuple[tuple[str, str], ...] = ()
+
+    def assumed(self, sheet: Sheet) -> tuple[tuple[str, str], ...]:
+        """Return the columns that a table of this kind has not, each with what is taken to be so instead."""
+        # A disaggregated deployment writes `decode_tp_size`.
+        return tuple(
+            (column, value)
+            for column, value in self.assumes
+            if not any(name == column or name.endswith(f"_{column}") for name in sheet.columns)
+        )
 
     def is_unmeasured(self, cells: Cells) -> bool:
         """Tell whether a row says itself that its run brought nothing, as after running out of memory."""
@@ -77,19 +99,19 @@ def _has_value(columns: set[str], value: str) -> bool:
 def _read_timm(cells: Cells) -> Measured:
     value = cells.need("samples_per_sec")
     model = cells.need_text("model")
-    parameters = cells.need("params_m") * 1e6
+    parameters = _above_zero(cells.number("params_m"))
     task = "vision-training" if (cells.text("kind") or "infer").startswith("train") else "vision-inference"
     request = PredictRequest(
         task=task,
         model=model,
         gpu=cells.need_text("gpu"),
-        precision=(cells.text("precision") or "amp").lower(),
+        precision={"amp_fp16": "amp"}.get(name := _precision(cells, "precision", default="amp"), name),
         layout=(cells.text("layout") or "nchw").lower(),
         framework=cells.text("torch"),
         is_compiled=(cells.text("mode") or "eager").lower().startswith("comp"),
         image_size=cells.whole("img_size"),
         batch=cells.number("batch_size"),
-        parameters=parameters,
+        parameters=parameters * 1e6 if parameters else None,
         gmacs=_above_zero(cells.number("gmacs")),
         macts_m=_above_zero(cells.number("macts_m")),
     )
@@ -104,7 +126,6 @@ def _read_timm(cells: Cells) -> Measured:
 def _read_foundry(cells: Cells) -> Measured:
     value = cells.need("Throughput (T/s/GPU)")
     name = cells.need_text("Model")
-    precision = (cells.text("Precision") or "bf16").lower().removeprefix("amp_")
     request = PredictRequest(
         task="train",
         stack="fsdp",
@@ -112,7 +133,7 @@ def _read_foundry(cells: Cells) -> Measured:
         parameters=_above_zero(cells.number("NumParams")),
         gpu=cells.need_text("GPU"),
         gpus=round(cells.need("# GPUs")),
-        precision=precision,
+        precision=_of_training(_precision(cells, "Precision", default="bf16")),
         sequence=round(cells.need("SeqLen (T)")),
         micro_batch=_above_zero(cells.number("MicroBatchSize")),
         global_batch=_above_zero(cells.number("GlobalBatchSize")),
@@ -135,7 +156,7 @@ def _read_megatron(cells: Cells) -> Measured:
         model=model,
         gpu=cells.need_text("system"),
         gpus=round(cells.need("gpus")),
-        precision=(cells.text("precision") or "bf16").lower().replace("-", ""),
+        precision=_of_training(_precision(cells, "precision", default="bf16")),
         global_batch=_above_zero(batch),
         micro_batch=_above_zero(cells.number("mbs")),
         sequence=round(cells.need("seq_len")),
@@ -231,7 +252,9 @@ def _read_serving(cells: Cells) -> Measured:
         model=model,
         gpu=cells.need_text("system"),
         gpus=gpus,
-        precision=(cells.text("precision", "gemm_quant_mode") or ("fp8" if "fp8" in model.lower() else "bf16")).lower(),
+        precision=_of_weights(
+            _precision(cells, "precision", "gemm_quant_mode", default=read_precision(model) or "bf16")
+        ),
         backend=(cells.text("backend") or "").lower() or None,
         batch=batch,
         input_tokens=round(cells.need("isl")),
@@ -282,16 +305,17 @@ def _read_runpod(cells: Cells) -> Measured:
     value = cells.need(column)
     size, _, quant = cells.need_text("model_quant").partition(" ")
     board, _, count = cells.need_text("gpu").partition("*")
-    is_decode = cells.need_text("phase").startswith("decode")
-    bits = {"F16": 16.0, "Q8_0": 8.5, "Q4_K_M": 4.85, "Q5_K_M": 5.69, "Q6_K": 6.56}.get(quant.strip().upper(), 16.0)
+    is_decode = cells.need_text("phase").lower().startswith("decode")
+    bits = _bits(quant)
     model = f"llama-3-{size.lower()}"
+    billions = re.fullmatch(r"(\d+(?:\.\d+)?)b", size.lower())
     request = PredictRequest(
         task="decode",
         model=model,
         gpu=board.strip(),
         gpus=int(count) if count.strip().isdigit() else 1,
         precision="int4" if bits < 8 else "fp16",
-        weight_bytes=float(size.lower().rstrip("b")) * 1e9 * bits / 8,
+        weight_bytes=_above_zero(float(billions[1]) * 1e9 * bits / 8) if billions else None,
         input_tokens=None if is_decode else 1024,
         output_tokens=1024,
     )
@@ -305,7 +329,7 @@ def _read_lambda(cells: Cells) -> Measured:
         model=f"{cells.need_text('model')}/{cells.text('unit') or ''}",
         gpu=cells.need_text("gpu"),
         gpus=round(cells.need("gpu_count")),
-        precision=(cells.text("precision") or "fp32").lower(),
+        precision=_any_precision(cells),
         batch=_above_zero(cells.number("batch_per_gpu")),
     )
     groups = {"model": request.model or "", "gpu": request.gpu}
@@ -324,11 +348,82 @@ def _read_examples(cells: Cells) -> Measured:
         model=model,
         gpu=board[1] if board else "not stated",
         gpus=round(_first_number(cells.text("gpus")) or 1) or 1,
-        precision=(cells.text("precision") or "fp32").lower(),
+        precision=_any_precision(cells),
         batch=_first_number(cells.text("batch_size")),
     )
     groups = {"model": model, "gpu": request.gpu}
     return Measured(line=cells.line, request=request, value=cells.need("throughput"), groups=groups)
+
+
+_QUANTISED = {"Q8_0": 8.5, "Q6_K": 6.56, "Q5_K_M": 5.69, "Q4_K_M": 4.85}
+"""Bits of a weight, its scales shared out among the weights (llama.cpp)."""
+
+
+def _bits(quant: str) -> float:
+    name = quant.strip().upper()
+    if name in _QUANTISED:
+        return _QUANTISED[name]
+    digits = re.match(r"I?Q(\d)", name)
+    return float(digits[1]) + 0.6 if digits else 32.0 if "32" in name else 16.0
+
+
+def _precision(cells: Cells, *columns: str, default: str) -> str:
+    """Return the precision of a row, the default where no column has one.
+
+    Raises:
+        UsageError: Something stands there that names none.
+    """
+    text = cells.text(*columns)
+    if text is None:
+        return default
+    name = read_precision(text)
+    if name is None:
+        raise UsageError(f"row {cells.line}: `{text}` in column `{columns[0]}` names no precision")
+    return name
+
+
+def _any_precision(cells: Cells) -> str:
+    """Return a precision that only tells rows apart."""
+    text = cells.text("precision") or "fp32"
+    return read_precision(text) or text.lower()
+
+
+def _of_training(precision: str) -> str:
+    """Return the precision of the products, mixed or not."""
+    return {"amp": "bf16"}.get(precision, precision.removeprefix("amp_"))
+
+
+def _of_weights(precision: str) -> str:
+    return "bf16" if precision == "amp" else precision.removeprefix("amp_")
+
+
+def _read_mlperf(cells: Cells) -> Measured:
+    gpus = round(cells.need("accelerators"))
+    batch = _above_zero(cells.number("global_batch_size"))
+    request = PredictRequest(
+        task="suite",
+        model=cells.need_text("benchmark"),
+        gpu=cells.need_text("accelerator"),
+        gpus=gpus,
+        batch=batch / max(gpus, 1) if batch else None,
+    )
+    groups = {"model": request.model or "", "gpu": request.gpu}
+    # A speed, as everything that is forecast: runs to the target a minute.
+    return Measured(
+        line=cells.line, request=request, value=1 / cells.need("minutes_to_target_olympic_mean"), groups=groups
+    )
+
+
+def _read_gemm(cells: Cells) -> Measured:
+    sizes = [round(cells.need(name)) for name in ("m", "n", "k")]
+    value = cells.number("tflops")
+    if value is None or value <= 0:
+        value = 2e-9 * math.prod(sizes) / cells.need("latency_ms")
+    request = PredictRequest(
+        task="suite", model="x".join(map(str, sizes)), gpu=cells.need_text("system"), precision="bf16"
+    )
+    groups = {"model": request.model or "", "gpu": request.gpu}
+    return Measured(line=cells.line, request=request, value=value, groups=groups)
 
 
 def _first_number(text: str | None) -> float | None:
@@ -353,6 +448,10 @@ def _read_probe(cells: Cells) -> Measured:
             if number is not None:
                 values[name] = round(number) if kind.startswith("int") else number
     values |= {"task": cells.need_text("task"), "gpu": cells.need_text("gpu")}
+    if values["task"] == "suite":
+        raise UsageError(f"row {cells.line}: nothing is known of a `suite` but what others measured of it")
+    if cells.text("precision") is not None:
+        values["precision"] = _precision(cells, "precision", default="bf16")
     request = PredictRequest(**values)  # type: ignore[arg-type]
     groups = {"model": request.model or "", "gpu": request.gpu, "task": request.task}
     return Measured(line=cells.line, request=request, value=cells.need("measured"), groups=groups)
@@ -372,26 +471,50 @@ def _bare(model: str) -> str:
 KINDS = (
     Kind(
         name="vision",
-        needs=("gpu", "model", "params_m"),
+        needs=("gpu", "model"),
         read=_read_timm,
         value="samples_per_sec",
         empty_with=("batch_size",),
+        assumes=(
+            ("kind", "inference"),
+            ("precision", "amp"),
+            ("layout", "nchw"),
+            ("mode", "eager"),
+            ("img_size", "the network's own"),
+            ("batch_size", "256"),
+        ),
     ),
     Kind(
         name="training-foundry",
         needs=("Model", "SeqLen (T)", "# GPUs", "GPU"),
         read=_read_foundry,
         value="Throughput (T/s/GPU)",
+        assumes=(
+            ("Precision", "bf16"),
+            ("MicroBatchSize", "some thousand tokens a pass"),
+            ("Activation Checkpointing", "none"),
+        ),
     ),
     Kind(
         name="training-megatron",
         needs=("model", "system", "gpus", "seq_len"),
         read=_read_megatron,
         value="tokens_s_gpu",
+        assumes=(
+            ("precision", "bf16"),
+            ("mbs", "some thousand tokens a pass"),
+            *((name, "1") for name in ("tp", "pp", "cp", "ep")),
+        ),
     ),
     Kind(name="training-torchtitan", needs=("caption",), read=_read_torchtitan, value="tps_per_gpu"),
     Kind(name="collective", needs=("system", "op_name", "num_gpus"), read=_read_nccl, value="busbw_gbs"),
-    Kind(name="serving", needs=("model_path", "system", "isl", "osl"), read=_read_serving, value="silicon_tpot_ms"),
+    Kind(
+        name="serving",
+        needs=("model_path", "system", "isl", "osl"),
+        read=_read_serving,
+        value="silicon_tpot_ms",
+        assumes=(("precision", "what the model's name says, else bf16"), ("batch_size", "1"), ("tp_size", "1")),
+    ),
     Kind(
         name="suite",
         needs=("gpu", "gpu_count", "model"),
@@ -406,6 +529,14 @@ KINDS = (
         value="throughput",
         is_suite=True,
     ),
+    Kind(
+        name="mlperf",
+        needs=("benchmark", "accelerator", "accelerators"),
+        read=_read_mlperf,
+        value="minutes_to_target_olympic_mean",
+        is_suite=True,
+    ),
+    Kind(name="products", needs=("system", "m", "n", "k"), read=_read_gemm, value="tflops", is_suite=True),
     Kind(name="probes", needs=("task", "gpu"), read=_read_probe, value="measured"),
     Kind(name="decode", needs=("gpu", "model_file"), read=_read_llamacpp, value="tokens_per_s"),
     Kind(name="decode-table", needs=("phase", "gpu", "model_quant"), read=_read_runpod, value="tokens_per_s"),

@@ -151,8 +151,8 @@ def test_nothing_is_trained_in_integers(predictor):
 
 
 def test_a_peak_that_no_fact_has_is_unknown(predictor):
-    with pytest.raises(UnknownError, match="peak of T4 in tf32"):
-        predictor.describe(replace(TRAIN, gpu="t4", precision="tf32"))
+    with pytest.raises(UnknownError, match="peak of GeForce RTX 5070 in tf32"):
+        predictor.describe(replace(TRAIN, gpu="rtx-5070", precision="tf32"))
 
 
 def test_bf16_on_a_gpu_without_it_is_told(predictor):

@@ -14,7 +14,7 @@ from provision.planner.predict.calibration import Calibration
 from provision.planner.predict.evaluation import evaluate
 from provision.planner.predict.predictor import Predictor
 from provision.planner.predict.request import PredictRequest
-from provision.planner.predict.tables import detect, read_sheet
+from provision.planner.predict.tables import Measured, detect, read_sheet
 from provision.records import replace
 
 RUN = PredictRequest(task="train", model="llama-3.1-8b", gpu="h100", gpus=8, sequence=4096, micro_batch=2)
@@ -148,6 +148,87 @@ def test_unrelated_measurements_leave_the_forecast_cold(predictor):
     there = predictor.describe(replace(RUN, model="llama-3.1-70b", gpu="a100"))
     cold = predictor.forecast(here)
     assert Calibration(predictor, [(there, 1000.0)]).forecast(here, cold) == cold
+
+
+def test_measurements_of_other_work_on_the_same_gpu_change_nothing(predictor):
+    train = predictor.describe(RUN)
+    serve = predictor.describe(PredictRequest(task="serve", model="llama-3.1-8b", gpu="h100", precision="bf16"))
+    cold = predictor.forecast(serve)
+    calibration = Calibration(predictor, [(train, 0.1 * exp(train.estimate.middle))] * 5)
+    assert calibration.forecast(serve, cold) == cold
+    assert not calibration.has(serve)
+    assert calibration.forecast(train, predictor.forecast(train)).mode == "calibrated"
+
+
+def test_one_table_may_mix_tasks_each_with_its_own_baseline(predictor, tmp_path):
+    path = tmp_path / "table.csv"
+    rows = []
+    for task, words in (("train", "fp8,8,2048,2,,"), ("serve", "fp8,1,,,8,"), ("collective", ",8,,,,all_reduce")):
+        precision, gpus, sequence, micro, batch, operation = words.split(",")
+        values = {"gpus": int(gpus), "operation": operation or None}
+        if task != "collective":
+            values |= {"model": "llama-3.1-8b", "precision": precision}
+        if sequence:
+            values |= {"sequence": int(sequence), "micro_batch": float(micro)}
+        if batch:
+            values |= {"batch": float(batch)}
+        run = PredictRequest(task=task, gpu="h100", **values)
+        value = predictor.forecast(predictor.describe(run)).value
+        model = values.get("model", "")
+        rows.append(f"{task},{model},h100,{gpus},{precision},{sequence},{micro},{batch},{operation},{value!r}\n")
+    heading = "task,model,gpu,gpus,precision,sequence,micro_batch,batch,operation,measured\n"
+    path.write_text(heading + "".join(rows))
+    sheet = read_sheet(path)
+    found = evaluate(sheet, detect(sheet), predictor)
+    assert found.score.mdape_percent == pytest.approx(0, abs=1e-6)
+    assert (found.score.rows, found.score.answered_share) == (3, 1)
+    assert found.baselines["constant"].p90_percent < 1000
+
+
+@pytest.mark.parametrize("cell", ["1e300", "-3", "0", "NaN", "inf", "many", ""])
+def test_no_number_in_a_cell_breaks_the_score(predictor, tmp_path, cell):
+    """Whatever stands in a cell, the row is answered or refused by name, and the other rows are scored."""
+    path = tmp_path / "table.csv"
+    heading = "kind,gpu,precision,model,img_size,batch_size,samples_per_sec,params_m,gmacs,macts_m\n"
+    good = ["infer", "RTX3090", "amp", "resnet50", "224", "256", "2000", "25.6", "4.1", "11.1"]
+    lines = [",".join([*good[:place], cell, *good[place + 1 :]]) + "\n" for place in range(4, len(good))]
+    path.write_text(heading + ",".join(good) + "\n" + "".join(lines))
+    sheet = read_sheet(path)
+    found = evaluate(sheet, detect(sheet), predictor)
+    assert found.score.rows + len(found.skipped) == 1 + len(lines)
+    assert all(row.reason for row in found.refused)
+
+
+@pytest.mark.parametrize(
+    ("heading", "good", "bad"),
+    [
+        ("system,m,n,k,latency_ms,tflops", "h100_sxm,64,64,64,0.01,", "h100_sxm,0.2,64,64,1,"),
+        (
+            "benchmark,accelerator,accelerators,global_batch_size,minutes_to_target_olympic_mean",
+            "bert,H100,8,256,5",
+            "bert,H100,0.4,256,5",
+        ),
+    ],
+)
+def test_a_speed_that_cannot_be_is_refused_by_row(predictor, tmp_path, heading, good, bad):
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([heading, *[good] * 12, bad]) + "\n")
+    sheet = read_sheet(path)
+    found = evaluate(sheet, detect(sheet), predictor)
+    assert [row.line for row in found.refused] == [14]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_no_row_has_a_speed_without_a_logarithm(value):
+    with pytest.raises(UsageError, match="row 7: what was measured"):
+        Measured(line=7, request=RUN, value=value, groups={})
+
+
+def test_a_word_that_no_run_has_is_refused():
+    with pytest.raises(UsageError, match="recompute `often`"):
+        PredictRequest(task="train", gpu="h100", recompute="often")
+    with pytest.raises(UsageError, match="nothing has so many"):
+        PredictRequest(task="train", gpu="h100", parameters=1e200)
 
 
 def test_a_table_of_failures_is_refused(predictor, tmp_path):

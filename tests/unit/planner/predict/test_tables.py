@@ -36,6 +36,8 @@ def _rows(tmp_path, text, **words):
         ("gpu,model_file,tokens_per_s\n", "decode"),
         ("phase,gpu,model_quant,tokens_per_s (somebody@abc 2024),status\n", "decode-table"),
         ("task,gpu,gpus,model,measured\n", "probes"),
+        ("round,benchmark,accelerator,accelerators,minutes_to_target_olympic_mean\n", "mlperf"),
+        ("system,m,n,k,latency_ms,tflops\n", "products"),
     ],
 )
 def test_columns_tell_the_kind(tmp_path, heading, kind):
@@ -69,7 +71,7 @@ def test_a_bad_row_is_named(tmp_path, row, says):
 
 def test_bad_rows_may_count_as_missed(tmp_path):
     text = FOUNDRY + "7b,2048,8,h100,NaN,2,7e9,False\n7b,2048,8,h100,9000,2,7e9,False\n"
-    rows, bad, empty = _rows(tmp_path, text, skips_bad=True)
+    rows, bad, empty = _rows(tmp_path, text, is_strict=False)
     assert ([row.line for row in rows], [row.line for row in bad], empty) == ([3], [2], [])
 
 
@@ -91,6 +93,14 @@ def test_bus_bandwidth_comes_from_the_latency_where_it_is_not_given(tmp_path):
     text = "system,op_name,num_gpus,bytes,latency_ms,busbw_gbs\nh100_sxm,all_reduce,8,1000000,0.01,\n"
     rows, _, _ = _rows(tmp_path, text)
     assert rows[0].value == pytest.approx(1.75e6 / 1e-5 / 1e9)
+
+
+def test_a_speed_follows_from_a_time_where_only_that_is_given(tmp_path):
+    heading = "benchmark,accelerator,accelerators,global_batch_size,minutes_to_target_olympic_mean\n"
+    rows, _, _ = _rows(tmp_path, heading + "bert,NVIDIA H100-SXM5-80GB,16,4096,5\n")
+    assert (rows[0].value, rows[0].request.batch, rows[0].request.gpus) == (0.2, 256, 16)
+    rows, _, _ = _rows(tmp_path, "system,m,n,k,latency_ms,tflops\nh100_sxm,1024,1024,1024,0.01,\n")
+    assert rows[0].value == pytest.approx(2 * 1024**3 / 1e-5 / 1e12)
 
 
 @pytest.mark.parametrize(

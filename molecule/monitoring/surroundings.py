@@ -45,8 +45,10 @@ def write_site(factor: int) -> None:
     site, roles = inventory.site(), playbooks() / "roles"
     rules = roles / "gpu_prometheus/files/provision-gpu.rules.yml"
     routes = roles / "gpu_alertmanager/files/alertmanager.yml"
-    shortened = {path: site / f"shortened-{path.name}" for path in (rules, routes)}
+    # Not in the site, where Ansible takes every file for an inventory.
+    shortened = {path: nodes.ephemeral() / "shortened" / path.name for path in (rules, routes)}
     for path, target in shortened.items():
+        target.parent.mkdir(exist_ok=True)
         target.write_text(durations.shorten_text(path.read_text(encoding="utf-8"), factor), encoding="utf-8")
     seconds = shorten_default("gpu_prometheus", "gpu_prometheus_interval_seconds", factor)
     inventory.dump(

@@ -39,7 +39,7 @@ def with_late(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def joined(monitor, node_named, play, with_late, show_gpus):
+def joined(healthy, monitor, node_named, play, with_late, show_gpus):
     """The run that brings the new node in, with the servers before and after."""
     show_gpus(node_named("late"), GPUS)
     before = running(monitor)

@@ -31,6 +31,8 @@ LISTED = f"{ON_NODE}/nvidia-smi.xml"
 TOLD = f"{ON_NODE}/told/told.jsonl"
 """Where the stand-in for who is told of alerts writes."""
 TOLD_PORT = 9999
+GPUS = (replay.Gpu(0), replay.Gpu(1))
+"""Those of every node, at work."""
 RECEIVERS = ("default", "release", "watchdog")
 DCGM = "datacenter-gpu-manager-4-core"
 STUBS = (f"{DCGM}=1:4.5.2-1", "datacenter-gpu-manager-exporter=4.5.2-1")
@@ -43,8 +45,10 @@ def write_site(factor: int) -> None:
     site, roles = inventory.site(), playbooks() / "roles"
     rules = roles / "gpu_prometheus/files/provision-gpu.rules.yml"
     routes = roles / "gpu_alertmanager/files/alertmanager.yml"
-    shortened = {path: site / f"shortened-{path.name}" for path in (rules, routes)}
+    # Not in the site, where Ansible takes every file for an inventory.
+    shortened = {path: nodes.ephemeral() / "shortened" / path.name for path in (rules, routes)}
     for path, target in shortened.items():
+        target.parent.mkdir(exist_ok=True)
         target.write_text(durations.shorten_text(path.read_text(encoding="utf-8"), factor), encoding="utf-8")
     seconds = shorten_default("gpu_prometheus", "gpu_prometheus_interval_seconds", factor)
     inventory.dump(
@@ -57,8 +61,16 @@ def write_site(factor: int) -> None:
             "gpu_alertmanager_webhooks": {name: f"http://127.0.0.1:{TOLD_PORT}/{name}" for name in RECEIVERS},
         },
     )
-    # The shortest that the role takes: what nvidia-smi says stays until it is asked again.
-    inventory.dump(site / "group_vars/gpu_nodes/scenario.yml", {"gpu_exporter_interval_seconds": 5})
+    inventory.dump(
+        site / "group_vars/gpu_nodes/scenario.yml",
+        {
+            # The shortest that the role takes: what nvidia-smi says stays until it is asked again.
+            "gpu_exporter_interval_seconds": 5,
+            # What the stand-ins are is what was planned.
+            "gpu_exporter_driver": replay.DRIVER,
+            "gpu_exporter_gpus": len(GPUS),
+        },
+    )
 
 
 def playbooks() -> Path:
@@ -113,9 +125,8 @@ def prepare(instance: dict[str, Any]) -> None:
         offer_exporter(instance)
     else:
         put(instance, "/usr/bin/nvidia-smi", (SCENARIO / "standins/nvidia-smi").read_text(encoding="utf-8"))
-    gpus = [replay.Gpu(0), replay.Gpu(1)]
-    put(instance, REPLAYED, replay.render(name, gpus))
-    put(instance, LISTED, replay.render_listing(name, gpus))
+    put(instance, REPLAYED, replay.render(name, GPUS))
+    put(instance, LISTED, replay.render_listing(name, GPUS))
 
 
 def main() -> int:

@@ -196,3 +196,12 @@ def put(node: Any, path: str, text: str, age: str = "now") -> None:
     """Put a file in place whole, for it is read every second."""
     done = node.run(ATOMIC, path, age, input=text)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def healthy(servers: Servers, told: Receiver, wait: Callable[..., bool]) -> None:
+    """Every node answers and somebody is told of alerts; where that fails, nothing that follows waits for it again."""
+    jobs = dict.fromkeys(("node", "gpu", "icmp"), "up")
+    nodes = ("one", "two")
+    assert wait(lambda: all(servers.health(node=node) == jobs for node in nodes)), servers.targets()
+    assert wait(lambda: told.heard("firing", alertname="Watchdog")), told.messages()

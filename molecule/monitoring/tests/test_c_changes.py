@@ -1,12 +1,12 @@
 """The fleet changes while the servers run: nodes come and go, certificates go bad, a host freezes."""
 
 import pytest
-import replay
+import surroundings
 
 FOLDER = "/etc/provision/monitoring"
 PATIENCE = 300
 UNITS = ("prometheus.service", "prometheus-alertmanager.service")
-GPUS = [replay.Gpu(0), replay.Gpu(1)]
+GPUS = surroundings.GPUS
 # Another key and a certificate that it has signed itself, for the right address.
 SELF_SIGNED = f"""
 openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=other -addext "subjectAltName=IP:$1" \\
@@ -39,7 +39,7 @@ def with_late(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def joined(monitor, node_named, play, with_late, show_gpus):
+def joined(healthy, monitor, node_named, play, with_late, show_gpus):
     """The run that brings the new node in, with the servers before and after."""
     show_gpus(node_named("late"), GPUS)
     before = running(monitor)
@@ -96,7 +96,7 @@ def bad_certificates(joined, node_named, monitor, told):
         assert done.returncode == 0, done.stderr
     for node in (one, two):
         # A line that is open already asks for no certificate.
-        node.say("systemctl try-restart prometheus-node-exporter nvidia-dcgm-exporter provision-gpu-exporter")
+        node.say("systemctl try-restart '*-exporter.service'")
     return before
 
 

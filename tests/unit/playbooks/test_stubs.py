@@ -97,3 +97,27 @@ def test_same_lock_gives_the_same_packages(lock: Path, tmp_path: Path) -> None:
             check=False,
         )
     assert (tmp_path / "a" / "Release").read_bytes() == (tmp_path / "b" / "Release").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "counters", "said"),
+    [
+        ((), "DCGM_FI_DEV_GPU_TEMP, gauge\n", "malformed line: DCGM_FI_DEV_GPU_TEMP, gauge"),
+        (("--web-listen=:1",), "# none\nA, gauge, b\n", "unknown word --web-listen"),
+    ],
+)
+def test_the_exporter_refuses_what_the_real_one_does_not_know(
+    tmp_path: Path, words: tuple[str, ...], counters: str, said: str
+) -> None:
+    stub = stubs.make_stub("datacenter-gpu-manager-exporter", "4.5.2-1")
+    program, listed = tmp_path / "dcgm-exporter", tmp_path / "counters.csv"
+    program.write_text(stub.programs["/usr/bin/dcgm-exporter"], encoding="utf-8")
+    listed.write_text(counters, encoding="utf-8")
+    done = subprocess.run(
+        ["sh", str(program), "--address=127.0.0.1:9400", "-f", str(listed), *words],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert said in done.stderr

@@ -424,6 +424,42 @@ CASES: tuple[Case, ...] = (
         (silent("4m30s"), fires("50m", {"node": "n1", **_PORT}, severity="warning")),
     ),
     Case(
+        "spot-handler-blind",
+        {
+            series("provision_spot_metadata_up", node="n1"): "1x9 0x40",
+            # A question that failed now and then is no blindness.
+            series("provision_spot_metadata_up", node="n2"): "1 0x8 " * 5,
+        },
+        (silent("9m30s"), fires("10m", {"node": "n1"}, severity="warning")),
+    ),
+    Case(
+        "spot-notice",
+        {
+            series("provision_spot_notice", node="n1", action="none", provider="aws"): "0x9 _x30",
+            series("provision_spot_notice", node="n1", action="terminate", provider="aws"): "_x10 1x20",
+            series("provision_spot_notice", node="n2", action="none", provider="aws"): "0x40",
+        },
+        (
+            silent("4m30s"),
+            fires("5m30s", {"node": "n1", "action": "terminate", "provider": "aws"}, severity="warning"),
+        ),
+    ),
+    Case(
+        "spot-step-failed",
+        {
+            # The node goes: the alert stays for half an hour.
+            series("provision_spot_step_ok", node="n1", step="checkpoint"): "_x9 0x4 stale",
+            series("provision_spot_step_ok", node="n1", step="drain"): "_x9 1x4 stale",
+            series("provision_spot_step_ok", node="n2", step="checkpoint"): "1x99",
+        },
+        (
+            silent("4m"),
+            fires("6m", {"node": "n1", "step": "checkpoint"}, severity="critical"),
+            fires("30m", {"node": "n1", "step": "checkpoint"}, severity="critical"),
+            silent("40m"),
+        ),
+    ),
+    Case(
         "textfile-stale",
         {
             series("node_textfile_mtime_seconds", node="n1", file="/var/lib/x/provision.prom"): "0x99",
@@ -431,6 +467,7 @@ CASES: tuple[Case, ...] = (
             series("node_textfile_mtime_seconds", node="n3", file="/var/lib/x/apt.prom"): "0x99",
             # One file that is fresh does not hide another one that is not.
             series("node_textfile_mtime_seconds", node="n2", file="/run/x/provision-gpu.prom"): "0x99",
+            series("node_textfile_mtime_seconds", node="n4", file="/run/x/provision_spot.prom"): "0x99",
         },
         (
             silent("15m"),
@@ -439,6 +476,7 @@ CASES: tuple[Case, ...] = (
                 "20m30s",
                 {"node": "n1", "file": "/var/lib/x/provision.prom"},
                 {"node": "n2", "file": "/run/x/provision-gpu.prom"},
+                {"node": "n4", "file": "/run/x/provision_spot.prom"},
                 severity="warning",
             ),
         ),

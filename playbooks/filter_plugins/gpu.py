@@ -74,7 +74,8 @@ def plan_writing(
 
     Returns:
         ``paths`` of all that differ; ``together``, new files that one round trip writes, complete with mode, owner and
-        group; ``folders`` that the others lack; ``write``, one by one; ``delete``.
+        group; ``folders`` that the others lack; ``write``, one by one; ``delete``. Items that are secret come without
+        their content, since Ansible prints facts and loop items with -v.
     """
     items = list(files)
     drifted = find_drifted(items, host)
@@ -84,7 +85,7 @@ def plan_writing(
         "paths": [item["path"] for item in drifted],
         "together": together,
         "folders": find_missing_folders(rest, host),
-        "write": [item for item in rest if not _is_doomed(item)],
+        "write": [_conceal(item) for item in rest if not _is_doomed(item)],
         "delete": [item for item in rest if _is_doomed(item)],
     }
 
@@ -117,6 +118,10 @@ def _pick_together(
         }
         for item in plain
     ]
+
+
+def _conceal(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in item.items() if key != "content" or not item.get("is_secret", False)}
 
 
 def _is_doomed(item: Mapping[str, Any]) -> bool:

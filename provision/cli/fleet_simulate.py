@@ -25,6 +25,14 @@ _USD_MAX = 100_000.0
 _COUNT_MAX = 10_000
 _SECONDS_MAX = 31 * 86_400.0
 _MTBF_HOURS_MAX = 100_000.0
+_SPOT_FLAGS = (
+    "--spot-price",
+    "--mtbf-hours",
+    "--warning-seconds",
+    "--checkpoint-seconds",
+    "--restart-seconds",
+    "--checkpoint-every",
+)
 _FIXED_PEAK = "fixed, for the peak"
 _FIXED_MEAN = "fixed, for the mean"
 
@@ -98,8 +106,8 @@ def simulate_fleet(options: argparse.Namespace, matrix: Matrix, output: Output) 
 
     name = "standard input" if str(options.trace) == "-" else str(options.trace)
     trace = read_trace(read_text(options.trace, "TRACE", bytes_max=_TRACE_BYTES_MAX), name)
-    machines, spot, stated = _read_machines(options, matrix)
     policies = _read_policies(options, matrix, output)
+    machines, spot, stated = _read_machines(options, matrix, can_use_spot=any(row.handles_spot for _, row in policies))
     seed = 0 if options.seed in (None, "0") else _count("--seed", options.seed)
     unit = options.count or "jobs"
     peak, mean = size_for_peak(trace, machines), size_for_mean(trace, machines)
@@ -146,8 +154,15 @@ def _read_policies(options: argparse.Namespace, matrix: Matrix, output: Output) 
     return found
 
 
-def _read_machines(options: argparse.Namespace, matrix: Matrix) -> tuple[Machines, Machines | None, list[str]]:
-    """Return the nodes on demand, those on spot where there is a price, and what was taken as given."""
+def _read_machines(
+    options: argparse.Namespace, matrix: Matrix, *, can_use_spot: bool
+) -> tuple[Machines, Machines | None, list[str]]:
+    """Return the nodes on demand, those on spot where a policy asks for them at a known price, and what was assumed.
+
+    Raises:
+        UsageError: A flag makes no sense, or is about spot where nothing would run on spot.
+        UnknownError: The facts know no price of the machine.
+    """
     from provision.fleet.simulate.model import Machines
     from provision.records import replace
 
@@ -167,9 +182,20 @@ def _read_machines(options: argparse.Namespace, matrix: Matrix) -> tuple[Machine
         step_seconds=_number("--step-seconds", options.step_seconds, 1, _SECONDS_MAX, limits["simulate_step_seconds"]),
     )
     stated = [f"a node has {gpus} GPU{'' if gpus == 1 else 's'} and costs {usd:.4g} USD an hour, {about}"]
-    if spot_usd is None:
-        return machines, None, stated
     interruptions = _read_interruptions(options, limits, facts)
+    flags = [flag for flag in _SPOT_FLAGS if getattr(options, flag[2:].replace("-", "_")) is not None]
+    if flags and not can_use_spot:
+        raise UsageError(
+            f"`{flags[0]}` is about nodes on spot, and none would be on spot",
+            hints=("name a policy with `handles_spot = true` by --policy", "or leave the flag out"),
+        )
+    if flags and spot_usd is None:
+        raise UsageError(
+            f"`{flags[0]}` is about nodes on spot, and no price as spot is known",
+            hints=("give it: `--spot-price USD`", "or leave the flag out"),
+        )
+    if spot_usd is None or not can_use_spot:
+        return machines, None, stated
     stated.append(f"as spot {spot_usd:.4g} USD an hour; {_state_spot(interruptions)}")
     return machines, replace(machines, usd_per_hour=spot_usd, purchase="spot", interruptions=interruptions), stated
 

@@ -66,14 +66,20 @@ def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> i
         UsageError: A flag makes no sense.
         UnknownError: The facts know no notice of the provider.
     """
-    from provision.generate.spot import SpotOptions, render_spot
+    from provision.generate.spot import SpotOptions, providers_with_notices, render_spot
     from provision.generate.verify_units import TEXTFILES
     from provision.generate.write import check_artifacts, write_artifacts
     from provision.planner.catalogue import find_provider
 
     if options.provider is None:
         raise UsageError("whose notices is missing", hints=("name the provider: `--provider aws`",))
-    provider = find_provider(matrix, options.provider).id
+    try:
+        provider = find_provider(matrix, options.provider).id
+    except UsageError as error:
+        # The catalogue also has providers that warn nobody: none of these is a way out.
+        warn = providers_with_notices(matrix)
+        near = [hint for hint in error.hints if any(hint == f"did you mean `{name}`?" for name in warn)]
+        raise UsageError(error.message, hints=(*near, f"the notices of {', '.join(warn)} are known")) from error
     folder: Path | None = options.folder
     if folder is None:
         raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))

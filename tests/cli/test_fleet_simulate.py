@@ -104,6 +104,26 @@ def test_what_makes_no_sense_is_refused(provision, load, words, code, said) -> N
     assert "Traceback" not in answer.err
 
 
+@pytest.mark.parametrize("flag", ["--spot-price", "--mtbf-hours", "--checkpoint-every", "--restart-seconds"])
+def test_flag_about_spot_is_refused_where_nothing_would_be_on_spot(provision, load, flag) -> None:
+    words = ("--instance", "aws/g5.12xlarge/us-east-1", flag, "1", "--policy", load.with_name("day.toml"))
+    answer = provision("fleet", "simulate", load, *words)
+    assert answer.code == 2
+    assert f"`{flag}` is about nodes on spot, and none would be on spot" in answer.err
+
+
+def test_flag_about_spot_is_refused_where_spot_has_no_price(provision, load) -> None:
+    words = (*PRICE, "--mtbf-hours", "5", "--policy", load.with_name("spot.toml"))
+    answer = provision("fleet", "simulate", load, *words)
+    assert answer.code == 2
+    assert "`--spot-price USD`" in answer.err
+
+
+def test_nothing_is_assumed_of_spot_where_no_policy_uses_it(provision, load) -> None:
+    words = ("--instance", "aws/g5.12xlarge/us-east-1", "--policy", load.with_name("day.toml"))
+    assert "as spot" not in provision("fleet", "simulate", load, *words).out
+
+
 def test_line_of_a_broken_trace_is_named(provision, load) -> None:
     load.write_text(JOBS + "7000,1,1\n", encoding="utf-8")
     answer = provision("fleet", "simulate", load, *PRICE)

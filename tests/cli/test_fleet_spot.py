@@ -70,3 +70,10 @@ def test_folder_must_be_named(provision) -> None:
     answer = provision("fleet", "spot", "--provider", "aws", "--drain", "x")
     assert answer.code == 2
     assert "-o DIR" in answer.err
+
+
+def test_hint_for_an_unknown_provider_names_those_that_warn(provision, tmp_path) -> None:
+    answer = provision("fleet", "spot", "-o", tmp_path, "--provider", "nope", "--drain", "true")
+    assert answer.code == 2
+    assert "aws" in answer.err
+    assert "runpod" not in answer.err

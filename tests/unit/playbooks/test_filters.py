@@ -148,7 +148,7 @@ class TestWritePlan:
         checked = {"path": "/etc/a/conf", "content": "c", "validate": "visudo -cf %s"}
         found = self.plan([secret, checked, {"path": "/etc/a/x", "content": "1"}], node())
         assert [item["path"] for item in found["together"]] == ["/etc/a/x"]
-        assert found["write"] == [secret, checked]
+        assert found["write"] == [{"path": "/etc/a/key", "is_secret": True}, checked]
         assert found["folders"] == [{"path": "/etc/a", "for": "/etc/a/key"}]
 
     @pytest.mark.parametrize("is_link", [False, True])

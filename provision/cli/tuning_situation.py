@@ -16,6 +16,7 @@ __all__ = ["situation_of"]
 
 _FAST_MBIT = 100_000
 _DEVICE = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,14}")
 _BRIDGE = re.compile(r"[a-z][a-z0-9_-]{0,14}")
 _CPUS = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*")
 # Where NCCL itself chooses how many sockets it opens.
@@ -68,8 +69,10 @@ def _rdma(host: Snapshot, facts: set[str], values: dict[str, str]) -> None:
 
 def _interfaces(host: Snapshot, facts: set[str], values: dict[str, str]) -> None:
     up = [item for item in host.interfaces if item.is_up]
-    if any((item.speed_mbit or 0) >= _FAST_MBIT for item in up):
+    fast = sorted(item.name for item in up if (item.speed_mbit or 0) >= _FAST_MBIT)
+    if fast:
         facts.add("100g")
+        values["fast_interfaces"] = ", ".join(name for name in fast if _INTERFACE.fullmatch(name))
     bridges = sorted(
         item.name
         for item in up

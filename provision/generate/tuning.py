@@ -42,7 +42,8 @@ class Situation:
     Attributes:
         libraries: Library → version without local part.
         facts: Words of :data:`CONDITIONS` that hold; what is not there is unknown or does not hold.
-        values: What rows may put into a value: ``rdma_devices``, ``cpus_per_gpu``, ``affinity``, ``bridges``.
+        values: What rows may put into a value: ``rdma_devices``, ``cpus_per_gpu``, ``affinity``, ``bridges``,
+            ``fast_interfaces``.
     """
 
     libraries: Mapping[str, str] = NOTHING

@@ -1139,7 +1139,7 @@ class Tuning(Fact):
     Attributes:
         kind: What it is a setting of: ``nccl`` and ``env`` are variables, ``argument`` one of a program, ``limit`` of
             PAM, ``logind`` of systemd, ``sysctl`` of the kernel, ``mount`` of a file system, ``affinity`` of a process.
-        value: May hold ``{rdma_devices}``, ``{cpus_per_gpu}`` and ``{affinity}``, which are read from the machine.
+        value: May hold ``{rdma_devices}``, ``{affinity}`` and others that are read from the machine.
         library: Whose version decides; absent where none does.
         versions: Of the library.
         when: What must be true of the machine and the job, all of it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import machines
@@ -31,6 +32,13 @@ def test_a_machine_with_rdma_is_not_told_of_sockets(provision, bundle):
     assert "nccl-socket-threads" not in found
     assert found["data-loader-workers"] == "14"
     assert found["cpu-affinity"].startswith("GPU0 on 0-55; GPU1 on 0-55;")
+
+
+def test_interrupts_of_a_fast_card_are_told_where_there_are_two_sockets(provision, bundle):
+    told = settings(provision("tune", "--from", bundle("hgx_h100"), "--nodes", "2", "--json"))["irq-affinity"]
+    assert re.fullmatch(r"off, and set_irq_affinity_bynode.sh NODE for each of \w+(, \w+)*", told)
+    one_socket = settings(provision("tune", "--from", bundle("workstation_rtx4090"), "--nodes", "2", "--json"))
+    assert "irq-affinity" not in one_socket
 
 
 def test_ports_of_switches_are_left_out(provision, bundle):

@@ -12,7 +12,7 @@ from provision.matrix.query import secure_minimums
 from provision.versions import branch_of, parse
 
 MATRIX = Matrix()
-HOLES = {"rdma_devices", "cpus_per_gpu", "affinity", "bridges"}
+HOLES = {"rdma_devices", "cpus_per_gpu", "affinity", "bridges", "fast_interfaces"}
 
 
 @pytest.mark.parametrize("row", [*MATRIX.tunings, *MATRIX.folk_settings], ids=lambda row: row.id)
@@ -41,6 +41,7 @@ def test_what_nccl_is_told_is_what_it_reads() -> None:
 
 def test_no_recommendation_is_refuted() -> None:
     values = {"rdma_devices": "mlx5_0", "cpus_per_gpu": "8", "affinity": "GPU0 on 0-7", "bridges": "virbr0"}
+    values["fast_interfaces"] = "ens1f0"
     for nccl, torch in (("2.20.5", "2.2.0"), ("2.25.1", "2.9.1"), ("2.32.3", "2.12.0")):
         situation = Situation(
             libraries={"nccl": nccl, "torch": torch, "jax": "0.9.0", "tensorflow": "2.20.0"},

@@ -101,7 +101,7 @@ def _list_word_problems(settings: Mapping[str, Any]) -> list[str]:
     gpus = settings["gpus"]
     if str(gpus) != "auto" and (isinstance(gpus, bool) or not re.fullmatch(r"\d{1,4}", str(gpus))):
         problems.append(f"`gpu_exporter_gpus` is {gpus!r:.40}: it is `auto` or a number")
-    if settings["driver"] and not _VERSION.fullmatch(str(settings["driver"])):
+    if settings["driver"] not in ("", "auto") and not _VERSION.fullmatch(str(settings["driver"])):
         problems.append(f"`gpu_exporter_driver` is {settings['driver']!r:.40}, which is no version of a driver")
     if str(settings["verify"]).lower() not in ("auto", "true", "false"):
         problems.append(f"`gpu_exporter_verify` is {settings['verify']!r:.40}: it is `auto`, `true` or `false`")
@@ -152,15 +152,20 @@ def is_verifying(host: Mapping[str, Any], wanted: Any) -> bool:
     return has_command and EXPECTATION in host["files"]
 
 
-def write_plan(host: Mapping[str, Any], gpus: Any, driver: str) -> str:
+def write_plan(host: Mapping[str, Any], gpus: Any, driver: str, locked: Mapping[str, str]) -> str:
     """Return a textfile that tells what the node is planned to have; empty where nothing is known.
 
     Args:
         host: What gpu_facts collected.
         gpus: ``gpu_exporter_gpus``.
         driver: ``gpu_exporter_driver``.
+        locked: ``version`` of the lock's driver, and ``digest`` of the lock. It counts where the node was made by it:
+            the playbooks come with a lock of their own, which plans nothing for nodes that others made.
     """
     rows = []
+    if driver == "auto":
+        made_by = host["generations"][-1].get("lock_digest") if host["generations"] else None
+        driver = locked["version"] if made_by is not None and made_by == locked["digest"] else ""
     count = len(host["gpus"]) if str(gpus) == "auto" else int(gpus)
     if str(gpus) != "auto" or count:
         rows.append(("provision_gpu_expected", "", count))

@@ -35,6 +35,7 @@ def host(**parts: Any) -> dict[str, Any]:
         KEY: {"mode": "0640", "owner": "root", "group": "provision-monitoring"},
     }
     bare: dict[str, Any] = {"files": files, "links": {}, "folders": {}, "packages": {}, "units": {}, "gpus": []}
+    bare["generations"] = []
     return {**bare, **parts}
 
 
@@ -233,9 +234,11 @@ def test_removal_knows_every_file_and_unit_that_any_choice_could_have_left() -> 
 
 # What is told of the plan
 
+NO_LOCK = {"version": "", "digest": ""}
+
 
 def test_plan_is_told_in_the_words_of_verify() -> None:
-    text = exporter.write_plan(host(), 8, "580.105.08")
+    text = exporter.write_plan(host(), 8, "580.105.08", NO_LOCK)
     assert "provision_gpu_expected 8\n" in text
     assert 'provision_gpu_expected_driver_info{version="580.105.08"} 1\n' in text
     for name, words in re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE):
@@ -243,9 +246,18 @@ def test_plan_is_told_in_the_words_of_verify() -> None:
 
 
 def test_plan_of_a_node_without_gpus_says_nothing_unless_asked() -> None:
-    assert exporter.write_plan(host(), "auto", "") == ""
-    assert "provision_gpu_expected 2\n" in exporter.write_plan(host(gpus=[{}, {}]), "auto", "")
-    assert "provision_gpu_expected 0\n" in exporter.write_plan(host(), 0, "")
+    assert exporter.write_plan(host(), "auto", "", NO_LOCK) == ""
+    assert "provision_gpu_expected 2\n" in exporter.write_plan(host(gpus=[{}, {}]), "auto", "", NO_LOCK)
+    assert "provision_gpu_expected 0\n" in exporter.write_plan(host(), 0, "", NO_LOCK)
+
+
+@pytest.mark.parametrize(
+    ("digests", "is_told"), [([], False), ([None], False), (["sha256:1"], True), (["sha256:1", "sha256:2"], False)]
+)
+def test_driver_of_the_lock_is_planned_where_the_node_was_last_made_by_it(digests: list[Any], is_told: bool) -> None:
+    node = host(generations=[{"number": number, "lock_digest": digest} for number, digest in enumerate(digests)])
+    text = exporter.write_plan(node, "auto", "auto", {"version": "580.105.08", "digest": "sha256:1"})
+    assert ('version="580.105.08"' in text) is is_told
 
 
 # What was installed

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from typing import TYPE_CHECKING
 
 from provision.cli.fleet_server import add_server_flags, connect
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, shown
+from provision.cli.parser import Once, add_choice, read_number
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 
@@ -52,7 +51,7 @@ def find_idle(options: argparse.Namespace, matrix: Matrix, output: Output) -> in
     from provision.records import plain
 
     default = policy_limits(matrix)["policy.idle-after"] / 60
-    minutes = _number("--minutes", options.minutes, _MINUTES_MIN, _MINUTES_MAX, default)
+    minutes = read_number("--minutes", options.minutes, _MINUTES_MIN, _MINUTES_MAX, default)
     price, about = _price(options, matrix)
     server = connect(options, "idle")
     report = idle.find_idle(server, matrix, window_seconds=minutes * 60)
@@ -71,26 +70,12 @@ def find_idle(options: argparse.Namespace, matrix: Matrix, output: Output) -> in
     return 0
 
 
-def _number(flag: str, text: str | None, least: float, most: float, default: float) -> float:
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least <= value <= most:
-        raise UsageError(
-            f"{flag} `{shown(text)}` makes no sense", hints=(f"write a number from {least:g} to {most:g}",)
-        )
-    return value
-
-
 def _price(options: argparse.Namespace, matrix: Matrix) -> tuple[float | None, str | None]:
     """Return US dollars an hour of a node and where they come from; nothing where nobody asked."""
     if options.price is not None:
         if options.instance is not None or options.purchase is not None:
             raise UsageError("--price and --instance exclude each other", hints=("leave one of the two out",))
-        return _number("--price", options.price, 0, _USD_MAX, 0.0), "as given"
+        return read_number("--price", options.price, 0, _USD_MAX, 0.0), "as given"
     if options.instance is None:
         if options.purchase is not None:
             raise UsageError("--purchase needs --instance", hints=("name the machine: `--instance aws/p4d.24xlarge`",))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path, read_number, shown
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 
@@ -171,15 +170,19 @@ def _read_machines(
     machines = Machines(
         gpus=gpus,
         usd_per_hour=usd,
-        boot_seconds=_number("--boot-seconds", options.boot_seconds, 0, _SECONDS_MAX, limits["simulate_boot_seconds"]),
-        billing_minimum_seconds=_number(
+        boot_seconds=read_number(
+            "--boot-seconds", options.boot_seconds, 0, _SECONDS_MAX, limits["simulate_boot_seconds"]
+        ),
+        billing_minimum_seconds=read_number(
             "--billing-minimum-seconds",
             options.billing_minimum_seconds,
             0,
             _SECONDS_MAX,
             limits["simulate_billing_minimum_seconds"],
         ),
-        step_seconds=_number("--step-seconds", options.step_seconds, 1, _SECONDS_MAX, limits["simulate_step_seconds"]),
+        step_seconds=read_number(
+            "--step-seconds", options.step_seconds, 1, _SECONDS_MAX, limits["simulate_step_seconds"]
+        ),
     )
     stated = [f"a node has {gpus} GPU{'' if gpus == 1 else 's'} and costs {usd:.4g} USD an hour, {about}"]
     interruptions = _read_interruptions(options, limits, facts)
@@ -204,7 +207,7 @@ def _read_price(
     options: argparse.Namespace, matrix: Matrix
 ) -> tuple[int, float, float | None, str, dict[str, float | None]]:
     """Return GPUs and prices of a node, where they come from, and what the facts say of its interruptions."""
-    spot_usd = None if options.spot_price is None else _number("--spot-price", options.spot_price, 0, _USD_MAX, 0.0)
+    spot_usd = None if options.spot_price is None else read_number("--spot-price", options.spot_price, 0, _USD_MAX, 0.0)
     if options.instance is None:
         if options.price is None or options.gpus is None:
             raise UsageError(
@@ -213,7 +216,7 @@ def _read_price(
             )
         return (
             _count("--gpus", options.gpus),
-            _number("--price", options.price, 0, _USD_MAX, 0.0),
+            read_number("--price", options.price, 0, _USD_MAX, 0.0),
             spot_usd,
             "as given",
             {},
@@ -247,7 +250,7 @@ def _read_instance(
         ),
     }
     if options.price is not None:
-        usd, about = _number("--price", options.price, 0, _USD_MAX, 0.0), f"as given for {offer.name}"
+        usd, about = read_number("--price", options.price, 0, _USD_MAX, 0.0), f"as given for {offer.name}"
     else:
         price = price_of(offer.instance, "on-demand", rates)
         if price is None:
@@ -267,8 +270,8 @@ def _read_interruptions(
 
     known = facts.get("mtbf_hours")
     default = limits["spot_capped_mtbf_hours"] if known is None else known
-    mtbf_hours = _number("--mtbf-hours", options.mtbf_hours, 0.01, _MTBF_HOURS_MAX, default)
-    checkpoint = _number(
+    mtbf_hours = read_number("--mtbf-hours", options.mtbf_hours, 0.01, _MTBF_HOURS_MAX, default)
+    checkpoint = read_number(
         "--checkpoint-seconds", options.checkpoint_seconds, 0, _SECONDS_MAX, limits["simulate_checkpoint_seconds"]
     )
     text = options.checkpoint_every or "best"
@@ -278,30 +281,18 @@ def _read_interruptions(
     elif text == "never":
         interval = None
     else:
-        interval = _number("--checkpoint-every", text, 1, _SECONDS_MAX, 0.0)
+        interval = read_number("--checkpoint-every", text, 1, _SECONDS_MAX, 0.0)
     return Interruptions(
         mtbf=mtbf_hours * 3600,
-        warning=_number(
+        warning=read_number(
             "--warning-seconds", options.warning_seconds, 0, _SECONDS_MAX, facts.get("warning_seconds") or 0
         ),
         checkpoint=checkpoint,
-        restart=_number("--restart-seconds", options.restart_seconds, 0, _SECONDS_MAX, limits["restart_minutes"] * 60),
+        restart=read_number(
+            "--restart-seconds", options.restart_seconds, 0, _SECONDS_MAX, limits["restart_minutes"] * 60
+        ),
         interval=interval,
     )
-
-
-def _number(flag: str, text: str | None, least: float, most: float, default: float) -> float:
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least <= value <= most:
-        raise UsageError(
-            f"{flag} `{shown(text)}` makes no sense", hints=(f"write a number from {least:g} to {most:g}",)
-        )
-    return value
 
 
 def _count(flag: str, text: str) -> int:

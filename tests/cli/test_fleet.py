@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
+from fake_prometheus import answering
 
 FILES = {
     "alertmanager.yml",
@@ -27,25 +26,13 @@ def prometheus() -> Iterator[str]:
     """STAND-IN: says 85.5 of one node to every question."""
     row = {"metric": {"node": "n1", "gpu": "0", "alertname": "GpuLost", "severity": "critical"}}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = {**row, "value": [1.8e9, "85.5"], "values": [[1.8e9 - 60, "60"], [1.8e9, "85.5"]]}
-            found.pop("values" if "query?" in self.path else "value")
-            body = json.dumps({"status": "success", "data": {"result": [found]}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(asked: str) -> list[dict[str, Any]]:
+        found = {**row, "value": [1.8e9, "85.5"], "values": [[1.8e9 - 60, "60"], [1.8e9, "85.5"]]}
+        found.pop("values" if "query?" in asked else "value")
+        return [found]
 
-        def log_message(self, *words: object) -> None:
-            del words
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_address[1]}"
-        http.shutdown()
-        thread.join()
+    with answering(answer) as address:
+        yield address
 
 
 @pytest.mark.parametrize("action", ["rules", "show", "idle", "policy"])

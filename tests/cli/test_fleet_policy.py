@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from fake_prometheus import answering
 
 POLICY = """minimum = 2
 maximum = 8
@@ -51,32 +50,18 @@ def prometheus() -> Iterator[str]:
             return vector({**dict.fromkeys(each, 70_000.0), "n4": 3.0})
         return []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            asked = {key: values[0] for key, values in parse_qs(parts.query).items()}
-            if parts.path.endswith("query_range"):
-                start, end, step = (float(asked[key]) for key in ("start", "end", "step"))
-                times = [start + number * step for number in range(int((end - start) / step) + 1)]
-                value = "4" if asked["query"].startswith("count(") else str(4 * 93)
-                result = [{"metric": {}, "values": [[when, value] for when in times]}]
-            else:
-                result = answer(asked["query"])
-            body = json.dumps({"status": "success", "data": {"result": result}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def look(path: str) -> list[dict[str, Any]]:
+        parts = urlsplit(path)
+        asked = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        if not parts.path.endswith("query_range"):
+            return answer(asked["query"])
+        start, end, step = (float(asked[key]) for key in ("start", "end", "step"))
+        times = [start + number * step for number in range(int((end - start) / step) + 1)]
+        value = "4" if asked["query"].startswith("count(") else str(4 * 93)
+        return [{"metric": {}, "values": [[when, value] for when in times]}]
 
-        def log_message(self, *words: object) -> None:
-            del words
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_address[1]}"
-        http.shutdown()
-        thread.join()
+    with answering(look) as address:
+        yield address
 
 
 class TestDecision:

@@ -117,6 +117,7 @@ def gpu_apt_plan_problems(
     may_downgrade: bool = False,
     removable: list[str] | None = None,
     may_change_held: bool = False,
+    untouched: str = "",
 ) -> list[str]:
     """Say why a simulated transaction must not be made.
 
@@ -128,6 +129,7 @@ def gpu_apt_plan_problems(
         may_downgrade: Whether versions may go back.
         removable: Further packages that may be removed.
         may_change_held: Whether packages that somebody holds may change too.
+        untouched: Pattern of names that are another role's and may neither come nor go; empty for none.
 
     Returns:
         A sentence a problem with its way out; empty where the transaction is fine.
@@ -161,6 +163,12 @@ def gpu_apt_plan_problems(
             )
         if name in holds:
             problems.append(f"{name} is held (`apt-mark showhold`) and would be removed: `apt-mark unhold {name}`")
+    foreign = {item["name"] for item in plan["install"] + plan["remove"] if re.match(untouched or "(?!)", item["name"])}
+    if foreign:
+        problems.append(
+            "the driver would change, which is gpu_driver's alone: {}. Let gpu_driver install its packages first (no "
+            "`--tags cuda` on a bare node), or lock packages that bring no driver".format(", ".join(sorted(foreign)))
+        )
     if not may_downgrade and "DOWNGRADED" in text:
         names = sorted(set(_downgraded(text)))
         problems.append(
@@ -170,6 +178,23 @@ def gpu_apt_plan_problems(
     return problems + [
         f"{name} is held (`apt-mark showhold`) and would change: `apt-mark unhold {name}`"
         for name in sorted(holds & {item["name"] for item in plan["install"]})
+    ]
+
+
+def gpu_along(parts: list[dict[str, Any]], run_tags: list[str], skip_tags: list[str]) -> list[dict[str, Any]]:
+    """Return the packages of the roles that this run lets through.
+
+    Args:
+        parts: Of each role its ``tags`` and its ``packages``.
+        run_tags: ``ansible_run_tags``.
+        skip_tags: ``ansible_skip_tags``.
+    """
+    run, skip = set(run_tags), set(skip_tags)
+    return [
+        package
+        for part in parts
+        if run & {"all", *part["tags"]} and not skip & {"all", "tagged", *part["tags"]}
+        for package in part["packages"]
     ]
 
 
@@ -337,6 +362,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         """Return the filters by name."""
         return {
+            "gpu_along": gpu_along,
             "gpu_apt_explain": gpu_apt_explain,
             "gpu_apt_fetch_problems": gpu_apt_fetch_problems,
             "gpu_apt_is_worth_retrying": gpu_apt_is_worth_retrying,

@@ -143,6 +143,40 @@ def test_failure_without_a_repository_is_a_problem() -> None:
     assert "could not be read" in problem
 
 
+def test_transaction_that_touches_the_driver_is_refused_where_that_is_another_role_s() -> None:
+    (problem,) = judge(SIMULATION, untouched="^(libcuda1$|nvidia-kernel)", may_downgrade=True)
+    assert "libcuda1, nvidia-kernel-dkms" in problem
+    assert "nvidia-smi" not in problem
+    assert judge(SIMULATION, untouched="^cuda-drivers", may_downgrade=True) == []
+
+
+# What comes along
+
+PARTS = [
+    {"tags": ["cuda", "packages"], "packages": [{"name": "cuda-toolkit-12-1", "version": None}]},
+    {"tags": ["dcgm", "packages"], "packages": [{"name": "datacenter-gpu-manager", "version": "1:3"}]},
+    {"tags": ["frameworks"], "packages": [{"name": "python3-venv", "version": None}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("run", "skip", "names"),
+    [
+        (["all"], [], ["cuda-toolkit-12-1", "datacenter-gpu-manager", "python3-venv"]),
+        (["packages"], [], ["cuda-toolkit-12-1", "datacenter-gpu-manager"]),
+        (["cuda"], [], ["cuda-toolkit-12-1"]),
+        (["cuda", "dcgm"], ["dcgm"], ["cuda-toolkit-12-1"]),
+        (["all"], ["frameworks"], ["cuda-toolkit-12-1", "datacenter-gpu-manager"]),
+        (["all"], ["packages"], ["python3-venv"]),
+        (["all"], ["tagged"], []),
+        (["driver"], [], []),
+        (["tagged"], [], []),
+    ],
+)
+def test_what_comes_along_is_what_the_tags_let_through(run: list[str], skip: list[str], names: list[str]) -> None:
+    assert [item["name"] for item in gpu_apt.gpu_along(PARTS, run, skip)] == names
+
+
 # Failures
 
 LOCKED = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 42 (unattended-upgr)"

@@ -79,3 +79,43 @@ def test_what_the_user_added_meanwhile_is_kept(drifted, gpu_node):
 def test_the_run_after_that_changes_nothing(drifted, gpu_node, play):
     outcome = play("gpu-node.yml").expect_success()
     assert outcome.changed(gpu_node.name) == []
+
+
+@pytest.fixture
+def without_parts(gpu_node, drifted, healthy):
+    """The node without NCCL and DCGM; returned are their packages, those of DCGM last."""
+    names = [name.split(":")[0] for name in healthy[1]]
+    parts = [name for pattern in ("libnccl", "datacenter-gpu-manager") for name in names if name.startswith(pattern)]
+    assert parts[0].startswith("libnccl")
+    assert parts[-1].startswith("datacenter")
+    gpu_node.say('DEBIAN_FRONTEND=noninteractive apt-get -y purge "$@"', *parts)
+    return parts
+
+
+def count_transactions(node):
+    """How often apt has changed something."""
+    return node.read("/var/log/apt/history.log").count("Start-Date:")
+
+
+def test_what_several_roles_lack_comes_in_one_transaction(gpu_node, play, healthy, difference, without_parts):
+    before = count_transactions(gpu_node)
+    play("gpu-node.yml").expect_success()
+    assert count_transactions(gpu_node) - before == 1
+    assert difference(healthy[1], gpu_node.packages()) == []
+
+
+def test_what_speaks_against_one_role_s_packages_is_told_by_that_role_alone(
+    gpu_node, play, healthy, difference, without_parts
+):
+    held = without_parts[-1]
+    gpu_node.say('apt-mark hold "$1"', held)
+    outcome = play("gpu-node.yml")
+    gpu_node.say('apt-mark unhold "$1"', held)
+    assert outcome.status != 0
+    assert f"{held} is held" in outcome.output
+    assert "Nothing was installed for DCGM" in outcome.output
+    now = {name.split(":")[0] for name in gpu_node.packages()}
+    assert without_parts[0] in now, "NCCL came, since nothing spoke against it"
+    assert held not in now
+    play("gpu-node.yml").expect_success()
+    assert difference(healthy[1], gpu_node.packages()) == []

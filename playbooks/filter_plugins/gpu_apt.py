@@ -129,7 +129,7 @@ def gpu_apt_plan_problems(
         may_downgrade: Whether versions may go back.
         removable: Further packages that may be removed.
         may_change_held: Whether packages that somebody holds may change too.
-        untouched: Pattern of names that are another role's and may neither come nor go; empty for none.
+        untouched: Pattern of names that are gpu_driver's and may neither come nor go; empty for none.
 
     Returns:
         A sentence a problem with its way out; empty where the transaction is fine.
@@ -166,7 +166,7 @@ def gpu_apt_plan_problems(
     foreign = {item["name"] for item in plan["install"] + plan["remove"] if re.match(untouched or "(?!)", item["name"])}
     if foreign:
         problems.append(
-            "the driver would change, which is gpu_driver's alone: {}. Let gpu_driver install its packages first (no "
+            "{} would change, which belongs to gpu_driver alone. Let gpu_driver install its packages first (no "
             "`--tags cuda` on a bare node), or lock packages that bring no driver".format(", ".join(sorted(foreign)))
         )
     if not may_downgrade and "DOWNGRADED" in text:
@@ -181,11 +181,17 @@ def gpu_apt_plan_problems(
     ]
 
 
-def gpu_along(parts: list[dict[str, Any]], run_tags: list[str], skip_tags: list[str]) -> list[dict[str, Any]]:
-    """Return the packages of the roles that this run lets through.
+def gpu_along(
+    parts: list[dict[str, Any]], host: dict[str, Any], run_tags: list[str], skip_tags: list[str]
+) -> list[dict[str, Any]]:
+    """Return the packages of the roles that this run lets through and that the node lacks whole.
+
+    What changes a version is its own role's, with all that it asks before. A run of single roles' tags fetched nothing
+    beforehand, so there nothing comes along.
 
     Args:
         parts: Of each role its ``tags`` and its ``packages``.
+        host: ``gpu_facts_host``.
         run_tags: ``ansible_run_tags``.
         skip_tags: ``ansible_skip_tags``.
     """
@@ -193,7 +199,8 @@ def gpu_along(parts: list[dict[str, Any]], run_tags: list[str], skip_tags: list[
     return [
         package
         for part in parts
-        if run & {"all", *part["tags"]} and not skip & {"all", "tagged", *part["tags"]}
+        if run & ({"all", "packages"} & {"all", *part["tags"]}) and not skip & {"all", "tagged", *part["tags"]}
+        if not any(package["name"] in host["packages"] for package in part["packages"])
         for package in part["packages"]
     ]
 

@@ -164,8 +164,8 @@ PARTS = [
     [
         (["all"], [], ["cuda-toolkit-12-1", "datacenter-gpu-manager", "python3-venv"]),
         (["packages"], [], ["cuda-toolkit-12-1", "datacenter-gpu-manager"]),
-        (["cuda"], [], ["cuda-toolkit-12-1"]),
-        (["cuda", "dcgm"], ["dcgm"], ["cuda-toolkit-12-1"]),
+        (["packages"], ["dcgm"], ["cuda-toolkit-12-1"]),
+        (["cuda", "dcgm"], [], []),
         (["all"], ["frameworks"], ["cuda-toolkit-12-1", "datacenter-gpu-manager"]),
         (["all"], ["packages"], ["python3-venv"]),
         (["all"], ["tagged"], []),
@@ -174,7 +174,14 @@ PARTS = [
     ],
 )
 def test_what_comes_along_is_what_the_tags_let_through(run: list[str], skip: list[str], names: list[str]) -> None:
-    assert [item["name"] for item in gpu_apt.gpu_along(PARTS, run, skip)] == names
+    assert [item["name"] for item in gpu_apt.gpu_along(PARTS, {"packages": {}}, run, skip)] == names
+
+
+def test_a_part_that_is_there_in_any_version_is_left_to_its_role() -> None:
+    parts = [
+        {"tags": ["nccl"], "packages": [{"name": "libnccl2", "version": "2"}, {"name": "libnccl-dev", "version": "2"}]}
+    ]
+    assert gpu_apt.gpu_along(parts, {"packages": {"libnccl2": {"version": "1"}}}, ["all"], []) == []
 
 
 # Failures

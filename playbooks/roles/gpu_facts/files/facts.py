@@ -358,9 +358,12 @@ def read_modules(node, kernels):
 
 def read_packages(node):
     form = "${Package}\t${Version}\t${db:Status-Abbrev}\t${source:Package}\n"
-    packages = {}
+    packages, holds = {}, set()
     for line in (node.run("dpkg-query", "-W", "-f", form) or "").splitlines():
         name, version, status, source = [*line.split("\t"), "", "", ""][:4]
+        # What is not installed can be held as well.
+        if status.startswith("h"):
+            holds.add(name)
         if name and status[1:2] not in ("n", ""):
             packages[name] = {"version": version, "status": status.strip(), "source": source, "is_auto": False}
     for name in re.findall(
@@ -370,8 +373,7 @@ def read_packages(node):
     ):
         if name in packages:
             packages[name]["is_auto"] = True
-    holds = sorted(name for name, package in packages.items() if package["status"].startswith("h"))
-    return packages, holds
+    return packages, sorted(holds)
 
 
 def read_accounts(node):

@@ -329,6 +329,7 @@ def test_packages_with_their_state_marks_and_holds(tree: Tree) -> None:
         "linux-image-6.12.117\t6.12.117-1\tiF \tlinux-signed-amd64\n"
         "nvidia-open\t1-1\tiHR\tx\n"
         "gone\t\tun \tgone\n"
+        "unwanted\t\thn \tunwanted\n"
     )
     tree.has(
         "/var/lib/apt/extended_states",
@@ -339,7 +340,8 @@ def test_packages_with_their_state_marks_and_holds(tree: Tree) -> None:
     assert "gone" not in packages
     assert packages["nvidia-smi"]["is_auto"] is True
     assert packages["dkms"]["is_auto"] is False
-    assert holds == ["dkms"]
+    assert "unwanted" not in packages
+    assert holds == ["dkms", "unwanted"]
     found = facts.read_dpkg(tree.node(), packages)
     assert found["half"] == ["linux-image-6.12.117", "nvidia-open"]
     assert found["broken_off"] == []

@@ -329,12 +329,16 @@ def test_packages_with_their_state_marks_and_holds(tree: Tree) -> None:
         "linux-image-6.12.117\t6.12.117-1\tiF \tlinux-signed-amd64\n"
         "nvidia-open\t1-1\tiHR\tx\n"
         "gone\t\tun \tgone\n"
-        "unwanted\t\thn \tunwanted\n"
     )
     tree.has(
         "/var/lib/apt/extended_states",
         "Package: nvidia-smi\nArchitecture: amd64\nAuto-Installed: 1\n\n"
         "Package: dkms\nArchitecture: amd64\nAuto-Installed: 0\n",
+    )
+    tree.has(
+        "/var/lib/dpkg/status",
+        "Package: dkms\nStatus: hold ok installed\n\nPackage: unwanted\nStatus: hold ok not-installed\nPriority: optional\n"
+        "\nPackage: gone\nStatus: unknown ok not-installed\n",
     )
     packages, holds = facts.read_packages(tree.node())
     assert "gone" not in packages

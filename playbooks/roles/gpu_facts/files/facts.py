@@ -358,12 +358,9 @@ def read_modules(node, kernels):
 
 def read_packages(node):
     form = "${Package}\t${Version}\t${db:Status-Abbrev}\t${source:Package}\n"
-    packages, holds = {}, set()
+    packages = {}
     for line in (node.run("dpkg-query", "-W", "-f", form) or "").splitlines():
         name, version, status, source = [*line.split("\t"), "", "", ""][:4]
-        # What is not installed can be held as well.
-        if status.startswith("h"):
-            holds.add(name)
         if name and status[1:2] not in ("n", ""):
             packages[name] = {"version": version, "status": status.strip(), "source": source, "is_auto": False}
     for name in re.findall(
@@ -373,6 +370,11 @@ def read_packages(node):
     ):
         if name in packages:
             packages[name]["is_auto"] = True
+    # What is not installed can be held as well; dpkg-query does not list it.
+    holds = {name for name, package in packages.items() if package["status"].startswith("h")}
+    for stanza in (node.text("/var/lib/dpkg/status", 64 << 20) or "").split("\n\n"):
+        if "\nStatus: hold ok not-installed" in stanza:
+            holds.update(re.findall(r"^Package: (.+)$", stanza, re.MULTILINE))
     return packages, sorted(holds)
 
 

@@ -173,7 +173,7 @@ def gpu_apt_plan_problems(
         names = sorted(set(_downgraded(text)))
         problems.append(
             "apt would take back {} to an older version: use gpu-node-rollback.yml, or say "
-            "`gpu_driver_allow_downgrade: true`".format(", ".join(names))
+            "`-e gpu_repos_allow_downgrade=true`".format(", ".join(names))
         )
     return problems + [
         f"{name} is held (`apt-mark showhold`) and would change: `apt-mark unhold {name}`"

@@ -147,7 +147,9 @@ def find_nccl_overridden(text: str | None, conf: Mapping[str, Any]) -> list[str]
 
 
 def find_dcgm_kept(packages: Iterable[Mapping[str, Any]], host: Mapping[str, Any]) -> list[str]:
-    """Name the DCGM packages on a node that are newer than the lock's, and are therefore kept.
+    """Name the DCGM packages on a node that are newer than the lock's and a vendor's, and are therefore kept.
+
+    Where there was no DCGM before the first run, a newer one is what an earlier lock brought, and goes back.
 
     Args:
         packages: What the lock plans.
@@ -157,6 +159,8 @@ def find_dcgm_kept(packages: Iterable[Mapping[str, Any]], host: Mapping[str, Any
         ``name version`` of each, sorted; a newer generation under another name counts.
     """
     installed = host["packages"]
+    if host.get("dcgm_before") == []:
+        return []
     planned = {item["name"]: item.get("version") for item in packages}
     kept = {
         f"{name} {installed[name]['version']}"

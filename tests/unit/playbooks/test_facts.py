@@ -21,7 +21,7 @@ facts = playbook_files.load_script(SCRIPT)
 PARTS = {
     *("schema", "os", "kernel", "gpus", "nvswitches", "nics", "module", "dkms", "modules", "dpkg", "packages", "holds"),
     *("files", "links", "folders", "units", "secure_boot", "foreign", "engines", "disk", "busy", "alternatives"),
-    *("python", "state", "generations", "environments", "problems", "accounts", "network"),
+    *("python", "state", "generations", "dcgm_before", "environments", "problems", "accounts", "network"),
 }
 
 
@@ -337,7 +337,7 @@ def test_packages_with_their_state_marks_and_holds(tree: Tree) -> None:
     )
     tree.has(
         "/var/lib/dpkg/status",
-        "Package: dkms\nStatus: hold ok installed\n\nPackage: unwanted\nStatus: hold ok not-installed\nPriority: optional\n"
+        "Package: dkms\nStatus: hold ok installed\n\nPackage: unwanted\nStatus: hold ok not-installed\n"
         "\nPackage: gone\nStatus: unknown ok not-installed\n",
     )
     packages, holds = facts.read_packages(tree.node())
@@ -440,3 +440,18 @@ def test_command_that_is_absent_is_none_and_no_problem() -> None:
     node = facts.Node()
     assert node.run("no-such-command-anywhere") is None
     assert node.problems == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (None, None),
+        ("not json", None),
+        ('{"packages": {"bash": {"version": "5"}}}', []),
+        ('{"packages": {"bash": {}, "datacenter-gpu-manager-4-core": {}}}', ["datacenter-gpu-manager-4-core"]),
+    ],
+)
+def test_dcgm_from_before_the_first_run(tree: Tree, text: str | None, names: list[str] | None) -> None:
+    if text is not None:
+        tree.has("/var/lib/provision/baseline/packages.json", text)
+    assert facts.read_dcgm_before(tree.node()) == names

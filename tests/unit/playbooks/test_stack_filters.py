@@ -133,6 +133,19 @@ def test_newer_dcgm_of_a_vendor_is_kept(packages: dict[str, str], kept: list[str
     assert stack.find_dcgm_kept(DCGM, installed(**packages)) == kept
 
 
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        (None, ["datacenter-gpu-manager-4-core 1:4.10.0-1"]),
+        (["datacenter-gpu-manager-4-core"], ["datacenter-gpu-manager-4-core 1:4.10.0-1"]),
+        ([], []),
+    ],
+)
+def test_newer_dcgm_that_a_lock_brought_goes_back(before: list[str] | None, kept: list[str]) -> None:
+    host = {**installed(datacenter_gpu_manager_4_core="1:4.10.0-1"), "dcgm_before": before}
+    assert stack.find_dcgm_kept(DCGM, host) == kept
+
+
 FABRIC = {
     "packages": [
         {"name": "nvidia-fabricmanager", "version": "580.159.03-1"},

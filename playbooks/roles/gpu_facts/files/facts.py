@@ -583,6 +583,15 @@ def read_generations(node):
     return sorted(rows, key=lambda row: row["number"])
 
 
+def read_dcgm_before(node):
+    """Return the packages of DCGM from before the first run; None where no run has written that down."""
+    document = read_json(node, "/var/lib/provision/baseline/packages.json")
+    packages = document.get("packages") if isinstance(document, dict) else None
+    if not isinstance(packages, dict):
+        return None
+    return sorted(name for name in packages if name.startswith("datacenter-gpu-manager"))
+
+
 def read_environments(node):
     base = "/opt/provision/envs"
     current = {
@@ -640,6 +649,7 @@ def collect(options):
         "python": {"path": sys.executable, "version": platform.python_version()},
         "state": read_json(node, "/var/lib/provision/state.json"),
         "generations": read_generations(node),
+        "dcgm_before": read_dcgm_before(node),
         "environments": read_environments(node),
         "problems": node.problems,
     }

@@ -7,7 +7,7 @@ share one set of methods. A type checker reads ``@record`` as a frozen, keyword-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
 
@@ -15,7 +15,9 @@ __all__ = ["NOTHING", "fields_of", "plain", "record", "replace"]
 
 _Class = TypeVar("_Class")
 _Record = TypeVar("_Record")
+_Plan = list[tuple[str, Any, Callable[[Any, Any], None]]]
 _REQUIRED = object()
+_PLANS: dict[type, _Plan] = {}
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 """The default of a mapping."""
@@ -28,12 +30,13 @@ def record(record_type: type[_Class]) -> type[_Class]:
     Instances take keyword arguments, compare and hash by their fields, and call ``__post_init__`` where there is
     one. Fields of a base that is a record come first.
     """
-    inherited: dict[str, tuple[str, Any]] = getattr(record_type, "__record_fields__", {})
-    own = {name: (str(kind), vars(record_type).get(name, _REQUIRED)) for name, kind in _annotations(record_type)}
-    body = {name: value for name, value in vars(record_type).items() if name not in {*own, "__dict__", "__weakref__"}}
-    body |= {"__slots__": tuple(own), "__record_fields__": inherited | own}
-    body |= {"__init__": _fill, "__eq__": _equal, "__hash__": _hash, "__setattr__": _refuse, "__delattr__": _refuse}
-    body.setdefault("__repr__", _represent)
+    fields: dict[str, tuple[str, Any]] = dict(getattr(record_type, "__record_fields__", {}))
+    body = {"__repr__": _represent, **vars(record_type), **_METHODS}
+    for name in ("__dict__", "__weakref__"):
+        body.pop(name, None)
+    own = [(name, str(kind)) for name, kind in body.get("__annotations__", {}).items() if "ClassVar" not in str(kind)]
+    fields |= {name: (kind, body.pop(name, _REQUIRED)) for name, kind in own}
+    body |= {"__slots__": tuple(name for name, _ in own), "__record_fields__": fields}
     made: type[_Class] = type(record_type.__name__, record_type.__bases__, body)
     return made
 
@@ -61,24 +64,23 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _annotations(record_type: type) -> list[tuple[str, Any]]:
-    return [
-        (name, kind)
-        for name, kind in vars(record_type).get("__annotations__", {}).items()
-        if "ClassVar" not in str(kind)
-    ]
-
-
 def _fill(self: Any, **values: Any) -> None:
-    for name, (_, default) in self.__record_fields__.items():
+    for name, default, put in _PLANS.get(type(self)) or _plan(type(self)):
         value = values.pop(name, default)
         if value is _REQUIRED:
             raise TypeError(f"{type(self).__name__} lacks `{name}`")
-        object.__setattr__(self, name, value)
+        put(self, value)
     if values:
         raise TypeError(f"{type(self).__name__} has no `{next(iter(values))}`")
     if hasattr(self, "__post_init__"):
         self.__post_init__()
+
+
+def _plan(record_type: type) -> _Plan:
+    """Return each field with its default and what sets its slot, which takes half the time of object.__setattr__."""
+    fields: dict[str, tuple[str, Any]] = record_type.__record_fields__  # type: ignore[attr-defined]
+    plan = [(name, default, getattr(record_type, name).__set__) for name, (_, default) in fields.items()]
+    return _PLANS.setdefault(record_type, plan)
 
 
 def _values(self: Any) -> tuple[Any, ...]:
@@ -103,3 +105,6 @@ def _refuse(self: object, name: str, value: object = None) -> None:
 def _represent(self: Any) -> str:
     shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__record_fields__)
     return f"{type(self).__name__}({shown})"
+
+
+_METHODS = {"__init__": _fill, "__eq__": _equal, "__hash__": _hash, "__setattr__": _refuse, "__delattr__": _refuse}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Matrix:
         self._parts: dict[tuple[str, str], Any] = {}
         self._decoded: dict[tuple[str, str], dict[int, Any]] = {}
         self._packages: dict[str, Package | None] = {}
+        self._settings: dict[str, dict[str, model.Setting]] = {}
 
     def rows(self, name: str, array: str) -> tuple[Any, ...]:
         """Return the rows of one array of tables.
@@ -358,9 +359,11 @@ class Matrix:
         """The NVLinks of GPUs."""
         return self.rows("performance.toml", "nvlink")
 
-    def settings(self, name: str) -> dict[str, model.Setting]:
+    def settings(self, name: str) -> Mapping[str, model.Setting]:
         """Return the single values of one file, by id."""
-        return {row.id: row for row in self.rows(name, "setting")}
+        if name not in self._settings:
+            self._settings[name] = {row.id: row for row in self.rows(name, "setting")}
+        return self._settings[name]
 
     def setting(self, name: str, key: str) -> model.Setting:
         """Return one single value of a file.

@@ -34,6 +34,7 @@ class Matrix:
         self._images: dict[tuple[str, str], tuple[Any, ...]] = {}
         self._parts: dict[tuple[str, str], Any] = {}
         self._decoded: dict[tuple[str, str], dict[int, Any]] = {}
+        self._found: dict[tuple[str, str, str, str], tuple[Any, ...]] = {}
         self._packages: dict[str, Package | None] = {}
         self._settings: dict[str, dict[str, model.Setting]] = {}
 
@@ -68,6 +69,12 @@ class Matrix:
 
     def rows_with(self, name: str, array: str, key: str, value: str) -> tuple[Any, ...]:
         """Return the rows whose text key has one value; where the parse cache is warm the others are not even read."""
+        asked = (name, array, key, value)
+        if asked not in self._found:
+            self._found[asked] = self._search(name, array, key, value)
+        return self._found[asked]
+
+    def _search(self, name: str, array: str, key: str, value: str) -> tuple[Any, ...]:
         found = None if (name, array) in self._parts else self._file(name).rows_with(array, key, value)
         if found is None:
             return self.rows_where(name, array, key, lambda have: have == value)

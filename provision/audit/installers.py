@@ -19,7 +19,7 @@ Finder = Reader
 
 _PIP = re.compile(r"pip([0-9](?:\.[0-9]+)?)?")
 _PYTHON = re.compile(r"(?:python|pypy)([0-9](?:\.[0-9]+)?)?")
-_MINOR = re.compile(r"(?:.*/)?(?:c?python)?@?([0-9]\.[0-9]+)(?:\.[0-9]+)?(?:/bin/python[0-9.]*)?")
+_MINOR = r"(?:.*/)?(?:c?python)?@?([0-9]\.[0-9]+)(?:\.[0-9]+)?(?:/bin/python[0-9.]*)?"
 _CONDA = frozenset(("conda", "mamba", "micromamba"))
 # What follows lists the flags of the installers by what their value means; a flag that is in none of the tables makes
 # the call incomplete.
@@ -382,7 +382,7 @@ def _take_flag(call: _Call, flag: str, value: Field) -> None:
     elif meaning == "strategy":
         call.strategy = text or "?"
     elif meaning == "python":
-        match = _MINOR.fullmatch(text or "")
+        match = re.fullmatch(_MINOR, text or "")
         call.python = match[1] if match else call.python
         if match is None and text:
             call.target = call.target or _venv_of(text)

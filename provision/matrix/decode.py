@@ -37,7 +37,7 @@ def decode_row(row_type: type, table: Any, path: str) -> Any:
     if not isinstance(table, dict):
         raise _broken(path, "is no table")
     kinds, required = _plan(row_type)
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in table.items():
         kind = kinds.get(key)
         if kind == "str" and type(value) is str:

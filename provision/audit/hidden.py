@@ -188,7 +188,7 @@ def _broken(
     if any(_is_upper(text) for text in texts) or any(not install.is_complete for install in environment.installs):
         return None
     if asked:
-        is_fresh = name == "numpy" or any(is_upgrade(environment, install) for install, _ in asked)
+        is_fresh = name == "numpy" or any(is_upgrade(environment, install, name) for install, _ in asked)
     else:
         # Of all these only numpy is surely taken in its newest release, and what needs it is a long list to read.
         if name != "numpy" or _may_be_in_base(environment, matrix):
@@ -232,7 +232,7 @@ def _standing(
             continue
         pin = kept[0][1].version if kept else None
         is_other = pin is not None and not _admits(item.specifier, pin)
-        if item.version is not None or is_other or is_upgrade(environment, install):
+        if item.version is not None or is_other or is_upgrade(environment, install, name):
             kept = [pair for pair in kept if pair[0].span == install.span and pair[1].version is None]
             kept = [(install, item), *kept] if item.version is not None else [*kept, (install, item)]
         else:

@@ -7,7 +7,8 @@ share one set of methods. A type checker reads ``@record`` as a frozen, keyword-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
 
@@ -18,6 +19,7 @@ _Record = TypeVar("_Record")
 _Plan = list[tuple[str, Any, Callable[[Any, Any], None]]]
 _REQUIRED = object()
 _PLANS: dict[type, _Plan] = {}
+_READERS: dict[type, Callable[[Any], Any]] = {}
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 """The default of a mapping."""
@@ -49,7 +51,8 @@ def fields_of(record_type: type) -> dict[str, tuple[str, bool]]:
 
 def replace(instance: _Record, **changes: Any) -> _Record:
     """Return a copy with some fields changed."""
-    values = {name: getattr(instance, name) for name in fields_of(type(instance))}
+    names: Iterable[str] = instance.__record_fields__  # type: ignore[attr-defined]
+    values = {name: getattr(instance, name) for name in names}
     return type(instance)(**{**values, **changes})
 
 
@@ -83,8 +86,17 @@ def _plan(record_type: type) -> _Plan:
     return _PLANS.setdefault(record_type, plan)
 
 
-def _values(self: Any) -> tuple[Any, ...]:
-    return tuple(getattr(self, name) for name in self.__record_fields__)
+def _values(self: Any) -> Any:
+    """Return what a record is compared and hashed by: its fields in order, or its only one."""
+    read = _READERS.get(type(self))
+    if read is None:
+        names = tuple(self.__record_fields__)
+        read = _READERS[type(self)] = attrgetter(*names) if names else _nothing
+    return read(self)
+
+
+def _nothing(self: Any) -> None:
+    del self
 
 
 def _equal(self: Any, other: object) -> Any:

@@ -7,7 +7,8 @@ share one set of methods. A type checker reads ``@record`` as a frozen, keyword-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
 
@@ -15,7 +16,10 @@ __all__ = ["NOTHING", "fields_of", "plain", "record", "replace"]
 
 _Class = TypeVar("_Class")
 _Record = TypeVar("_Record")
+_Plan = list[tuple[str, Any, Callable[[Any, Any], None]]]
 _REQUIRED = object()
+_PLANS: dict[type, _Plan] = {}
+_READERS: dict[type, Callable[[Any], Any]] = {}
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 """The default of a mapping."""
@@ -28,12 +32,13 @@ def record(record_type: type[_Class]) -> type[_Class]:
     Instances take keyword arguments, compare and hash by their fields, and call ``__post_init__`` where there is
     one. Fields of a base that is a record come first.
     """
-    inherited: dict[str, tuple[str, Any]] = getattr(record_type, "__record_fields__", {})
-    own = {name: (str(kind), vars(record_type).get(name, _REQUIRED)) for name, kind in _annotations(record_type)}
-    body = {name: value for name, value in vars(record_type).items() if name not in {*own, "__dict__", "__weakref__"}}
-    body |= {"__slots__": tuple(own), "__record_fields__": inherited | own}
-    body |= {"__init__": _fill, "__eq__": _equal, "__hash__": _hash, "__setattr__": _refuse, "__delattr__": _refuse}
-    body.setdefault("__repr__", _represent)
+    fields: dict[str, tuple[str, Any]] = dict(getattr(record_type, "__record_fields__", {}))
+    body = {"__repr__": _represent, **vars(record_type), **_METHODS}
+    for name in ("__dict__", "__weakref__"):
+        body.pop(name, None)
+    own = [(name, str(kind)) for name, kind in body.get("__annotations__", {}).items() if "ClassVar" not in str(kind)]
+    fields |= {name: (kind, body.pop(name, _REQUIRED)) for name, kind in own}
+    body |= {"__slots__": tuple(name for name, _ in own), "__record_fields__": fields}
     made: type[_Class] = type(record_type.__name__, record_type.__bases__, body)
     return made
 
@@ -46,7 +51,8 @@ def fields_of(record_type: type) -> dict[str, tuple[str, bool]]:
 
 def replace(instance: _Record, **changes: Any) -> _Record:
     """Return a copy with some fields changed."""
-    values = {name: getattr(instance, name) for name in fields_of(type(instance))}
+    names: Iterable[str] = instance.__record_fields__  # type: ignore[attr-defined]
+    values = {name: getattr(instance, name) for name in names}
     return type(instance)(**{**values, **changes})
 
 
@@ -61,28 +67,36 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _annotations(record_type: type) -> list[tuple[str, Any]]:
-    return [
-        (name, kind)
-        for name, kind in vars(record_type).get("__annotations__", {}).items()
-        if "ClassVar" not in str(kind)
-    ]
-
-
 def _fill(self: Any, **values: Any) -> None:
-    for name, (_, default) in self.__record_fields__.items():
+    for name, default, put in _PLANS.get(type(self)) or _plan(type(self)):
         value = values.pop(name, default)
         if value is _REQUIRED:
             raise TypeError(f"{type(self).__name__} lacks `{name}`")
-        object.__setattr__(self, name, value)
+        put(self, value)
     if values:
         raise TypeError(f"{type(self).__name__} has no `{next(iter(values))}`")
     if hasattr(self, "__post_init__"):
         self.__post_init__()
 
 
-def _values(self: Any) -> tuple[Any, ...]:
-    return tuple(getattr(self, name) for name in self.__record_fields__)
+def _plan(record_type: type) -> _Plan:
+    """Return each field with its default and what sets its slot, which takes half the time of object.__setattr__."""
+    fields: dict[str, tuple[str, Any]] = record_type.__record_fields__  # type: ignore[attr-defined]
+    plan = [(name, default, getattr(record_type, name).__set__) for name, (_, default) in fields.items()]
+    return _PLANS.setdefault(record_type, plan)
+
+
+def _values(self: Any) -> Any:
+    """Return what a record is compared and hashed by: its fields in order, or its only one."""
+    read = _READERS.get(type(self))
+    if read is None:
+        names = tuple(self.__record_fields__)
+        read = _READERS[type(self)] = attrgetter(*names) if names else _nothing
+    return read(self)
+
+
+def _nothing(self: Any) -> None:
+    del self
 
 
 def _equal(self: Any, other: object) -> Any:
@@ -103,3 +117,6 @@ def _refuse(self: object, name: str, value: object = None) -> None:
 def _represent(self: Any) -> str:
     shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__record_fields__)
     return f"{type(self).__name__}({shown})"
+
+
+_METHODS = {"__init__": _fill, "__eq__": _equal, "__hash__": _hash, "__setattr__": _refuse, "__delattr__": _refuse}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 
 from provision.audit.model import Command, Environment, Install
@@ -12,6 +13,7 @@ __all__ = ["command_of", "is_apart", "is_removed", "is_removed_after", "is_upgra
 
 _MAKERS = ("venv", "virtualenv")
 _UPGRADES = ("--upgrade", "--force-reinstall", "--ignore-installed", "--reinstall")
+_UPGRADES_OF_ONE = ("-P", "--upgrade-package", "--reinstall-package")
 
 
 def command_of(environment: Environment, install: Install) -> Command | None:
@@ -23,14 +25,32 @@ def command_of(environment: Environment, install: Install) -> Command | None:
     return None
 
 
-def is_upgrade(environment: Environment, install: Install) -> bool:
-    """Tell whether an install replaces what is there already: ``--upgrade``, its short forms, and what counts for more.
+def is_upgrade(environment: Environment, install: Install, name: str) -> bool:
+    """Tell whether an install replaces a package that is there: ``--upgrade``, its short forms, what counts for more.
 
-    pip and uv take the newest release too where they are told to install over what is there, or not to look at it.
+    pip and uv take the newest release too where they are told to install over what is there, or not to look at it. uv
+    can be told so of single packages (``-P torch``).
     """
     command = command_of(environment, install)
     words = [word.text or "" for word in command.words] if command is not None else []
-    return any(text in _UPGRADES or re.fullmatch("-[a-zA-Z]*U[a-zA-Z]*", text) for text in words)
+    if any(text in _UPGRADES or re.fullmatch("-(?!P)[a-zA-Z]*U[a-zA-Z]*", text) for text in words):
+        return True
+    return install.installer == "uv" and name in _named_upgrades(words)
+
+
+def _named_upgrades(words: list[str]) -> Iterator[str]:
+    """Yield the packages that uv is told to upgrade or install anew; versions may follow a name."""
+    for text, following in pairwise([*words, ""]):
+        flag, equals, value = text.partition("=")
+        if flag not in _UPGRADES_OF_ONE:
+            if not text.startswith("-P"):
+                continue
+            value = text.removeprefix("-P")
+        elif not equals:
+            value = following
+        found = re.match("[A-Za-z0-9._-]+", value)
+        if found is not None:
+            yield normalise(found[0])
 
 
 def is_removed(command: Command, name: str) -> bool:

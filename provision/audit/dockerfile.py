@@ -57,7 +57,7 @@ _KEYWORDS = frozenset(
 )
 _DIRECTIVE = re.compile(r"#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.+?)\s*$")
 _FLAG = re.compile(r"--[a-z][a-z-]*")
-_JSON_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_JSON_STRING = r'"((?:[^"\\]|\\.)*)"'
 _PLATFORM_ARGS = frozenset(
     f"{side}{part}" for side in ("TARGET", "BUILD") for part in ("PLATFORM", "OS", "ARCH", "VARIANT")
 )
@@ -885,7 +885,7 @@ def _exec_form(body: Text, file: str) -> list[Field] | None:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         return None
     fields = []
-    for value, match in zip(values, _JSON_STRING.finditer(body.text), strict=False):
+    for value, match in zip(values, re.finditer(_JSON_STRING, body.text), strict=False):
         at = body.at[match.start(1) : match.end(1)]
         is_plain = match[1] == value
         content = Text(value, list(at) if is_plain else _unescaped(match[1], list(at), value))

@@ -19,7 +19,8 @@ __all__ = ["NEEDLESS", "NO_REASON", "UNKNOWN_RULE", "Ignore", "find_ignores", "j
 NO_REASON, UNKNOWN_RULE, NEEDLESS = "I01", "I02", "I03"
 """Ids of the rules over the comments themselves."""
 
-_COMMENT = re.compile(r"#\s*provision:\s*ignore\s*(?:=\s*([A-Za-z0-9_,-]*(?:\s*,\s*[A-Za-z0-9_-]+)*))?[ \t]*([^\r\n]*)")
+# Compiled when a file has such a comment; few do.
+_COMMENT = r"#\s*provision:\s*ignore\s*(?:=\s*([A-Za-z0-9_,-]*(?:\s*,\s*[A-Za-z0-9_-]+)*))?[ \t]*([^\r\n]*)"
 
 
 class Ignore:
@@ -61,7 +62,7 @@ def find_ignores(source: Source, document: Document | None) -> list[Ignore]:
         return []
     comments = document.comments if document is not None else None
     found = []
-    for match in _COMMENT.finditer(source.text):
+    for match in re.finditer(_COMMENT, source.text):
         if comments is not None and match.start() not in comments:
             continue
         line_start = source.text.rfind("\n", 0, match.start()) + 1

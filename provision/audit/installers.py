@@ -19,7 +19,7 @@ Finder = Reader
 
 _PIP = re.compile(r"pip([0-9](?:\.[0-9]+)?)?")
 _PYTHON = re.compile(r"(?:python|pypy)([0-9](?:\.[0-9]+)?)?")
-_MINOR = re.compile(r"(?:.*/)?(?:c?python)?@?([0-9]\.[0-9]+)(?:\.[0-9]+)?(?:/bin/python[0-9.]*)?")
+_MINOR = r"(?:.*/)?(?:c?python)?@?([0-9]\.[0-9]+)(?:\.[0-9]+)?(?:/bin/python[0-9.]*)?"
 _CONDA = frozenset(("conda", "mamba", "micromamba"))
 # What follows lists the flags of the installers by what their value means; a flag that is in none of the tables makes
 # the call incomplete.
@@ -33,6 +33,8 @@ _MEANING = {
     "--constraints": "constraint",
     "--override": "override",
     "--overrides": "override",
+    "-P": "upgrade",
+    "--upgrade-package": "upgrade",
     "-i": "index",
     "--index-url": "index",
     "--pypi-url": "index",
@@ -61,7 +63,7 @@ _VALUED_WORDS = """
 --only-binary --global-option --config-settings --config-setting -C --upgrade-strategy --report --timeout --retries
 --root-user-action --use-feature --use-deprecated --keyring-provider --build-option --resume-retries --platform
 --implementation --abi --build-constraint --build-constraints -b --link-mode --refresh-package --reinstall-package
---upgrade-package -P --no-build-isolation-package --no-build-package --no-binary-package --exclude-newer --package
+--no-build-isolation-package --no-build-package --no-binary-package --exclude-newer --package
 --color --directory --project --config-file --allow-insecure-host --prerelease --resolution --fork-strategy
 --python-platform --python-preference --no-install-package --no-extra --no-group --upload-time --uploaded-prior-to
 --default-timeout --exclude-newer-package --tag --branch --rev --source -d --dest --download --wheel-dir -w
@@ -143,6 +145,14 @@ class _Call:
             return self.find(path)
         folder = self.found.folder
         return None if folder is None else self.find(f"{folder}/{path}" if folder else path)
+
+    def take_bound(self, field: Field) -> None:
+        """Read a package that is to be upgraded; versions behind its name bound it."""
+        found = None if field.content is None else parse_requirement(field.content, self.file)
+        if found is None:
+            self.is_complete = False
+        elif found.specifier:
+            self.listing.constraints.append(found)
 
     def take_requirement(self, field: Field, *, ecosystem: str = "pypi") -> None:
         """Read a word that names what to install."""
@@ -374,6 +384,8 @@ def _take_flag(call: _Call, flag: str, value: Field) -> None:
             call.take_file(value)
     elif meaning in ("constraint", "override"):
         call.take_file(value, is_constraint=True)
+    elif meaning == "upgrade":
+        call.take_bound(value)
     elif meaning == "editable":
         if value.content is None or not (text or "").startswith(("git+", "http")):
             call.is_complete = False
@@ -382,7 +394,7 @@ def _take_flag(call: _Call, flag: str, value: Field) -> None:
     elif meaning == "strategy":
         call.strategy = text or "?"
     elif meaning == "python":
-        match = _MINOR.fullmatch(text or "")
+        match = re.fullmatch(_MINOR, text or "")
         call.python = match[1] if match else call.python
         if match is None and text:
             call.target = call.target or _venv_of(text)

@@ -16,17 +16,17 @@ __all__ = ["clean_version", "normalise", "parse_conda", "parse_requirement", "pi
 _HEAD = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*\b)?)\s*(\[[^\]]*\])?\s*")
 _CLAUSE = re.compile(r"\s*(===|~=|==|!=|<=|>=|<|>)\s*([^\s,;()]+)\s*")
 _SIMPLE = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:\.\*|\+[a-z0-9]+)?")
-# Compiled when a version is not simple; that costs more than reading a whole Dockerfile.
+# These are compiled when they are first used: most requirements are a name and a simple version.
 _VERSION = (
     r"v?(?:[0-9]+!)?[0-9]+(?:\.[0-9]+)*(?:[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview)[-_.]?[0-9]*)?"
     r"(?:-[0-9]+|[-_.]?(?:post|rev|r)[-_.]?[0-9]*)?(?:[-_.]?dev[-_.]?[0-9]*)?"
     r"(?:\+[a-z0-9]+(?:[-_.][a-z0-9]+)*|\.\*)?"
 )
-_WHEEL = re.compile(r"([A-Za-z0-9._]+)-([0-9][A-Za-z0-9._!]*(?:(?:\+|%2[Bb])[A-Za-z0-9._]+)?)-.*\.whl")
-_EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)")
+_WHEEL = r"([A-Za-z0-9._]+)-([0-9][A-Za-z0-9._!]*(?:(?:\+|%2[Bb])[A-Za-z0-9._]+)?)-.*\.whl"
+_EGG = r"[#&]egg=([A-Za-z0-9._-]+)"
 _REMOTE = ("http://", "https://", "git+", "hg+", "svn+", "bzr+", "file:", "ssh://")
-_CONDA = re.compile(r"(?:([^\s:]+)::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(.*)")
-_CONDA_CLAUSE = re.compile(r"(==|!=|<=|>=|~=|<|>|=)?\s*([0-9][^\s,|=<>!]*)")
+_CONDA = r"(?:([^\s:]+)::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(.*)"
+_CONDA_CLAUSE = r"(==|!=|<=|>=|~=|<|>|=)?\s*([0-9][^\s,|=<>!]*)"
 
 
 def normalise(name: str) -> str:
@@ -106,7 +106,7 @@ def parse_requirement(
         return None
     specifier = ",".join(clauses)
     version = clean_version(pinned_version(specifier))
-    if url is not None and (match := _WHEEL.fullmatch(_file_of(url))) is not None:
+    if url is not None and (match := re.fullmatch(_WHEEL, _file_of(url))) is not None:
         version = clean_version(_unquoted(match[2]))
     end = len(text.rstrip())
     return Requirement(
@@ -143,8 +143,8 @@ def _from_address(source: Text, file: str) -> Requirement | None:
     start = source.text.index(text)
     address, _, marker = text.partition(" ;")
     end = start + len(address)
-    match = _WHEEL.fullmatch(_file_of(address))
-    egg = _EGG.search(address)
+    match = re.fullmatch(_WHEEL, _file_of(address))
+    egg = re.search(_EGG, address)
     if match:
         name, version = match[1], _unquoted(match[2])
     elif egg:
@@ -196,7 +196,7 @@ def parse_conda(source: Text, file: str, *, is_literal: bool = True) -> Requirem
     """
     text = source.text.rstrip()
     start = len(text) - len(text.lstrip())
-    match = _CONDA.fullmatch(text, start)
+    match = re.compile(_CONDA).fullmatch(text, start)
     if match is None or "/" in match[2]:
         return None
     rest = match[3].partition("[")[0].strip()
@@ -234,7 +234,7 @@ def _conda_specifier(text: str) -> str:
         return ""
     clauses = []
     for part in text.split(","):
-        match = _CONDA_CLAUSE.fullmatch(part.strip())
+        match = re.fullmatch(_CONDA_CLAUSE, part.strip())
         if match is None:
             return ""
         operator, version = match[1] or "==", match[2]

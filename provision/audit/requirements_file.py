@@ -16,9 +16,10 @@ __all__ = ["Listing", "Reader", "read_listing"]
 Reader = Callable[[str], Source | None]
 """Path relative to where the program runs → its text, ``None`` where there is no such file."""
 
-_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
-_OPTION = re.compile(r"\s+--?[a-z]")
-_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+# Compiled when they are first used: a Dockerfile often reads no such file.
+_COMMENT = r"(?:^|(?<=\s))#.*$"
+_OPTION = r"\s+--?[a-z]"
+_VARIABLE = r"\$\{([A-Z0-9_]+)\}"
 _DEPTH_MAX = 8
 _VALUED = {
     "-i": "index",
@@ -140,7 +141,7 @@ def _joined(line: Text) -> Text:
         end = len(line.text) if end < 0 else end
         piece = line.cut(position, end)
         content = piece.text.rstrip("\r")
-        if (match := _COMMENT.search(content)) is not None:
+        if (match := re.search(_COMMENT, content, re.MULTILINE)) is not None:
             content = content[: match.start()]
         elif content.endswith("\\"):
             content = content[:-1]
@@ -155,7 +156,7 @@ def _resolved(source: Text, variables: Mapping[str, Variable]) -> Text | None:
     if "${" not in source.text:
         return source
     text, at, position = "", [], 0
-    for match in _VARIABLE.finditer(source.text):
+    for match in re.finditer(_VARIABLE, source.text):
         variable = variables.get(match[1])
         if variable is None or variable.value is None:
             return None
@@ -166,7 +167,7 @@ def _resolved(source: Text, variables: Mapping[str, Variable]) -> Text | None:
 
 
 def _read_requirement(line: Text, listing: Listing, source: Source, variables: Mapping[str, Variable]) -> None:
-    option = _OPTION.search(line.text)
+    option = re.search(_OPTION, line.text)
     options = line.text[option.start() :] if option else ""
     written = line.cut(0, option.start()) if option else line
     resolved = _resolved(written, variables)

@@ -56,7 +56,8 @@ def complete(environment: Environment, matrix: Matrix, options: Options) -> Envi
     else:
         system = None
     system = system or environment.os
-    python = _python_of(environment, base, system, matrix, options)
+    packages = _packages(environment)
+    python = _python_of(environment, base, system, packages, matrix, options)
     installs = tuple(_settle(item, environment, python, options) for item in environment.installs)
     own_count = len(environment.own_installs)
     return replace(
@@ -66,8 +67,8 @@ def complete(environment: Environment, matrix: Matrix, options: Options) -> Envi
         python=python,
         installs=installs,
         own_installs=installs[len(installs) - own_count :] if own_count else (),
-        has_nvcc=_has_nvcc(environment, base),
-        has_gcc=_has_gcc(environment, base),
+        has_nvcc=_has_nvcc(environment, base, packages),
+        has_gcc=_has_gcc(environment, base, packages),
         is_gpu=_is_gpu(environment, base),
     )
 
@@ -152,8 +153,10 @@ def _packages(environment: Environment) -> set[str]:
     """Return the packages of the system that are surely installed."""
     found: set[str] = set()
     for command in environment.commands:
-        texts = [word.text for word in command.words]
         program = command.program
+        if program not in _PACKAGE_MANAGERS and program != "sudo":
+            continue
+        texts = [word.text for word in command.words]
         if program == "sudo":
             texts = texts[1:]
             program = (texts[0] or "").rpartition("/")[2] if texts else None
@@ -178,12 +181,12 @@ def _is_opaque(environment: Environment) -> bool:
     return False
 
 
-def _has_nvcc(environment: Environment, base: Base | None) -> bool | None:
+def _has_nvcc(environment: Environment, base: Base | None, packages: set[str]) -> bool | None:
     if environment.kind not in ("stage", "image") or base is None:
         return None
     if base.flavour == "devel" and base.cuda is not None:
         return True
-    if any(re.fullmatch(_NVCC_PACKAGE, name) for name in _packages(environment)):
+    if any(re.fullmatch(_NVCC_PACKAGE, name) for name in packages):
         return True
     for install in environment.installs:
         for item in install.requirements:
@@ -214,12 +217,11 @@ def _is_plain(base: Base) -> bool:
     return base.repository in ("python", "ubuntu", "debian")
 
 
-def _has_gcc(environment: Environment, base: Base | None) -> bool | None:
+def _has_gcc(environment: Environment, base: Base | None, packages: set[str]) -> bool | None:
     if environment.kind not in ("stage", "image") or base is None:
         return None
     if base.flavour == "devel" or (base.repository == "python" and base.flavour == "full"):
         return True
-    packages = _packages(environment)
     if packages & _COMPILERS or any(re.fullmatch(r"(?:gcc|g\+\+|clang)-[0-9]+", name) for name in packages):
         return True
     for install in environment.installs:
@@ -233,7 +235,12 @@ def _has_gcc(environment: Environment, base: Base | None) -> bool | None:
 
 
 def _python_of(
-    environment: Environment, base: Base | None, system: str | None, matrix: Matrix, options: Options
+    environment: Environment,
+    base: Base | None,
+    system: str | None,
+    packages: set[str],
+    matrix: Matrix,
+    options: Options,
 ) -> str | None:
     if environment.kind != "stage":
         return environment.python or options.python
@@ -249,8 +256,8 @@ def _python_of(
             return options.python
         return match[1]
     row = next((item for item in matrix.os_releases if item.id == system), None) if system else None
-    packages = _packages(environment)
-    versions = {match[1] for name in packages if (match := re.fullmatch(_PYTHON_PACKAGE, name))}
+    named = [name for name in packages if name.startswith("python")]
+    versions = {match[1] for name in named if (match := re.fullmatch(_PYTHON_PACKAGE, name))}
     if mentioned:
         return mentioned.pop() if len(mentioned) == 1 and versions <= mentioned else options.python
     if versions - ({row.python} if row is not None else set()):

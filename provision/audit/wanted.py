@@ -94,7 +94,9 @@ def effective(environment: Environment, matrix: Matrix, framework: str) -> Wante
             current = wanted
         elif wanted.install.target != current.install.target:
             return None
-        elif _replaces(wanted, current) or (wanted.version is None and is_upgrade(environment, wanted.install)):
+        elif _replaces(wanted, current) or (
+            wanted.version is None and is_upgrade(environment, wanted.install, framework)
+        ):
             current = wanted
     return current
 
@@ -126,7 +128,7 @@ def _keeps(environment: Environment, install: Install, item: Requirement, have: 
     """Tell whether a wish leaves the release that is there already."""
     if item.ecosystem != "pypi" or item.url is not None or item.local or not install.is_certain:
         return False
-    return install.is_dry or (admits(item.specifier, have) and not is_upgrade(environment, install))
+    return install.is_dry or (admits(item.specifier, have) and not is_upgrade(environment, install, item.name))
 
 
 def _of_conda(install: Install, requirement: Requirement) -> Wanted | None:

@@ -56,6 +56,8 @@ def entry() -> None:
         code = main(sys.argv[1:])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
+    # The interpreter would walk through all objects once more for cycles, only to end.
+    gc.freeze()
     sys.exit(code)
 
 

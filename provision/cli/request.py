@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,6 +158,8 @@ def solve_request(request: Request, matrix: Matrix, command: str, others: Sequen
 
 def refuse(refusal: Refusal, command: str, others: Sequence[str] = ()) -> ProvisionError:
     """Return a refusal as the error of its kind, its alternatives as commands that can be pasted."""
+    import shlex
+
     kind = IncompatibleError if refusal.is_proved else UnknownError
     alternatives = [
         {"command": shlex.join(("provision", *command.split(), *item.flags, *others)), "change": item.change}

@@ -48,11 +48,12 @@ class ParsedFile:
         digest = source_hash(self._content).hex()
         self._stem = f"{name.replace('/', '-').removesuffix('.toml')}-{digest}"
         self._document: dict[str, Any] | None = None
+        self._folder = cache_folder()
 
     def part(self, key: str) -> Any:
         """Return a top-level value as plain data, dates as ISO strings; an empty list when it is absent."""
         if self._document is None:
-            folder = cache_folder()
+            folder = self._folder
             if folder is not None:
                 with suppress(OSError, ValueError):
                     return json.loads((folder / f"{self._stem}.{key}.json").read_bytes())
@@ -67,12 +68,11 @@ class ParsedFile:
 
         The others are not even read: most commands want one row of hundreds.
         """
-        folder = cache_folder()
-        if folder is None:
+        if self._folder is None:
             return None
         found = []
         with suppress(OSError, ValueError):
-            content = (folder / f"{self._stem}.{key}.json").read_bytes()
+            content = (self._folder / f"{self._stem}.{key}.json").read_bytes()
             if not content.startswith(_HEAD):
                 return None
             words = f"{json.dumps(field)}:{json.dumps(value)}".encode()

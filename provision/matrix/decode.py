@@ -36,30 +36,34 @@ def decode_row(row_type: type, table: Any, path: str) -> Any:
     """
     if not isinstance(table, dict):
         raise _broken(path, "is no table")
-    plan = _plan(row_type)
-    values = {}
+    kinds, required = _plan(row_type)
+    values: dict[str, Any] = {}
     for key, value in table.items():
-        step = plan.get(key)
-        if step is None:
+        kind = kinds.get(key)
+        if kind == "str" and type(value) is str:
+            # Most values are, and need neither a call nor the words of a message.
+            values[key] = value
+        elif kind is None:
             raise _broken(path, f"has an unknown key `{key}`")
-        values[key] = _KINDS[step[0]](value, f"{path}.{key}")
-    for key, (_, is_required) in plan.items():
-        if is_required and key not in values:
+        else:
+            values[key] = _KINDS[kind](value, f"{path}.{key}")
+    for key in required:
+        if key not in values:
             raise _broken(path, f"lacks the key `{key}`")
     return row_type(**values)
 
 
-_PLANS: dict[type, dict[str, tuple[str, bool]]] = {}
+_Plan = tuple[dict[str, str], tuple[str, ...]]
+_PLANS: dict[type, _Plan] = {}
 
 
-def _plan(row_type: type) -> dict[str, tuple[str, bool]]:
+def _plan(row_type: type) -> _Plan:
+    """Return the kind of each key, and the keys that a row must have."""
     plan = _PLANS.get(row_type)
     if plan is None:
-        plan = {
-            name: (kind.removesuffix(" | None"), is_required)
-            for name, (kind, is_required) in fields_of(row_type).items()
-        }
-        _PLANS[row_type] = plan
+        fields = fields_of(row_type)
+        kinds = {name: kind.removesuffix(" | None") for name, (kind, _) in fields.items()}
+        plan = _PLANS[row_type] = kinds, tuple(name for name, (_, is_required) in fields.items() if is_required)
     return plan
 
 
@@ -107,7 +111,11 @@ def _table(value: Any, path: str) -> dict[str, Any]:
 
 
 def _texts(value: Any, path: str) -> tuple[str, ...]:
-    return tuple(_text(item, f"{path}[{index}]") for index, item in enumerate(_list(value, path)))
+    items = _list(value, path)
+    for index, item in enumerate(items):
+        if type(item) is not str:
+            _text(item, f"{path}[{index}]")
+    return tuple(items)
 
 
 def _wholes(value: Any, path: str) -> tuple[int, ...]:

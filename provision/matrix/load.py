@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,9 @@ class Matrix:
         self._images: dict[tuple[str, str], tuple[Any, ...]] = {}
         self._parts: dict[tuple[str, str], Any] = {}
         self._decoded: dict[tuple[str, str], dict[int, Any]] = {}
+        self._found: dict[tuple[str, str, str, str], tuple[Any, ...]] = {}
         self._packages: dict[str, Package | None] = {}
+        self._settings: dict[str, dict[str, model.Setting]] = {}
 
     def rows(self, name: str, array: str) -> tuple[Any, ...]:
         """Return the rows of one array of tables.
@@ -67,6 +69,12 @@ class Matrix:
 
     def rows_with(self, name: str, array: str, key: str, value: str) -> tuple[Any, ...]:
         """Return the rows whose text key has one value; where the parse cache is warm the others are not even read."""
+        asked = (name, array, key, value)
+        if asked not in self._found:
+            self._found[asked] = self._search(name, array, key, value)
+        return self._found[asked]
+
+    def _search(self, name: str, array: str, key: str, value: str) -> tuple[Any, ...]:
         found = None if (name, array) in self._parts else self._file(name).rows_with(array, key, value)
         if found is None:
             return self.rows_where(name, array, key, lambda have: have == value)
@@ -358,9 +366,11 @@ class Matrix:
         """The NVLinks of GPUs."""
         return self.rows("performance.toml", "nvlink")
 
-    def settings(self, name: str) -> dict[str, model.Setting]:
+    def settings(self, name: str) -> Mapping[str, model.Setting]:
         """Return the single values of one file, by id."""
-        return {row.id: row for row in self.rows(name, "setting")}
+        if name not in self._settings:
+            self._settings[name] = {row.id: row for row in self.rows(name, "setting")}
+        return self._settings[name]
 
     def setting(self, name: str, key: str) -> model.Setting:
         """Return one single value of a file.

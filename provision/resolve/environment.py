@@ -237,22 +237,10 @@ class _Search:
                 wheel = _best_wheel(wheels, self.python, self.machine, self.glibc)
                 yield Pick(name=name, version=fixed.version, why=why, release=release, wheel=wheel), fixed.requires
         else:
-            package = self.matrix.package(name)
-            for version in package.versions if package else ():
-                if not all(_admits(demand.specifier, version) for demand in demands):
-                    continue
-                release = package.release(version) if package else None
-                if release is None or (release.yanked and not any("==" in item.specifier for item in demands)):
-                    continue
-                if release.requires_python and not _runs_on(release.requires_python, self.python):
-                    continue
-                if parse(version).local and not any("+" in item.specifier for item in demands):
-                    continue
-                wheel = _best_wheel(release.wheels, self.python, self.machine, self.glibc)
-                if wheel is None:
-                    continue
+            specifiers = tuple(dict.fromkeys(demand.specifier for demand in demands))
+            for release, wheel in _fitting(self.matrix, name, specifiers, self.python, self.machine, self.glibc):
                 found = True
-                yield Pick(name=name, version=version, why=why, release=release, wheel=wheel), release.requires
+                yield Pick(name=name, version=release.version, why=why, release=release, wheel=wheel), release.requires
         if not found:
             self._note(name, demands, self.depth)
             self.blame = {demand.by for demand in demands}
@@ -358,6 +346,52 @@ def _evaluate(words: list[str]) -> bool:
         return word == "True"
 
     return either()
+
+
+class _Fitting:
+    """Releases with their wheels, newest first: looked for when they are asked for, and then kept."""
+
+    def __init__(self, found: Iterator[tuple[WheelRelease, Wheel]]) -> None:
+        self._rest = found
+        self._kept: list[tuple[WheelRelease, Wheel]] = []
+
+    def __iter__(self) -> Iterator[tuple[WheelRelease, Wheel]]:
+        place = 0
+        while True:
+            if place == len(self._kept):
+                following = next(self._rest, None)
+                if following is None:
+                    return
+                self._kept.append(following)
+            yield self._kept[place]
+            place += 1
+
+
+@lru_cache(maxsize=4096)
+def _fitting(
+    matrix: Matrix, name: str, specifiers: tuple[str, ...], python: str, machine: str, glibc: str | None
+) -> _Fitting:
+    """Return the releases of a package that an installer may take; one search asks for the same ones over and over."""
+    return _Fitting(_releases(matrix, name, specifiers, python, machine, glibc))
+
+
+def _releases(
+    matrix: Matrix, name: str, specifiers: tuple[str, ...], python: str, machine: str, glibc: str | None
+) -> Iterator[tuple[WheelRelease, Wheel]]:
+    package = matrix.package(name)
+    for version in package.versions if package else ():
+        if not all(_admits(specifier, version) for specifier in specifiers):
+            continue
+        release = package.release(version) if package else None
+        if release is None or (release.yanked and not any("==" in specifier for specifier in specifiers)):
+            continue
+        if release.requires_python and not _runs_on(release.requires_python, python):
+            continue
+        if parse(version).local and not any("+" in specifier for specifier in specifiers):
+            continue
+        wheel = _best_wheel(release.wheels, python, machine, glibc)
+        if wheel is not None:
+            yield release, wheel
 
 
 def _best_wheel(wheels: tuple[Wheel, ...], python: str, machine: str, glibc: str | None) -> Wheel | None:

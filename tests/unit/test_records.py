@@ -64,3 +64,22 @@ def test_plain_goes_all_the_way_down():
     assert plain({"rows": (row,)}) == {
         "rows": [{"source": "s", "note": None, "version": "1", "tags": ["a"], "bounds": {"x": ">1"}}]
     }
+
+
+@record
+class Empty:
+    """A record without fields."""
+
+
+@record
+class Single:
+    name: str
+
+
+def test_records_of_one_field_or_none_compare_and_hash_too():
+    assert Empty() == Empty()
+    assert len({Empty(), Empty()}) == 1
+    assert Single(name="a") == Single(name="a")
+    assert Single(name="a") != Single(name="b")
+    assert Single(name="a") != "a"
+    assert len({Single(name="a"), Single(name="a"), Single(name="b")}) == 2

@@ -7,23 +7,26 @@ against the rules themselves.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import cast
 
-from provision.audit.model import Environment, Options, Rule
+from provision.audit.bases import has_moving_tag
+from provision.audit.model import Command, Environment, Options, Rule
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
 
 __all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids"]
 
-_COMPILED = "flash-attn|causal-conv1d|mamba-ssm|deepspeed|apex|build-option"
+_NEEDS_TORCH = "flash-attn|causal-conv1d|mamba-ssm"
+_COMPILED = f"{_NEEDS_TORCH}|deepspeed|apex|build-option"
 SCOPES: dict[str, str] = {
     "B01": "base own-base",
     "B02": "cuda target framework",
     "B03": "base own-base",
     "B04": "base own-base",
     "B05": f"no-nvcc {_COMPILED}",
-    "B06": "base own-base stage",
+    "B06": "moving-tag own-base stage",
     "B07": "base framework",
     "B08": "base-frameworks framework|torchvision|torchaudio|vllm|xformers",
     "B09": "base stage",
@@ -31,8 +34,8 @@ SCOPES: dict[str, str] = {
     "C02": "framework",
     "C03": "torch|pytorch|base-frameworks torchvision|torchaudio",
     "C04": "local",
-    "C05": "torch",
-    "C06": "framework stage|requirements",
+    "C05": "torch open-framework extra-index",
+    "C06": "open-framework stage|requirements",
     "C07": "base tensorflow",
     "C08": "jax",
     "C09": "pinned",
@@ -54,22 +57,23 @@ SCOPES: dict[str, str] = {
     "G01": "gpu framework|pytorch|base-frameworks",
     "G02": "cuda nvcc $TORCH_CUDA_ARCH_LIST",
     "N01": "pinned|framework|pytorch|base-frameworks",
-    "N02": "pinned|framework|pytorch|base-frameworks",
-    "N03": "pinned|framework|pytorch|base-frameworks",
-    "N04": "pinned|framework|pytorch|base-frameworks",
+    "N02": "setuptools pinned|framework|pytorch|base-frameworks",
+    "N03": "nvidia-nvjitlink-cu12 pinned|framework|pytorch|base-frameworks",
+    "N04": "lock|python-base pinned|framework|pytorch|base-frameworks",
     "N05": "pinned|framework|pytorch|base-frameworks",
     "P01": "arm framework",
     "R01": "service cuda",
     "S01": "base stage target",
-    "S02": "command|download",
-    "S03": "command|index|$PIP_TRUSTED_HOST|$UV_INSECURE_HOST",
-    "S04": "command",
-    "X01": "stage|conda package",
+    "S02": "!curl|!wget|download",
+    "S03": "plain-index|--trusted-host|--allow-insecure-host|$PIP_TRUSTED_HOST|$UV_INSECURE_HOST",
+    "S04": "key",
+    "X01": f"stage|conda {_NEEDS_TORCH}",
 }
 """What must be there before a rule can find anything, by its id: words that must all hold, or one of several (``|``).
 
 A word is the kind of environment, a name of :func:`aspects_of`, a package that is asked for or, behind ``$``, a
-variable that is set. A rule without a line looks at everything.
+variable that is set, behind ``!`` a program that this very environment runs, and behind ``--`` a flag that it gives
+one. A rule without a line looks at everything.
 """
 
 
@@ -91,6 +95,8 @@ def aspects_of(environment: Environment, options: Options) -> frozenset[str]:
         ("base", base is not None and base.repository is not None),
         ("own-base", environment.own_base),
         ("base-frameworks", base is not None and bool(base.frameworks)),
+        ("python-base", base is not None and base.repository == "python"),
+        ("moving-tag", base is not None and base.repository is not None and has_moving_tag(base)),
         ("cuda", base is not None and base.cuda is not None),
         ("target", environment.is_target),
         ("nvcc", environment.has_nvcc is True),
@@ -104,17 +110,44 @@ def aspects_of(environment: Environment, options: Options) -> frozenset[str]:
     ):
         if is_so:
             found.add(word)
-    for install in environment.installs:
-        found |= {"conda"} if install.installer == "conda" else set()
-        found |= {"index"} if install.indexes else set()
-    for _, requirement in environment.requirements():
-        found |= {"package", requirement.name}
-        found |= {"framework"} if requirement.name in FRAMEWORKS else set()
-        found |= {"pinned"} if requirement.version is not None else set()
-        found |= {"local"} if requirement.local else set()
+    found.update(_of_installs(environment))
+    found.update(_of_commands(environment.own_commands))
     found.update(f"${name}" for name in environment.variables)
     found.update(f"${variable.name}" for variable in environment.own_variables)
     return frozenset(found)
+
+
+def _of_installs(environment: Environment) -> Iterator[str]:
+    for install in environment.installs:
+        if install.installer == "conda":
+            yield "conda"
+        for index in install.indexes:
+            if index.kind in ("extra", "find-links"):
+                yield "extra-index"
+            if (index.url or "").lower().startswith("http://"):
+                yield "plain-index"
+    for _, requirement in environment.requirements():
+        yield from ("package", requirement.name)
+        if requirement.name in FRAMEWORKS:
+            yield from ("framework",) if requirement.version is not None else ("framework", "open-framework")
+        if requirement.version is not None:
+            yield "pinned"
+        if requirement.local:
+            yield "local"
+
+
+def _of_commands(commands: Iterable[Command]) -> Iterator[str]:
+    for command in commands:
+        yield f"!{command.program}"
+        for inner in command.substitutes:
+            yield f"!{inner.program}"
+        for word in command.words:
+            if word.text is None:
+                continue
+            if word.text.startswith("--"):
+                yield word.text.partition("=")[0]
+            if ".pub" in word.text.lower():
+                yield "key"
 
 
 def _has_build_option(environment: Environment) -> bool:

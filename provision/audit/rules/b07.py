@@ -8,7 +8,6 @@ from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import Wanted, frameworks, resolve
 from provision.matrix.load import Matrix
-from provision.resolve.stack import Refusal
 
 ID = "B07"
 
@@ -36,6 +35,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             return
         if environment.os is None or not _may_be_too_old(matrix, environment.os, wanted):
             continue
+        from provision.resolve.stack import Refusal
+
         refusal = resolve(environment, matrix, options, wanted, os=environment.os)
         if isinstance(refusal, Refusal) and refusal.is_proved and any(item.subject == "os" for item in refusal.because):
             if isinstance(resolve(environment, matrix, options, wanted), Refusal):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, cuda_of, frameworks, is_offered, platform_of, python_of, resolve
 from provision.audit.wording import alternatives, facts_of, reasons_of
 from provision.matrix.load import Matrix
-from provision.resolve.stack import Refusal
 from provision.versions import spec_of
+
+if TYPE_CHECKING:
+    from provision.resolve.stack import Refusal
 
 ID = "C02"
 
@@ -33,6 +36,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         apart: dict[str, str | None] = {"cuda": None} if wanted.framework == "jax" else {}
         if allowed is not None:
             apart["python"] = allowed
+        from provision.resolve.stack import Refusal
+
         refusal = resolve(environment, matrix, options, wanted, platform=None, **apart)
         if not isinstance(refusal, Refusal) or not refusal.is_proved or not _is_about_it(refusal):
             continue
@@ -50,6 +55,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
 def _under_marker(environment: Environment, matrix: Matrix, options: Options, wanted: Wanted) -> Iterable[Finding]:
     """Ask for each Python that the project and the marker leave; none of them may have a build."""
     from provision.audit.markers import holds
+    from provision.resolve.stack import Refusal
 
     allowed = [
         row.version

@@ -11,7 +11,6 @@ from provision.audit.verdict import found
 from provision.audit.wanted import Wanted, effective, resolve
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
-from provision.resolve.stack import Stack
 
 ID = "C06"
 
@@ -31,6 +30,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             continue
         if may_have_frameworks(matrix, environment) and not wanted.install.target:
             continue
+        from provision.resolve.stack import Stack
+
         stack = resolve(environment, matrix, options, wanted)
         reasons = []
         if isinstance(stack, Stack):

@@ -9,7 +9,6 @@ from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, build_of, cuda_of, effective, python_of, resolve_request
 from provision.audit.wording import alternatives, facts_of, reasons_of
 from provision.matrix.load import Matrix
-from provision.resolve.stack import Refusal
 
 ID = "C09"
 
@@ -82,6 +81,8 @@ def _together(environment: Environment, matrix: Matrix, options: Options) -> Ite
         wish["python"] = python_of(environment, torch, options)
         if framework == "jax":
             wish["cuda"] = (other.variant or "").removeprefix("cuda")
+        from provision.resolve.stack import Refusal
+
         refusal = resolve_request(matrix, wish)
         if not isinstance(refusal, Refusal) or not refusal.is_proved:
             continue

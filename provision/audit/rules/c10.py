@@ -50,7 +50,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if not have or install.target != target or any(item.name == _TORCH for item in install.constraints):
             continue
         python = install.python or python_of(environment, None, options)
-        kept = set() if is_upgrade(environment, install) else present
+        kept = {name for name in present if not is_upgrade(environment, install, name)}
         yield from _pulled(matrix, install, have, origin, python, kept)
         present = present | {item.name for item in install.requirements}
 

@@ -10,7 +10,6 @@ from provision.audit.verdict import found
 from provision.audit.wanted import build_of, cuda_major, cuda_of, effective, resolve
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
-from provision.resolve.stack import Stack
 from provision.versions import parse
 
 ID = "D02"
@@ -32,6 +31,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         cuda = cuda_of(build_of(matrix, wanted)) if framework == "torch" else None
         if cuda is not None and (cuda_major(cuda) or 0) <= (cuda_major(base.cuda) or 0):
             continue
+        from provision.resolve.stack import Stack
+
         stack = resolve(environment, matrix, options, wanted)
         if not isinstance(stack, Stack) or (cuda_major(stack.cuda) or 0) <= (cuda_major(base.cuda) or 0):
             continue

@@ -56,13 +56,14 @@ class _Run:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument(
+    what = parser.add_argument_group("what is checked")
+    # An argument of the parser itself is tried on a formatter of help at once, which brings half of shutil along.
+    what.add_argument(
         "files",
         nargs="*",
         metavar="FILE",
         help="file or folder, the one here unless given; - is the standard input",
     )
-    what = parser.add_argument_group("what is checked")
     what.add_argument(
         "--image", action="append", metavar="NAME", help="a built image in the engine here; may be repeated"
     )

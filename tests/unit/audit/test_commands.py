@@ -25,11 +25,18 @@ def read(line: str) -> Environment:
         ("python -I -m pip install torch", False),
         ("pip install torch", False),
         ("pip install -U pip && pip install torch", False),
+        ("uv pip install --system -P torch torch", True),
+        ("uv pip install --system -PTorch torch", True),
+        ("uv pip install --system --upgrade-package torch torch timm", True),
+        ("uv pip install --system --upgrade-package='torch<2.9' torch", True),
+        ("uv pip install --system --reinstall-package torch torch", True),
+        ("uv pip install --system -P timm torch timm", False),
+        ("uv pip install --system -PUltralytics torch ultralytics", False),
     ],
 )
 def test_an_upgrade_is_told_by_its_own_command(line: str, answer: bool) -> None:
     found = read(line)
-    assert is_upgrade(found, found.installs[-1]) is answer
+    assert is_upgrade(found, found.installs[-1], "torch") is answer
 
 
 def test_an_install_of_a_file_has_no_command() -> None:

@@ -96,6 +96,14 @@ def test_flags_files_and_their_indexes_are_gathered() -> None:
     assert not install.has_default_index
 
 
+def test_versions_of_a_package_that_uv_is_to_upgrade_are_a_constraint() -> None:
+    install = one("uv pip install -P 'torch<2.9' -Ptimm --upgrade-package=numpy==1.26.4 torch timm numpy")
+    assert [item.text for item in install.constraints] == ["torch<2.9", "numpy==1.26.4"]
+    assert [item.name for item in install.requirements] == ["torch", "timm", "numpy"]
+    assert install.is_complete
+    assert not one('uv pip install -P "$WISH" torch').is_complete
+
+
 @pytest.mark.parametrize(
     ("script", "python"),
     [

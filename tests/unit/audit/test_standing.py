@@ -34,6 +34,9 @@ def torch(name: str, text: str) -> tuple[str | None, str | None] | None:
         ("RUN pip download torch==2.3.0\n", ("2.1.0", "cu118")),
         ("RUN pip install torch==2.3.0\n", ("2.3.0", None)),
         ("RUN pip install -U torch\n", (None, None)),
+        ("RUN uv pip install --system -P torch torch timm\n", (None, None)),
+        ("RUN uv pip install --system -P torch==2.3.0 torch\n", ("2.3.0", None)),
+        ("RUN uv pip install --system -P timm torch timm\n", ("2.1.0", "cu118")),
         ("RUN pip uninstall -y torch\n", None),
     ],
 )

@@ -62,8 +62,13 @@ def test_every_rule_says_what_it_needs() -> None:
 def test_little_is_imported_for_a_file_without_frameworks() -> None:
     aspects = engine.aspects_of(engine.complete(_plain_stage(), MATRIX, Options()), Options())
     asked = {rule for rule in SCOPES if engine.is_in_scope(rule, aspects)}
-    assert {"B01", "B03", "S01", "S02"} <= asked
-    assert not {rule for rule in asked if re.match(r"[DEGP]0[12]|C0[1-8]|N", rule)}
+    assert {"B01", "B03", "S01", "D03"} <= asked
+    assert not {rule for rule in asked if re.match(r"[DEGP]0[12]|C0[1-8]|N|S0[2-4]|X", rule)}
+
+
+def test_scope_of_a_build_without_torch_names_every_package_of_the_facts() -> None:
+    needs_torch = MATRIX.setting("audit_rules.toml", "build_needs_torch").entries
+    assert set(needs_torch) <= set(SCOPES["X01"].replace("|", " ").split())
 
 
 def _plain_stage():

@@ -119,3 +119,40 @@ def test_what_speaks_against_one_role_s_packages_is_told_by_that_role_alone(
     assert held not in now
     play("gpu-node.yml").expect_success()
     assert difference(healthy[1], gpu_node.packages()) == []
+
+
+RUNFILE = "/usr/bin/nvidia-uninstall"
+STAND_IN = """#!/bin/sh
+# A stand-in for the uninstaller that NVIDIA's runfile leaves: it gives back what it had put aside, and goes.
+[ "$1" = --silent ] || exit 1
+mv /var/lib/nvidia/nvidia-smi /usr/bin/nvidia-smi
+rm -f /usr/lib/x86_64-linux-gnu/libcuda.so.999.1 "$0"
+"""
+
+
+@pytest.fixture(scope="module")
+def overwritten(gpu_node, drifted):
+    """A driver that somebody put there by a runfile, over what packages own; returned is the tree with it."""
+    gpu_node.write(RUNFILE, STAND_IN)
+    gpu_node.say(
+        'chmod 0755 "$1"; mkdir -p /var/lib/nvidia; touch /usr/lib/x86_64-linux-gnu/libcuda.so.999.1;'
+        " mv /usr/bin/nvidia-smi /var/lib/nvidia/nvidia-smi; echo '#!/bin/sh' >/usr/bin/nvidia-smi",
+        RUNFILE,
+    )
+    return gpu_node.tree()
+
+
+def test_a_driver_of_a_runfile_is_refused_with_both_ways_out(gpu_node, play, difference, overwritten):
+    outcome = play("gpu-node.yml")
+    assert outcome.status != 0
+    assert f"run `{RUNFILE} --silent` on the node" in outcome.output
+    assert "gpu_driver_remove_runfile: true" in outcome.output
+    assert difference(overwritten, gpu_node.tree()) == []
+
+
+def test_it_goes_by_its_own_uninstaller_where_that_is_asked_for(gpu_node, play, overwritten):
+    play("gpu-node.yml", gpu_driver_remove_runfile=True).expect_success()
+    assert not gpu_node.has(RUNFILE)
+    assert not gpu_node.has("/usr/lib/x86_64-linux-gnu/libcuda.so.999.1")
+    assert gpu_node.say("dpkg --verify nvidia-smi") == ""
+    assert play("gpu-node.yml").expect_success().changed(gpu_node.name) == []

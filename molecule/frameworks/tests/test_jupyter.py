@@ -1,4 +1,4 @@
-"""Jupyter answers on the loopback address alone, and to nobody without the token."""
+"""Jupyter answers on the loopback address alone, to nobody without the token, and encrypted where that is asked for."""
 
 import pytest
 
@@ -14,6 +14,18 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code)
 """
+ASK_ENCRYPTED = """
+import ssl, sys, urllib.error, urllib.request
+request = urllib.request.Request("https://127.0.0.1:8888/api/contents", headers={})
+if len(sys.argv) > 2:
+    request.add_header("Authorization", "token " + open(sys.argv[2]).read().strip())
+try:
+    context = ssl.create_default_context(cafile=sys.argv[1])
+    print(urllib.request.urlopen(request, timeout=20, context=context).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+CERTIFICATE, KEY = "/etc/provision/tls/jupyter.crt", "/etc/provision/tls/jupyter.key"
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +86,17 @@ def test_an_environment_comes_from_a_folder_of_wheels_without_any_index(host, no
         gpu_frameworks_index_url="https://index.invalid/simple",
     ).expect_success()
     assert host.run("/opt/provision/envs/carried/bin/python -c 'import idna'").rc == 0
+
+
+def test_a_certificate_is_made_and_nobody_is_answered_in_the_clear(host, node, play, wait):
+    play("gpu-node.yml", gpu_access_tls="self_signed").expect_success()
+    assert wait(lambda: node.run('python3 -c "$1" "$2"', ASK_ENCRYPTED, CERTIFICATE).stdout.strip() == "403", 60)
+    assert host.check_output("python3 -c %s %s %s", ASK_ENCRYPTED, CERTIFICATE, TOKEN) == "200"
+    assert host.run("python3 -c %s %s ''", ASK, TOKEN).rc != 0
+    assert host.file(KEY).mode == 0o600
+    assert play("gpu-node.yml", gpu_access_tls="self_signed").expect_success().changed(node.name) == []
+
+
+def test_without_it_all_is_as_before(host, node, play, wait):
+    play("gpu-node.yml").expect_success()
+    assert wait(lambda: node.run('python3 -c "$1" "$2" \'\'', ASK, TOKEN).stdout.strip() == "200", 60)

@@ -145,7 +145,7 @@ def overwritten(gpu_node, drifted):
 def test_a_driver_of_a_runfile_is_refused_with_both_ways_out(gpu_node, play, difference, overwritten):
     outcome = play("gpu-node.yml")
     assert outcome.status != 0
-    assert f"run `{RUNFILE} --silent` on the node" in outcome.output
+    assert f"Run `{RUNFILE} --silent` on the node" in outcome.output
     assert "gpu_driver_remove_runfile: true" in outcome.output
     assert difference(overwritten, gpu_node.tree()) == []
 

@@ -26,7 +26,7 @@ def command_of(environment: Environment, install: Install) -> Command | None:
 
 
 def is_upgrade(environment: Environment, install: Install, name: str) -> bool:
-    """Tell whether an install replaces a package that is there: ``--upgrade``, its short forms, what counts for more.
+    """Tell whether an install replaces what is there of a package: ``--upgrade``, its short forms, what counts for more.
 
     pip and uv take the newest release too where they are told to install over what is there, or not to look at it. uv
     can be told so of single packages (``-P torch``).

@@ -12,11 +12,11 @@ from functools import lru_cache
 from provision.audit.bases import may_have_frameworks
 from provision.audit.channels import is_from_channel
 from provision.audit.commands import command_of, is_removed, is_upgrade
-from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, Wanted, admits, excludes, platform_of, python_of, standing
+from provision.audit.wanted import CPU, Wanted, excludes, platform_of, python_of, standing
 from provision.matrix.load import Matrix
-from provision.matrix.model import HiddenConstraint, JaxRelease, TensorflowRelease, WheelRelease
+from provision.matrix.model import HiddenConstraint, WheelRelease
 from provision.records import record
 from provision.resolve.request import matches
 from provision.versions import parse, spec_of
@@ -25,35 +25,17 @@ __all__ = ["broken_bounds", "missing_packages"]
 
 _FRAMEWORKS = ("torch", "tensorflow", "jax")
 _COMPANIONS = ("torchvision", "torchaudio")
-_SHOWN = 3
 # They need nothing that a framework needs.
 _TOOLS = frozenset(("pip", "setuptools", "wheel", "uv", "build"))
 
 
 @record
-class _Broken:
-    """A bound that is not kept: by which requirement, if one is written, why, and what may put it right after all."""
-
-    requirement: Requirement | None
-    because: str
-    doubts: tuple[str, ...] = ()
-
-
-@record
 class _Held:
-    """A package whose version is known, with the requirement that says so.
-
-    Attributes:
-        version: The version; of a range the newest release in it.
-        others: Every other release in the range.
-        shown: The version or range as messages give it.
-    """
+    """A package whose version is known, with the requirement that says so."""
 
     install: Install
     requirement: Requirement
     version: str
-    others: tuple[str, ...] = ()
-    shown: str
     wanted: Wanted | None
 
     @property
@@ -89,16 +71,15 @@ def broken_bounds(
             broken = _broken(environment, matrix, options, held, name, bound)
             if broken is None:
                 continue
-            requirement = broken.requirement
+            requirement, because = broken
             edits, fix = _edits(held, requirement, name, bound)
             yield found(
                 matrix,
                 rule,
                 span=(requirement or held.requirement).span,
-                message=f"{row.package} {held.shown} does not work with the {name} it gets",
+                message=f"{row.package} {held.version} does not work with the {name} it gets",
                 reasons=(
-                    broken.because,
-                    *_doubt(broken.doubts),
+                    because,
                     f"{row.package} {row.versions or 'in every version'} needs {name}{bound}",
                     row.symptom,
                 ),
@@ -106,15 +87,7 @@ def broken_bounds(
                 facts=(f"constraint/{row.id}",),
                 edits=edits,
                 fix=fix,
-                severity=WARN if broken.doubts else "",
             )
-
-
-def _doubt(names: tuple[str, ...]) -> Iterator[str]:
-    """Yield what may put a bound right after all, if anything may."""
-    if names:
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        yield f"of what comes later, only {', '.join(names[:_SHOWN])}{more} may ask for another one; that is not known"
 
 
 def missing_packages(environment: Environment, matrix: Matrix, options: Options, rule: str) -> Iterator[Finding]:
@@ -134,7 +107,7 @@ def missing_packages(environment: Environment, matrix: Matrix, options: Options,
                 matrix,
                 rule,
                 span=held.requirement.span,
-                message=f"{row.package} {held.shown} needs {name}, and nothing installs it",
+                message=f"{row.package} {held.version} needs {name}, and nothing installs it",
                 reasons=(f"{row.package} {row.versions} does not ask for {name} itself", f"without it: {row.symptom}"),
                 hint=f"add `{name}` to what is locked, and lock again"
                 if held.requirement.is_locked
@@ -150,12 +123,7 @@ def _bound(
     held = {item.name: item for item in _held(environment, matrix)}
     for row in matrix.rows_where("constraints.toml", "constraint", "package", held.__contains__):
         item = held.get(row.package)
-        if row.kind != kind or item is None:
-            continue
-        if not all(matches(row.versions or None, version) for version in (item.version, *item.others)):
-            continue
-        if row.variants and item.others:
-            # Which releases of a range have such builds, and which is taken, is more than is known.
+        if row.kind != kind or item is None or not matches(row.versions or None, item.version):
             continue
         # Constraints on builds speak of wheels and of what these ask for.
         is_wheel = item.wanted is not None and item.wanted.install.installer not in ("base", "conda")
@@ -182,41 +150,21 @@ def _held(environment: Environment, matrix: Matrix) -> Iterator[_Held]:
         if wanted is None or (wanted.requirement.ecosystem == "conda" and not is_from_channel(wanted.install)):
             # Other channels compile PyTorch against what they have, and tell their solver.
             continue
-        versions = (wanted.version,) if wanted.version is not None else _admitted(matrix, wanted)
-        if versions and wanted.variant != CPU:
-            yield _Held(
-                install=wanted.install,
-                requirement=wanted.requirement,
-                version=versions[0],
-                others=versions[1:],
-                shown=wanted.version or wanted.specifier,
-                wanted=wanted,
-            )
+        if wanted.version is not None and wanted.variant != CPU:
+            yield _Held(install=wanted.install, requirement=wanted.requirement, version=wanted.version, wanted=wanted)
     for install, requirement in environment.requirements():
         is_sure = install.is_certain and not install.is_dry and requirement.applies is True
         if requirement.name in _FRAMEWORKS or requirement.ecosystem != "pypi" or not is_sure:
             continue
         if requirement.version is not None:
             version = requirement.version.partition("+")[0]
-            yield _Held(install=install, requirement=requirement, version=version, shown=version, wanted=None)
-
-
-def _admitted(matrix: Matrix, wanted: Wanted) -> tuple[str, ...]:
-    """Return the releases in a range, newest first; none where any release will do."""
-    if not wanted.specifier or wanted.requirement.url is not None or wanted.requirement.applies is not True:
-        return ()
-    if wanted.framework == "torch":
-        return tuple(row.version for row in matrix.torch_releases_where(lambda have: admits(wanted.specifier, have)))
-    rows: Iterable[TensorflowRelease | JaxRelease] = (
-        matrix.tensorflow if wanted.framework == "tensorflow" else matrix.jax
-    )
-    return tuple(dict.fromkeys(row.version for row in rows if admits(wanted.specifier, row.version)))
+            yield _Held(install=install, requirement=requirement, version=version, wanted=None)
 
 
 def _broken(
     environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str, bound: str
-) -> _Broken | None:
-    """Return what breaks a bound; ``None`` where nothing surely does when it is installed."""
+) -> tuple[Requirement | None, str] | None:
+    """Return the requirement that breaks a bound, if one is written, and why; ``None`` where nothing surely does."""
     asked = [
         (install, item)
         for install, item in environment.requirements()
@@ -233,11 +181,10 @@ def _broken(
     if pinned is not None and pinned.version is not None:
         if _admits(bound, pinned.version) or _is_replaced(environment, matrix, options, held, asked[0], name):
             return None
-        return _Broken(requirement=pinned, because=f"{pinned.text} is installed")
+        return pinned, f"{pinned.text} is installed"
     texts = [item.specifier for item in (*(item for _, item in asked), *limits) if item.specifier]
     if asked and excludes(bound, *texts):
-        last = asked[-1][1]
-        return _Broken(requirement=last, because=f"{last.text} admits no version that works")
+        return asked[-1][1], f"{asked[-1][1].text} admits no version that works"
     if any(_is_upper(text) for text in texts) or any(not install.is_complete for install in environment.installs):
         return None
     if asked:
@@ -247,11 +194,8 @@ def _broken(
         if name != "numpy" or _may_be_in_base(environment, matrix):
             return None
         is_fresh = True
-    declared = _declared(environment, matrix, options, held, name, [install for install, _ in asked])
-    if declared is None:
-        return None
-    needs, doubts = declared
-    if not (asked or needs):
+    needs = _declared(environment, matrix, options, held, name)
+    if needs is None or not (asked or needs):
         return None
     texts += needs
     if not is_fresh or _may_be_in_base(environment, matrix):
@@ -260,7 +204,7 @@ def _broken(
     if newest is None or _admits(bound, newest):
         return None
     where = f"nothing bounds {name}, and as of {matrix.dated} that is {name} {newest}"
-    return _Broken(requirement=asked[-1][1] if asked else None, because=where, doubts=doubts)
+    return (asked[-1][1] if asked else None), where
 
 
 def _may_be_in_base(environment: Environment, matrix: Matrix) -> bool:
@@ -317,47 +261,20 @@ def _is_replaced(
     return False
 
 
-def _declared(
-    environment: Environment,
-    matrix: Matrix,
-    options: Options,
-    held: _Held,
-    name: str,
-    asking: list[Install],
-) -> tuple[list[str], tuple[str, ...]] | None:
-    """Return the bounds by which the packages of the same place bring another one along, and who may bound it later.
+def _declared(environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str) -> list[str] | None:
+    """Return the bounds by which the packages of the same place bring another one along.
 
-    ``None`` where that cannot be told: a package of which nothing is known may bound it too. Where an earlier command
-    brought the other one, such a package finds it there, and most keep it.
-
-    Args:
-        environment: What is judged.
-        matrix: The facts.
-        options: What the person told.
-        held: What needs the bound.
-        name: The other package.
-        asking: Installs that name it.
+    ``None`` where that cannot be told: a package of which nothing is known may bound it too.
     """
     texts: list[str] = []
-    doubts: list[str] = []
-    is_there = False
-    for install in environment.installs:
-        if install.target != held.install.target or install.is_dry:
+    for install, requirement in environment.requirements():
+        if install.target != held.install.target or install.has_no_deps or install.is_dry or requirement.name == name:
             continue
-        brings = install in asking
-        for requirement in install.requirements:
-            if install.has_no_deps or requirement.applies is False or requirement.name == name:
-                continue
-            bounds = _bounds_of(environment, matrix, options, held, requirement, name)
-            if bounds is not None:
-                texts += bounds
-                brings = brings or bool(bounds)
-            elif is_there:
-                doubts.append(requirement.name)
-            else:
-                return None
-        is_there = is_there or (brings and install.is_certain)
-    return texts, tuple(dict.fromkeys(doubts))
+        bounds = _bounds_of(environment, matrix, options, held, requirement, name)
+        if bounds is None:
+            return None
+        texts += bounds
+    return texts
 
 
 def _bounds_of(
@@ -420,13 +337,12 @@ def _newest(
 def _pythons(matrix: Matrix, held: _Held) -> list[str]:
     """Return every Python that the package has wheels for."""
     rows: list[tuple[str, ...]] = []
-    versions = {held.version, *held.others}
     if held.name == "torch":
-        rows = [row.pythons for row in matrix.torch_builds_of(versions)]
+        rows = [row.pythons for row in matrix.torch_builds_of({held.version})]
     elif held.name == "tensorflow":
-        rows = [row.pythons for row in matrix.tensorflow if row.version in versions]
+        rows = [row.pythons for row in matrix.tensorflow if row.version == held.version]
     elif held.name == "jax":
-        rows = [row.pythons for row in matrix.jax if row.version in versions]
+        rows = [row.pythons for row in matrix.jax if row.version == held.version]
     return sorted({python for row in rows for python in row if not python.endswith("t")})
 
 

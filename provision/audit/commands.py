@@ -26,7 +26,7 @@ def command_of(environment: Environment, install: Install) -> Command | None:
 
 
 def is_upgrade(environment: Environment, install: Install, name: str) -> bool:
-    """Tell whether an install replaces what is there of a package: ``--upgrade``, its short forms, what counts for more.
+    """Tell whether an install replaces what is there of a package: ``--upgrade``, its short forms, what counts as it.
 
     pip and uv take the newest release too where they are told to install over what is there, or not to look at it. uv
     can be told so of single packages (``-P torch``).
@@ -43,9 +43,13 @@ def _named_upgrades(words: list[str]) -> Iterator[str]:
     for text, following in pairwise([*words, ""]):
         flag, equals, value = text.partition("=")
         if flag not in _UPGRADES_OF_ONE:
-            if not text.startswith("-P"):
+            # Among short flags in one word it is the last, or nothing stands before what it names.
+            if re.fullmatch("-[a-zA-Z]*P", text):
+                value = following
+            elif text.startswith("-P"):
+                value = text.removeprefix("-P")
+            else:
                 continue
-            value = text.removeprefix("-P")
         elif not equals:
             value = following
         found = re.match("[A-Za-z0-9._-]+", value)

@@ -18,8 +18,7 @@ from provision.resolve.request import FRAMEWORKS
 
 __all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids"]
 
-_NEEDS_TORCH = "flash-attn|causal-conv1d|mamba-ssm"
-_COMPILED = f"{_NEEDS_TORCH}|deepspeed|apex|build-option"
+_COMPILED = "flash-attn|causal-conv1d|mamba-ssm|deepspeed|apex|build-option"
 SCOPES: dict[str, str] = {
     "B01": "base own-base",
     "B02": "cuda target framework",
@@ -67,7 +66,7 @@ SCOPES: dict[str, str] = {
     "S02": "!curl|!wget|download",
     "S03": "plain-index|--trusted-host|--allow-insecure-host|$PIP_TRUSTED_HOST|$UV_INSECURE_HOST",
     "S04": "key",
-    "X01": f"stage|conda {_NEEDS_TORCH}",
+    "X01": "stage|conda package",
 }
 """What must be there before a rule can find anything, by its id: words that must all hold, or one of several (``|``).
 

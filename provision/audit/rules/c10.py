@@ -47,7 +47,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             elif not have:
                 return
             continue
-        if not have or install.target != target or any(item.name == _TORCH for item in install.constraints):
+        if not have or install.target != target:
+            continue
+        if any(item.name == _TORCH and admits(item.specifier, have) for item in install.constraints):
             continue
         python = install.python or python_of(environment, None, options)
         kept = {name for name in present if not is_upgrade(environment, install, name)}

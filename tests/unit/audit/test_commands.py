@@ -27,6 +27,7 @@ def read(line: str) -> Environment:
         ("pip install -U pip && pip install torch", False),
         ("uv pip install --system -P torch torch", True),
         ("uv pip install --system -PTorch torch", True),
+        ("uv pip install --system -qP torch torch", True),
         ("uv pip install --system --upgrade-package torch torch timm", True),
         ("uv pip install --system --upgrade-package='torch<2.9' torch", True),
         ("uv pip install --system --reinstall-package torch torch", True),

@@ -66,11 +66,6 @@ def test_little_is_imported_for_a_file_without_frameworks() -> None:
     assert not {rule for rule in asked if re.match(r"[DEGP]0[12]|C0[1-8]|N|S0[2-4]|X", rule)}
 
 
-def test_scope_of_a_build_without_torch_names_every_package_of_the_facts() -> None:
-    needs_torch = MATRIX.setting("audit_rules.toml", "build_needs_torch").entries
-    assert set(needs_torch) <= set(SCOPES["X01"].replace("|", " ").split())
-
-
 def _plain_stage():
     from provision.audit.documents import parse_document
 

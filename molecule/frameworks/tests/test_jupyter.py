@@ -93,7 +93,8 @@ def test_a_certificate_is_made_and_nobody_is_answered_in_the_clear(host, node, p
     assert wait(lambda: node.run('python3 -c "$1" "$2"', ASK_ENCRYPTED, CERTIFICATE).stdout.strip() == "403", 60)
     assert host.check_output("python3 -c %s %s %s", ASK_ENCRYPTED, CERTIFICATE, TOKEN) == "200"
     assert host.run("python3 -c %s %s ''", ASK, TOKEN).rc != 0
-    assert host.file(KEY).mode == 0o600
+    key = host.file(KEY)
+    assert (key.mode, key.user, key.group) == (0o640, "root", "provision-jupyter")
     assert play("gpu-node.yml", gpu_access_tls="self_signed").expect_success().changed(node.name) == []
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
 from provision import __version__
+from provision.cli.help_text import HelpFormatter
 from provision.cli.output import COLOR_MODES, Output
 from provision.errors import UsageError
 
@@ -58,12 +59,12 @@ COMMANDS = {
 
 _VALUE_FLAGS = ("-o", "--output", "--color", "--data-dir")
 _EXIT_CODES = """exit codes:
-  0 done                      5 a build, an apply or a write failed
-  1 a bug of this program     6 made, but not what its lock says
-  2 wrong usage               7 an engine, a host, a driver or an index is absent
-  3 incompatible, proved      8 --check, --fail-on-change: something differs
-  4 unknown to the facts      9 the facts are broken
-                            130 interrupted"""
+  0 done                   5 a build, an apply or a write failed
+  1 a bug of this program  6 made, but not what its lock says
+  2 wrong usage            7 an engine, a host, a driver or an index is absent
+  3 incompatible, proved   8 --check, --fail-on-change: something differs
+  4 unknown to the facts   9 the facts are broken
+                         130 interrupted"""
 
 
 class Command(Protocol):
@@ -80,9 +81,7 @@ class Parser(argparse.ArgumentParser):
     """argparse that raises :class:`UsageError` and suggests what was meant."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(
-            allow_abbrev=False, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
-        )
+        super().__init__(allow_abbrev=False, add_help=False, formatter_class=HelpFormatter, **settings)
         # Later Pythons colour help by rules of their own, which know nothing of --color.
         self.color = False
 

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision.cli.number import read_number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path, read_number, shown
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 
@@ -107,12 +108,12 @@ def simulate_fleet(options: argparse.Namespace, matrix: Matrix, output: Output) 
     trace = read_trace(read_text(options.trace, "TRACE", bytes_max=_TRACE_BYTES_MAX), name)
     policies = _read_policies(options, matrix, output)
     machines, spot, stated = _read_machines(options, matrix, can_use_spot=any(row.handles_spot for _, row in policies))
-    seed = 0 if options.seed in (None, "0") else _count("--seed", options.seed)
+    seed = 0 if options.seed is None else whole("--seed", 0, _COUNT_MAX)(options.seed)
     unit = options.count or "jobs"
     peak, mean = size_for_peak(trace, machines), size_for_mean(trace, machines)
     fixed = [(_FIXED_PEAK, peak), (_FIXED_MEAN, mean)]
     fixed += [
-        (f"fixed, {size}", size) for size in dict.fromkeys(_count("--fixed", text) for text in options.fixed or ())
+        (f"fixed, {size}", size) for size in dict.fromkeys(map(whole("--fixed", 1, _COUNT_MAX), options.fixed or ()))
     ]
     outcomes = [simulate(trace, machines, name=title, fixed=size) for title, size in fixed]
     for title, policy in policies:
@@ -215,7 +216,7 @@ def _read_price(
                 hints=("name the machine: `--instance aws/p4d.24xlarge/us-east-1`", "or give `--gpus N --price USD`"),
             )
         return (
-            _count("--gpus", options.gpus),
+            whole("--gpus", 1, _COUNT_MAX)(options.gpus),
             read_number("--price", options.price, 0, _USD_MAX, 0.0),
             spot_usd,
             "as given",
@@ -293,14 +294,6 @@ def _read_interruptions(
         ),
         interval=interval,
     )
-
-
-def _count(flag: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= _COUNT_MAX:
-        raise UsageError(
-            f"{flag} `{shown(text)}` makes no sense", hints=(f"write a whole number from 1 to {_COUNT_MAX}",)
-        )
-    return int(text)
 
 
 def _state(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 from pathlib import Path
 
+from provision.cli.number import number
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.errors import UsageError
@@ -132,14 +132,5 @@ def _words(name: str, text: str | None) -> tuple[str, ...]:
 
 
 def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    least = 1 if name == "warning_seconds" else 0
-    if not least <= value <= _SECONDS_MAX:
-        raise UsageError(
-            f"--{name.replace('_', '-')} `{shown(text)}` is no number of seconds",
-            hints=(f"write a number from {least} to {_SECONDS_MAX}",),
-        )
-    return value
+    """Return the seconds of a flag; a warning of none would leave nothing to act in."""
+    return number(f"--{name.replace('_', '-')}", 1 if name == "warning_seconds" else 0, _SECONDS_MAX)(text)

@@ -32,7 +32,6 @@ __all__ = [
     "load_command",
     "one_of",
     "parse_path",
-    "read_number",
     "shown",
 ]
 
@@ -337,25 +336,6 @@ def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:
         return text
 
     return check
-
-
-def read_number(flag: str, text: str | None, least: float, most: float, default: float) -> float:
-    """Return the number that a flag was given, within bounds; the default where it was not given.
-
-    Raises:
-        UsageError: It is no number, or beyond its bounds.
-    """
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= most:
-        raise UsageError(
-            f"{flag} `{shown(text)}` makes no sense", hints=(f"write a number from {least:g} to {most:g}",)
-        )
-    return value
 
 
 def parse_path(text: str) -> Path:

@@ -91,7 +91,7 @@ def test_a_table_is_scored(provision, tmp_path):
         (("--task", "dance", "--gpu", "h100"), 2, "dance"),
         (("--task", "train", "--model", "gpt", "--gpu", "h100"), 4, "size of the model `gpt`"),
         (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "abacus"), 4, "abacus"),
-        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "0"), 2, "above zero"),
+        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "0"), 2, "--gpus `0` is not from 1"),
         (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "-8"), 2, "--gpus"),
         (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1.5"), 2, "whole"),
         (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--params", "nan"), 2, "nan"),

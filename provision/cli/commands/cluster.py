@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="with mixed: what Jobs ask for (`1g.10gb`)")
     add_choice(gpus, "--sharing", _SHARINGS, help="how a GPU is shared; none unless given")
     gpus.add_argument(
-        "--replicas", action=Once, type=_number("--replicas"), metavar="N", help="clients of a shared GPU"
+        "--replicas", action=Once, type=whole("--replicas", 0), metavar="N", help="clients of a shared GPU"
     )
     tenants = parser.add_argument_group("tenants")
     tenants.add_argument(
@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--memory-gib", "memory of each, /dev/shm inside"),
         ("--shm-gib", "its /dev/shm; what NCCL's guide says for each GPU unless given"),
     ):
-        jobs.add_argument(name, action=Once, type=_number(name), metavar="N", help=text)
+        jobs.add_argument(name, action=Once, type=whole(name, 0), metavar="N", help=text)
     jobs.add_argument("--env", action="append", metavar="NAME=VALUE", help="variable of the training; may be repeated")
     jobs.add_argument(
         "--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, for a Job that measures"
@@ -272,12 +272,3 @@ def _context(text: str) -> str:
     if not re.fullmatch(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,252}", text):
         raise UsageError(f"`{shown(text)}` is no context", hints=("`kubectl config get-contexts` lists them",))
     return text
-
-
-def _number(flag: str) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII):
-            raise UsageError(f"{flag} `{shown(text)}` is no whole number")
-        return int(text)
-
-    return read

@@ -12,7 +12,6 @@ hold, how many rows were answered, and the same for the articles' formula and fo
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from provision.cli.number import SCALES, number, whole
 from provision.cli.output import Output
 from provision.cli.paragraph import columns_of
 from provision.cli.parser import Once, add_choice, parse_path, shown
@@ -49,7 +49,7 @@ _PRECISIONS = (
 _HEADLINE = ("mdape_percent", "answered_share", "coverage_80")
 """Keys of a score that stand at the top of the document of --json too."""
 _SYNONYMS = {"pretrain": "train", "finetune": "train", "inference": "serve"}
-_UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_UNITS = {**SCALES, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _FEWEST_PARAMETERS = 1e3
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("seq", "micro_batch", "recompute", "stack", "finetune", "pp", "cp"), ("train",)),
@@ -66,7 +66,6 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "precision": ("train", "serve", "decode", "vision"),
 }
 """Flag → the beginnings of the tasks that it says something about."""
-_UNITS |= {"kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -320,25 +319,13 @@ def _refuse_idle(options: argparse.Namespace, task: str) -> None:
 
 
 def _add(group: Any, flag: str, kind: Any, metavar: str, text: str) -> None:
-    group.add_argument(flag, action=Once, type=kind, metavar=metavar, help=text)
+    group.add_argument(flag, action=Once, type=kind if kind is str else kind(flag), metavar=metavar, help=text)
 
 
-def _number(text: str) -> float:
-    """Read a number above zero, with a unit such as ``B`` or ``MiB`` behind it or none."""
-    letters = text.strip().lower()
-    digits = letters.rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = letters[len(digits) :].strip()
-    try:
-        number = float(digits) * _UNITS[unit]
-    except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no number") from None
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"`{shown(text)}` is not above zero")
-    return number
+def _number(flag: str) -> Callable[[str], float]:
+    """Return a reader of a number above zero, with a unit such as ``B`` or ``MiB`` behind it or none."""
+    return number(flag, is_above=True, units=_UNITS)
 
 
-def _whole(text: str) -> int:
-    number = _number(text)
-    if number != int(number):
-        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no whole number")
-    return int(number)
+def _whole(flag: str) -> Callable[[str], int]:
+    return whole(flag, units=_UNITS)

@@ -17,10 +17,10 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
@@ -45,7 +45,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     job.add_argument(
         "--lock", action=Once, type=parse_path, metavar="FILE", help="lock of the image or of the nodes it runs on"
     )
-    job.add_argument("--nodes", action=Once, type=_count, metavar="N", help="machines it runs on; 1 unless given")
+    job.add_argument(
+        "--nodes",
+        action=Once,
+        type=whole("--nodes", 1, _NODES_MAX),
+        metavar="N",
+        help="machines it runs on; 1 unless given",
+    )
     job.add_argument("--shared-gpu", action="store_true", help="it shares its GPU with others")
     job.add_argument("--nfs", action="store_true", help="it reads its data over NFS")
     job.add_argument("--firewall", action="store_true", help="a firewall stands between its machines")
@@ -259,9 +265,3 @@ def _assignment(advice: Advice) -> str:
     row = advice.row
     between = {"limit": " ", "affinity": ": ", "mount": " -o "}.get(row.kind, "=")
     return f"{row.name}{between}{advice.value}"
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or not 1 <= int(text) <= _NODES_MAX:
-        raise UsageError(f"--nodes `{shown(text)}` is not between 1 and {_NODES_MAX}")
-    return int(text)

@@ -129,7 +129,10 @@ class ClusterOptions:
             ("--replicas", self.replicas, _REPLICAS_MAX),
         ):
             if number is not None and not 1 <= number <= most:
-                raise UsageError(f"{flag} {number} is not between 1 and {most}")
+                raise UsageError(
+                    f"{flag} `{number}` is not from 1 to {most}",
+                    hints=(f"write a whole number from 1 to {most}",),
+                )
         for word in (*self.script, *self.variables.values()):
             if not word.isprintable() or not word.isascii() or len(word) > _WORD_MAX:
                 raise UsageError(

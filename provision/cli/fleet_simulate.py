@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from provision.cli.number import read_number, whole
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, add_choice, parse_path
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
@@ -138,7 +139,7 @@ def simulate_fleet(options: argparse.Namespace, matrix: Matrix, output: Output) 
         curves = tuple(Curve(name=row.name, points=row.series, end=row.end_seconds) for row in outcomes)
         output.save(options.html, render_replay_page(name, curves, _rows(outcomes), stated))
     output.target = options.file
-    output.give(document, _word(trace, outcomes, stated))
+    output.give(document, _word(trace, outcomes, stated, columns_of(output)))
     return 0
 
 
@@ -349,6 +350,8 @@ _HEADINGS = (
     "taken",
     "lost GPU-h",
 )
+_PAID = ("fleet", "bought", "nodes", "node-hours", "USD", "saves", "busy")
+_WAITED = ("fleet", "queue mean", "p95", "max", "taken", "lost GPU-h")
 
 
 def _rows(outcomes: list[Outcome]) -> list[tuple[str, ...]]:
@@ -380,19 +383,28 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _word(trace: Trace, outcomes: list[Outcome], stated: list[str]) -> str:
+def _table(rows: list[tuple[str, ...]], columns: int) -> list[str]:
+    """Return rows as a table, or as two where a line has no room for it: what is paid, and how jobs wait."""
     from provision.cli.screen import align
 
+    table = align(rows)
+    if max(map(len, table)) <= columns:
+        return table
+    paid, waited = ([tuple(row[_HEADINGS.index(name)] for name in part) for row in rows] for part in (_PAID, _WAITED))
+    return [*align(paid), "", *align(waited)]
+
+
+def _word(trace: Trace, outcomes: list[Outcome], stated: list[str], columns: int) -> str:
     span = outcomes[0].end_seconds
     hours, mean = trace.gpu_seconds / 3600, trace.gpu_seconds / span
-    peak = outcomes[0]
+    bound = f"{100 * _bound(outcomes[0]):.1f} %"
     lines = [
         f"{len(trace.jobs)} jobs in {_span(span)}, {hours:.1f} GPU hours, {mean:.1f} GPUs on average",
         "",
-        *align(_rows(outcomes)),
+        *_table(_rows(outcomes), columns),
         "",
-        f"no fleet at this price saves more than {100 * _bound(peak):.1f} %: so much of the peak's fleet does nothing",
+        *wrap(f"no fleet at this price saves more than {bound}: so much of the peak's fleet does nothing", columns),
         "",
-        *(f"assumed: {line}" for line in stated),
+        *(line for text in stated for line in wrap(text, columns, lead="assumed: ", hanging=2)),
     ]
     return "\n".join(lines)

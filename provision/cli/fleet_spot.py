@@ -27,6 +27,8 @@ _NUMBERS = {
     "warning_seconds": "your warning, where it is not what the provider gives everybody",
 }
 _SECONDS_MAX = 86_400
+_OF_A_SHELL = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"})
+_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ssh"})
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +74,7 @@ def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> i
     from provision.planner.catalogue import find_provider
 
     if options.provider is None:
-        raise UsageError("whose notices is missing", hints=("name the provider: `--provider aws`",))
+        raise UsageError("whose notices are watched for is not said", hints=("name the provider: `--provider aws`",))
     try:
         provider = find_provider(matrix, options.provider).id
     except UsageError as error:
@@ -82,7 +84,7 @@ def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> i
         raise UsageError(error.message, hints=(*near, f"the notices of {', '.join(warn)} are known")) from error
     folder: Path | None = options.folder
     if folder is None:
-        raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))
+        raise UsageError("where to write is not said", hints=("name a folder with `-o DIR`",))
     numbers = {name: _number(name, getattr(options, name)) for name in _NUMBERS if getattr(options, name) is not None}
     words = {name: _words(name, getattr(options, name)) for name in _COMMANDS}
     artifacts = render_spot(
@@ -128,6 +130,13 @@ def _words(name: str, text: str | None) -> tuple[str, ...]:
         ) from error
     if not words:
         raise UsageError(f"--{name} is an empty command", hints=("leave the flag out",))
+    meant = next((word for word in words if word in _OF_A_SHELL or "$(" in word or "`" in word), None)
+    if meant is not None and Path(words[0]).name not in _SHELLS:
+        raise UsageError(
+            f"--{name} `{shown(text)}` needs a shell",
+            because=(f"it runs without one, and {words[0]} would be given {shown(meant)!r} as a word",),
+            hints=(f"write `--{name} {shlex.quote(f'sh -c {shlex.quote(text)}')}`",),
+        )
     return words
 
 

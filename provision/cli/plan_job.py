@@ -28,6 +28,8 @@ STACK_FLAGS = ("torch", "tensorflow", "jax", "cuda", "python", "driver")
 
 _CONFIG_BYTES_MAX = 1024 * 1024
 _RESERVED = ("1y", "3y")
+_DIGITS_OF_A_COUNT = 2
+"""A number as short as this is no name of a GPU."""
 _Convert = Callable[[str], Any]
 
 
@@ -96,6 +98,9 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     tuning.add_argument("--compile", action="store_true", help="torch.compile: fewer copies of the logits")
     tuning.add_argument("--lora-rank", action=Once, type=_count("--lora-rank"), metavar="N", help="of adapters (16)")
     tuning.add_argument("--mig", action=Once, metavar="PROFILE", help="run in MIG instances (1g.10gb)")
+    tuning.add_argument(
+        "--gpus", action=Once, type=_count("--gpus"), metavar="N", help="exactly so many GPUs, of all machines together"
+    )
     tuning.add_argument("--nodes", action=Once, type=_count("--nodes"), metavar="N", help="exactly so many machines")
     tuning.add_argument(
         "--max-nodes", action=Once, type=_count("--max-nodes"), metavar="N", help="at most (8 to train)"
@@ -220,6 +225,7 @@ def read_job(options: argparse.Namespace, matrix: Matrix) -> Job:
         budget_usd=options.budget,
         min_vram_gb=options.min_vram,
         interconnect=options.interconnect,
+        gpus=options.gpus,
         nodes=options.nodes,
         mig=options.mig,
         mtbf_hours=options.mtbf,
@@ -248,13 +254,17 @@ def _shape(options: argparse.Namespace, matrix: Matrix) -> Shape | None:
     name = "the model"
     if options.config is not None:
         name = options.config.stem
-        sizes = {**read_config(read_text(options.config, "--config", bytes_max=_CONFIG_BYTES_MAX), name), **sizes}
+        text = read_text(options.config, "--config", bytes_max=_CONFIG_BYTES_MAX)
+        sizes = {**read_config(text, str(options.config)), **sizes}
     if options.params is None and not sizes:
         return None
     return make_shape(matrix, name, parameters=options.params, sizes=sizes)
 
 
 def _check_flags(options: argparse.Namespace, job: Job, matrix: Matrix) -> None:
+    for name in options.gpu or ():
+        if name.isdecimal() and len(name) <= _DIGITS_OF_A_COUNT:
+            raise UsageError(f"`--gpu {name}` names no GPU", hints=(f"`--gpus {name}` asks for so many of them",))
     if options.spot_share is not None and not options.spot:
         raise UsageError("--spot-share speaks of spot", hints=("add `--spot`",))
     if job.tokens is not None and not job.is_training:

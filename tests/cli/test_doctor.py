@@ -145,6 +145,11 @@ class TestText:
         assert answer.out.startswith("error.log: 1 cause\n")
         assert '"RuntimeError: CUDA error: no kernel image is available' in answer.out
 
+    def test_an_empty_file_is_called_empty(self, provision, log):
+        answer = provision("doctor", "--text", log(" \n"))
+        assert answer.code == 4
+        assert "because it is empty" in answer.err
+
     def test_the_standard_input_is_read(self, program):
         answer = program("doctor", "--text", "-", stdin=NO_IMAGE)
         assert answer.code == 0

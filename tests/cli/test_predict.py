@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from provision.cli.predict_text import show_evaluation
+from provision.planner.predict.evaluation import Evaluation, Score
+
 TRAIN = ("predict", "--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "8")
 LLAMA = ("--model", "llama-3.1-8b", "--gpu", "h100")
 NCCL = "system,op_name,num_gpus,bytes,busbw_gbs\n"
@@ -146,6 +149,7 @@ def test_a_bad_row_counts_as_missed_and_is_named(provision, tmp_path):
     answer = provision("predict", "--evaluate", str(table), "--json")
     assert answer.code == 0
     assert "row 3: row 3: column" not in answer.err
+    assert "1 row is refused" in answer.err
     assert "column `num_gpus` is empty or NaN" in answer.err
     assert answer.document["result"]["answered_share"] == 0.5
     strict = provision("predict", "--evaluate", str(table), "--strict")
@@ -172,6 +176,34 @@ def test_a_forecast_keeps_within_the_terminal(provision, monkeypatch, columns):
     assert max(map(len, lines)) <= columns
     assert sum(line.startswith("rests on") for line in lines) == 1
     assert "half the misses were below" in " ".join(" ".join(lines).split())
+
+
+def test_a_score_keeps_within_eighty_columns_and_tells_forecasts_that_cannot_be():
+    def score(rows, not_positive):
+        return Score(
+            rows=rows,
+            answered_share=1.0,
+            mdape_percent=None,
+            p90_percent=None,
+            within_8_share=1.0,
+            coverage_80=1.0,
+            not_positive=not_positive,
+        )
+
+    found = Evaluation(
+        kind="vision",
+        score=score(21_275, 0),
+        modes={"cold": score(21_275, 0)},
+        baselines={"seed": score(21_275, 17)},
+        refused=(),
+        skipped=(),
+        is_in_sample=False,
+        is_baseline_in_sample=False,
+    )
+    text = show_evaluation(found, ("seed",))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "forecasts at or below zero: 17 of the articles' formula" in text
+    assert "below zero" not in show_evaluation(found, ())
 
 
 def test_what_is_taken_for_a_missing_column_is_said(provision, tmp_path):

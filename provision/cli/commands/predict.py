@@ -183,10 +183,11 @@ def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], 
     sheet = read_sheet(options.evaluate)
     with _progress(output) as on_row:
         found = evaluate(sheet, detect(sheet), predictor, measured=measured, is_strict=options.strict, on_row=on_row)
-    for rows, what in ((found.skipped, "left out"), (found.refused, "refused, and count as missed")):
+    for rows, what in ((found.skipped, "left out"), (found.refused, "refused, each a miss in every score")):
         if rows:
             lines = ", ".join(str(row.line) for row in rows[:5]) + (", …" if len(rows) > 5 else "")
-            output.warn(f"{len(rows)} rows are {what}: row {lines}: {rows[0].reason}")
+            counted = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
+            output.warn(f"{counted} {what}: row {lines}: {rows[0].reason}")
     if found.assumed:
         said = ", ".join(f"`{column}` ({value})" for column, value in found.assumed)
         output.warn(f"the table lacks columns, and this was taken to be so: {said}; the intervals do not know of it")

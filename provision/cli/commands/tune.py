@@ -24,7 +24,7 @@ from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
-from provision.cli.targets import add_target_flags, collect_from
+from provision.cli.targets import add_target_flags, collect_from, has_no_gpu
 from provision.errors import IncompatibleError, MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
@@ -160,7 +160,13 @@ def _machine(options: argparse.Namespace, output: Output) -> Snapshot:
             because=("settings follow from one topology; machines of the same build take the same",),
             hints=("name one target or one bundle",),
         )
-    return next(iter(collection.snapshots.values()))
+    name, host = next(iter(collection.snapshots.items()))
+    if has_no_gpu(host):
+        output.warn(
+            f"no NVIDIA GPU is visible on {shown(name)}: name the machine that the job runs on, or a bundle of it "
+            "(`provision probe ssh://HOST --bundle FILE`, then `--from FILE`)"
+        )
+    return host
 
 
 def _choose(found: Sequence[Advice], also: Sequence[str]) -> tuple[Advice, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.fleet_server import add_server_flags, connect
 from provision.cli.number import number, whole
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.policy_file import load_policy
 from provision.errors import MissingDependencyError, UsageError
@@ -285,7 +287,7 @@ def _tell(
         }
         lines += [*([""] if lines else []), said, *(f"  {path}" for path in written)]
         lines += ["", "send it:", *(f"  {command}" for command in files.commands)]
-        lines += ["", "what this engine cannot be told:", *(f"  - {text}" for text in files.gaps.values())]
+        lines += ["", "what this engine cannot be told:", *_bullets(files.gaps.values(), output)]
     else:
         output.target = options.folder
     output.give(document, "\n".join(lines), is_ok=is_known)
@@ -312,3 +314,7 @@ def _word(policy: Policy, seen: Seen, decision: Decision, named: tuple[str, ...]
         )
     )
     return [f"{what}{count}", *align(rows, indent="  ")]
+
+
+def _bullets(texts: Iterable[str], output: Output) -> list[str]:
+    return [line for text in texts for line in wrap(text, columns_of(output), lead="  - ")]

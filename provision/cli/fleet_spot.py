@@ -114,7 +114,7 @@ def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> i
     changes = write_artifacts(folder, artifacts, dry_run=output.is_dry_run)
     verb = "would write" if output.is_dry_run else "wrote"
     lines = [f"{verb} {len(changes.written)} of {len(artifacts)} files in {folder}", *changes.written]
-    lines += ["", "their paths are those on the node; there, run `systemctl enable --now provision-spot`"]
+    lines += ["", "their paths are those on the node; there, run", "  systemctl enable --now provision-spot"]
     output.give(document | {"written": list(changes.written)}, "\n".join(lines))
     return 0
 

@@ -268,6 +268,7 @@ def _list_models(matrix: Matrix, output: Output) -> int:
         )
         for row in rows
     ]
-    lines = align([("model", "parameters", "active", "layers", "width", "also called"), *table])
+    heading = ("model", "parameters", "active", "layers", "width", "also called")
+    lines = align([heading, *table], columns=output.terminal_columns())
     output.give({"models": [{"id": row.id, "parameters": row.parameters} for row in rows]}, "\n".join(lines))
     return 0

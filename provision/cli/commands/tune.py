@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.cli.targets import add_target_flags, collect_from, has_no_gpu
@@ -258,12 +259,11 @@ def _text(found: Sequence[Advice], chosen: set[str], situation: Situation, outpu
             mark = " (taken)" if not is_wanted and row.id in chosen else ""
             lines.append(f"  {row.id}{mark}")
             lines.append(f"    {_assignment(advice)}")
-            lines.append(f"    {row.reason}")
+            lines += wrap(row.reason, columns_of(output), lead="    ")
             span = f"{row.library} {row.versions or 'of any version'}; " if row.library else ""
             lines += [f"    {span}{', '.join(row.source)}: {row.where}", ""]
     known = ", ".join(f"{name} {version}" for name, version in sorted(situation.libraries.items()))
     lines.append(f"for {known or 'libraries of unknown version: name a lock with `--lock FILE`'}")
-    del output
     return "\n".join(lines)
 
 

@@ -83,6 +83,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, add_help=False, formatter_class=HelpFormatter, **settings)
         # Later Pythons colour help by rules of their own, which know nothing of --color.
         self.color = False
+        self.elsewhere: dict[str, str] = {}
+        """Flag of other commands or programs → what to write here instead, in a sentence."""
 
     def error(self, message: str) -> NoReturn:
         """Refuse the words."""
@@ -137,9 +139,9 @@ class Parser(argparse.ArgumentParser):
         word = unknown.partition("=")[0]
         if not word.startswith("-") or word == "--":
             self.error(f"`{shown(unknown)}` is one word too many")
+        meant = (self.elsewhere[word],) if word in self.elsewhere else did_you_mean(word, self._option_string_actions)
         raise UsageError(
-            f"`{shown(word)}` is no flag of `{self.prog}`",
-            hints=(*did_you_mean(word, self._option_string_actions), f"`{self.prog} --help` lists the flags"),
+            f"`{shown(word)}` is no flag of `{self.prog}`", hints=(*meant, f"`{self.prog} --help` lists the flags")
         )
 
 

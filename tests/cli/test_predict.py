@@ -223,3 +223,17 @@ def test_a_table_of_nothing_but_bad_rows_is_refused(provision, tmp_path):
     assert answer.code == 2
     assert "has no measured row" in answer.err
     assert "row 2: column `latency_ms` is empty or NaN" in answer.err
+
+
+def test_a_collective_over_more_gpus_than_a_machine_has_is_no_forecast_of_a_network(provision):
+    words = ("predict", "--task", "collective", "--gpu", "h100")
+    assert "the network between them decides" in provision(*words, "--gpus", "16").err
+    assert "network" not in provision(*words, "--gpus", "8").err
+
+
+@pytest.mark.parametrize(("flag", "meant"), [("--nodes", "`--gpus` counts"), ("--bytes", "`--message` is")])
+def test_a_flag_of_another_program_is_led_to_the_one_here(provision, flag, meant):
+    answer = provision("predict", "--task", "collective", "--gpu", "h100", flag, "2")
+    assert answer.code == 2
+    assert f"hint: {meant}" in answer.err
+    assert "did you mean" not in answer.err

@@ -41,7 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="run: measure; compare: hold results against a baseline; show: print results again",
     )
     parser.add_argument(
-        "files", nargs="*", type=parse_path, metavar="FILE", help="compare: the baseline and the new results; show: one"
+        "files",
+        nargs="*",
+        # With a default the files are not counted among what is missing where the action is.
+        default=[],
+        type=parse_path,
+        metavar="FILE",
+        help="compare: the baseline and the new results; show: one",
     )
     where = parser.add_argument_group("what is measured")
     where.add_argument("--python", action=Once, metavar="PROGRAM", help="a Python with PyTorch (the one on PATH)")
@@ -88,7 +94,11 @@ def run(options: argparse.Namespace, output: Output) -> int:
     wanted = {"run": 0, "compare": 2, "show": 1}[options.action]
     if len(options.files) != wanted:
         words = {"run": "no file", "compare": "two files, the baseline first", "show": "one file"}[options.action]
-        raise UsageError(f"`provision bench {options.action}` takes {words}")
+        example = {"run": "", "compare": " monday.json friday.json", "show": " bench.json"}[options.action]
+        raise UsageError(
+            f"`provision bench {options.action}` takes {words}",
+            hints=(f"write it as in `provision bench {options.action}{example}`",),
+        )
     if options.action == "compare":
         return _compare(options, output)
     if options.action == "show":

@@ -41,6 +41,7 @@ _OWNERS = ("operator", "node")
 _STRATEGIES = ("none", "single", "mixed")
 _SHARINGS = ("none", "time-slicing", "mps")
 _RUNNERS = ("jobset", "pytorchjob", "job")
+_STARTERS = ("torchrun", "python", "python3")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -117,6 +118,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     matrix = read_matrix(options)
     subject = _subject(options, matrix)
     files = render_cluster(subject, _with_variables(chosen, options, subject, matrix, output), matrix)
+    _refuse_idle(options)
     for sentence in files.owned.warnings:
         output.warn(sentence)
     if options.check:
@@ -216,6 +218,32 @@ def _options(options: argparse.Namespace) -> ClusterOptions:
         shm_gib=options.shm_gib,
         nccl_tests_image=options.nccl_tests_image,
     )
+
+
+def _refuse_idle(options: argparse.Namespace) -> None:
+    """Refuse flags that would have no effect, and a script that names its starter once more."""
+    is_training = bool(options.script)
+    has_image = options.image is not None or options.nccl_tests_image is not None
+    a_script, an_image = "name its script behind `--`, as in `-- train.py`", "name their image with `--image IMAGE`"
+    for flags, is_used, what, way_out in (
+        (("nodes", "runner"), is_training, "a training", a_script),
+        (("gpus", "env"), is_training or options.nccl_tests_image is not None, "a training", a_script),
+        (("shm_gib", "namespace"), has_image, "Jobs", an_image),
+    ):
+        given = next((flag for flag in flags if getattr(options, flag) is not None), None)
+        if given is not None and not is_used:
+            raise UsageError(
+                f"--{given.replace('_', '-')} says nothing here",
+                because=(f"it is about {what}, and there is none",),
+                hints=(way_out, "or leave it out"),
+            )
+    if options.script and Path(options.script[0]).name in _STARTERS:
+        rest = " ".join(options.script[1:]) or "train.py"
+        raise UsageError(
+            f"`{shown(options.script[0])}` is no script",
+            because=("torchrun starts what stands behind `--`, and is put before it",),
+            hints=(f"write `-- {shown(rest)}`",),
+        )
 
 
 def _with_variables(

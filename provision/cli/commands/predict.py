@@ -22,7 +22,7 @@ from typing import Any
 from provision.cli.number import SCALES, number, whole
 from provision.cli.output import Output
 from provision.cli.paragraph import columns_of
-from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.parser import Once, Parser, add_choice, parse_path, shown
 from provision.cli.predict_text import evaluation_document, forecast_document, show_evaluation, show_forecast
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
@@ -46,6 +46,11 @@ _PRECISIONS = (
     "int8",
     "int4",
 )
+_ELSEWHERE = {
+    "--nodes": "`--gpus` counts the GPUs of all machines",
+    "--bytes": "`--message` is the size of a collective's message",
+    "--tokens": "`--seq` is the length of a training sequence, `--input-tokens` and `--output-tokens` are for serving",
+}
 _HEADLINE = ("mdape_percent", "answered_share", "coverage_80")
 """Keys of a score that stand at the top of the document of --json too."""
 _SYNONYMS = {"pretrain": "train", "finetune": "train", "inference": "serve"}
@@ -70,6 +75,8 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
+    if isinstance(parser, Parser):
+        parser.elsewhere.update(_ELSEWHERE)
     run_flags = parser.add_argument_group("the run")
     # A suite is what some tables hold; nobody can ask for one run of it without a measurement.
     tasks = (*(task for task in TASKS if task != "suite"), *_SYNONYMS)

@@ -237,3 +237,16 @@ def test_a_flag_of_another_program_is_led_to_the_one_here(provision, flag, meant
     assert answer.code == 2
     assert f"hint: {meant}" in answer.err
     assert "did you mean" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--task", "decode"), "weights in int4"),
+        (("--task", "serve"), "weights in bf16"),
+        (("--task", "serve"), "1 sequence at once, 1024 tokens in and 1024 out each"),
+        (("--task", "serve", "--batch", "8", "--input-tokens", "200"), "8 sequences at once, 200 tokens in"),
+    ],
+)
+def test_what_was_taken_for_a_flag_that_was_not_given_is_said(provision, words, said):
+    assert said in " ".join(provision("predict", *words, *LLAMA).out.split())

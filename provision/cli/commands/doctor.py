@@ -14,6 +14,7 @@ left steps to do, 4 when a text or a number means nothing to the facts, 7 when a
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ __all__ = ["configure", "run"]
 
 _TEXT_BYTES_MAX = 64 * 1024 * 1024
 _CODE_MAX = 9999
+_NCCL_HINT = "run it with `NCCL_DEBUG=INFO` and give that log: there NCCL says what failed before this"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -165,7 +167,10 @@ def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str,
         raise UnknownError(
             f"nothing in {texts[0][0]} is a known sign of a failure",
             because=("it is empty" if is_empty else f"none of {len(matrix.diagnoses)} diagnoses knows its wording",),
-            hints=("let `provision doctor ssh://host --text error.log` look at the machine as well",),
+            hints=(
+                *((_NCCL_HINT,) if re.search("nccl", texts[0][1], re.IGNORECASE) else ()),
+                "let `provision doctor ssh://host --text error.log` look at the machine as well",
+            ),
         )
     document = report_document(report)
     pages = []

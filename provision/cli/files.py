@@ -51,8 +51,11 @@ def read_text(path: Path, flag: str, *, bytes_max: int) -> str:
             f"{flag}: {path} is larger than {bytes_max // 1024} KiB", hints=("make sure that it is the file you mean",)
         )
     try:
-        return content.decode("utf-8")
+        # What Windows writes at the beginning of a text is no part of it.
+        return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{flag}: {path} is no UTF-8 text", because=(f"byte {error.start} is {content[error.start]:#04x}",)
+            f"{flag}: {path} is no UTF-8 text",
+            because=(f"byte {error.start} is {content[error.start]:#04x}",),
+            hints=("save it as UTF-8, and make sure that it is the file you mean",),
         ) from error

@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from provision.cli.fleet_server import add_server_flags, connect
+from provision.cli.number import read_number
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, read_number
+from provision.cli.parser import Once, add_choice
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.fleet_server import add_server_flags, connect
+from provision.cli.number import number, whole
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.policy_file import load_policy
 from provision.errors import MissingDependencyError, UsageError
@@ -65,6 +68,7 @@ _REMEMBERED = {
 }
 _WHOLE = ("nodes", "booting", "idle", "noticed")
 _NAMED = 20
+_PERCENT_MAX = 100
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -142,25 +146,13 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     for key in _COUNTS:
         text = getattr(options, key)
         if text is not None:
-            found[key] = _read(f"--{key.replace('_', '-')}", text, is_whole=True)
+            found[key] = whole(f"--{key.replace('_', '-')}", 0)(text)
     for key in _NUMBERS:
         text = getattr(options, key)
         if text is not None:
-            found[key] = _read(f"--{key.replace('_', '-')}", text)
+            found[key] = number(f"--{key.replace('_', '-')}")(text)
     found |= {key: getattr(options, key) for key in _TEXTS if getattr(options, key) is not None}
     return found | {key: True for key in _SWITCHES if getattr(options, key)}
-
-
-def _read(name: str, text: str, *, is_whole: bool = False) -> float | int:
-    try:
-        value = int(text) if is_whole else float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise UsageError(
-            f"{name} `{shown(text)}` is no {'whole ' if is_whole else ''}number", hints=(f"write it as in `{name} 4`",)
-        )
-    return value
 
 
 def _check_flags(options: argparse.Namespace) -> None:
@@ -214,9 +206,9 @@ def _observed(words: list[str] | tuple[()]) -> dict[str, float]:
             )
         if key in found:
             raise UsageError(f"--observe names `{key}` twice", hints=("keep one of the two",))
-        found[key] = _read(key, text, is_whole=key in _WHOLE)
-        if found[key] < 0:
-            raise UsageError(f"--observe `{shown(part)}` was never seen", hints=("write a number from 0",))
+        most = _PERCENT_MAX if key == "utilisation" else math.inf
+        value = number(f"--observe {key}", 0, most, is_whole=key in _WHOLE)(text)
+        found[key] = int(value) if key in _WHOLE else value
     return found
 
 
@@ -295,7 +287,7 @@ def _tell(
         }
         lines += [*([""] if lines else []), said, *(f"  {path}" for path in written)]
         lines += ["", "send it:", *(f"  {command}" for command in files.commands)]
-        lines += ["", "what this engine cannot be told:", *(f"  - {text}" for text in files.gaps.values())]
+        lines += ["", "what this engine cannot be told:", *_bullets(files.gaps.values(), output)]
     else:
         output.target = options.folder
     output.give(document, "\n".join(lines), is_ok=is_known)
@@ -322,3 +314,7 @@ def _word(policy: Policy, seen: Seen, decision: Decision, named: tuple[str, ...]
         )
     )
     return [f"{what}{count}", *align(rows, indent="  ")]
+
+
+def _bullets(texts: Iterable[str], output: Output) -> list[str]:
+    return [line for text in texts for line in wrap(text, columns_of(output), lead="  - ")]

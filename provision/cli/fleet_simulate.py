@@ -6,8 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision.cli.number import read_number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path, read_number, shown
+from provision.cli.paragraph import columns_of, wrap
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 
@@ -107,12 +109,12 @@ def simulate_fleet(options: argparse.Namespace, matrix: Matrix, output: Output) 
     trace = read_trace(read_text(options.trace, "TRACE", bytes_max=_TRACE_BYTES_MAX), name)
     policies = _read_policies(options, matrix, output)
     machines, spot, stated = _read_machines(options, matrix, can_use_spot=any(row.handles_spot for _, row in policies))
-    seed = 0 if options.seed in (None, "0") else _count("--seed", options.seed)
+    seed = 0 if options.seed is None else whole("--seed", 0, _COUNT_MAX)(options.seed)
     unit = options.count or "jobs"
     peak, mean = size_for_peak(trace, machines), size_for_mean(trace, machines)
     fixed = [(_FIXED_PEAK, peak), (_FIXED_MEAN, mean)]
     fixed += [
-        (f"fixed, {size}", size) for size in dict.fromkeys(_count("--fixed", text) for text in options.fixed or ())
+        (f"fixed, {size}", size) for size in dict.fromkeys(map(whole("--fixed", 1, _COUNT_MAX), options.fixed or ()))
     ]
     outcomes = [simulate(trace, machines, name=title, fixed=size) for title, size in fixed]
     for title, policy in policies:
@@ -137,7 +139,7 @@ def simulate_fleet(options: argparse.Namespace, matrix: Matrix, output: Output) 
         curves = tuple(Curve(name=row.name, points=row.series, end=row.end_seconds) for row in outcomes)
         output.save(options.html, render_replay_page(name, curves, _rows(outcomes), stated))
     output.target = options.file
-    output.give(document, _word(trace, outcomes, stated))
+    output.give(document, _word(trace, outcomes, stated, columns_of(output)))
     return 0
 
 
@@ -215,7 +217,7 @@ def _read_price(
                 hints=("name the machine: `--instance aws/p4d.24xlarge/us-east-1`", "or give `--gpus N --price USD`"),
             )
         return (
-            _count("--gpus", options.gpus),
+            whole("--gpus", 1, _COUNT_MAX)(options.gpus),
             read_number("--price", options.price, 0, _USD_MAX, 0.0),
             spot_usd,
             "as given",
@@ -295,14 +297,6 @@ def _read_interruptions(
     )
 
 
-def _count(flag: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= _COUNT_MAX:
-        raise UsageError(
-            f"{flag} `{shown(text)}` makes no sense", hints=(f"write a whole number from 1 to {_COUNT_MAX}",)
-        )
-    return int(text)
-
-
 def _state(
     trace: Trace, machines: Machines, spot: Machines | None, policies: list[tuple[str, Policy]], unit: str
 ) -> list[str]:
@@ -356,6 +350,8 @@ _HEADINGS = (
     "taken",
     "lost GPU-h",
 )
+_PAID = ("fleet", "bought", "nodes", "node-hours", "USD", "saves", "busy")
+_WAITED = ("fleet", "queue mean", "p95", "max", "taken", "lost GPU-h")
 
 
 def _rows(outcomes: list[Outcome]) -> list[tuple[str, ...]]:
@@ -387,19 +383,28 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _word(trace: Trace, outcomes: list[Outcome], stated: list[str]) -> str:
+def _table(rows: list[tuple[str, ...]], columns: int) -> list[str]:
+    """Return rows as a table, or as two where a line has no room for it: what is paid, and how jobs wait."""
     from provision.cli.screen import align
 
+    table = align(rows)
+    if max(map(len, table)) <= columns:
+        return table
+    paid, waited = ([tuple(row[_HEADINGS.index(name)] for name in part) for row in rows] for part in (_PAID, _WAITED))
+    return [*align(paid), "", *align(waited)]
+
+
+def _word(trace: Trace, outcomes: list[Outcome], stated: list[str], columns: int) -> str:
     span = outcomes[0].end_seconds
     hours, mean = trace.gpu_seconds / 3600, trace.gpu_seconds / span
-    peak = outcomes[0]
+    bound = f"{100 * _bound(outcomes[0]):.1f} %"
     lines = [
         f"{len(trace.jobs)} jobs in {_span(span)}, {hours:.1f} GPU hours, {mean:.1f} GPUs on average",
         "",
-        *align(_rows(outcomes)),
+        *_table(_rows(outcomes), columns),
         "",
-        f"no fleet at this price saves more than {100 * _bound(peak):.1f} %: so much of the peak's fleet does nothing",
+        *wrap(f"no fleet at this price saves more than {bound}: so much of the peak's fleet does nothing", columns),
         "",
-        *(f"assumed: {line}" for line in stated),
+        *(line for text in stated for line in wrap(text, columns, lead="assumed: ", hanging=2)),
     ]
     return "\n".join(lines)

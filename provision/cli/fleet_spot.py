@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 from pathlib import Path
 
+from provision.cli.number import number
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.errors import UsageError
@@ -27,6 +27,8 @@ _NUMBERS = {
     "warning_seconds": "your warning, where it is not what the provider gives everybody",
 }
 _SECONDS_MAX = 86_400
+_OF_A_SHELL = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"})
+_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ssh"})
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +74,7 @@ def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> i
     from provision.planner.catalogue import find_provider
 
     if options.provider is None:
-        raise UsageError("whose notices is missing", hints=("name the provider: `--provider aws`",))
+        raise UsageError("whose notices are watched for is not said", hints=("name the provider: `--provider aws`",))
     try:
         provider = find_provider(matrix, options.provider).id
     except UsageError as error:
@@ -82,7 +84,7 @@ def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> i
         raise UsageError(error.message, hints=(*near, f"the notices of {', '.join(warn)} are known")) from error
     folder: Path | None = options.folder
     if folder is None:
-        raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))
+        raise UsageError("where to write is not said", hints=("name a folder with `-o DIR`",))
     numbers = {name: _number(name, getattr(options, name)) for name in _NUMBERS if getattr(options, name) is not None}
     words = {name: _words(name, getattr(options, name)) for name in _COMMANDS}
     artifacts = render_spot(
@@ -112,7 +114,7 @@ def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> i
     changes = write_artifacts(folder, artifacts, dry_run=output.is_dry_run)
     verb = "would write" if output.is_dry_run else "wrote"
     lines = [f"{verb} {len(changes.written)} of {len(artifacts)} files in {folder}", *changes.written]
-    lines += ["", "their paths are those on the node; there, run `systemctl enable --now provision-spot`"]
+    lines += ["", "their paths are those on the node; there, run", "  systemctl enable --now provision-spot"]
     output.give(document | {"written": list(changes.written)}, "\n".join(lines))
     return 0
 
@@ -128,18 +130,16 @@ def _words(name: str, text: str | None) -> tuple[str, ...]:
         ) from error
     if not words:
         raise UsageError(f"--{name} is an empty command", hints=("leave the flag out",))
+    meant = next((word for word in words if word in _OF_A_SHELL or "$(" in word or "`" in word), None)
+    if meant is not None and Path(words[0]).name not in _SHELLS:
+        raise UsageError(
+            f"--{name} `{shown(text)}` needs a shell",
+            because=(f"it runs without one, and {words[0]} would be given {shown(meant)!r} as a word",),
+            hints=(f"write `--{name} {shlex.quote(f'sh -c {shlex.quote(text)}')}`",),
+        )
     return words
 
 
 def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    least = 1 if name == "warning_seconds" else 0
-    if not least <= value <= _SECONDS_MAX:
-        raise UsageError(
-            f"--{name.replace('_', '-')} `{shown(text)}` is no number of seconds",
-            hints=(f"write a number from {least} to {_SECONDS_MAX}",),
-        )
-    return value
+    """Return the seconds of a flag; a warning of none would leave nothing to act in."""
+    return number(f"--{name.replace('_', '-')}", 1 if name == "warning_seconds" else 0, _SECONDS_MAX)(text)

@@ -133,6 +133,15 @@ class Output:
         """Colour a word where the stream shows colours; its meaning never depends on it."""
         return f"\033[{_STYLES[style]}m{text}\033[0m" if self._has_color(stream or sys.stdout) else text
 
+    def terminal_columns(self, stream: TextIO | None = None) -> int | None:
+        """Return how wide the terminal is that shows the result or, where it is named, a stream; absent without one."""
+        if stream is None:
+            stream = sys.stdout if self.target is None and not self.is_json else None
+        try:
+            return os.get_terminal_size(stream.fileno()).columns or None if stream and stream.isatty() else None
+        except (OSError, ValueError):
+            return None
+
     def _print(self, text: str) -> None:
         try:
             _write(sys.stdout, text + "\n")

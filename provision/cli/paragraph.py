@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import textwrap
 
 from provision.cli.output import Output
@@ -23,13 +21,8 @@ def columns_of(output: Output) -> int:
     Args:
         output: Where the lines go.
     """
-    if output.target is not None or sys.stdout is None or not sys.stdout.isatty():
-        return _COLUMNS
-    try:
-        columns = os.get_terminal_size(sys.stdout.fileno()).columns
-    except (OSError, ValueError):
-        return _COLUMNS
-    return max(_COLUMNS_MIN, min(columns, _COLUMNS_MAX)) if columns else _COLUMNS
+    columns = output.terminal_columns()
+    return _COLUMNS if columns is None else max(_COLUMNS_MIN, min(columns, _COLUMNS_MAX))
 
 
 def wrap(text: str, columns: int, *, lead: str = "", hanging: int | None = None) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
 from provision import __version__
+from provision.cli.help_text import HelpFormatter
 from provision.cli.output import COLOR_MODES, Output
 from provision.errors import UsageError
 
@@ -31,7 +32,6 @@ __all__ = [
     "load_command",
     "one_of",
     "parse_path",
-    "read_number",
     "shown",
 ]
 
@@ -58,12 +58,12 @@ COMMANDS = {
 
 _VALUE_FLAGS = ("-o", "--output", "--color", "--data-dir")
 _EXIT_CODES = """exit codes:
-  0 done                      5 a build, an apply or a write failed
-  1 a bug of this program     6 made, but not what its lock says
-  2 wrong usage               7 an engine, a host, a driver or an index is absent
-  3 incompatible, proved      8 --check, --fail-on-change: something differs
-  4 unknown to the facts      9 the facts are broken
-                            130 interrupted"""
+  0 done                   5 a build, an apply or a write failed
+  1 a bug of this program  6 made, but not what its lock says
+  2 wrong usage            7 an engine, a host, a driver or an index is absent
+  3 incompatible, proved   8 --check, --fail-on-change: something differs
+  4 unknown to the facts   9 the facts are broken
+                         130 interrupted"""
 
 
 class Command(Protocol):
@@ -80,11 +80,11 @@ class Parser(argparse.ArgumentParser):
     """argparse that raises :class:`UsageError` and suggests what was meant."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(
-            allow_abbrev=False, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
-        )
+        super().__init__(allow_abbrev=False, add_help=False, formatter_class=HelpFormatter, **settings)
         # Later Pythons colour help by rules of their own, which know nothing of --color.
         self.color = False
+        self.elsewhere: dict[str, str] = {}
+        """Flag of other commands or programs → what to write here instead, in a sentence."""
 
     def error(self, message: str) -> NoReturn:
         """Refuse the words."""
@@ -139,9 +139,9 @@ class Parser(argparse.ArgumentParser):
         word = unknown.partition("=")[0]
         if not word.startswith("-") or word == "--":
             self.error(f"`{shown(unknown)}` is one word too many")
+        meant = (self.elsewhere[word],) if word in self.elsewhere else did_you_mean(word, self._option_string_actions)
         raise UsageError(
-            f"`{shown(word)}` is no flag of `{self.prog}`",
-            hints=(*did_you_mean(word, self._option_string_actions), f"`{self.prog} --help` lists the flags"),
+            f"`{shown(word)}` is no flag of `{self.prog}`", hints=(*meant, f"`{self.prog} --help` lists the flags")
         )
 
 
@@ -338,25 +338,6 @@ def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:
         return text
 
     return check
-
-
-def read_number(flag: str, text: str | None, least: float, most: float, default: float) -> float:
-    """Return the number that a flag was given, within bounds; the default where it was not given.
-
-    Raises:
-        UsageError: It is no number, or beyond its bounds.
-    """
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= most:
-        raise UsageError(
-            f"{flag} `{shown(text)}` makes no sense", hints=(f"write a number from {least:g} to {most:g}",)
-        )
-    return value
 
 
 def parse_path(text: str) -> Path:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from provision.cli.files import read_text
+from provision.cli.number import SCALES, number, whole
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import FLAG_HELP
 from provision.errors import UsageError
@@ -19,55 +19,35 @@ from provision.planner.job import INTERCONNECTS, METHODS, TASKS, Job, check_job
 from provision.planner.memory import BYTES, CHECKPOINTING, OPTIMIZERS, SHARDINGS, STATES
 from provision.planner.plan import Terms
 from provision.planner.shape import SIZES, Shape, find_shape, make_shape, read_config
+from provision.records import NOTHING
 
-__all__ = ["STACK_FLAGS", "add_job_flags", "list_words", "read_job", "read_terms", "whole"]
+__all__ = ["STACK_FLAGS", "add_job_flags", "list_words", "read_job", "read_terms"]
 
 STACK_FLAGS = ("torch", "tensorflow", "jax", "cuda", "python", "driver")
 """Flags of ``provision resolve`` that this command takes too."""
 
 _CONFIG_BYTES_MAX = 1024 * 1024
-_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
-_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)([kmbgt]?)", re.IGNORECASE)
 _RESERVED = ("1y", "3y")
+_DIGITS_OF_A_COUNT = 2
+"""A number as short as this is no name of a GPU."""
 _Convert = Callable[[str], Any]
-_COUNTS = ("1.5e9", "70b")
 
 
-def number(flag: str, *, is_zero: bool = False, examples: tuple[str, ...] = ("8", "24")) -> _Convert:
-    """Return a reader of a number above zero, which may end in k, m, b or t (``8b``, ``1.5t``, ``2e9``)."""
-    shown_as = [f"`{flag} {example}`" for example in examples]
-
-    def read(text: str) -> float:
-        found = _NUMBER.fullmatch(text.strip())
-        value = float(found[1]) * _SUFFIXES[found[2].lower()] if found else math.nan
-        if not math.isfinite(value) or value < 0 or (value == 0 and not is_zero):
-            raise UsageError(
-                f"{flag} `{shown(text)}` is no number {'of at least' if is_zero else 'above'} 0",
-                hints=(f"write it as in {', '.join(shown_as[:-1])} or {shown_as[-1]}",),
-            )
-        return value
-
-    return read
+def _amount(flag: str, units: Mapping[str, float] = NOTHING, *, example: str = "8") -> _Convert:
+    """Return a reader of a number above zero."""
+    return number(flag, is_above=True, units=units, example=example)
 
 
-def whole(flag: str) -> _Convert:
-    """Return a reader of a whole number above zero."""
-    read_number = number(flag, examples=("8", "16"))
-
-    def read(text: str) -> int:
-        value: float = read_number(text)
-        if value != int(value) or value > 1e15:
-            raise UsageError(f"{flag} `{shown(text)}` is no whole number above 0")
-        return int(value)
-
-    return read
+def _count(flag: str) -> _Convert:
+    """Return a reader of a whole number above zero, which may end in k, m, b or t (``2m``, ``2e6``)."""
+    return whole(flag, units=SCALES, example="8")
 
 
 def _rate(text: str) -> tuple[str, float]:
     currency, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z]{3}", currency):
         raise UsageError(f"--rate `{shown(text)}` is no rate", hints=("write dollars for one as in `--rate CNY=0.14`",))
-    return currency.upper(), number("--rate")(value)
+    return currency.upper(), _amount("--rate")(value)
 
 
 def add_job_flags(parser: argparse.ArgumentParser) -> None:
@@ -77,28 +57,36 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", action=Once, metavar="NAME", help="published model (llama-3.1-8b)")
     group.add_argument("--config", action=Once, type=parse_path, metavar="FILE", help="config.json of any other model")
     group.add_argument(
-        "--params", action=Once, type=number("--params", examples=_COUNTS), metavar="N", help="parameters (8b, 7e9)"
+        "--params",
+        action=Once,
+        type=_amount("--params", SCALES, example="70b"),
+        metavar="N",
+        help="parameters (8b, 7e9)",
     )
     for size in SIZES:
         flag = f"--{size.replace('_', '-')}"
-        group.add_argument(flag, action=Once, type=whole(flag), metavar="N", help=_SIZE_HELP[size])
+        group.add_argument(flag, action=Once, type=_count(flag), metavar="N", help=_SIZE_HELP[size])
     _add_words(group, "--method", METHODS, "train all weights or adapters")
     _add_words(group, "--precision", tuple(BYTES), "of the computation, or of served weights (bf16)")
-    group.add_argument("--batch", action=Once, type=whole("--batch"), metavar="N", help="sequences an update sees")
+    group.add_argument("--batch", action=Once, type=_count("--batch"), metavar="N", help="sequences an update sees")
     group.add_argument(
-        "--micro-batch", action=Once, type=whole("--micro-batch"), metavar="N", help="sequences of a GPU at once"
+        "--micro-batch", action=Once, type=_count("--micro-batch"), metavar="N", help="sequences of a GPU at once"
     )
-    group.add_argument("--seq", action=Once, type=whole("--seq"), metavar="N", help="tokens of a sequence (2048)")
-    group.add_argument("--output-tokens", action=Once, type=whole("--output-tokens"), metavar="N", help=_OUTPUT_HELP)
+    group.add_argument("--seq", action=Once, type=_count("--seq"), metavar="N", help="tokens of a sequence (2048)")
+    group.add_argument("--output-tokens", action=Once, type=_count("--output-tokens"), metavar="N", help=_OUTPUT_HELP)
     group.add_argument(
-        "--tokens", action=Once, type=number("--tokens", examples=_COUNTS), metavar="N", help="to train on (15t, 1e9)"
+        "--tokens",
+        action=Once,
+        type=_amount("--tokens", SCALES, example="70b"),
+        metavar="N",
+        help="to train on (15t, 1e9)",
     )
-    group.add_argument("--hours", action=Once, type=number("--hours"), metavar="H", help="a duration instead")
-    group.add_argument("--qps", action=Once, type=number("--qps"), metavar="N", help="requests a second to serve")
+    group.add_argument("--hours", action=Once, type=_amount("--hours"), metavar="H", help="a duration instead")
+    group.add_argument("--qps", action=Once, type=_amount("--qps"), metavar="N", help="requests a second to serve")
     group.add_argument(
         "--concurrency",
         action=Once,
-        type=whole("--concurrency"),
+        type=_count("--concurrency"),
         metavar="N",
         help="sequences of a replica at once",
     )
@@ -108,14 +96,21 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     _add_words(tuning, "--sharding", SHARDINGS, "what data-parallel GPUs share (zero3)")
     _add_words(tuning, "--checkpointing", CHECKPOINTING, "which activations are computed twice")
     tuning.add_argument("--compile", action="store_true", help="torch.compile: fewer copies of the logits")
-    tuning.add_argument("--lora-rank", action=Once, type=whole("--lora-rank"), metavar="N", help="of adapters (16)")
+    tuning.add_argument("--lora-rank", action=Once, type=_count("--lora-rank"), metavar="N", help="of adapters (16)")
     tuning.add_argument("--mig", action=Once, metavar="PROFILE", help="run in MIG instances (1g.10gb)")
-    tuning.add_argument("--nodes", action=Once, type=whole("--nodes"), metavar="N", help="exactly so many machines")
-    tuning.add_argument("--max-nodes", action=Once, type=whole("--max-nodes"), metavar="N", help="at most (8 to train)")
+    tuning.add_argument(
+        "--gpus", action=Once, type=_count("--gpus"), metavar="N", help="exactly so many GPUs, of all machines together"
+    )
+    tuning.add_argument("--nodes", action=Once, type=_count("--nodes"), metavar="N", help="exactly so many machines")
+    tuning.add_argument(
+        "--max-nodes", action=Once, type=_count("--max-nodes"), metavar="N", help="at most (8 to train)"
+    )
     must = parser.add_argument_group("what must hold")
-    must.add_argument("--deadline", action=Once, type=number("--deadline"), metavar="H", help="hours until the end")
-    must.add_argument("--budget", action=Once, type=number("--budget"), metavar="USD", help="the most it may cost")
-    must.add_argument("--min-vram", action=Once, type=number("--min-vram"), metavar="GB", help="memory of each GPU")
+    must.add_argument("--deadline", action=Once, type=_amount("--deadline"), metavar="H", help="hours until the end")
+    must.add_argument(
+        "--budget", action=Once, type=_amount("--budget", SCALES), metavar="USD", help="the most it may cost"
+    )
+    must.add_argument("--min-vram", action=Once, type=_amount("--min-vram"), metavar="GB", help="memory of each GPU")
     _add_words(must, "--interconnect", INTERCONNECTS, _LINK_HELP)
     must.add_argument("--gpu", action="append", metavar="NAME", help="only these GPUs; may be repeated")
     for name in STACK_FLAGS:
@@ -127,31 +122,35 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--on-demand", action="store_true", help="by the hour (what is taken without any of the three)")
     where.add_argument("--spot", action="store_true", help="machines that may be taken back")
     add_choice(where, "--reserved", _RESERVED, action="append", help="for years")
-    where.add_argument(
-        "--spot-share", action=Once, type=number("--spot-share", is_zero=True), metavar="S", help=_SHARE_HELP
-    )
+    where.add_argument("--spot-share", action=Once, type=number("--spot-share", 0, 1), metavar="S", help=_SHARE_HELP)
     where.add_argument("--rate", action="append", type=_rate, metavar="CNY=USD", help="dollars for one of a currency")
     where.add_argument(
-        "--peak-factor", action=Once, type=number("--peak-factor"), metavar="F", help="load or hours kept for peaks (1)"
+        "--peak-factor",
+        action=Once,
+        type=_amount("--peak-factor"),
+        metavar="F",
+        help="load or hours kept for peaks (1)",
     )
     zero = {"action": Once, "metavar": "N"}
     for flag, text in _EXTRA_HELP.items():
-        where.add_argument(flag, type=number(flag, is_zero=True), help=text, **zero)  # type: ignore[arg-type]
+        where.add_argument(flag, type=number(flag, units=SCALES), help=text, **zero)  # type: ignore[arg-type]
     spot = parser.add_argument_group("spot")
-    spot.add_argument("--mtbf", action=Once, type=number("--mtbf"), metavar="H", help="between interruptions of a node")
+    spot.add_argument(
+        "--mtbf", action=Once, type=_amount("--mtbf"), metavar="H", help="between interruptions of a node"
+    )
     spot.add_argument("--no-checkpoints", action="store_true", help="nothing is saved: it begins again from the start")
-    spot.add_argument("--checkpoint-gb", action=Once, type=number("--checkpoint-gb"), metavar="GB", help="size of one")
+    spot.add_argument("--checkpoint-gb", action=Once, type=_amount("--checkpoint-gb"), metavar="GB", help="size of one")
     spot.add_argument(
         "--checkpoint-gb-s",
         action=Once,
-        type=number("--checkpoint-gb-s"),
+        type=_amount("--checkpoint-gb-s"),
         metavar="N",
         help="GB a node writes a second",
     )
     spot.add_argument(
         "--restart-minutes",
         action=Once,
-        type=number("--restart-minutes", is_zero=True),
+        type=number("--restart-minutes"),
         metavar="M",
         help="until work goes on",
     )
@@ -226,6 +225,7 @@ def read_job(options: argparse.Namespace, matrix: Matrix) -> Job:
         budget_usd=options.budget,
         min_vram_gb=options.min_vram,
         interconnect=options.interconnect,
+        gpus=options.gpus,
         nodes=options.nodes,
         mig=options.mig,
         mtbf_hours=options.mtbf,
@@ -254,13 +254,17 @@ def _shape(options: argparse.Namespace, matrix: Matrix) -> Shape | None:
     name = "the model"
     if options.config is not None:
         name = options.config.stem
-        sizes = {**read_config(read_text(options.config, "--config", bytes_max=_CONFIG_BYTES_MAX), name), **sizes}
+        text = read_text(options.config, "--config", bytes_max=_CONFIG_BYTES_MAX)
+        sizes = {**read_config(text, str(options.config)), **sizes}
     if options.params is None and not sizes:
         return None
     return make_shape(matrix, name, parameters=options.params, sizes=sizes)
 
 
 def _check_flags(options: argparse.Namespace, job: Job, matrix: Matrix) -> None:
+    for name in options.gpu or ():
+        if name.isdecimal() and len(name) <= _DIGITS_OF_A_COUNT:
+            raise UsageError(f"`--gpu {name}` names no GPU", hints=(f"`--gpus {name}` asks for so many of them",))
     if options.spot_share is not None and not options.spot:
         raise UsageError("--spot-share speaks of spot", hints=("add `--spot`",))
     if job.tokens is not None and not job.is_training:

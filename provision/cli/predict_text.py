@@ -69,12 +69,16 @@ def evaluation_document(found: Evaluation, baselines: Sequence[str]) -> dict[str
 
 
 def show_evaluation(found: Evaluation, baselines: Sequence[str]) -> str:
-    """Return scores for a terminal, a line each."""
-    heading = ("forecast", "rows", "answered", "MdAPE", "P90", "within 8 %", "80 % holds", "at or below 0")
+    """Return scores for a terminal, a line each, within 80 columns."""
+    heading = ("forecast", "rows", "answered", "MdAPE", "P90", "within 8 %", "80 % holds")
     rows: list[tuple[str, ...]] = [heading]
-    rows += [_line(_MODE_NAMES.get(mode, mode), score) for mode, score in found.modes.items()]
-    rows += [_line(_BASELINE_NAMES[name], found.baselines[name]) for name in baselines if name in found.baselines]
+    named = {_MODE_NAMES.get(mode, mode): score for mode, score in found.modes.items()}
+    named |= {_BASELINE_NAMES[name]: found.baselines[name] for name in baselines if name in found.baselines}
+    rows += [_line(name, score) for name, score in named.items()]
     lines = [f"{found.kind}: errors of forecasts against what was measured", "", *align(rows)]
+    below = [f"{score.not_positive} of {name}" for name, score in named.items() if score.not_positive]
+    if below:
+        lines += ["", f"forecasts at or below zero: {', '.join(below)}"]
     if found.is_in_sample:
         lines += ["", "The forecasts were learnt from this very table, which flatters them."]
     if found.is_baseline_in_sample:
@@ -91,7 +95,6 @@ def _line(name: str, score: Score) -> tuple[str, ...]:
         _percent(score.p90_percent),
         f"{100 * score.within_8_share:.0f} %",
         "–" if score.coverage_80 is None else f"{100 * score.coverage_80:.0f} %",
-        str(score.not_positive),
     )
 
 

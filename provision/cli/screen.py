@@ -11,6 +11,8 @@ from provision.resolve.stack import Reason, Stack
 
 __all__ = ["align", "show_size", "show_stack", "size_of"]
 
+_ROOM_MIN = 12
+"""Columns below which a last cell is not folded: words one below another are harder to read than a long line."""
 _COMPANIONS = ("torchvision", "torchaudio", "triton", "jaxlib")
 
 
@@ -28,8 +30,9 @@ def show_stack(stack: Stack, output: Output, stream: TextIO | None = None) -> st
         rows.append(("gpu code", _span(stack.sm or stack.ptx), newer))
     if stack.image is not None and stack.image.packages:
         rows.append(("size", *show_size(stack)))
+    columns = output.terminal_columns(stream)
     head = "  ".join(_named(stack)) or f"CUDA {stack.cuda}"
-    lines = [f"{output.paint(stack.name, 'label', stream)}   {head}", *align(rows, indent="  ")]
+    lines = [f"{output.paint(stack.name, 'label', stream)}   {head}", *align(rows, indent="  ", columns=columns)]
     lines.append(f"  lock {stack.lock_digest}")
     lines += [f"  {output.paint('warning:', 'warning', stream)} {text}" for text in stack.warnings]
     return "\n".join(lines)
@@ -95,11 +98,23 @@ def _giga(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-def align(rows: Iterable[Sequence[str]], *, indent: str = "") -> list[str]:
-    """Return rows as lines with their columns aligned, the last one free."""
+def align(rows: Iterable[Sequence[str]], *, indent: str = "", columns: int | None = None) -> list[str]:
+    """Return rows as lines with their columns aligned, the last one free.
+
+    Args:
+        rows: Cells; all rows have as many.
+        indent: What each line begins with.
+        columns: Width of the terminal, where there is one: a last cell too long for it goes on below itself.
+    """
     table = [tuple(row) for row in rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]) - 1)] if table else []
-    return [
-        (indent + "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]])).rstrip()
-        for row in table
-    ]
+    lines: list[str] = []
+    for row in table:
+        lead = indent + "".join(cell.ljust(width) + "  " for cell, width in zip(row, widths, strict=False))
+        if columns is None or len(lead + row[-1]) <= columns or columns - len(lead) < _ROOM_MIN:
+            lines.append((lead + row[-1]).rstrip())
+            continue
+        from provision.cli.paragraph import wrap
+
+        lines += wrap(row[-1], columns, lead=lead)
+    return lines

@@ -16,6 +16,7 @@ from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, sho
 from provision.errors import MissingDependencyError, UsageError
 from provision.probe.catalogue import LEVELS, PROBES
 from provision.probe.collect import PARALLEL, Collection, collect_targets
+from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.probe.targets import FORMS, LOCAL, Target, parse_jump, parse_target
 from provision.records import replace
@@ -34,6 +35,7 @@ __all__ = [
     "collect_from",
     "collect_options",
     "expectations_of",
+    "has_no_gpu",
     "has_targets",
     "run_on_target",
     "targets_of",
@@ -406,3 +408,16 @@ def _probes(text: str) -> tuple[str, ...]:
     if not names:
         raise UsageError("--probes names none", hints=("`provision probe --list` lists them",))
     return names
+
+
+def has_no_gpu(host: Snapshot) -> bool:
+    """Whether neither the bus nor the driver of a machine shows an NVIDIA GPU."""
+    try:
+        if any(device.is_nvidia_gpu for device in host.pci):
+            return False
+    except Unreadable:
+        pass
+    try:
+        return not host.smi.gpus
+    except Unreadable:
+        return True

@@ -23,9 +23,9 @@ _SAME_MIN = 3
 """From so many traits on that nothing is known of for the same targets, they share a line."""
 
 
-def show_checks(checks: Iterable[Check]) -> str:
-    """Return the list of checks, one a line."""
-    return "\n".join(align([(row.id, row.level, row.severity, row.title) for row in checks]))
+def show_checks(checks: Iterable[Check], columns: int | None) -> str:
+    """Return the list of checks, one a line where the terminal is wide enough."""
+    return "\n".join(align([(row.id, row.level, row.severity, row.title) for row in checks], columns=columns))
 
 
 def show_verdict(verdict: Verdict, differences: Sequence[Difference], output: Output) -> str:

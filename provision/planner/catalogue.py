@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from provision.errors import DataError, UnknownError, UsageError
+from provision.errors import DataError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import CloudInstance, CloudProvider, Gpu
 from provision.matrix.query import find_gpus
@@ -101,7 +101,7 @@ def list_offers(
                 hints=((f"near are {', '.join(near)}",) if near else (f"known are {', '.join(known)}",)),
             )
     regions = set(regions)
-    ids = {gpu.id for name in gpus for gpu in _gpus_of(matrix, name)}
+    ids = {gpu.id for name in gpus for gpu in find_gpus(matrix, name)}
     by_id = {gpu.id: gpu for gpu in matrix.gpus}
     named = {row.id: row for row in matrix.rows("cloud/providers.toml", "provider")}
     offers = []
@@ -115,13 +115,6 @@ def list_offers(
             )
         offers.append(Offer(instance=row, provider=named[row.provider], gpu=by_id[row.gpu]))
     return tuple(offers)
-
-
-def _gpus_of(matrix: Matrix, name: str) -> tuple[Gpu, ...]:
-    try:
-        return find_gpus(matrix, name)
-    except UnknownError as error:
-        raise UsageError(error.message, because=error.because, hints=error.hints) from error
 
 
 def read_rates(matrix: Matrix, given: Mapping[str, float]) -> dict[str, float]:

@@ -33,6 +33,7 @@ class Job:
         deadline_hours: Latest end. ``budget_usd`` is the most it may cost.
         min_vram_gb: Least memory of each GPU.
         interconnect: One of :data:`INTERCONNECTS` that must be there.
+        gpus: Exactly so many, of all nodes together.
         nodes: Exactly so many; ``max_nodes`` at most so many; 8 for training where
             nobody says, as many as the load takes for serving.
         mig: MIG profile to run in (``1g.10gb``).
@@ -64,6 +65,7 @@ class Job:
     budget_usd: float | None = None
     min_vram_gb: float | None = None
     interconnect: str | None = None
+    gpus: int | None = None
     nodes: int | None = None
     max_nodes: int | None = None
     mig: str | None = None
@@ -113,6 +115,7 @@ def check_job(job: Job) -> None:
         ("deadline", job.deadline_hours),
         ("budget", job.budget_usd),
         ("memory", job.min_vram_gb),
+        ("number of GPUs", job.gpus),
         ("number of nodes", job.nodes),
         ("number of nodes", job.max_nodes),
         ("time between interruptions", job.mtbf_hours),
@@ -167,3 +170,5 @@ def _check_parts(job: Job) -> None:
             )
     if job.mig is not None and job.nodes not in (None, 1):
         raise UsageError("a MIG instance does not reach beyond its GPU", hints=("leave `--nodes` out",))
+    if job.mig is not None and job.gpus is not None:
+        raise UsageError("`--gpus` counts whole GPUs, and `--mig` parts of one", hints=("leave one of the two out",))

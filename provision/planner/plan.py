@@ -273,12 +273,35 @@ class _Maker:
 
     def _node_counts(self, offer: Offer) -> list[int]:
         job = self._job
-        if job.nodes is not None:
-            return [job.nodes]
+        fixed = self._fixed_nodes(offer)
+        if fixed is not None:
+            return [fixed]
         if not job.is_training or job.mig is not None or offer.instance.fabric is None:
             return [1]
         most = _NODES_MOST if job.max_nodes is None else job.max_nodes
         return [2**power for power in range(most.bit_length())]
+
+    def _fixed_nodes(self, offer: Offer) -> int | None:
+        """Return the number of machines that was asked for, by itself or as a number of GPUs; absent where neither was.
+
+        Raises:
+            _RefusedError: No number of these machines has so many GPUs.
+        """
+        job, instance = self._job, offer.instance
+        if job.gpus is None:
+            return job.nodes
+        if instance.gpu_share is not None:
+            raise _RefusedError("filter", "it has a part of a GPU, and whole ones are asked for")
+        nodes, rest = divmod(job.gpus, instance.gpu_count)
+        if rest:
+            raise _RefusedError("filter", f"machines of {instance.gpu_count} GPUs do not make {job.gpus}")
+        if job.nodes not in (None, nodes):
+            raise _RefusedError("filter", f"{job.nodes} of them have {job.nodes * instance.gpu_count} GPUs")
+        if nodes > 1 and job.is_training and instance.fabric is None and job.nodes is None:
+            raise _RefusedError("filter", f"no network for training joins {nodes} of them")
+        if job.max_nodes is not None and nodes > job.max_nodes:
+            raise _RefusedError("filter", f"{job.gpus} GPUs take {nodes} of them, and {job.max_nodes} are allowed")
+        return nodes
 
     def _row(self, offer: Offer, nodes: int, fit: Fit, purchase: str) -> Row:
         job = self._job
@@ -303,10 +326,11 @@ class _Maker:
             service = size_service(
                 speed, job.requests_per_second, replicas_per_node=fit.replicas, peak=self._terms.extras.peak_factor
             )
-            allowed = job.nodes if job.nodes is not None else job.max_nodes
+            fixed = self._fixed_nodes(offer)
+            allowed = job.max_nodes if fixed is None else fixed
             if allowed is not None and service.nodes > allowed:
                 raise _RefusedError("filter", f"the load takes {service.nodes} of them, and {allowed} are allowed")
-            nodes = job.nodes if job.nodes is not None else service.nodes
+            nodes = service.nodes if fixed is None else fixed
         if job.mig is not None and job.is_training:
             assumed.append("one MIG instance trains, and the whole machine is paid")
         work = self._hours(speed)

@@ -135,6 +135,9 @@ def find_shape(matrix: Matrix, name: str) -> Shape:
     )
 
 
+_CONFIG_HINT = "name the `config.json` of a model as it was published"
+
+
 def read_config(text: str, name: str) -> dict[str, Any]:
     """Return the sizes that the ``config.json`` of a model states.
 
@@ -151,12 +154,13 @@ def read_config(text: str, name: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name} is no JSON", because=(str(error)[:120],)) from error
+        because = str(error)[:120] if text.strip() else "it is empty"
+        raise UsageError(f"{name} is no JSON", because=(because,), hints=(_CONFIG_HINT,)) from error
     if isinstance(document, dict) and isinstance(document.get("text_config"), dict):
         # Models of text and pictures keep the transformer one level down.
         document = {**document, **document["text_config"]}
     if not isinstance(document, dict):
-        raise UsageError(f"{name} is no object", hints=("name the `config.json` of a model",))
+        raise UsageError(f"{name} is no object", hints=(_CONFIG_HINT,))
     found: dict[str, Any] = {}
     for size, keys in _CONFIG_KEYS.items():
         key = next((key for key in keys if document.get(key) is not None), None)
@@ -164,7 +168,9 @@ def read_config(text: str, name: str) -> dict[str, Any]:
             continue
         value = document[key]
         if type(value) is not int or value < 1:
-            raise UsageError(f"{name}: `{key}` must be a whole number above 0, not {str(value)[:40]}")
+            raise UsageError(
+                f"{name}: `{key}` must be a whole number above 0, not {str(value)[:40]}", hints=(_CONFIG_HINT,)
+            )
         found[size] = value
     missing = [size for size in ("layers", "hidden", "heads", "vocab") if size not in found]
     if missing:

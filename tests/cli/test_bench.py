@@ -131,3 +131,15 @@ def test_bad_input_is_worded(provision, words, code, says):
     answer = provision("bench", *words)
     assert answer.code == code
     assert says in answer.err
+
+
+def test_without_an_action_only_the_action_is_missing(provision):
+    answer = provision("bench")
+    assert answer.code == 2
+    assert "required: action\n" in answer.err
+
+
+def test_the_wrong_number_of_files_is_told_with_an_example(provision):
+    answer = provision("bench", "compare", "monday.json")
+    assert answer.code == 2
+    assert "hint: write it as in `provision bench compare monday.json friday.json`" in answer.err

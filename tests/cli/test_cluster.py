@@ -115,6 +115,12 @@ def test_a_pointless_variable_gets_a_warning(provision, image_lock, tmp_path):
         ("--torch", "2.8", "-o", "out", "--gpus", "many"),
         ("--torch", "2.8", "-o", "out", "--gpus", "0"),
         ("--torch", "2.8", "-o", "out", "--nodes", "0"),
+        ("--torch", "2.8", "-o", "out", "--image", IMAGE, "--nodes", "2"),
+        ("--torch", "2.8", "-o", "out", "--gpus", "8"),
+        ("--torch", "2.8", "-o", "out", "--namespace", "vision"),
+        ("--torch", "2.8", "-o", "out", "--image", IMAGE, "--namespace", "Foo_Bar"),
+        ("--torch", "2.8", "-o", "out", "--image", IMAGE, "--", "torchrun", "train.py"),
+        ("--torch", "2.8", "-o", "out", "--image", IMAGE, "--", "python3", "train.py"),
         ("--torch", "2.8", "-o", "out", "--sharing", "mps", "--replicas", "1"),
         ("--torch", "2.8", "-o", "out", "--image", "a b"),
         ("--torch", "2.8", "-o", "out", "--env", "A=1", "--env", "A=2"),
@@ -235,3 +241,19 @@ def test_flags_that_say_nothing_are_refused(provision, image_lock, kubectl, tmp_
     assert answer.code == 2
     assert said in answer.err
     assert not kubectl.exists()
+
+
+def test_torchrun_is_not_started_by_torchrun(provision, tmp_path):
+    words = ("cluster", "--torch", "2.8", "-o", tmp_path / "out", "--image", IMAGE, "--")
+    answer = provision(*words, "torchrun", "train.py", "--epochs", "3")
+    assert answer.code == 2
+    assert "hint: write `-- train.py --epochs 3`" in answer.err
+    assert not (tmp_path / "out").exists()
+    assert provision(*words, "-m", "train").code == 0
+
+
+def test_a_flag_about_jobs_that_are_not_written_is_refused_and_not_dropped(provision, tmp_path):
+    answer = provision("cluster", "--torch", "2.8", "-o", tmp_path / "out", "--gpus", "8")
+    assert answer.code == 2
+    assert answer.err.startswith("error: --gpus says nothing here\n  because it is about a training")
+    assert not (tmp_path / "out").exists()

@@ -145,6 +145,17 @@ class TestText:
         assert answer.out.startswith("error.log: 1 cause\n")
         assert '"RuntimeError: CUDA error: no kernel image is available' in answer.out
 
+    def test_an_error_of_nccl_without_a_reason_leads_to_the_log_that_has_it(self, provision, log):
+        answer = provision("doctor", "--text", log("NCCL error: unhandled system error, NCCL version 2.20.5"))
+        assert answer.code == 4
+        assert "hint: run it with `NCCL_DEBUG=INFO`" in answer.err
+        assert "NCCL_DEBUG" not in provision("doctor", "--text", log("Bus error")).err
+
+    def test_an_empty_file_is_called_empty(self, provision, log):
+        answer = provision("doctor", "--text", log(" \n"))
+        assert answer.code == 4
+        assert "because it is empty" in answer.err
+
     def test_the_standard_input_is_read(self, program):
         answer = program("doctor", "--text", "-", stdin=NO_IMAGE)
         assert answer.code == 0

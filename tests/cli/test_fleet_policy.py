@@ -246,3 +246,18 @@ class TestIdle:
         answer = provision("fleet", "idle", "--prometheus", prometheus, *words)
         assert answer.code == code
         assert "hint" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ("nodes=4,utilisation=193", "--observe utilisation `193` is not from 0 to 100"),
+        ("nodes=4,utilisation=93%", "--observe utilisation `93%` is no number"),
+        ("nodes=4.5", "--observe nodes `4.5` is no whole number"),
+    ],
+)
+def test_what_cannot_have_been_seen_is_named_as_it_was_typed(provision, policy, seen, said):
+    answer = provision("fleet", "policy", policy, "--observe", seen)
+    assert answer.code == 2
+    assert answer.err.startswith(f"error: {said}\n")
+    assert "hint: write a" in answer.err

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from provision.cli import fleet_simulate
+
 JOBS = "time_seconds,duration_seconds,gpus\n0,3600,1\n0,3600,1\n7200,600,2\n"
 POLICY = 'minimum = 1\nmaximum = 2\nmetric = "queue"\ntarget = 1\nout_above = 1\nin_below = 0.9\n'
 
@@ -21,11 +23,21 @@ def test_fleets_are_compared_and_the_bound_is_said(provision, load) -> None:
     answer = provision("fleet", "simulate", load, "--gpus", "1", "--price", "2", "--policy", load.with_name("day.toml"))
     assert answer.code == 0
     lines = answer.out.splitlines()
+    assert max(map(len, lines)) <= 100, "as wide as everything that goes to no terminal"
     assert lines[0] == "3 jobs in 2.2 h, 2.3 GPU hours, 1.1 GPUs on average"
     assert [line.split("  ")[0] for line in lines[3:6]] == ["fixed, for the peak", "fixed, for the mean", "day"]
     # 2 nodes for 130 minutes at 2 USD an hour, of which 140 of 260 GPU minutes are work.
     assert "8.67" in lines[3]
     assert "no fleet at this price saves more than 46.2 %" in answer.out
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_a_table_too_wide_for_the_terminal_becomes_two(provision, load, monkeypatch, columns) -> None:
+    monkeypatch.setattr(fleet_simulate, "columns_of", lambda _: columns)
+    answer = provision("fleet", "simulate", load, "--gpus", "1", "--price", "2", "--policy", load.with_name("day.toml"))
+    assert max(map(len, answer.out.splitlines())) <= columns
+    assert sum(line.startswith("fleet ") for line in answer.out.splitlines()) == (2 if columns == 80 else 1)
+    assert set(answer.out.split()) > {"bought", "node-hours", "USD", "saves", "busy", "p95", "taken", "lost"}
 
 
 def test_json_holds_every_figure_once(provision, load) -> None:
@@ -82,17 +94,17 @@ PRICE = ("--gpus", "1", "--price", "2")
     [
         ((), 2, "what a node is and costs is missing"),
         (("--gpus", "1"), 2, "what a node is and costs is missing"),
-        (("--gpus", "0", "--price", "2"), 2, "--gpus `0` makes no sense"),
-        (("--gpus", "1", "--price", "free"), 2, "--price `free` makes no sense"),
+        (("--gpus", "0", "--price", "2"), 2, "--gpus `0` is not from 1 to 10000"),
+        (("--gpus", "1", "--price", "free"), 2, "--price `free` is no number"),
         (("--gpus", "1", "--instance", "aws/p4d.24xlarge/us-east-1"), 2, "exclude each other"),
         (("--instance", "aws/p4d.24xlarg"), 4, "the catalogue has no aws `p4d.24xlarg`"),
         (("--instance", "p4d"), 2, "names no machine"),
-        ((*PRICE, "--boot-seconds", "-1"), 2, "--boot-seconds `-1` makes no sense"),
-        ((*PRICE, "--step-seconds", "0"), 2, "--step-seconds `0` makes no sense"),
-        ((*PRICE, "--fixed", "1.5"), 2, "--fixed `1.5` makes no sense"),
+        ((*PRICE, "--boot-seconds", "-1"), 2, "--boot-seconds `-1` is not from 0"),
+        ((*PRICE, "--step-seconds", "0"), 2, "--step-seconds `0` is not from"),
+        ((*PRICE, "--fixed", "1.5"), 2, "--fixed `1.5` is no whole number"),
         ((*PRICE, "--fixed", "1"), 2, "line 4 fits into no fleet of 1 nodes"),
-        ((*PRICE, "--seed", "x"), 2, "--seed `x` makes no sense"),
-        ((*PRICE, "--spot-price", "1", "--checkpoint-every", "soon"), 2, "--checkpoint-every `soon` makes no sense"),
+        ((*PRICE, "--seed", "x"), 2, "--seed `x` is no whole number"),
+        ((*PRICE, "--spot-price", "1", "--checkpoint-every", "soon"), 2, "--checkpoint-every `soon` is no number"),
         ((*PRICE, "--policy", "absent.toml"), 2, "absent.toml"),
     ],
     ids=lambda value: " ".join(value)[:50] if isinstance(value, tuple) else None,

@@ -27,6 +27,13 @@ def test_files_lie_where_the_node_has_them(provision, tmp_path) -> None:
     assert (tmp_path / "n" / FILES[2]).stat().st_mode & 0o777 == 0o755
 
 
+def test_a_shell_that_is_named_gets_its_words(provision, tmp_path) -> None:
+    asked = "sh -c 'save && echo $(hostname)'"
+    assert provision("fleet", "spot", "-o", tmp_path, "--provider", "aws", "--drain", asked).code == 0
+    settings = json.loads((tmp_path / FILES[0]).read_text(encoding="utf-8"))
+    assert settings["drain"] == ["sh", "-c", "save && echo $(hostname)"]
+
+
 def test_second_run_writes_nothing_and_check_tells_drift(provision, tmp_path) -> None:
     words = ("fleet", "spot", "-o", tmp_path, "--provider", "gcp", "--drain", "true")
     assert provision(*words).code == 0
@@ -43,12 +50,14 @@ def test_provider_is_found_by_its_other_names(provision, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "whose notices is missing"),
+        ((), 2, "whose notices are watched for is not said"),
         (("--provider", "aws"), 2, "there is nothing to do when a notice comes"),
         (("--provider", "awz", "--drain", "x"), 2, "did you mean `aws`?"),
         (("--provider", "lambda", "--drain", "x"), 4, "know no spot notice of `lambda`"),
         (("--provider", "aws", "--drain", "echo '"), 2, "--drain `echo '` is no command"),
         (("--provider", "aws", "--drain", " "), 2, "--drain is an empty command"),
+        (("--provider", "aws", "--drain", "save && echo"), 2, "hint: write `--drain 'sh -c "),
+        (("--provider", "aws", "--drain", "drain $(hostname)"), 2, "--drain `drain $(hostname)` needs a shell"),
         (("--provider", "aws", "--checkpoint", "x", "--resume", "y"), 2, "there is no --drain"),
         (("--provider", "aws", "--drain", "x", "--hooks", "spot.d"), 2, "--hooks is no absolute path"),
         (("--provider", "aws", "--drain", "x", "--margin-seconds", "nan"), 2, "--margin-seconds `nan`"),

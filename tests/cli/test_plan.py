@@ -89,25 +89,26 @@ def test_the_price_says_how_to_look_it_up(provision):
         ((), "not said"),
         (("--task", "train"), "not known"),
         (("--task", "finetune"), "no model"),
-        (("--task", "finetune", "--params", "0", "--tokens", "1b"), "no number above 0"),
-        (("--task", "finetune", "--params=-8b", "--tokens", "1b"), "no number above 0"),
+        (("--task", "finetune", "--params", "0", "--tokens", "1b"), "--params `0` is not above 0"),
+        (("--task", "finetune", "--params=-8b", "--tokens", "1b"), "is not above 0"),
         (("--task", "finetune", "--params", "1e20", "--tokens", "1b"), "is none"),
-        (("--task", "finetune", "--params", "nan", "--tokens", "1b"), "no number above 0"),
-        (("--task", "pretrain", "--layers", "0", "--hidden", "64", "--tokens", "1b"), "no number above 0"),
+        (("--task", "finetune", "--params", "nan", "--tokens", "1b"), "--params `nan` is no number"),
+        (("--task", "pretrain", "--layers", "0", "--hidden", "64", "--tokens", "1b"), "--layers `0` is not from 1"),
         (("--task", "pretrain", "--layers", "2.5", "--hidden", "64", "--tokens", "1b"), "no whole number"),
         (("--task", "pretrain", "--layers", "2", "--hidden", "100", "--heads", "7", "--tokens", "1"), "not divided"),
         ((*JOB, "--hours", "5"), "said twice"),
         ((*JOB, "--layers", "3"), "described twice"),
         ((*JOB, "--providers", "aws,foo"), "no provider"),
         ((*JOB, "--region", "mars"), "no region"),
-        ((*JOB, "--gpu", "h1000"), "no GPU"),
-        ((*JOB, "--deadline", "0"), "no number above 0"),
-        ((*JOB, "--budget", "-1"), "no number above 0"),
-        ((*JOB, "--top", "0"), "`--top 8` or `--top 16`"),
+        ((*JOB, "--gpu", "4"), "`--gpus 4` asks for so many"),
+        ((*JOB, "--gpus", "7", "--mig", "1g.10gb"), "`--gpus` counts whole GPUs"),
+        ((*JOB, "--deadline", "0"), "is not above 0"),
+        ((*JOB, "--budget", "-1"), "is not above 0"),
+        ((*JOB, "--top", "0"), "`--top 8`"),
         ((*JOB, "--batch", "4", "--micro-batch", "8"), "does not hold 8 at once"),
         (("--task", "render", "--hours", "1e300"), "more than a century"),
         ((*JOB, "--spot-share", "0.5"), "speaks of spot"),
-        ((*JOB, "--spot", "--spot-share", "1.5"), "is none"),
+        ((*JOB, "--spot", "--spot-share", "1.5"), "is not from 0 to 1"),
         ((*JOB, "--reserved", "2y"), "not known"),
         ((*JOB, "--rate", "CNY"), "no rate"),
         ((*JOB, "--peak-factor", "0.5"), "is none"),
@@ -127,6 +128,34 @@ def test_bad_input_is_2_and_says_what(provision, words, said):
     assert answer.code == 2
     assert answer.out == ""
     assert said in answer.err
+
+
+def test_an_unknown_gpu_is_4_as_for_the_other_commands(provision):
+    for words in (("plan", *JOB), ("predict", "--task", "train", "--model", "llama-3.1-8b"), ("resolve",)):
+        answer = provision(*words, "--gpu", "h1000")
+        assert answer.code == 4
+        assert "no GPU called `h1000`" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [("", "it is empty"), ("{", "Expecting"), ('{"hidden_size": NaN}', "`hidden_size` must be a whole number")],
+)
+def test_a_config_that_is_none_is_named_as_it_was_typed(provision, tmp_path, text, because):
+    path = tmp_path / "model.json"
+    path.write_text(text)
+    answer = provision("plan", "--task", "finetune", "--tokens", "1b", "--config", path)
+    assert answer.code == 2
+    assert answer.err.startswith(f"error: {path}")
+    assert because in answer.err
+    assert "hint: name the `config.json` of a model" in answer.err
+
+
+def test_a_config_that_windows_wrote_is_read(provision, tmp_path):
+    path = tmp_path / "config.json"
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100}
+    path.write_text(json.dumps(sizes), encoding="utf-8-sig")
+    assert provision("plan", "--task", "finetune", "--tokens", "1m", "--config", path).code == 0
 
 
 def test_an_unknown_model_is_4(provision):

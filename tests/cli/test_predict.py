@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from provision.cli.predict_text import show_evaluation
+from provision.planner.predict.evaluation import Evaluation, Score
+
 TRAIN = ("predict", "--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "8")
 LLAMA = ("--model", "llama-3.1-8b", "--gpu", "h100")
 NCCL = "system,op_name,num_gpus,bytes,busbw_gbs\n"
@@ -91,7 +94,7 @@ def test_a_table_is_scored(provision, tmp_path):
         (("--task", "dance", "--gpu", "h100"), 2, "dance"),
         (("--task", "train", "--model", "gpt", "--gpu", "h100"), 4, "size of the model `gpt`"),
         (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "abacus"), 4, "abacus"),
-        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "0"), 2, "above zero"),
+        (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "0"), 2, "--gpus `0` is not from 1"),
         (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "-8"), 2, "--gpus"),
         (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1.5"), 2, "whole"),
         (("--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--params", "nan"), 2, "nan"),
@@ -146,6 +149,7 @@ def test_a_bad_row_counts_as_missed_and_is_named(provision, tmp_path):
     answer = provision("predict", "--evaluate", str(table), "--json")
     assert answer.code == 0
     assert "row 3: row 3: column" not in answer.err
+    assert "1 row is refused" in answer.err
     assert "column `num_gpus` is empty or NaN" in answer.err
     assert answer.document["result"]["answered_share"] == 0.5
     strict = provision("predict", "--evaluate", str(table), "--strict")
@@ -174,6 +178,34 @@ def test_a_forecast_keeps_within_the_terminal(provision, monkeypatch, columns):
     assert "half the misses were below" in " ".join(" ".join(lines).split())
 
 
+def test_a_score_keeps_within_eighty_columns_and_tells_forecasts_that_cannot_be():
+    def score(rows, not_positive):
+        return Score(
+            rows=rows,
+            answered_share=1.0,
+            mdape_percent=None,
+            p90_percent=None,
+            within_8_share=1.0,
+            coverage_80=1.0,
+            not_positive=not_positive,
+        )
+
+    found = Evaluation(
+        kind="vision",
+        score=score(21_275, 0),
+        modes={"cold": score(21_275, 0)},
+        baselines={"seed": score(21_275, 17)},
+        refused=(),
+        skipped=(),
+        is_in_sample=False,
+        is_baseline_in_sample=False,
+    )
+    text = show_evaluation(found, ("seed",))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "forecasts at or below zero: 17 of the articles' formula" in text
+    assert "below zero" not in show_evaluation(found, ())
+
+
 def test_what_is_taken_for_a_missing_column_is_said(provision, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("gpu,model,batch_size,samples_per_sec\nRTX4090,resnet50,256,4000\n")
@@ -191,3 +223,30 @@ def test_a_table_of_nothing_but_bad_rows_is_refused(provision, tmp_path):
     assert answer.code == 2
     assert "has no measured row" in answer.err
     assert "row 2: column `latency_ms` is empty or NaN" in answer.err
+
+
+def test_a_collective_over_more_gpus_than_a_machine_has_is_no_forecast_of_a_network(provision):
+    words = ("predict", "--task", "collective", "--gpu", "h100")
+    assert "the network between them decides" in provision(*words, "--gpus", "16").err
+    assert "network" not in provision(*words, "--gpus", "8").err
+
+
+@pytest.mark.parametrize(("flag", "meant"), [("--nodes", "`--gpus` counts"), ("--bytes", "`--message` is")])
+def test_a_flag_of_another_program_is_led_to_the_one_here(provision, flag, meant):
+    answer = provision("predict", "--task", "collective", "--gpu", "h100", flag, "2")
+    assert answer.code == 2
+    assert f"hint: {meant}" in answer.err
+    assert "did you mean" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--task", "decode"), "weights in int4"),
+        (("--task", "serve"), "weights in bf16"),
+        (("--task", "serve"), "1 sequence at once, 1024 tokens in and 1024 out each"),
+        (("--task", "serve", "--batch", "8", "--input-tokens", "200"), "8 sequences at once, 200 tokens in"),
+    ],
+)
+def test_what_was_taken_for_a_flag_that_was_not_given_is_said(provision, words, said):
+    assert said in " ".join(provision("predict", *words, *LLAMA).out.split())

@@ -34,6 +34,12 @@ def test_a_machine_with_rdma_is_not_told_of_sockets(provision, bundle):
     assert found["cpu-affinity"].startswith("GPU0 on 0-55; GPU1 on 0-55;")
 
 
+def test_a_machine_without_a_gpu_is_told_before_its_settings_are_believed(provision, bundle):
+    answer = provision("tune", "--from", bundle("cpu_only"), "--nodes", "2")
+    assert "warning: no NVIDIA GPU is visible on gpu001" in answer.err
+    assert "visible" not in provision("tune", "--from", bundle("hgx_h100"), "--nodes", "2").err
+
+
 def test_interrupts_of_a_fast_card_are_told_where_there_are_two_sockets(provision, bundle):
     told = settings(provision("tune", "--from", bundle("hgx_h100"), "--nodes", "2", "--json"))["irq-affinity"]
     assert re.fullmatch(r"off, and set_irq_affinity_bynode.sh NODE for each of \w+(, \w+)*", told)

@@ -11,13 +11,13 @@ the noise of both. `provision bench show` prints results again; --roofline draws
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
 from typing import Any
 
+from provision.cli.number import number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
 
@@ -28,7 +28,7 @@ _SUITES = ("quick", "standard", "full")
 _DEVICES = ("auto", "cuda", "cpu")
 _SECONDS = 2.0
 _WARMUP = 10
-_TOLERANCE = 0.05
+_TOLERANCE = 5.0
 _LOCK_BYTES_MAX = 16 * 2**20
 
 
@@ -41,7 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="run: measure; compare: hold results against a baseline; show: print results again",
     )
     parser.add_argument(
-        "files", nargs="*", type=parse_path, metavar="FILE", help="compare: the baseline and the new results; show: one"
+        "files",
+        nargs="*",
+        # With a default the files are not counted among what is missing where the action is.
+        default=[],
+        type=parse_path,
+        metavar="FILE",
+        help="compare: the baseline and the new results; show: one",
     )
     where = parser.add_argument_group("what is measured")
     where.add_argument("--python", action=Once, metavar="PROGRAM", help="a Python with PyTorch (the one on PATH)")
@@ -59,14 +65,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="quick (minutes), standard (a sixth of the networks' product, every pair of values in it), full",
     )
     how.add_argument("--only", action="append", metavar="KIND,…", help="gemm, copy, stream, cnn, rnn, transformer, …")
-    how.add_argument("--seconds", action=Once, type=_seconds, metavar="S", help="time for each case (2)")
-    how.add_argument("--warmup", action=Once, type=_count, metavar="N", help="repetitions that are not timed (10)")
+    how.add_argument(
+        "--seconds", action=Once, type=number("--seconds", 0.01, 3600), metavar="S", help="time for each case (2)"
+    )
+    how.add_argument(
+        "--warmup",
+        action=Once,
+        type=whole("--warmup", 0, 10_000),
+        metavar="N",
+        help="repetitions that are not timed (10)",
+    )
     how.add_argument("--list", action="store_true", help="name the cases and stop")
     kept = parser.add_argument_group("results")
     kept.add_argument("--save", action=Once, type=parse_path, metavar="FILE", help="keep the results there")
     kept.add_argument("--resume", action="store_true", help="go on with the results of --save")
     kept.add_argument(
-        "--tolerance", action=Once, type=_percent, metavar="PERCENT", help="what counts as the same in any case (5)"
+        "--tolerance",
+        action=Once,
+        type=number("--tolerance", 0, 100),
+        metavar="PERCENT",
+        help="what counts as the same in any case (5)",
     )
     kept.add_argument("--roofline", action=Once, type=parse_path, metavar="FILE", help="draw an SVG")
 
@@ -76,7 +94,11 @@ def run(options: argparse.Namespace, output: Output) -> int:
     wanted = {"run": 0, "compare": 2, "show": 1}[options.action]
     if len(options.files) != wanted:
         words = {"run": "no file", "compare": "two files, the baseline first", "show": "one file"}[options.action]
-        raise UsageError(f"`provision bench {options.action}` takes {words}")
+        example = {"run": "", "compare": " monday.json friday.json", "show": " bench.json"}[options.action]
+        raise UsageError(
+            f"`provision bench {options.action}` takes {words}",
+            hints=(f"write it as in `provision bench {options.action}{example}`",),
+        )
     if options.action == "compare":
         return _compare(options, output)
     if options.action == "show":
@@ -149,7 +171,7 @@ def _compare(options: argparse.Namespace, output: Output) -> int:
     from provision.records import plain
 
     old, new = (read_results(path) for path in options.files)
-    found = compare(old, new, _default(options.tolerance, _TOLERANCE))
+    found = compare(old, new, _default(options.tolerance, _TOLERANCE) / 100)
     for text in found.machines:
         output.warn(f"the machines differ in {text}")
     document = {**plain(found), "slower": [row.id for row in found.slower]}
@@ -286,28 +308,3 @@ def _read_digest(path: Path) -> str:
 
 def _default(value: Any, default: Any) -> Any:
     return default if value is None else value
-
-
-def _number(text: str, low: float, high: float) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no number") from None
-    if not (math.isfinite(number) and low <= number <= high):
-        raise argparse.ArgumentTypeError(f"`{shown(text)}` is not from {low:g} to {high:g}")
-    return number
-
-
-def _seconds(text: str) -> float:
-    return _number(text, 0.01, 3600)
-
-
-def _percent(text: str) -> float:
-    return _number(text, 0, 100) / 100
-
-
-def _count(text: str) -> int:
-    number = _number(text, 0, 10000)
-    if number != int(number):
-        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no whole number")
-    return int(number)

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
@@ -41,6 +41,7 @@ _OWNERS = ("operator", "node")
 _STRATEGIES = ("none", "single", "mixed")
 _SHARINGS = ("none", "time-slicing", "mps")
 _RUNNERS = ("jobset", "pytorchjob", "job")
+_STARTERS = ("torchrun", "python", "python3")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="with mixed: what Jobs ask for (`1g.10gb`)")
     add_choice(gpus, "--sharing", _SHARINGS, help="how a GPU is shared; none unless given")
     gpus.add_argument(
-        "--replicas", action=Once, type=_number("--replicas"), metavar="N", help="clients of a shared GPU"
+        "--replicas", action=Once, type=whole("--replicas", 0), metavar="N", help="clients of a shared GPU"
     )
     tenants = parser.add_argument_group("tenants")
     tenants.add_argument(
@@ -80,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--memory-gib", "memory of each, /dev/shm inside"),
         ("--shm-gib", "its /dev/shm; what NCCL's guide says for each GPU unless given"),
     ):
-        jobs.add_argument(name, action=Once, type=_number(name), metavar="N", help=text)
+        jobs.add_argument(name, action=Once, type=whole(name, 0), metavar="N", help=text)
     jobs.add_argument("--env", action="append", metavar="NAME=VALUE", help="variable of the training; may be repeated")
     jobs.add_argument(
         "--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, for a Job that measures"
@@ -117,6 +118,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     matrix = read_matrix(options)
     subject = _subject(options, matrix)
     files = render_cluster(subject, _with_variables(chosen, options, subject, matrix, output), matrix)
+    _refuse_idle(options)
     for sentence in files.owned.warnings:
         output.warn(sentence)
     if options.check:
@@ -218,6 +220,32 @@ def _options(options: argparse.Namespace) -> ClusterOptions:
     )
 
 
+def _refuse_idle(options: argparse.Namespace) -> None:
+    """Refuse flags that would have no effect, and a script that names its starter once more."""
+    is_training = bool(options.script)
+    has_image = options.image is not None or options.nccl_tests_image is not None
+    a_script, an_image = "name its script behind `--`, as in `-- train.py`", "name their image with `--image IMAGE`"
+    for flags, is_used, what, way_out in (
+        (("nodes", "runner"), is_training, "a training", a_script),
+        (("gpus", "env"), is_training or options.nccl_tests_image is not None, "a training", a_script),
+        (("shm_gib", "namespace"), has_image, "Jobs", an_image),
+    ):
+        given = next((flag for flag in flags if getattr(options, flag) is not None), None)
+        if given is not None and not is_used:
+            raise UsageError(
+                f"--{given.replace('_', '-')} says nothing here",
+                because=(f"it is about {what}, and there is none",),
+                hints=(way_out, "or leave it out"),
+            )
+    if options.script and Path(options.script[0]).name in _STARTERS:
+        rest = " ".join(options.script[1:]) or "train.py"
+        raise UsageError(
+            f"`{shown(options.script[0])}` is no script",
+            because=("torchrun starts what stands behind `--`, and is put before it",),
+            hints=(f"write `-- {shown(rest)}`",),
+        )
+
+
 def _with_variables(
     chosen: ClusterOptions, options: argparse.Namespace, subject: Subject, matrix: Matrix, output: Output
 ) -> ClusterOptions:
@@ -272,12 +300,3 @@ def _context(text: str) -> str:
     if not re.fullmatch(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,252}", text):
         raise UsageError(f"`{shown(text)}` is no context", hints=("`kubectl config get-contexts` lists them",))
     return text
-
-
-def _number(flag: str) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII):
-            raise UsageError(f"{flag} `{shown(text)}` is no whole number")
-        return int(text)
-
-    return read

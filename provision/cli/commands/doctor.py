@@ -14,6 +14,7 @@ left steps to do, 4 when a text or a number means nothing to the facts, 7 when a
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +25,12 @@ from provision.cli.output import Output
 from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, parse_path, shown
 from provision.cli.request import read_matrix
-from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_targets
+from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_no_gpu, has_targets
 from provision.doctor.case import Case
 from provision.doctor.engine import Report, diagnose
 from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
-from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ __all__ = ["configure", "run"]
 
 _TEXT_BYTES_MAX = 64 * 1024 * 1024
 _CODE_MAX = 9999
+_NCCL_HINT = "run it with `NCCL_DEBUG=INFO` and give that log: there NCCL says what failed before this"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         reports[name] = report
         host = snapshots[name]
         documents.append({"target": name, **report_document(report)})
-        pages.append(show_report(name, report, output, matrix, is_bare=_has_no_gpu(host)))
+        pages.append(show_report(name, report, output, matrix, is_bare=has_no_gpu(host)))
     if options.bundle is not None:
         _write_bundle(options, collection, documents, matrix.dated, output)
     if options.fix:
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         def look_again() -> Mapping[str, Report]:
             return dict(_diagnose_each(matrix, collect_from(options, output).snapshots, texts, options.xid))
 
-        bare = [name for name, host in snapshots.items() if _has_no_gpu(host)]
+        bare = [name for name, host in snapshots.items() if has_no_gpu(host)]
         if bare and not any(report.causes for report in reports.values()):
             raise MissingDependencyError(
                 f"no NVIDIA GPU is visible on {', '.join(bare)}, so there is nothing to repair",
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if any(report.causes for report in reports.values()):
         output.give({**document, "ok": False}, "\n\n".join(pages), is_ok=False)
         return VerificationFailedError.exit_code
-    bare = [name for name, host in snapshots.items() if _has_no_gpu(host)]
+    bare = [name for name, host in snapshots.items() if has_no_gpu(host)]
     is_ok = not (unreachable or bare)
     output.give({**document, "ok": is_ok}, "\n\n".join(pages), is_ok=is_ok)
     if bare:
@@ -162,10 +163,14 @@ def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str,
             hints=("`provision doctor --text dmesg.log` reads the driver's whole message",),
         )
     if row is None and not (report.causes or report.notes):
+        is_empty = not texts[0][1].strip()
         raise UnknownError(
             f"nothing in {texts[0][0]} is a known sign of a failure",
-            because=(f"none of {len(matrix.diagnoses)} diagnoses knows its wording",),
-            hints=("let `provision doctor ssh://host --text error.log` look at the machine as well",),
+            because=("it is empty" if is_empty else f"none of {len(matrix.diagnoses)} diagnoses knows its wording",),
+            hints=(
+                *((_NCCL_HINT,) if re.search("nccl", texts[0][1], re.IGNORECASE) else ()),
+                "let `provision doctor ssh://host --text error.log` look at the machine as well",
+            ),
         )
     document = report_document(report)
     pages = []
@@ -177,18 +182,6 @@ def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str,
     output.note(f"facts of {matrix.dated}")
     output.give(document, "\n\n".join(pages))
     return 0
-
-
-def _has_no_gpu(host: Snapshot) -> bool:
-    try:
-        if any(device.is_nvidia_gpu for device in host.pci):
-            return False
-    except Unreadable:
-        pass
-    try:
-        return not host.smi.gpus
-    except Unreadable:
-        return True
 
 
 def _write_bundle(

@@ -99,7 +99,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     output.note(f"facts of {matrix.dated}")
     if not table.rows:
         output.note("no row is left")
-    text = "\n".join(align([table.header, *(row.cells for row in table.rows)])) if table.rows else ""
+    rows = [table.header, *(row.cells for row in table.rows)] if table.rows else []
+    text = "\n".join(align(rows, columns=output.terminal_columns()))
     output.give({"facts_date": matrix.dated, "rows": [row.document for row in table.rows]}, text)
     return 0
 

@@ -14,10 +14,11 @@ import argparse
 import datetime
 import math
 
+from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.paragraph import columns_of
 from provision.cli.parser import Once, parse_path
-from provision.cli.plan_job import STACK_FLAGS, add_job_flags, list_words, read_job, read_terms, whole
+from provision.cli.plan_job import STACK_FLAGS, add_job_flags, list_words, read_job, read_terms
 from provision.cli.plan_text import duration, money, plan_document, show_plan, stale_prices
 from provision.cli.request import read_matrix
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
@@ -40,7 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_job_flags(parser)
     group = parser.add_argument_group("what to show and write")
-    group.add_argument("--top", action=Once, type=whole("--top"), metavar="N", help=f"rows to show ({_TOP})")
+    group.add_argument(
+        "--top", action=Once, type=whole("--top", example="8"), metavar="N", help=f"rows to show ({_TOP})"
+    )
     group.add_argument(
         "--chart",
         action=Once,
@@ -265,6 +268,7 @@ def _list_models(matrix: Matrix, output: Output) -> int:
         )
         for row in rows
     ]
-    lines = align([("model", "parameters", "active", "layers", "width", "also called"), *table])
+    heading = ("model", "parameters", "active", "layers", "width", "also called")
+    lines = align([heading, *table], columns=output.terminal_columns())
     output.give({"models": [{"id": row.id, "parameters": row.parameters} for row in rows]}, "\n".join(lines))
     return 0

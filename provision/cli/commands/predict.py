@@ -12,7 +12,6 @@ hold, how many rows were answered, and the same for the articles' formula and fo
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -20,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from provision.cli.number import SCALES, number, whole
 from provision.cli.output import Output
 from provision.cli.paragraph import columns_of
-from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.parser import Once, Parser, add_choice, parse_path, shown
 from provision.cli.predict_text import evaluation_document, forecast_document, show_evaluation, show_forecast
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
@@ -46,10 +46,15 @@ _PRECISIONS = (
     "int8",
     "int4",
 )
+_ELSEWHERE = {
+    "--nodes": "`--gpus` counts the GPUs of all machines",
+    "--bytes": "`--message` is the size of a collective's message",
+    "--tokens": "`--seq` is the length of a training sequence, `--input-tokens` and `--output-tokens` are for serving",
+}
 _HEADLINE = ("mdape_percent", "answered_share", "coverage_80")
 """Keys of a score that stand at the top of the document of --json too."""
 _SYNONYMS = {"pretrain": "train", "finetune": "train", "inference": "serve"}
-_UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_UNITS = {**SCALES, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _FEWEST_PARAMETERS = 1e3
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("seq", "micro_batch", "recompute", "stack", "finetune", "pp", "cp"), ("train",)),
@@ -66,11 +71,12 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "precision": ("train", "serve", "decode", "vision"),
 }
 """Flag → the beginnings of the tasks that it says something about."""
-_UNITS |= {"kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
+    if isinstance(parser, Parser):
+        parser.elsewhere.update(_ELSEWHERE)
     run_flags = parser.add_argument_group("the run")
     # A suite is what some tables hold; nobody can ask for one run of it without a measurement.
     tasks = (*(task for task in TASKS if task != "suite"), *_SYNONYMS)
@@ -184,10 +190,11 @@ def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], 
     sheet = read_sheet(options.evaluate)
     with _progress(output) as on_row:
         found = evaluate(sheet, detect(sheet), predictor, measured=measured, is_strict=options.strict, on_row=on_row)
-    for rows, what in ((found.skipped, "left out"), (found.refused, "refused, and count as missed")):
+    for rows, what in ((found.skipped, "left out"), (found.refused, "refused, each a miss in every score")):
         if rows:
             lines = ", ".join(str(row.line) for row in rows[:5]) + (", …" if len(rows) > 5 else "")
-            output.warn(f"{len(rows)} rows are {what}: row {lines}: {rows[0].reason}")
+            counted = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
+            output.warn(f"{counted} {what}: row {lines}: {rows[0].reason}")
     if found.assumed:
         said = ", ".join(f"`{column}` ({value})" for column, value in found.assumed)
         output.warn(f"the table lacks columns, and this was taken to be so: {said}; the intervals do not know of it")
@@ -320,25 +327,13 @@ def _refuse_idle(options: argparse.Namespace, task: str) -> None:
 
 
 def _add(group: Any, flag: str, kind: Any, metavar: str, text: str) -> None:
-    group.add_argument(flag, action=Once, type=kind, metavar=metavar, help=text)
+    group.add_argument(flag, action=Once, type=kind if kind is str else kind(flag), metavar=metavar, help=text)
 
 
-def _number(text: str) -> float:
-    """Read a number above zero, with a unit such as ``B`` or ``MiB`` behind it or none."""
-    letters = text.strip().lower()
-    digits = letters.rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = letters[len(digits) :].strip()
-    try:
-        number = float(digits) * _UNITS[unit]
-    except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no number") from None
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"`{shown(text)}` is not above zero")
-    return number
+def _number(flag: str) -> Callable[[str], float]:
+    """Return a reader of a number above zero, with a unit such as ``B`` or ``MiB`` behind it or none."""
+    return number(flag, is_above=True, units=_UNITS)
 
 
-def _whole(text: str) -> int:
-    number = _number(text)
-    if number != int(number):
-        raise argparse.ArgumentTypeError(f"`{shown(text)}` is no whole number")
-    return int(number)
+def _whole(flag: str) -> Callable[[str], int]:
+    return whole(flag, units=_UNITS)

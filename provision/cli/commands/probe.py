@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.output import Output
+from provision.cli.paragraph import wrap
 from provision.cli.parser import Once, did_you_mean, parse_path, shown
+from provision.cli.screen import align
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_targets
 from provision.errors import MissingDependencyError, UsageError
 from provision.probe.catalogue import PROBES
@@ -135,8 +137,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
 def _list(output: Output) -> int:
     from provision.probe.parsers import TOOLS
 
-    width = max(map(len, PROBES))
-    lines = [f"{name:{width}}  {probe.level:8}  {probe.reads}" for name, probe in PROBES.items()]
+    columns = output.terminal_columns()
+    lines = align([(name, probe.level, probe.reads) for name, probe in PROBES.items()], columns=columns)
     tools = sorted(TOOLS)
     document = {
         "probes": {
@@ -145,7 +147,9 @@ def _list(output: Output) -> int:
         },
         "tools": tools,
     }
-    output.give(document, "\n".join([*lines, "", f"tools for --parse: {', '.join(tools)}"]))
+    named = f"tools for --parse: {', '.join(tools)}"
+    lines += ["", *([named] if columns is None else wrap(named, columns, hanging=2))]
+    output.give(document, "\n".join(lines))
     return 0
 
 
@@ -163,7 +167,12 @@ def _parse(tool: str, name: str, *, options: argparse.Namespace, output: Output)
         records = parse_recorded(tool, text)
     except Unreadable as error:
         raise UsageError(
-            f"{shown(name)} is no output of {tool} that can be read", because=(clean_line(error.reason),)
+            f"{shown(name)} is no output of {tool} that can be read",
+            because=(clean_line(error.reason),),
+            hints=(
+                "record all that the command prints that it names, and nothing else",
+                "`provision probe --list` names the other tools",
+            ),
         ) from error
     import json
 

@@ -17,14 +17,15 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from provision.cli.number import whole
 from provision.cli.output import Output
+from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
-from provision.cli.targets import add_target_flags, collect_from
+from provision.cli.targets import add_target_flags, collect_from, has_no_gpu
 from provision.errors import IncompatibleError, MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     job.add_argument(
         "--lock", action=Once, type=parse_path, metavar="FILE", help="lock of the image or of the nodes it runs on"
     )
-    job.add_argument("--nodes", action=Once, type=_count, metavar="N", help="machines it runs on; 1 unless given")
+    job.add_argument(
+        "--nodes",
+        action=Once,
+        type=whole("--nodes", 1, _NODES_MAX),
+        metavar="N",
+        help="machines it runs on; 1 unless given",
+    )
     job.add_argument("--shared-gpu", action="store_true", help="it shares its GPU with others")
     job.add_argument("--nfs", action="store_true", help="it reads its data over NFS")
     job.add_argument("--firewall", action="store_true", help="a firewall stands between its machines")
@@ -154,7 +161,13 @@ def _machine(options: argparse.Namespace, output: Output) -> Snapshot:
             because=("settings follow from one topology; machines of the same build take the same",),
             hints=("name one target or one bundle",),
         )
-    return next(iter(collection.snapshots.values()))
+    name, host = next(iter(collection.snapshots.items()))
+    if has_no_gpu(host):
+        output.warn(
+            f"no NVIDIA GPU is visible on {shown(name)}: name the machine that the job runs on, or a bundle of it "
+            "(`provision probe ssh://HOST --bundle FILE`, then `--from FILE`)"
+        )
+    return host
 
 
 def _choose(found: Sequence[Advice], also: Sequence[str]) -> tuple[Advice, ...]:
@@ -246,12 +259,11 @@ def _text(found: Sequence[Advice], chosen: set[str], situation: Situation, outpu
             mark = " (taken)" if not is_wanted and row.id in chosen else ""
             lines.append(f"  {row.id}{mark}")
             lines.append(f"    {_assignment(advice)}")
-            lines.append(f"    {row.reason}")
+            lines += wrap(row.reason, columns_of(output), lead="    ")
             span = f"{row.library} {row.versions or 'of any version'}; " if row.library else ""
             lines += [f"    {span}{', '.join(row.source)}: {row.where}", ""]
     known = ", ".join(f"{name} {version}" for name, version in sorted(situation.libraries.items()))
     lines.append(f"for {known or 'libraries of unknown version: name a lock with `--lock FILE`'}")
-    del output
     return "\n".join(lines)
 
 
@@ -259,9 +271,3 @@ def _assignment(advice: Advice) -> str:
     row = advice.row
     between = {"limit": " ", "affinity": ": ", "mount": " -o "}.get(row.kind, "=")
     return f"{row.name}{between}{advice.value}"
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or not 1 <= int(text) <= _NODES_MAX:
-        raise UsageError(f"--nodes `{shown(text)}` is not between 1 and {_NODES_MAX}")
-    return int(text)

@@ -139,7 +139,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
     checks = choose_checks(matrix, options.level, only=options.only or (), without=options.skip or ())
     _check_names(matrix, [*(options.only or ()), *(options.skip or ())])
     if options.is_list:
-        output.give({"checks": [_check_document(check) for check in checks]}, show_checks(checks))
+        output.give(
+            {"checks": [_check_document(check) for check in checks]}, show_checks(checks, output.terminal_columns())
+        )
         return 0
     if not checks:
         raise UsageError("no check is left to ask", hints=("`provision verify --list` shows what a level has",))

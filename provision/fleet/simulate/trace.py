@@ -17,6 +17,7 @@ SERIES_COLUMNS = ("time_seconds", "gpus_busy")
 _ROWS_MAX = 200_000
 _GPUS_MAX = 100_000
 _SECONDS_MAX = 366 * 86_400.0
+_SEPARATORS = (",", ";", "\t")
 
 
 @record
@@ -55,7 +56,7 @@ def read_trace(text: str, name: str) -> Trace:
     Its first line names the columns: ``time_seconds,duration_seconds,gpus``, a line for each job; or
     ``time_seconds,gpus_busy``, a line for each time from which so many GPUs were busy until the next line, the last one
     ending the record. Lines that begin with ``#`` and empty ones say nothing. Times are seconds from any beginning,
-    which the first line sets, and do not fall.
+    which the first line sets, and do not fall. Columns are parted by commas, semicolons or tabs, decimals by a point.
 
     Raises:
         UsageError: A line does not say that; it is named.
@@ -69,10 +70,11 @@ def read_trace(text: str, name: str) -> Trace:
         raise UsageError(f"{name} records nothing", hints=(_form(),))
     if len(rows) > _ROWS_MAX:
         raise UsageError(f"{name} has {len(rows)} lines", hints=(f"cut it into parts of up to {_ROWS_MAX} lines",))
-    heading = tuple(word.strip() for word in rows[0][1].split(","))
+    separator = next((mark for mark in _SEPARATORS if mark in rows[0][1]), ",")
+    heading = tuple(word.strip() for word in rows[0][1].split(separator))
     if heading not in (JOB_COLUMNS, SERIES_COLUMNS):
         raise UsageError(f"{name}:{rows[0][0]}: `{_show(rows[0][1])}` does not name the columns", hints=(_form(),))
-    values = [(number, _read_row(name, number, line, heading)) for number, line in rows[1:]]
+    values = [(number, _read_row(name, number, line, heading, separator)) for number, line in rows[1:]]
     if not values:
         raise UsageError(f"{name} names its columns and records nothing", hints=(_form(),))
     before = values[0][1][0]
@@ -119,11 +121,12 @@ def _series(name: str, values: list[tuple[int, list[float]]]) -> Trace:
     return Trace(jobs=tuple(jobs), end=values[-1][1][0] - start)
 
 
-def _read_row(name: str, number: int, line: str, heading: tuple[str, ...]) -> list[float]:
-    words = next(csv.reader([line]))
+def _read_row(name: str, number: int, line: str, heading: tuple[str, ...], separator: str) -> list[float]:
+    words = next(csv.reader([line], delimiter=separator))
     if len(words) != len(heading):
         raise UsageError(
-            f"{name}:{number}: {len(words)} values for {len(heading)} columns", hints=(f"write {','.join(heading)}",)
+            f"{name}:{number}: {len(words)} values for {len(heading)} columns",
+            hints=(f"write {separator.join(heading)}",),
         )
     found = []
     for word, column in zip(words, heading, strict=True):
@@ -133,7 +136,11 @@ def _read_row(name: str, number: int, line: str, heading: tuple[str, ...]) -> li
             value = math.nan
         most = _GPUS_MAX if column.startswith("gpus") else math.inf if column == "time_seconds" else _SECONDS_MAX
         if not (math.isfinite(value) and 0 <= value <= most):
-            raise UsageError(f"{name}:{number}: `{_show(word)}` is no value for `{column}`", hints=(_form(),))
+            raise UsageError(
+                f"{name}:{number}: `{_show(word)}` is no value for `{column}`",
+                because=("a point parts decimals",) if "," in word else (),
+                hints=(_form(),),
+            )
         found.append(value)
     return found
 

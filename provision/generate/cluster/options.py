@@ -129,7 +129,10 @@ class ClusterOptions:
             ("--replicas", self.replicas, _REPLICAS_MAX),
         ):
             if number is not None and not 1 <= number <= most:
-                raise UsageError(f"{flag} {number} is not between 1 and {most}")
+                raise UsageError(
+                    f"{flag} `{number}` is not from 1 to {most}",
+                    hints=(f"write a whole number from 1 to {most}",),
+                )
         for word in (*self.script, *self.variables.values()):
             if not word.isprintable() or not word.isascii() or len(word) > _WORD_MAX:
                 raise UsageError(
@@ -196,6 +199,14 @@ def _choice(flag: str, value: str | None, choices: tuple[Any, ...]) -> None:
         raise UsageError(f"{flag} {value!a} is none of {', '.join(filter(None, choices))}")
 
 
+_SPELLINGS = {
+    "--namespace": "write small letters, digits and hyphens, as in `--namespace team-vision`",
+    "--tenant": "write small letters, digits and hyphens, as in `--tenant team-vision=8`",
+    "--mig-profile": "write it as in `--mig-profile 1g.10gb`",
+    "--env": "write it as in `--env NCCL_DEBUG=INFO`",
+}
+
+
 def _check(flag: str, value: str, grammar: str, kind: str) -> None:
     if not re.fullmatch(grammar, value, re.ASCII):
-        raise UsageError(f"{flag} {value[:80]!a} is no {kind}")
+        raise UsageError(f"{flag} {value[:80]!a} is no {kind}", hints=(_SPELLINGS[flag],))

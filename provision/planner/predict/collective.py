@@ -21,6 +21,10 @@ _NAMES = {
 }
 
 
+_GPUS_MEASURED = 8
+"""Of one machine, in the tables that were learnt from."""
+
+
 def bus_factor(operation: str, gpus: float) -> float:
     """Return bus bandwidth over message size by time.
 
@@ -116,7 +120,14 @@ def describe(request: PredictRequest, accelerator: Accelerator) -> Signal:
     for centre in range(-6, 10):
         # Steps between NCCL's protocols and algorithms, whatever the size at which they lie.
         features[f"bump_{centre}"] = exp(-((weight - centre) ** 2))
+    cautions: tuple[str, ...] = ()
+    if request.gpus > _GPUS_MEASURED:
+        cautions = (
+            f"measured were machines of up to {_GPUS_MEASURED} GPUs: where these {request.gpus} are in several, the "
+            "network between them decides, and it is not in this forecast",
+        )
     return Signal(
+        cautions=cautions,
         physics=physics,
         features=features,
         keys={

@@ -189,7 +189,8 @@ class Predictor:
         row = (
             min(rows, key=lambda row: row["mdape_percent"]) if most else max(rows, key=lambda row: row["mdape_percent"])
         )
-        held_out = "single rows were" if row["held_out"] == "row" else f"a whole {row['held_out']} was"
+        left = {"gpu": "GPU"}.get(row["held_out"], row["held_out"])
+        held_out = "single rows were" if left == "row" else f"a whole {left} was"
         return f"{document['summary']}; where {held_out} left out, half the misses were below {row['mdape_percent']} %"
 
     def _name_of_model(self, request: PredictRequest) -> str | None:

@@ -98,8 +98,9 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
         gpus=gpus,
         higher_is_better=False,
         notes=(
-            f"{1e3 * weights:.3g} ms a step to read weights, {1e3 * cache:.3g} ms a cache of 8 bits, "
-            "at the memory's ceiling",
+            f"{1e3 * weights:.3g} ms a step to read weights in {request.precision}, "
+            f"{1e3 * cache:.3g} ms a cache of 8 bits, at the memory's ceiling",
+            f"{batch:.0f} sequence{'' if batch == 1 else 's'} at once, {inputs} tokens in and {outputs} out each",
         ),
         bound=log(1e3 * least),
         cautions=_too_large(shape.parameters * width, accelerator, gpus),
@@ -125,6 +126,7 @@ def describe_decode(request: PredictRequest, accelerator: Accelerator, shape: Sh
     Source: Pope et al. 2022.
     """
     size = request.weight_bytes or shape.parameters * _BYTES.get(request.precision, 2.0)
+    held = "" if request.weight_bytes else f", weights in {request.precision}"
     cautions = _too_large(size, accelerator, 1)
     size *= min(1.0, shape.active_parameters / shape.parameters)
     tokens = request.input_tokens or 0
@@ -148,7 +150,7 @@ def describe_decode(request: PredictRequest, accelerator: Accelerator, shape: Sh
         size=shape.parameters,
         batch=max(tokens, 1),
         gpus=request.gpus,
-        notes=(f"{size / 1e9:.3g} GB read a token, {accelerator.memory_bytes_s / 1e9:.4g} GB/s at most",),
+        notes=(f"{size / 1e9:.3g} GB read a token{held}, {accelerator.memory_bytes_s / 1e9:.4g} GB/s at most",),
         bound=-log(least),
         cautions=cautions,
     )

@@ -200,6 +200,27 @@ def test_the_least_memory_is_a_condition():
     assert all(row.offer.instance.gpu_memory_gb >= 90 for row in plan(replace(FINETUNE, min_vram_gb=90.0)).rows)
 
 
+@pytest.mark.parametrize("gpus", [1, 4, 12, 16])
+def test_a_number_of_gpus_is_kept_exactly_by_however_many_machines(gpus):
+    found = plan(replace(FINETUNE, gpus=gpus, method="lora"))
+    assert {row.gpus for row in found.rows} == {gpus}
+    assert all(row.nodes == 1 or row.offer.instance.fabric is not None for row in found.rows)
+    assert all(row.offer.instance.gpu_share is None for row in found.rows)
+    reasons = {item.why for item in found.rejected}
+    assert any("do not make" in why or "joins" in why for why in reasons)
+
+
+def test_a_number_of_gpus_and_one_of_machines_must_agree():
+    found = plan(replace(FINETUNE, gpus=16, nodes=2))
+    assert {(row.nodes, row.offer.instance.gpu_count) for row in found.rows} == {(2, 8)}
+
+
+def test_a_load_that_takes_more_gpus_than_were_asked_for_is_refused():
+    found = plan(replace(SERVE, gpus=1), gpus=["l4"])
+    assert not found.rows
+    assert any("and 1 are allowed" in item.why for item in found.rejected)
+
+
 def test_more_nodes_only_over_a_fast_network():
     rows = plan().rows
     assert any(row.nodes > 1 for row in rows)

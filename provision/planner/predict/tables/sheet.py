@@ -66,7 +66,8 @@ class Cells:
             return None
         if not _NUMBER.fullmatch(value):
             named = next(column for column in columns if self.text(column) is not None)
-            raise UsageError(f"row {self.line}: `{value}` in column `{named}` is no number")
+            why = "; a point parts decimals, a comma thousands" if "," in value else ""
+            raise UsageError(f"row {self.line}: `{value}` in column `{named}` is no number{why}")
         number = float(value.replace(",", "").replace("_", ""))
         return number if math.isfinite(number) else None
 

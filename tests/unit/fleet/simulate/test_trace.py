@@ -19,6 +19,19 @@ def test_jobs_are_read_from_the_time_of_the_first() -> None:
     assert trace.gpu_seconds == 150
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_spreadsheet_may_part_columns_its_own_way(separator: str) -> None:
+    text = "\ufefftime_seconds,duration_seconds,gpus\r\n0,60.5,2\r\n".replace(",", separator)
+    (job,) = read_trace(text, "load.csv").jobs
+    assert (job.duration, job.gpus) == (60.5, 2)
+
+
+def test_a_decimal_comma_is_told() -> None:
+    with pytest.raises(UsageError) as caught:
+        read_trace("time_seconds;duration_seconds;gpus\n0;60,5;2\n", "load.csv")
+    assert caught.value.because == ("a point parts decimals",)
+
+
 def test_series_becomes_jobs_that_last_until_the_next_line() -> None:
     trace = read_trace("time_seconds,gpus_busy\n0,2\n60,0\n120,1\n180,0\n", "load.csv")
     assert [(job.arrival, job.duration, job.gpus) for job in trace.jobs] == [(0, 60, 1), (0, 60, 1), (120, 60, 1)]

@@ -180,4 +180,6 @@ def test_separators_at_the_end_of_a_row_are_no_cells(tmp_path):
 def test_a_comma_parts_thousands_and_nothing_else(tmp_path, cell, value):
     rows, bad, _ = _rows(tmp_path, NCCL + f'h100_sxm,all_reduce,8,1048576,"{cell}"\n', is_strict=False)
     assert [row.value for row in rows] == ([] if value is None else [value])
-    assert [row.reason for row in bad] == ([] if value else [f"`{cell}` in column `busbw_gbs` is no number"])
+    assert [row.reason for row in bad] == (
+        [] if value else [f"`{cell}` in column `busbw_gbs` is no number; a point parts decimals, a comma thousands"]
+    )

@@ -1,0 +1,57 @@
+"""The pages of `--help` fit the terminal, and what stands in them can still be copied."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+import pytest
+
+from provision.cli.parser import COMMANDS, build_parser
+
+
+def _pages() -> list[tuple[str, ...]]:
+    pages: list[tuple[str, ...]] = [()]
+    for name in COMMANDS:
+        pages.append((name,))
+        for action in build_parser(name)._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                pages += [(name, word) for word in action.choices]
+    return pages
+
+
+@pytest.mark.parametrize("words", _pages(), ids=" ".join)
+def test_help_keeps_within_eighty_columns(provision, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = provision(*words, "--help").out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_an_example_too_long_for_the_terminal_can_be_pasted_as_before(provision, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    (wide,) = (line for line in provision("fleet", "spot", "--help").out.splitlines() if "--drain 'scon" in line)
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = provision("fleet", "spot", "--help").out.replace("\\\n", "")
+    (folded,) = (line for line in narrow.splitlines() if "--drain 'scon" in line)
+    assert shlex.split(folded) == shlex.split(wide)
+
+
+def test_the_list_of_commands_goes_on_below_its_second_column(provision, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = provision("--help").out.splitlines()
+    after = listed[next(row for row, line in enumerate(listed) if line.startswith("  fleet ")) + 1]
+    assert len(after) - len(after.lstrip()) == 14
+
+
+def test_words_too_many_for_the_usage_are_named_below_it(provision, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    page = provision("image", "--help").out
+    assert "[--format FORMAT]" in page
+    assert "\n  --format {dockerfile,apptainer," in page
+
+
+def test_a_word_with_a_hyphen_stays_whole_in_the_help_of_a_flag(provision, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert (
+        "vision-training" in provision("predict", "--help").out.partition("--model NAME  ")[0].partition("the run:")[2]
+    )

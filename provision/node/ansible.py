@@ -10,13 +10,15 @@ from pathlib import Path
 
 from provision.errors import MissingDependencyError, install_command
 
-__all__ = ["CALLBACKS", "errors_in", "find_program", "has_configuration", "make_environment"]
+__all__ = ["CALLBACKS", "errors_in", "find_program", "has_configuration", "make_environment", "origins_in"]
 
 CALLBACKS = Path(__file__).resolve().parent / "callback"
 """Folder of the callback plugin."""
 
 _DEFAULT_CALLBACKS = "~/.ansible/plugins/callback:/usr/share/ansible/plugins/callback"
 _ERROR = re.compile(r"^\s*(?:\[ERROR\]:|ERROR!|fatal:)\s*(.+)$")
+_ORIGIN = re.compile(r"^Origin: (?!<)(.+:\d+(?::\d+)?)$")
+_PARSING = re.compile(r"(?:YAML parsing failed|Failed to parse inventory): (.+)$")
 _WARNING = re.compile(r"^\s*\[WARNING\]:\s*(.+)$")
 
 
@@ -83,3 +85,15 @@ def errors_in(text: str) -> tuple[str, ...]:
         if found:
             return tuple(found)
     return tuple(line.strip() for line in lines[-1:])
+
+
+def origins_in(text: str) -> tuple[str, ...]:
+    """Return why an inventory cannot be read, each reason with its line where Ansible names one, in order."""
+    found: list[str] = []
+    why = ""
+    for line in text.splitlines():
+        if match := _PARSING.search(line):
+            why = match[1].strip().rstrip(".")
+        elif (match := _ORIGIN.match(line)) and why:
+            found.append(f"{match[1]}: {why}")
+    return tuple(dict.fromkeys(found))

@@ -75,7 +75,7 @@ def test_edited_lock_is_written_again_by_the_request_that_it_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    "request_", [None, [], "x", {"node": 7}, {"driver": "{{ x }}", "node": {}}, {"node": {"os": 1}}]
+    "request_", [None, [], "x", {"node": 7}, {"driver": "$(x)", "node": {}}, {"node": {"os": 1}}]
 )
 def test_edited_lock_without_a_request_that_can_be_read_has_a_way_out_too(request_: object) -> None:
     document = _lock(request=request_)
@@ -83,7 +83,7 @@ def test_edited_lock_without_a_request_that_can_be_read_has_a_way_out_too(reques
     with pytest.raises(UsageError, match="was edited") as edited:
         parse_lock(json.dumps(document), "x")
     assert "`provision node lock" in edited.value.hints[0]
-    assert "{{" not in edited.value.hints[0]
+    assert "$(x)" not in edited.value.hints[0]
 
 
 def test_lock_of_another_version_is_refused() -> None:

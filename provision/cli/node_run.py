@@ -291,9 +291,9 @@ def _next_steps(job: _Job, run: Run, state: Any, options: argparse.Namespace) ->
             yield f"`--limit {rest}` on the same command does the others without"
     if job.action == "verify" and (names := hosts.get(FAILED)):
         yield "`provision node apply` with the same inventory and lock makes them so"
-        if job.inventories:
-            inventories = [word for name in job.inventories for word in ("--inventory", name)]
-            yield f"`{shlex.join(('provision', 'doctor', *inventories, '--limit', names))}` looks for deeper causes"
+        if len(job.inventories) == 1 and "," not in job.inventories[0]:
+            words = shlex.join(("provision", "doctor", "-i", job.inventories[0], "--limit", names))
+            yield f"`{words}` looks for deeper causes"
     if state is not None and state.path.exists():
         yield "`--resume` on the same command goes on with the hosts that are left"
 

@@ -249,7 +249,7 @@ def test_plan_and_a_failed_proof_say_what_comes_next(node: Callable[..., Answer]
     assert "next:" not in node("plan").err
     failed = node("verify", "-e", 'gpu_bad=["n2", "n3"]')
     assert "`provision node apply` with the same inventory and lock" in failed.err
-    assert f"`provision doctor --inventory {inventory} --limit n2,n3`" in failed.err
+    assert f"`provision doctor -i {inventory} --limit n2,n3`" in failed.err
     assert node("verify", "-e", 'gpu_bad=["n2"]', "-q").err == ""
 
 

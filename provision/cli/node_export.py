@@ -6,6 +6,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,6 +194,12 @@ def _save(path: Path, content: bytes, output: Output) -> None:
         temporary.write_bytes(content)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ActionFailedError(f"cannot write {path}", because=(error.strerror or str(error),)) from error
+        with suppress(OSError):
+            # A read-only file system refuses this too, even where there is nothing to take away.
+            temporary.unlink(missing_ok=True)
+        raise ActionFailedError(
+            f"cannot write {path}",
+            because=(error.strerror or str(error),),
+            hints=("name another file with `--archive FILE.tar.gz`",),
+        ) from error
     output.note(f"wrote {path}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,21 @@ def test_next_step_follows_what_is_filled_in(provision: Callable[..., Answer], t
 def test_archive_is_to_be_unpacked(provision: Callable[..., Answer], tmp_path: Path) -> None:
     archive = tmp_path / "site.tar.gz"
     assert f"next: unpack {archive}" in provision("node", "export", "--archive", archive).err
+
+
+def test_archive_on_a_read_only_file_system_is_a_failure_with_a_way_out(
+    provision: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+
+    # There even the removal of a file that is not there is refused.
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    answer = provision("node", "export", "--archive", tmp_path / "site.tar.gz")
+    assert answer.code == 5
+    assert "because Read-only file system" in answer.err
+    assert "hint: name another file with `--archive" in answer.err
 
 
 @pytest.mark.parametrize("words", [("--archive", "site.zip"), ()])

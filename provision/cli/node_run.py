@@ -273,8 +273,10 @@ def _run_and_report(job: _Job, state: Any, options: argparse.Namespace, output: 
 
 def _next_steps(job: _Job, run: Run, state: Any, options: argparse.Namespace) -> Iterator[str]:
     """Yield what to do about hosts that are not what they should be, as commands."""
+    from provision.node.ansible import find_way_out
     from provision.probe.clean import clean_line
 
+    yield from dict.fromkeys(way for row in run.results() if (way := find_way_out(row.message or "")))
     hosts = {
         status: ",".join(clean_line(row.name) for row in run.results() if row.status == status)
         for status in (FAILED, UNREACHABLE)

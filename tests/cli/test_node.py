@@ -266,6 +266,13 @@ def test_dry_run_of_what_is_left_leaves_out_what_was_finished(node: Callable[...
     assert set(_statuses(again)) == {"n3"}
 
 
+def test_words_of_ansible_without_a_way_out_get_one(node: Callable[..., Answer], inventory: Path) -> None:
+    inventory.write_text("[gpu_nodes]\nn[1:2] ansible_connection=local ansible_python_interpreter=/nowhere/python\n")
+    answer = node("plan")
+    assert answer.code == 5
+    assert answer.err.count("hint: `ansible_python_interpreter` in the inventory") == 1
+
+
 def test_short_flags_are_ansibles(node: Callable[..., Answer], made: Path) -> None:
     assert set(_statuses(node("apply", "--json", "-l", "rack1", "-t", "driver"))) == {"n1", "n2"}
 

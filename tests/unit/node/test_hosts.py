@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from provision.errors import MissingDependencyError, UsageError
-from provision.node.ansible import errors_in, find_program, make_environment
+from provision.node.ansible import errors_in, find_program, find_way_out, make_environment
 from provision.node.hosts import check_inventory, list_hosts, take_slice
 
 ENVIRONMENT = make_environment(os.environ)
@@ -133,6 +133,22 @@ def test_errors_are_preferred_to_warnings_and_those_to_anything() -> None:
     assert errors_in("noise\n[WARNING]: w\nmore") == ("w",)
     assert errors_in("noise\nlast\n\n") == ("last",)
     assert errors_in("") == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "way"),
+    [
+        ("Missing sudo password", "--become-password-file"),
+        ("Task failed: Incorrect sudo password", "--become-password-file"),
+        ("The module interpreter '/usr/bin/python9' was not found.", "ansible_python_interpreter"),
+    ],
+)
+def test_ansibles_own_words_get_a_way_out(message: str, way: str) -> None:
+    assert way in (find_way_out(message) or "")
+
+
+def test_words_that_are_not_known_get_none() -> None:
+    assert find_way_out("the disk is full") is None
 
 
 def test_callbacks_of_the_user_are_kept() -> None:

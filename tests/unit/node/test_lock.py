@@ -74,9 +74,7 @@ def test_edited_lock_is_written_again_by_the_request_that_it_holds() -> None:
     assert f"`{words}`" in edited.value.hints[0]
 
 
-@pytest.mark.parametrize(
-    "request_", [None, [], "x", {"node": 7}, {"driver": "$(x)", "node": {}}, {"node": {"os": 1}}]
-)
+@pytest.mark.parametrize("request_", [None, [], "x", {"node": 7}, {"driver": "$(x)", "node": {}}, {"node": {"os": 1}}])
 def test_edited_lock_without_a_request_that_can_be_read_has_a_way_out_too(request_: object) -> None:
     document = _lock(request=request_)
     document["name"] = "other"

@@ -273,6 +273,16 @@ def test_words_of_ansible_without_a_way_out_get_one(node: Callable[..., Answer],
     assert answer.err.count("hint: `ansible_python_interpreter` in the inventory") == 1
 
 
+def test_python_that_is_none_is_heard(node: Callable[..., Answer], inventory: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no such version is installed' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    inventory.write_text(f"[gpu_nodes]\nn1 ansible_connection=local ansible_python_interpreter={broken}\n")
+    answer = node("plan")
+    assert answer.code == 5
+    assert "no such version is installed" in answer.out
+
+
 def test_short_flags_are_ansibles(node: Callable[..., Answer], made: Path) -> None:
     assert set(_statuses(node("apply", "--json", "-l", "rack1", "-t", "driver"))) == {"n1", "n2"}
 

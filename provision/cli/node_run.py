@@ -276,7 +276,7 @@ def _next_steps(job: _Job, run: Run, state: Any, options: argparse.Namespace) ->
     from provision.node.ansible import find_way_out
     from provision.probe.clean import clean_line
 
-    yield from dict.fromkeys(way for row in run.results() if (way := find_way_out(row.message or "")))
+    yield from dict.fromkeys(found for row in run.results() if (found := find_way_out(row.message or "")))
     hosts = {
         status: ",".join(clean_line(row.name) for row in run.results() if row.status == status)
         for status in (FAILED, UNREACHABLE)
@@ -292,7 +292,7 @@ def _next_steps(job: _Job, run: Run, state: Any, options: argparse.Namespace) ->
             rest = shlex.quote(":".join((options.limit or "all", *(f"!{name}" for name in names.split(",")))))
             yield f"`--limit {rest}` on the same command does the others without"
     if job.action == "verify" and (names := hosts.get(FAILED)):
-        yield "`provision node apply` with the same inventory and lock makes them so"
+        yield "`provision node apply` with the same inventory and lock brings back what is missing"
         if len(job.inventories) == 1 and "," not in job.inventories[0]:
             words = shlex.join(("provision", "doctor", "-i", job.inventories[0], "--limit", names))
             yield f"`{words}` looks for deeper causes"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["configure_export", "run_export"]
 
 _ANSIBLE_CORE = re.compile(r'^\s*min_ansible_version:\s*"?([0-9.]+)"?\s*$', re.MULTILINE)
+_INVENTORY = "inventory/hosts.yml"
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/@-]{0,254}", re.IGNORECASE)
 _ARCHIVE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,100}?)\.(?:tar\.gz|tgz)")
 
@@ -69,7 +72,10 @@ def _image(text: str) -> str:
 def _archive(text: str) -> Path:
     path = parse_path(text)
     if not _ARCHIVE.fullmatch(path.name):
-        raise UsageError(f"--archive `{shown(text)}` ends neither with .tar.gz nor with .tgz")
+        raise UsageError(
+            f"--archive `{shown(text)}` ends neither with .tar.gz nor with .tgz",
+            hints=("write it as in `--archive site.tar.gz`",),
+        )
     return path
 
 
@@ -87,6 +93,7 @@ def run_export(options: argparse.Namespace, output: Output) -> int:
         base_image=options.base_image,
         wheels=_wheels(lock.document, read_matrix(options)),
     )
+    kept: list[str] = []
     artifacts = render_site(lock.document, lock.text, playbooks, site)
     written: dict[str, Any] = {"files": [artifact.path for artifact in artifacts], "written": [], "removed": []}
     if options.folder is not None:
@@ -110,8 +117,8 @@ def run_export(options: argparse.Namespace, output: Output) -> int:
         name = _ARCHIVE.fullmatch(options.archive.name)
         _save(options.archive, pack_site(artifacts, name["name"] if name else "site"), output)
     output.note(f"lock {lock.name}; facts of {lock.facts_date}")
-    if options.folder is not None:
-        output.note(f"next: fill in {options.folder}/inventory/hosts.yml; {options.folder}/README.md says the rest")
+    if not output.is_dry_run:
+        output.note(f"next: {_next_step(options, is_filled_in=_INVENTORY in kept)}")
     document = {
         "action": "export",
         "folder": None if options.folder is None else str(options.folder),
@@ -122,6 +129,17 @@ def run_export(options: argparse.Namespace, output: Output) -> int:
     if output.is_json:
         output.give(document, "")
     return 0
+
+
+def _next_step(options: argparse.Namespace, *, is_filled_in: bool) -> str:
+    """Return what a person does with the site now."""
+    if options.folder is None:
+        return f"unpack {options.archive} where it is to run; README.md inside says the rest"
+    folder = shlex.quote(str(options.folder))
+    if is_filled_in:
+        words = f"ansible-playbook -i {folder}/inventory {folder}/site.yml --check --diff"
+        return f"`{words}` shows what it would change"
+    return f"fill in {options.folder}/{_INVENTORY}; {options.folder}/README.md says the rest"
 
 
 def _ansible_core(playbooks: Path) -> str:
@@ -176,6 +194,12 @@ def _save(path: Path, content: bytes, output: Output) -> None:
         temporary.write_bytes(content)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ActionFailedError(f"cannot write {path}", because=(error.strerror or str(error),)) from error
+        with suppress(OSError):
+            # A read-only file system refuses this too, even where there is nothing to take away.
+            temporary.unlink(missing_ok=True)
+        raise ActionFailedError(
+            f"cannot write {path}",
+            because=(error.strerror or str(error),),
+            hints=("name another file with `--archive FILE.tar.gz`",),
+        ) from error
     output.note(f"wrote {path}")

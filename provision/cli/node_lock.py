@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,20 @@ from provision.cli.files import read_text
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import FLAG_HELP, read_matrix, read_request, refuse
-from provision.errors import DriftError, MissingDependencyError, UnknownError, UsageError
+from provision.errors import DriftError, MissingDependencyError, ProvisionError, UnknownError, UsageError
 from provision.generate.node import node_lock, render_node_lock
 from provision.records import replace
 from provision.resolve.node import solve_node
-from provision.resolve.node_options import FLAVOURS, INCLUDES, METHODS, PROFILES, node_flags, parse_node_options
+from provision.resolve.node_options import (
+    FLAVOURS,
+    INCLUDES,
+    METHODS,
+    PROFILES,
+    NodeOptions,
+    node_flags,
+    parse_node_options,
+)
+from provision.resolve.request import Request, to_flags
 from provision.resolve.stack import BaseImage, ImagePart, Refusal, Stack
 
 __all__ = ["DEFAULT_LOCK", "configure_lock", "run_lock"]
@@ -106,7 +116,7 @@ def run_lock(options: argparse.Namespace, output: Output) -> int:
     request = read_request(values, can_be_empty=bool(node_flags(node)))
     found = solve_node(request, node, matrix)
     if isinstance(found, Refusal):
-        raise refuse(found, _COMMAND)
+        raise _refuse(found, request, node, options)
     if options.fetch_hashes:
         found = _fetch_hashes(found, options.index_url)
     output.note(f"facts of {found.facts_date}")
@@ -133,7 +143,34 @@ def run_lock(options: argparse.Namespace, output: Output) -> int:
             {"files": names, "digest": document["digest"], "name": document["name"], "node_lock": document},
             "\n".join((_summary(found), f"{', '.join(names)} {state}")),
         )
+        if not options.check and not options.dry_run:
+            output.note(f"next: {_next_step(options.file or DEFAULT_LOCK)}")
     return 0
+
+
+def _next_step(path: Path) -> str:
+    """Return the commands that use a lock: one in an inventory needs no flag."""
+    lock = shlex.quote(str(path))
+    place = next((number for number, part in enumerate(path.parts) if part in ("group_vars", "host_vars")), None)
+    if place is not None:
+        return f"`provision node plan -i {shlex.quote(str(Path(*path.parts[:place])))}` shows what it would change"
+    return (
+        f"`provision node plan -i INVENTORY --lock {lock}` shows what it would change, "
+        f"`provision node export --lock {lock} -o site` writes a site"
+    )
+
+
+def _refuse(refusal: Refusal, request: Request, node: NodeOptions, options: argparse.Namespace) -> ProvisionError:
+    """Return the refusal, its commands writing to the files that were named."""
+    others: list[str] = []
+    for flag, value in (("-o", options.file), ("--stack", options.stack), ("--index-url", options.index_url)):
+        others += [flag, str(value)] if value is not None else []
+    error = refuse(refusal, _COMMAND, ("--fetch-hashes", *others) if options.fetch_hashes else others)
+    if not options.fetch_hashes and any("--fetch-hashes" in reason.because for reason in refusal.because):
+        flags = (*to_flags(replace(request, os=None)), *node_flags(node))
+        words = shlex.join(("provision", *_COMMAND.split(), *flags, "--fetch-hashes", *others))
+        error.hints += (f"`{words}` asks the index for them",)
+    return error
 
 
 def _index_url(text: str) -> str:

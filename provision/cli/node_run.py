@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from provision.errors import (
     UsageError,
     VerificationFailedError,
 )
-from provision.node.events import CHANGED, OK, UNREACHABLE, Run
-from provision.node.lock import NodeLock, committed_lock, parse_lock
+from provision.node.events import CHANGED, FAILED, OK, UNREACHABLE, Run
+from provision.node.lock import COMMITTED, NodeLock, committed_lock, parse_lock
 from provision.records import record, replace
 
 __all__ = ["configure_run", "read_lock", "run_action"]
@@ -43,6 +43,8 @@ _GENERATIONS_MAX = 1_000_000
 _LEVELS = ("packages", "node", "gpu")
 _CHANGING = ("apply", "rollback", "remove")
 _PASSWORD_FILES = ("become", "connection", "vault")
+_HINT_OF_SECRETS = "name a file with the password in it, or a program that prints it"
+_NAMES_MAX = 8
 
 
 def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
@@ -61,7 +63,9 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
         metavar="FILE",
         help="Ansible inventory: file, folder, script, or hosts with a comma; may be repeated",
     )
-    where.add_argument("--limit", action=Once, type=_pattern, metavar="PATTERN", help="hosts, as Ansible takes it")
+    where.add_argument(
+        "-l", "--limit", action=Once, type=_pattern, metavar="PATTERN", help="hosts, as Ansible takes it"
+    )
     where.add_argument(
         "--slice", dest="slice_word", action=Once, metavar="I/N", help="only the I-th of N parts of these hosts"
     )
@@ -103,7 +107,11 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
         add_choice(what, "--level", _LEVELS, help="packages and files only, the whole node, or work on its GPUs too")
     if action in ("plan", "apply", "verify"):
         what.add_argument(
-            "--tags", action="append", metavar="NAME,…", help="only these parts (driver, cuda, …); may be repeated"
+            "-t",
+            "--tags",
+            action="append",
+            metavar="NAME,…",
+            help="only these parts (driver, cuda, …); may be repeated",
         )
     what.add_argument(
         "-e",
@@ -115,13 +123,19 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
     )
     way = parser.add_argument_group("the way there (nothing is ever asked for)")
     way.add_argument("-u", "--user", action=Once, type=_user, metavar="NAME", help="user of the connection")
-    way.add_argument("--private-key", action=Once, type=parse_path, metavar="FILE", help="private key of ssh")
+    way.add_argument(
+        "--private-key",
+        action=Once,
+        type=_file("--private-key", "name the private half of a pair, as in `~/.ssh/id_ed25519`"),
+        metavar="FILE",
+        help="private key of ssh",
+    )
     for name in _PASSWORD_FILES:
         whose = {"become": "sudo", "connection": "the connection", "vault": "ansible-vault"}[name]
         way.add_argument(
             f"--{name}-password-file",
             action=Once,
-            type=_file(f"--{name}-password-file"),
+            type=_file(f"--{name}-password-file", _HINT_OF_SECRETS),
             metavar="FILE",
             help=f"file with the password of {whose}, or a program that prints it",
         )
@@ -161,15 +175,15 @@ def _generation(text: str) -> int:
 
 def _user(text: str) -> str:
     if not _USER.fullmatch(text):
-        raise UsageError(f"--user `{shown(text)}` is no user")
+        raise UsageError(f"--user `{shown(text)}` is no user", hints=("write the name alone, as in `-u admin`",))
     return text
 
 
-def _file(flag: str) -> Callable[[str], Path]:
+def _file(flag: str, hint: str) -> Callable[[str], Path]:
     def check(text: str) -> Path:
         path = parse_path(text)
         if not path.is_file():
-            raise UsageError(f"{flag}: {path} is no file")
+            raise UsageError(f"{flag}: {path} is no file", hints=(hint,))
         return path.absolute()
 
     return check
@@ -201,9 +215,8 @@ class _Job:
 def run_action(options: argparse.Namespace, output: Output) -> int:
     """Run the playbook of an action and say how every host fared."""
     job = _prepare(options, output)
-    if job.is_check or options.action not in _CHANGING:
-        return _run_and_report(job, None, options, output)
-    with _hold(job, options, output):
+    is_changing = options.action in _CHANGING and not job.is_check
+    with _hold(job, options, output) if is_changing else nullcontext():
         if options.action != "apply":
             return _run_and_report(job, None, options, output)
         state = _state_of(job, options)
@@ -211,9 +224,10 @@ def run_action(options: argparse.Namespace, output: Output) -> int:
             job = _leave_out_done(job, state.resume(), state.path, output)
             if not job.hosts:
                 output.note("every host was finished before: nothing is left to do")
-                state.remove()
+                if is_changing:
+                    state.remove()
                 return _report(job, Run(()), state, options, output, code=0)
-        return _run_and_report(job, state, options, output)
+        return _run_and_report(job, state if is_changing else None, options, output)
 
 
 @contextmanager
@@ -241,8 +255,6 @@ def _run_and_report(job: _Job, state: Any, options: argparse.Namespace, output: 
     exit_code = EXIT_INTERRUPTED if interrupted else _exit_code(job, run, code, options)
     if state is not None and is_fine and exit_code == 0:
         state.remove()
-    elif state is not None and state.path.exists():
-        output.note(f"{_hint(output)} `--resume` on the same command goes on with the hosts that are left")
     if errors and exit_code not in (0, EXIT_INTERRUPTED) and all(row.message is None for row in results):
         # Nothing of it is any host's fault, so only Ansible's own words can tell.
         raise ActionFailedError(
@@ -252,7 +264,40 @@ def _run_and_report(job: _Job, state: Any, options: argparse.Namespace, output: 
             details={"result": _document(job, run, options, state)},
         )
     _report(job, run, state, options, output, code=exit_code, was_interrupted=interrupted)
+    for sentence in _next_steps(job, run, state, options):
+        output.note(f"{_hint(output)} {sentence}")
+    if options.action == "plan" and exit_code == 0 and any(row.status == CHANGED for row in results):
+        output.note("next: the same command with `apply` in place of `plan` makes it so")
     return exit_code
+
+
+def _next_steps(job: _Job, run: Run, state: Any, options: argparse.Namespace) -> Iterator[str]:
+    """Yield what to do about hosts that are not what they should be, as commands."""
+    from provision.node.ansible import find_way_out
+    from provision.probe.clean import clean_line
+
+    yield from dict.fromkeys(found for row in run.results() if (found := find_way_out(row.message or "")))
+    hosts = {
+        status: ",".join(clean_line(row.name) for row in run.results() if row.status == status)
+        for status in (FAILED, UNREACHABLE)
+        if 0 < sum(row.status == status for row in run.results()) <= _NAMES_MAX
+    }
+    where = [word for name in job.inventories for word in ("-i", name)]
+    if names := hosts.get(UNREACHABLE):
+        way = [f"--user={options.user}"] if options.user else []
+        way += [f"--private-key={options.private_key}"] if options.private_key else []
+        ping = shlex.join(("ansible", names, *where, *way, "-m", "ansible.builtin.ping"))
+        yield f"`{ping}` tries the connection alone"
+        if len(names.split(",")) < len(job.hosts):
+            rest = shlex.quote(":".join((options.limit or "all", *(f"!{name}" for name in names.split(",")))))
+            yield f"`--limit {rest}` on the same command does the others without"
+    if job.action == "verify" and (names := hosts.get(FAILED)):
+        yield "`provision node apply` with the same inventory and lock brings back what is missing"
+        if len(job.inventories) == 1 and "," not in job.inventories[0]:
+            words = shlex.join(("provision", "doctor", "-i", job.inventories[0], "--limit", names))
+            yield f"`{words}` looks for deeper causes"
+    if state is not None and state.path.exists():
+        yield "`--resume` on the same command goes on with the hosts that are left"
 
 
 def _prepare(options: argparse.Namespace, output: Output) -> _Job:
@@ -284,7 +329,7 @@ def _prepare(options: argparse.Namespace, output: Output) -> _Job:
     if options.user:
         words.append(f"--user={options.user}")
     if options.private_key:
-        words.append(f"--private-key={options.private_key.absolute()}")
+        words.append(f"--private-key={options.private_key}")
     pattern = variables.get("gpu_hosts", GROUP)
     if not isinstance(pattern, str) or not pattern or pattern.startswith("-"):
         raise UsageError("-e gpu_hosts: it is no pattern of hosts", hints=("write it as in `-e gpu_hosts=all`",))
@@ -326,6 +371,14 @@ def read_lock(options: argparse.Namespace) -> NodeLock:
     """
     if options.lock is None:
         return committed_lock()
+    if not os.path.lexists(options.lock):
+        words = shlex.join(("provision", "node", "lock", "--gpu", "h100", "-o", str(options.lock)))
+        raise UsageError(f"--lock: {options.lock} does not exist", hints=(f"`{words}` writes one for such GPUs",))
+    if os.access(inside := options.lock / COMMITTED, os.R_OK):
+        raise UsageError(
+            f"--lock: {options.lock} is a folder",
+            hints=(f"the lock of that site is `--lock {shlex.quote(str(inside))}`",),
+        )
     text = read_text(options.lock, "--lock", bytes_max=_LOCK_BYTES_MAX)
     where = f"--lock: {options.lock}"
     if not _is_stack(text):
@@ -400,7 +453,8 @@ def _leave_out_done(job: _Job, done: tuple[str, ...] | None, path: Path, output:
     left = tuple(name for name in job.hosts if name not in done)
     before = tuple(name for name in job.hosts if name in done)
     if left:
-        output.note(f"{len(before)} of {len(job.hosts)} hosts were finished before; {len(left)} are left")
+        done_words = f"{len(before)} of {len(job.hosts)} hosts {'was' if len(before) == 1 else 'were'} finished before"
+        output.note(f"{done_words}; {len(left)} {'is' if len(left) == 1 else 'are'} left")
     return replace(job, hosts=left, done_before=before)
 
 

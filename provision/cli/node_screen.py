@@ -107,7 +107,7 @@ def _sum(results: Sequence[HostResult], *, is_check: bool, done_before: int) -> 
     counts = {status: count for status, count in count_results(results).items() if count}
     hosts = f"{len(results)} {'host' if len(results) == 1 else 'hosts'}"
     words = ", ".join(f"{count} {_word(status, is_check=is_check)}" for status, count in counts.items())
-    before = f"; {done_before} more were done before" if done_before else ""
+    before = f"; {done_before} more {'was' if done_before == 1 else 'were'} done before" if done_before else ""
     return f"{hosts}: {words or 'nothing was done'}{before}"
 
 

@@ -59,7 +59,12 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
         "--hosts", action=Once, type=parse_path, metavar="FILE", help="read one target a line (- is stdin)"
     )
     where.add_argument(
-        "--inventory", action=Once, type=parse_path, metavar="FILE", help="Ansible inventory: file, folder or script"
+        "-i",
+        "--inventory",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="Ansible inventory: file, folder or script",
     )
     where.add_argument("--limit", action=Once, metavar="PATTERN", help="hosts of the inventory, as Ansible takes it")
     where.add_argument("--shard", action=Once, metavar="I/N", help="only the I-th of N parts of all targets")

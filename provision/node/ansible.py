@@ -10,13 +10,34 @@ from pathlib import Path
 
 from provision.errors import MissingDependencyError, install_command
 
-__all__ = ["CALLBACKS", "errors_in", "find_program", "has_configuration", "make_environment"]
+__all__ = [
+    "CALLBACKS",
+    "errors_in",
+    "find_program",
+    "find_way_out",
+    "has_configuration",
+    "make_environment",
+    "origins_in",
+]
 
 CALLBACKS = Path(__file__).resolve().parent / "callback"
 """Folder of the callback plugin."""
 
 _DEFAULT_CALLBACKS = "~/.ansible/plugins/callback:/usr/share/ansible/plugins/callback"
 _ERROR = re.compile(r"^\s*(?:\[ERROR\]:|ERROR!|fatal:)\s*(.+)$")
+_ORIGIN = re.compile(r"^Origin: (?!<)(.+:\d+(?::\d+)?)$")
+_PARSING = re.compile(r"(?:YAML parsing failed|Failed to parse inventory): (.+)$")
+_WAYS_OUT = (
+    (
+        re.compile(r"(?:Missing|Incorrect) sudo password|sudo: a password is required"),
+        "`--become-password-file FILE` names a file with the password of sudo; a user that is root needs none",
+    ),
+    (
+        re.compile(r"module interpreter '[^']*' was not found|No python interpreters found"),
+        "`ansible_python_interpreter` in the inventory says where the Python of a node is",
+    ),
+)
+"""What Ansible says of a node without saying what to do, and that."""
 _WARNING = re.compile(r"^\s*\[WARNING\]:\s*(.+)$")
 
 
@@ -83,3 +104,20 @@ def errors_in(text: str) -> tuple[str, ...]:
         if found:
             return tuple(found)
     return tuple(line.strip() for line in lines[-1:])
+
+
+def find_way_out(message: str) -> str | None:
+    """Return what to do about a message of Ansible's own that does not say it, if that is known."""
+    return next((hint for pattern, hint in _WAYS_OUT if pattern.search(message)), None)
+
+
+def origins_in(text: str) -> tuple[str, ...]:
+    """Return why an inventory cannot be read, each reason with its line where Ansible names one, in order."""
+    found: list[str] = []
+    why = ""
+    for line in text.splitlines():
+        if match := _PARSING.search(line):
+            why = match[1].strip().rstrip(".")
+        elif (match := _ORIGIN.match(line)) and why:
+            found.append(f"{match[1]}: {why}")
+    return tuple(dict.fromkeys(found))

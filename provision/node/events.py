@@ -7,6 +7,7 @@ last word is "incomplete", never done.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -35,7 +36,12 @@ STATUSES = (OK, CHANGED, FAILED, UNREACHABLE, INCOMPLETE, NOT_RUN)
 """What can be said of a host; ``skipped``: it was chosen, and the run ended before its turn."""
 
 _LINES_BEGIN, _LINES_END = 10, 40
-_LINE_CHARACTERS = 400
+_LINE_CHARACTERS = 1200
+_WRAPPERS = re.compile(
+    r"\A(?:Task|Action) failed: |(?:Task failed: )?Finalization of task args for '[\w.]{1,100}' failed: "
+    r"|Error while resolving value for '[\w.]{1,100}': |The (?:filter|lookup|test) plugin '[\w.]{1,100}' failed: "
+)
+"""What ansible-core puts before the words of a module, a role or a filter; where it happened is said anyway."""
 _WHOLE_MESSAGE_OF = ("gpu_preflight", "gpu_verify")
 """Roles whose message is a list that is worth nothing when it is cut."""
 
@@ -291,16 +297,22 @@ class Run:
 
 def shorten(result: HostResult) -> str:
     """Return the message of a host fit for a screen: its beginning and its end; lists of problems stay whole."""
-    text = result.message or ""
+    text = _WRAPPERS.sub("", result.message or "")
     if result.role in _WHOLE_MESSAGE_OF:
         return text
-    lines = [
-        line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…" for line in text.splitlines()
-    ]
+    lines = [_shorten_line(line) for line in text.splitlines()]
     if len(lines) > _LINES_BEGIN + _LINES_END:
         left_out = f"… {len(lines) - _LINES_BEGIN - _LINES_END} lines left out …"
         lines = [*lines[:_LINES_BEGIN], left_out, *lines[-_LINES_END:]]
     return "\n".join(lines)
+
+
+def _shorten_line(line: str) -> str:
+    """Return a line without its middle where it is too long: why something failed stands at the end."""
+    if len(line) <= _LINE_CHARACTERS:
+        return line
+    half = (_LINE_CHARACTERS - 3) // 2
+    return f"{line[:half]} … {line[-half:]}"
 
 
 def _optional(value: object) -> str | None:

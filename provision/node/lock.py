@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from provision.assets import asset_dir
 from provision.errors import MissingDependencyError, UsageError, install_command
 from provision.generate.node import NODE_LOCK_VERSION, lock_digest
 from provision.records import record, replace
+from provision.resolve.node_options import node_flags, parse_node_options
+from provision.resolve.request import request_of, to_flags
 
 __all__ = ["COMMITTED", "NodeLock", "committed_lock", "digest_folder", "digest_inventory_locks", "parse_lock"]
 
@@ -123,7 +126,10 @@ def parse_lock(text: str, where: str) -> NodeLock:
         raise UsageError(
             f"{where} was edited: its digest does not match its contents",
             because=(f"it says {str(document['digest'])[:80]}", f"its contents have {digest}"),
-            hints=("write it again with `provision node lock`; differences belong into the inventory's variables",),
+            hints=(
+                _write_again(document, where),
+                "what a site wants otherwise belongs into the inventory's variables",
+            ),
         )
     fault = _find_fault(document) or _find_control(document, "provision_lock")
     if fault is not None:
@@ -135,6 +141,25 @@ def parse_lock(text: str, where: str) -> NodeLock:
     if is_bare:
         text = json.dumps({"provision_lock": document}, indent=1) + "\n"
     return NodeLock(document=document, origin=where, text=text)
+
+
+def _write_again(document: Mapping[str, Any], where: str) -> str:
+    """Return how a lock is written again: by the request that it holds, where that can be read."""
+    try:
+        wanted = dict(document["request"])
+        node = dict(wanted.pop("node"))
+        options = {
+            "os": node.get("systems"),
+            "toolkit": node.get("toolkits"),
+            # A list without a word asks for none of the parts, its absence for the usual ones.
+            "include": ["none"] if node.get("includes") == [] else node.get("includes"),
+            **{name: node.get(name) for name in ("method", "flavour", "profile")},
+        }
+        flags = (*to_flags(request_of(wanted)), *node_flags(parse_node_options(options)))
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError):
+        return "write it again with `provision node lock`"
+    words = shlex.join(("provision", "node", "lock", *flags, "-o", where.removeprefix("--lock: ")))
+    return f"`{words}` writes what its request asks for"
 
 
 def _load(text: str, where: str) -> Any:

@@ -192,7 +192,11 @@ def _open_log(stack: ExitStack, order: Order, ending: str) -> IO[str] | None:
         order.log.mkdir(parents=True, exist_ok=True)
         return stack.enter_context(path.open("w", encoding="utf-8", errors="backslashreplace"))
     except OSError as error:
-        raise ActionFailedError(f"the log {path} cannot be written", because=(error.strerror or str(error),)) from error
+        raise ActionFailedError(
+            f"the log {path} cannot be written",
+            because=(error.strerror or str(error),),
+            hints=("choose another folder with `--log DIR`, or leave it out",),
+        ) from error
 
 
 def _copy(file: IO[str] | None, line: str) -> None:

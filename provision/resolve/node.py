@@ -378,11 +378,15 @@ def _alternatives(request: Request, options: NodeOptions, matrix: Matrix, refusa
         if len(found) == _ALTERNATIVES_MAX:
             break
         try:
-            met = isinstance(_attempt(other_request, other_options, matrix), Stack)
+            answer = _attempt(other_request, other_options, matrix)
         except UsageError:
-            met = False
-        if met:
+            continue
+        if isinstance(answer, Stack):
             flags = (*to_flags(replace(other_request, os=None)), *node_flags(other_options))
+            if not flags and answer.node is not None:
+                # A command without a word asks for nothing: name the systems that it was met on.
+                names = tuple(profile.os for profile in answer.node.profiles if profile.driver is not None)
+                flags = node_flags(replace(other_options, systems=names))
             found.setdefault(flags, Alternative(flags=flags, change=change))
     return tuple(found.values())
 

@@ -77,12 +77,13 @@ class Parts:
     def fabric(self, package_version: str) -> tuple[NodeGroup | None, NodeGroup | None]:
         """Return the packages of NVSwitches and of multi-node NVLink.
 
-        Where they come from another repository than the driver, they are added only for GPUs that need them.
+        Where they come from another repository than the driver, they are added only for GPUs that need them, and
+        not where none of these parts was asked for.
         """
         job, row = self.job, self.row
         is_foreign = row.fabric_source is not None
-        has_need = any(gpu.fabric_manager not in (None, "no") for gpu in job.gpus) or "fabric" in (
-            job.options.includes or ()
+        has_need = "fabric" in (job.options.includes or ()) or (
+            job.options.includes != () and any(gpu.fabric_manager not in (None, "no") for gpu in job.gpus)
         )
         if not row.fabric and "fabric" in (job.options.includes or ()):
             because = f"the facts know no fabric manager of driver {self.version} for {row.os}"

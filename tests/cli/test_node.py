@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -222,6 +223,68 @@ def test_unreachable_host_ends_with_7(node: Callable[..., Answer], tmp_path: Pat
     answer = node("apply", "-i", path)
     assert answer.code == 7
     assert "far is unreachable" in answer.out
+    assert f"hint: `ansible far -i {path} --user=admin -m ansible.builtin.ping` tries the connection" in (
+        node("plan", "-i", path, "-u", "admin").err
+    )
+    # There is no other host to go on with.
+    assert "does the others without" not in answer.err
+
+
+def test_hosts_that_answer_can_go_on_without_one_that_does_not(
+    node: Callable[..., Answer], inventory: Path, made: Path
+) -> None:
+    with inventory.open("a") as file:
+        file.write("[gpu_nodes]\nfar ansible_host=127.0.0.1 ansible_port=1 ansible_connection=ssh\n")
+    answer = node("apply")
+    assert answer.code != 0
+    (words,) = re.findall(r"`--limit '([^']*)'` on the same command", answer.err)
+    assert node("apply", "--limit", words).code == 0
+    assert len(_files(made)) == 6
+
+
+def test_plan_and_a_failed_proof_say_what_comes_next(node: Callable[..., Answer], inventory: Path) -> None:
+    planned = node("plan")
+    assert "next: the same command with `apply` in place of `plan`" in planned.err
+    assert node("apply").code == 0
+    assert "next:" not in node("plan").err
+    failed = node("verify", "-e", 'gpu_bad=["n2", "n3"]')
+    assert "`provision node apply` with the same inventory and lock" in failed.err
+    assert f"`provision doctor -i {inventory} --limit n2,n3`" in failed.err
+    assert node("verify", "-e", 'gpu_bad=["n2"]', "-q").err == ""
+
+
+def test_dry_run_of_what_is_left_leaves_out_what_was_finished(node: Callable[..., Answer], made: Path) -> None:
+    words = ("-e", 'gpu_bad=["n3"]')
+    first = node("apply", *words)
+    assert "hint: `--resume` on the same command" in first.err
+    before = _files(made)
+    answer = node("apply", *words, "--resume", "--dry-run", "--json")
+    assert set(_statuses(answer)) == {"n3"}
+    assert "2 of 3 hosts were finished before; 1 is left" in answer.err
+    assert _files(made) == before
+    again = node("apply", *words, "--resume", "--json")
+    assert set(_statuses(again)) == {"n3"}
+
+
+def test_words_of_ansible_without_a_way_out_get_one(node: Callable[..., Answer], inventory: Path) -> None:
+    inventory.write_text("[gpu_nodes]\nn[1:2] ansible_connection=local ansible_python_interpreter=/nowhere/python\n")
+    answer = node("plan")
+    assert answer.code == 5
+    assert answer.err.count("hint: `ansible_python_interpreter` in the inventory") == 1
+
+
+def test_python_that_is_none_is_heard(node: Callable[..., Answer], inventory: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no such version is installed' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    inventory.write_text(f"[gpu_nodes]\nn1 ansible_connection=local ansible_python_interpreter={broken}\n")
+    answer = node("plan")
+    assert answer.code == 5
+    assert "no such version is installed" in answer.out
+
+
+def test_short_flags_are_ansibles(node: Callable[..., Answer], made: Path) -> None:
+    assert set(_statuses(node("apply", "--json", "-l", "rack1", "-t", "driver"))) == {"n1", "n2"}
 
 
 def test_failed_host_is_named_and_resume_does_only_what_is_left(node: Callable[..., Answer], made: Path) -> None:
@@ -352,7 +415,12 @@ def test_rollback_to_a_lock_names_its_digest_and_leaves_the_lock_to_the_nodes(
         (["--lock", "hosts.ini"], 2, "hosts.ini is no YAML"),
         (["-e", "a={{ b }}"], 2, "holds a template"),
         (["--forks", "0"], 2, "no number of hosts"),
-        (["--vault-password-file", "nowhere"], 2, "is no file"),
+        (["--vault-password-file", "nowhere"], 2, "name a file with the password in it"),
+        (["--private-key", "nowhere"], 2, "--private-key: nowhere is no file"),
+        (["--lock", "my lock.yml"], 2, "`provision node lock --gpu h100 -o 'my lock.yml'`"),
+        (["--lock", "assets/playbooks"], 2, "`--lock assets/playbooks/group_vars/all/provision_lock.yml`"),
+        (["--log", "hosts.ini"], 5, "choose another folder with `--log DIR`"),
+        (["-u", "a b"], 2, "as in `-u admin`"),
         (["--nope"], 2, "is no flag of `provision node plan`"),
         (["more"], 2, "one word too many"),
     ],

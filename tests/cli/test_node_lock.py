@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,44 @@ def test_hints_are_commands_that_work(provision, tmp_path):
         words = item["command"].split()
         assert words[:3] == ["provision", "node", "lock"]
         assert provision(*words[1:], "-o", tmp_path / "lock.yml").code == 0
+
+
+@pytest.mark.parametrize("words", [("--os", "ubuntu2404"), ("--driver", "999"), ("--os", "plan9", "--method", "auto")])
+def test_hints_are_never_a_command_that_asks_for_nothing(provision, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    alternatives = provision("node", "lock", *words, "--json").document["error"]["alternatives"]
+    assert alternatives
+    for item in alternatives:
+        answer = provision(*shlex.split(item["command"])[1:])
+        assert answer.code == 0, (item["command"], answer.err)
+
+
+def test_hints_write_the_files_that_were_asked_for(provision, tmp_path):
+    target, stack = tmp_path / "my lock.yml", tmp_path / "provision.lock"
+    answer = provision("node", "lock", "--gpu", "v100", "--cuda", "13.0", "-o", target, "--stack", stack, "--json")
+    words = shlex.split(answer.document["error"]["alternatives"][0]["command"])
+    assert provision(*words[1:]).code == 0
+    assert target.exists()
+    assert stack.exists()
+
+
+def test_missing_hashes_are_fetched_by_a_command_that_can_be_pasted(provision, tmp_path):
+    target = tmp_path / "lock.yml"
+    answer = provision("node", "lock", "--torch", "2.14", "--gpu", "v100", "--os", "debian12", "-o", target)
+    assert answer.code == 4
+    assert f"`provision node lock --torch 2.14 --gpu v100 --os debian12 --fetch-hashes -o {target}`" in answer.err
+
+
+def test_next_step_is_named_and_knows_where_the_lock_lies(provision, tmp_path):
+    target = tmp_path / "lock.yml"
+    answer = provision("node", "lock", *REQUEST, "-o", target)
+    assert f"next: `provision node plan -i INVENTORY --lock {target}`" in answer.err
+    assert f"`provision node export --lock {target} -o site`" in answer.err
+    site = tmp_path / "site"
+    answer = provision("node", "lock", *REQUEST, "-o", site / "group_vars" / "gpu_nodes" / "provision_lock.yml")
+    assert f"next: `provision node plan -i {site}`" in answer.err
+    assert "next:" not in provision("node", "lock", *REQUEST, "-o", target, "--check").err
+    assert provision("node", "lock", *REQUEST, "-o", target, "-q").err == ""
 
 
 def test_what_a_person_should_know_is_said_once(provision, tmp_path):

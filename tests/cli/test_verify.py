@@ -112,6 +112,23 @@ class TestVerdict:
         answer = provision("verify", "--from", good, "--from", bad)
         assert f"`provision doctor --from {good} --from {bad}` looks for the cause" in answer.err
 
+    def test_the_way_on_reaches_a_host_of_an_inventory_as_this_run_did(self, provision, tmp_path):
+        hosts = tmp_path / "hosts.ini"
+        hosts.write_text("gpu01 ansible_connection=local\n")
+        answer = provision("verify", "-i", hosts, "--gpus", "9")
+        assert answer.code == 6
+        assert f"`provision doctor -i {hosts} --limit gpu01` looks for the cause" in answer.err
+
+    @pytest.mark.parametrize("text", ["---\n# Written\nprovision_lock:\n  digest: x\n", '{"provision_lock": {}}'])
+    def test_a_lock_of_nodes_is_told_from_one_of_an_image(self, provision, tmp_path, text):
+        lock = tmp_path / "provision_lock.yml"
+        lock.write_text(text)
+        answer = provision("verify", "--lock", lock)
+        assert answer.code == 2
+        assert f"{lock} is a lock of nodes" in answer.err
+        assert f"`provision node verify -i INVENTORY --lock {lock}`" in answer.err
+        assert "--stack provision.lock" in answer.err
+
     def test_unknown_is_never_pass(self, provision, bundle):
         silent = machines.fail(machines.hgx_h100(), "nvidia-smi-xml", status="hung")
         answer = provision("verify", "--from", bundle(gpu001=silent), "--json")

@@ -13,6 +13,7 @@ The exit code is 0 when all passed, 6 when something failed, 7 when no target co
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -70,6 +71,7 @@ _REPORT_BYTES_MAX = 1024 * 1024 * 1024
 _GPUS_MAX = 1024
 _PEERS_MAX = 16
 _SCRAPE = "mon.scrape"
+_LOCK_OF_NODES = re.compile(r'^\s*[{]?\s*"?provision_lock"?\s*:', re.MULTILINE)
 _NO_GPU = ("gpu.pci.count", "gpu.smi.ok")
 """What fails, or has no answer, where there is no GPU at all."""
 _MEASURING = {"--nccl-tests": "all_reduce_perf", "--nvbandwidth": "nvbandwidth"}
@@ -363,8 +365,12 @@ def _advise(verdict: Verdict, options: argparse.Namespace, output: Output) -> No
         bundles = " ".join(f"--from {shlex.quote(str(path))}" for path in options.bundles)
         output.note(f"{hint} `provision doctor {bundles}` looks for the cause")
     elif has_targets(options):
-        target = shlex.quote(clean_line(failures[0].target))
-        output.note(f"{hint} `provision doctor {target}{level}` looks for the cause")
+        name = clean_line(failures[0].target)
+        # What only the inventory knows of a host is needed to reach it.
+        is_listed = options.inventory is not None and name not in options.targets
+        words = ["-i", str(options.inventory), "--limit", name] if is_listed else [name]
+        words += ["--ssh-config", str(options.ssh_config)] if options.ssh_config is not None else []
+        output.note(f"{hint} `provision doctor {shlex.join(words)}{level}` looks for the cause")
     elif not options.merge:
         output.note(f"{hint} `provision doctor{level}` looks for the cause")
     if options.gpus is None and any(result.check in _NO_GPU for result in failures):
@@ -441,7 +447,17 @@ def _read_expectation(options: argparse.Namespace) -> Expectation:
     if options.lock is not None:
         from provision.resolve.stack import Stack
 
-        expected = expect_stack(Stack.from_lock(read_text(options.lock, "--lock", bytes_max=_LOCK_BYTES_MAX)))
+        text = read_text(options.lock, "--lock", bytes_max=_LOCK_BYTES_MAX)
+        if _LOCK_OF_NODES.search(text):
+            lock = shlex.quote(str(options.lock))
+            raise UsageError(
+                f"--lock: {options.lock} is a lock of nodes, as Ansible reads it",
+                hints=(
+                    f"`provision node verify -i INVENTORY --lock {lock}` proves nodes by it",
+                    "`provision node lock … --stack provision.lock` writes what this command takes, too",
+                ),
+            )
+        expected = expect_stack(Stack.from_lock(text))
     if options.expect is not None:
         import tomllib
 

@@ -30,6 +30,7 @@ _CONTROLLER_ONLY = frozenset(
     | {"validate_argument_spec"}
 )
 """Actions that never reach the node."""
+_SAYS_NOTHING = ("non-zero return code", "MODULE FAILURE", "Module result deserialization failed")
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -220,7 +221,7 @@ def _explain(document: Any, items: list[Any]) -> str:
     if "censored" in document:
         return _text(document["censored"])
     parts = [document.get("msg")]
-    if not isinstance(parts[0], str) or parts[0].startswith(("non-zero return code", "MODULE FAILURE")):
+    if not isinstance(parts[0], str) or any(mark in parts[0] for mark in _SAYS_NOTHING):
         # These say nothing; what the program printed does.
         parts += [document.get(key) for key in ("stderr", "module_stderr", "stdout", "module_stdout")]
     texts = [part if isinstance(part, str) else "\n".join(map(str, part)) for part in parts if part]

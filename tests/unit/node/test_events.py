@@ -141,3 +141,32 @@ def test_long_message_is_cut_but_a_list_of_problems_is_not() -> None:
         "… 40 lines left out …",
         "problem 89 of many, each worth knowing",
     )
+
+
+def test_what_ansible_puts_around_a_message_is_no_part_of_it() -> None:
+    inner = "gpu01 has no generation 3 to go back to; it has: 0 (baseline)"
+    message = (
+        "Task failed: Finalization of task args for 'ansible.builtin.slurp' failed: Error while resolving value for "
+        f"'path': The filter plugin 'gpu_choose_generation' failed: {inner}"
+    )
+    run = _feed(
+        Run(["a", "b"]),
+        _start("make"),
+        _play(0),
+        _result("a", "failed", message=message),
+        _result("b", "failed", message="make said:\nTask failed: cc1"),
+    )
+    assert shorten(run.result_of("a")) == inner
+    # What a program printed is its own.
+    assert shorten(run.result_of("b")) == "make said:\nTask failed: cc1"
+    assert run.result_of("a").message == message
+
+
+def test_long_line_keeps_its_end_where_the_reason_stands() -> None:
+    sentence = "the controller cannot read a key. " + "Set it or a mirror. " * 40
+    message = f"{sentence}Failed lookup url for https://mirror.example/{'x' * 2000}: Name or service not known"
+    run = _feed(Run(["a"]), _start("make"), _play(0), _result("a", "failed", message=message))
+    shown = shorten(run.result_of("a"))
+    assert len(shown) < len(message)
+    assert shown.startswith("the controller cannot read a key")
+    assert shown.endswith("Name or service not known")

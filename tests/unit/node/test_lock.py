@@ -64,6 +64,26 @@ def test_edited_lock_is_refused() -> None:
         parse_lock(json.dumps(document), "x")
 
 
+def test_edited_lock_is_written_again_by_the_request_that_it_holds() -> None:
+    node = {"flavour": "auto", "includes": [], "method": "distro", "profile": "compute", "systems": ["debian12"]}
+    document = _lock(request={"driver": "580", "gpus": ["h100"], "node": node})
+    document["request"]["driver"] = "595"
+    with pytest.raises(UsageError, match="was edited") as edited:
+        parse_lock(json.dumps(document), "--lock: my lock.yml")
+    words = "provision node lock --gpu h100 --driver 595 --os debian12 --method distro --include none -o 'my lock.yml'"
+    assert f"`{words}`" in edited.value.hints[0]
+
+
+@pytest.mark.parametrize("request_", [None, [], "x", {"node": 7}, {"driver": "$(x)", "node": {}}, {"node": {"os": 1}}])
+def test_edited_lock_without_a_request_that_can_be_read_has_a_way_out_too(request_: object) -> None:
+    document = _lock(request=request_)
+    document["name"] = "other"
+    with pytest.raises(UsageError, match="was edited") as edited:
+        parse_lock(json.dumps(document), "x")
+    assert "`provision node lock" in edited.value.hints[0]
+    assert "$(x)" not in edited.value.hints[0]
+
+
 def test_lock_of_another_version_is_refused() -> None:
     with pytest.raises(UsageError, match="this program reads version 1"):
         parse_lock(json.dumps(_lock(lock_version=2)), "x")

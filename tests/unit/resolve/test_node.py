@@ -253,6 +253,13 @@ def test_a_foreign_fabric_manager_is_added_only_for_gpus_that_need_it(matrix: Ma
     assert profile(matrix, "debian12", driver="535", include="fabric").fabric is not None
 
 
+def test_none_of_the_parts_brings_no_repository_of_its_own(matrix: Matrix) -> None:
+    found = profile(matrix, "debian12", driver="535", gpu="a100", include="none")
+    assert (found.fabric, found.repositories) == (None, ())
+    # Where the driver's own repository has it, it costs none.
+    assert profile(matrix, "ubuntu24.04", driver="580", gpu="a100", include="none").fabric is not None
+
+
 def test_toolkits_stand_side_by_side(matrix: Matrix) -> None:
     found = profile(matrix, "ubuntu22.04", driver="580", torch="2.1", cuda="12.1", toolkit=["12.1", "11.8"])
     assert [toolkit.version for toolkit in found.toolkits] == ["11.8", "12.1"]

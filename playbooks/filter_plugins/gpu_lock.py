@@ -393,7 +393,7 @@ def list_variable_problems(values: Mapping[str, Any], known: Iterable[str], igno
             problems.append(
                 _problem(
                     f"No role knows the variable `{name}`",
-                    (f"did you mean `{near[0]}`? " if near else "")
+                    (f"did you mean `{near[0]}`? Take that, " if near else "")
                     + "remove it, or name it in `gpu_preflight_ignored_variables` where it is yours",
                 )
             )
@@ -462,7 +462,7 @@ def decide_flavour(
                         f"set `gpu_driver_flavour: {only}` or `auto` for this host",
                     )
                 )
-    if flavour not in flavours:
+    if flavour not in flavours and flavour in _OTHER_FLAVOUR:
         problems.append(
             _problem(
                 f"This node needs {flavour} kernel modules, and the lock's driver "

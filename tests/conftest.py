@@ -6,7 +6,12 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# No test depends on how long it takes: a busy machine is not a fault.
+hypothesis.settings.register_profile("provision", deadline=None)
+hypothesis.settings.load_profile("provision")
 
 
 def _load(name: str):

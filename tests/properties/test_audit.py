@@ -116,7 +116,7 @@ def _spans(environment: Environment) -> Iterator[Span]:
             yield from (requirement.span, requirement.name_span, requirement.specifier_span)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(_TEXTS | _BODIES)
 def test_a_dockerfile_of_anything_is_read_or_refused_and_spans_lie_inside_the_file(text: str) -> None:
     parsed = _parse(text)
@@ -132,7 +132,7 @@ def test_a_dockerfile_of_anything_is_read_or_refused_and_spans_lie_inside_the_fi
                 assert place.column >= 1
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(_TEXTS | _BODIES)
 def test_a_literal_word_stands_in_the_file_as_it_is(text: str) -> None:
     parsed = _parse(text)
@@ -159,7 +159,7 @@ def _assert_is_its_text(source: Source, requirement: Requirement) -> None:
         assert "".join(cut.split()).strip("()") == requirement.specifier
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_TEXTS)
 def test_instructions_cover_the_file_in_order(text: str) -> None:
     source = Source("Dockerfile", text)
@@ -175,7 +175,7 @@ def test_instructions_cover_the_file_in_order(text: str) -> None:
     assert all(text[offset] == "#" for offset in comments)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(_LINES)
 def test_a_requirement_reads_as_packaging_reads_it(text: str) -> None:
     found = parse_requirement(Text.of(text, 0, len(text)), "requirements.txt")
@@ -193,7 +193,7 @@ def test_a_requirement_reads_as_packaging_reads_it(text: str) -> None:
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_LINES)
 def test_a_requirements_file_of_anything_is_read_or_refused(text: str) -> None:
     source = Source("requirements.txt", text)
@@ -207,7 +207,7 @@ def test_a_requirements_file_of_anything_is_read_or_refused(text: str) -> None:
             assert source.cut(requirement.span).strip() == requirement.text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet="pytorch:=<>!,|* 0123456789.cuda[]/_", max_size=30))
 def test_a_conda_specification_of_anything_is_read_or_refused(text: str) -> None:
     found = parse_conda(Text.of(text, 0, len(text)), "environment.yml")
@@ -215,7 +215,7 @@ def test_a_conda_specification_of_anything_is_read_or_refused(text: str) -> None
         PackagingRequirement(f"x{found.specifier}")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.text(st.sampled_from("ab#:'\"\\\t\n  é\u2028\x07"), min_size=1, max_size=60),
     st.sampled_from(["'", '"', ">", "|", None]),

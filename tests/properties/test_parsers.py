@@ -173,9 +173,7 @@ HOSTILE = (
 NUMBERS = ("9" * 5000, "-1", "1e999", "nan", "-inf", "", "\u0663", "\u00b2", "0x10", "1_000", "18446744073709551616")
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
-EXAMPLES = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+EXAMPLES = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def walk(value: object) -> Iterator[str]:

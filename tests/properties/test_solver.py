@@ -50,7 +50,7 @@ requests = st.builds(
     require_secure=st.booleans(),
 )
 PARTS = ("cuda", "python", "os", "platform", "gpus", "driver", "flavor", "requirements", "require_secure")
-slow = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def attempt(request):

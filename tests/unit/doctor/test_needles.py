@@ -62,7 +62,7 @@ def search(text, patterns):
     return [(quote.match.string, quote.match.span(), quote.match.re.pattern) for quote in quotes]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     text=st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=5)), max_size=40).map("".join),
     patterns=st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=6),
@@ -71,7 +71,7 @@ def test_the_same_lines_are_found_with_and_without_needles(text, patterns) -> No
     assert search(text, patterns) == search_plainly(text, patterns)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), pattern=st.sampled_from(PATTERNS))
 def test_what_a_pattern_matches_holds_one_of_its_needles(data, pattern) -> None:
     line = data.draw(st.from_regex(re.compile(pattern, re.IGNORECASE)))

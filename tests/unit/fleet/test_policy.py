@@ -343,7 +343,7 @@ states = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_no_decision_leaves_the_bounds(data: st.DataObject) -> None:
     policy = data.draw(policies())
@@ -364,7 +364,7 @@ def test_no_decision_leaves_the_bounds(data: st.DataObject) -> None:
         assert said.action == "hold"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_cool_downs_are_held(data: st.DataObject) -> None:
     policy = data.draw(policies())
@@ -381,7 +381,7 @@ def test_cool_downs_are_held(data: st.DataObject) -> None:
             assert last is None or 2000.0 - last >= policy.in_cooldown_seconds
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_a_constant_load_comes_to_rest(data: st.DataObject) -> None:
     """A load that does not change ends in a number of nodes that does not either, and never changes direction twice."""

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from golden_cases import CASES, CERTIFICATE, TOOLS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from provision.errors import DataError, ProvisionError, UsageError
@@ -59,7 +59,6 @@ def test_options_outside_their_grammar(options: dict) -> None:
         ImageOptions(**options)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_no_text_puts_a_line_into_the_dockerfile(text: str) -> None:
     lines = files()["Dockerfile"].count("\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from provision.matrix.load import Matrix
@@ -57,7 +57,6 @@ def trainings(draw):
 
 
 @given(shapes(), trainings(), st.sampled_from([1, 2, 8, 64]))
-@settings(deadline=None)
 def test_memory_is_a_number_above_zero_and_grows_with_the_batch(shape, training, gpus):
     layout = Layout(gpus=gpus)
     one = estimate_training(shape, layout, training, CONSTANTS)
@@ -67,7 +66,6 @@ def test_memory_is_a_number_above_zero_and_grows_with_the_batch(shape, training,
 
 
 @given(shapes(), trainings())
-@settings(deadline=None)
 def test_more_gpus_never_need_more_each_once_there_are_several(shape, training):
     few = estimate_training(shape, Layout(gpus=8), training, CONSTANTS)
     many = estimate_training(shape, Layout(gpus=64), training, CONSTANTS)

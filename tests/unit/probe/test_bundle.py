@@ -226,7 +226,7 @@ class TestHostile:
             _refused(path)
 
     @given(st.data())
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     def test_no_damage_gives_a_traceback(self, tmp_path_factory, data):
         folder = tmp_path_factory.getbasetemp()
         write_bundle(folder / "good", [_snapshot()])

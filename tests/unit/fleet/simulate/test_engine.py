@@ -300,7 +300,7 @@ def policies(draw: st.DrawFn) -> Policy:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(jobs=JOBS, by=policies(), boot=WAITS, has_spot=st.booleans(), seed=st.integers(0, 50))
 def test_jobs_are_kept_and_bounds_hold(
     jobs: list[tuple[float, float, int]], by: Policy, boot: float, has_spot: bool, seed: int
@@ -334,7 +334,7 @@ def test_jobs_are_kept_and_bounds_hold(
         assert found.lost_gpu_hours == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(jobs=JOBS, boot=WAITS)
 def test_no_policy_beats_the_work_and_the_peak_has_no_queue(jobs: list[tuple[float, float, int]], boot: float) -> None:
     load = trace(*sorted(jobs))

@@ -6,6 +6,7 @@ cheap, and every drifted file, package or unit reported by itself.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -75,7 +76,8 @@ def plan_writing(
     Returns:
         ``paths`` of all that differ; ``together``, new files that one round trip writes, complete with mode, owner and
         group; ``folders`` that the others lack; ``write``, one by one; ``delete``. Items that are secret come without
-        their content, since Ansible prints facts and loop items with -v.
+        their content, since Ansible prints facts and loop items with -v; ``has_secret`` says that one of them is in
+        ``together``, ``has_rest`` that something is left for the others.
     """
     items = list(files)
     drifted = find_drifted(items, host)
@@ -84,39 +86,52 @@ def plan_writing(
     return {
         "paths": [item["path"] for item in drifted],
         "together": together,
+        "has_secret": any(item["is_secret"] for item in together),
         "folders": find_missing_folders(rest, host),
         "write": [_conceal(item) for item in rest if not _is_doomed(item)],
         "delete": [item for item in rest if _is_doomed(item)],
+        "has_rest": bool(rest),
     }
+
+
+def pack_together(together: Iterable[Mapping[str, Any]], files: Iterable[Mapping[str, Any]]) -> str:
+    """Return what ``write.py`` of gpu_facts is called with: base64 of the items, each with its content.
+
+    Args:
+        together: From :func:`plan_writing`.
+        files: What that was planned from; it holds the contents that the plan conceals.
+    """
+    contents = {item["path"]: item["content"] for item in files if not _is_doomed(item)}
+    packed = [{**item, "content": contents[item["path"]]} for item in together]
+    return base64.b64encode(json.dumps(packed).encode()).decode()
 
 
 def _pick_together(
     items: Iterable[Mapping[str, Any]], drifted: Iterable[Mapping[str, Any]], host: Mapping[str, Any]
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
     """Return what may be written in one go: what the node lacks and cannot have lost.
 
-    That is all of it before the first run has come to its end, and later a role's first files. What is there already,
-    is secret or must be validated is written by itself.
+    That is all of it before the first run has come to its end, and later a role's first files. What is there already
+    or must be validated is written by itself.
     """
     has_generation = any(int(row["number"]) > 0 for row in host["generations"])
     wanted = [item["path"] for item in items if not _is_doomed(item)]
     there = {path for path in wanted if path in host["files"] or path in host["links"]}
     if has_generation and there:
         return []
-    plain = [
-        item
-        for item in drifted
-        if not (_is_doomed(item) or item["path"] in there or item.get("is_secret", False) or item.get("validate"))
-    ]
     return [
-        {
-            "path": item["path"],
-            "content": item["content"],
-            "mode": _mode_of(item, item["path"]),
-            "owner": item.get("owner", "root"),
-            "group": item.get("group", "root"),
-        }
-        for item in plain
+        _conceal(
+            {
+                "path": item["path"],
+                "content": item["content"],
+                "mode": _mode_of(item, item["path"]),
+                "owner": item.get("owner", "root"),
+                "group": item.get("group", "root"),
+                "is_secret": bool(item.get("is_secret", False)),
+            }
+        )
+        for item in drifted
+        if not (_is_doomed(item) or item["path"] in there or item.get("validate"))
     ]
 
 
@@ -337,5 +352,6 @@ class FilterModule:
             "gpu_specs": list_specs,
             "gpu_unit": find_unit,
             "gpu_unmerge_json": unmerge_json,
+            "gpu_write_pack": pack_together,
             "gpu_write_plan": plan_writing,
         }

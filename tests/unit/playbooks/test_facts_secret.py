@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import grp
 import json
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -57,13 +59,20 @@ def write(folder: Path, *flags: str, validate: str = "") -> subprocess.Completed
     )
 
 
+def assert_hidden(done: subprocess.CompletedProcess[str]) -> None:
+    """The secret was shown neither as it is nor within the call of ``write.py``, which holds it in base64."""
+    said = done.stdout + done.stderr
+    assert SECRET not in said
+    assert not any(SECRET.encode() in base64.b64decode(word) for word in re.findall(r"[A-Za-z0-9+/]{40,}={0,2}", said))
+
+
 @pytest.mark.parametrize("flags", [("-v", "--diff"), ("-vvv",)])
 def test_secret_is_written_and_not_shown(tmp_path: Path, flags: tuple[str, ...]) -> None:
     done = write(tmp_path, *flags)
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "key").read_text(encoding="utf-8") == f"{SECRET}\n"
     assert f"{tmp_path}/key" in done.stdout
-    assert SECRET not in done.stdout + done.stderr
+    assert_hidden(done)
 
 
 def test_failure_of_a_secret_file_is_named_and_its_content_is_not(tmp_path: Path) -> None:
@@ -71,5 +80,16 @@ def test_failure_of_a_secret_file_is_named_and_its_content_is_not(tmp_path: Path
     assert done.returncode == 2
     assert f"{tmp_path}/key" in done.stdout
     assert "failed to validate" in done.stdout + done.stderr
-    assert SECRET not in done.stdout + done.stderr
+    assert_hidden(done)
     assert not (tmp_path / "key").exists()
+
+
+@pytest.mark.parametrize("flags", [("-v",), ("-vvv",)])
+def test_secret_file_that_cannot_be_written_first_is_named_with_the_reason(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    (tmp_path / "key").mkdir()
+    done = write(tmp_path, *flags)
+    assert done.returncode == 2
+    assert f"cannot write {tmp_path}/key: " in done.stdout + done.stderr
+    assert_hidden(done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import random
@@ -138,18 +139,37 @@ class TestWritePlan:
         ]
         found = self.plan(items, node())
         assert found["together"] == [
-            {"path": "/etc/a/x", "content": "1", "mode": "0644", "owner": "root", "group": "root"},
-            {"path": "/etc/a/y", "content": "2", "mode": "0600", "owner": "prom", "group": "adm"},
+            {"path": "/etc/a/x", "content": "1", "mode": "0644", "owner": "root", "group": "root", "is_secret": False},
+            {"path": "/etc/a/y", "content": "2", "mode": "0600", "owner": "prom", "group": "adm", "is_secret": False},
         ]
         assert (found["write"], found["folders"], found["paths"]) == ([], [], ["/etc/a/x", "/etc/a/y"])
+        assert not found["has_rest"]
 
-    def test_secret_and_validated_files_go_by_themselves(self) -> None:
-        secret = {"path": "/etc/a/key", "content": "k", "is_secret": True}
+    def test_validated_files_go_by_themselves(self) -> None:
         checked = {"path": "/etc/a/conf", "content": "c", "validate": "visudo -cf %s"}
-        found = self.plan([secret, checked, {"path": "/etc/a/x", "content": "1"}], node())
+        found = self.plan([checked, {"path": "/etc/a/x", "content": "1"}], node())
         assert [item["path"] for item in found["together"]] == ["/etc/a/x"]
-        assert found["write"] == [{"path": "/etc/a/key", "is_secret": True}, checked]
-        assert found["folders"] == [{"path": "/etc/a", "for": "/etc/a/key"}]
+        assert (found["write"], found["has_rest"]) == ([checked], True)
+        assert found["folders"] == [{"path": "/etc/a", "for": "/etc/a/conf"}]
+
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    def test_plan_holds_no_content_of_a_secret_file(self, one_by_one: bool) -> None:
+        secret = {"path": "/etc/a/key", "content": "hunter2", "is_secret": True}
+        found = self.plan([secret, {"path": "/etc/a/x", "content": "1"}], node(), one_by_one=one_by_one)
+        assert found["has_secret"] is not one_by_one
+        assert "hunter2" not in json.dumps(found)
+
+    def test_pack_brings_every_content_back(self) -> None:
+        items = [
+            {"path": "/etc/a/key", "content": "hunter2", "is_secret": True, "mode": "0600"},
+            {"path": "/etc/a/x", "content": "é"},
+            {"path": "/etc/gone", "state": "absent"},
+        ]
+        packed = FILTERS["gpu_write_pack"](self.plan(items, node())["together"], items)
+        assert [(row["path"], row["content"], row["mode"]) for row in json.loads(base64.b64decode(packed))] == [
+            ("/etc/a/key", "hunter2", "0600"),
+            ("/etc/a/x", "é", "0644"),
+        ]
 
     @pytest.mark.parametrize("is_link", [False, True])
     def test_where_a_file_of_the_role_is_there_each_is_shown_by_itself(self, is_link: bool) -> None:

@@ -48,11 +48,11 @@ def list_value_problems(values: Mapping[str, Any], roles: str) -> list[str]:
 @lru_cache(maxsize=4)
 def _read_options(roles: str) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
     """Return variable → its role, and what Ansible compares a value with."""
-    import yaml
+    from ansible.module_utils.common.yaml import yaml_load
 
     options = {}
     for path in sorted(Path(roles).glob("gpu_*/meta/argument_specs.yml")):
-        specs = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        specs = yaml_load(path.read_text(encoding="utf-8")) or {}
         for name, option in (specs["argument_specs"]["main"].get("options") or {}).items():
             kept = {key: option[key] for key in ("type", "elements", "choices") if key in option}
             options[name] = (path.parents[1].name, kept)

@@ -149,7 +149,7 @@ class TestText:
         answer = provision("doctor", "--text", log("NCCL error: unhandled system error, NCCL version 2.20.5"))
         assert answer.code == 4
         assert "hint: run it with `NCCL_DEBUG=INFO`" in answer.err
-        assert "NCCL_DEBUG" not in provision("doctor", "--text", log("Bus error")).err
+        assert "NCCL_DEBUG" not in provision("doctor", "--text", log("Segmentation fault")).err
 
     def test_an_empty_file_is_called_empty(self, provision, log):
         answer = provision("doctor", "--text", log(" \n"))

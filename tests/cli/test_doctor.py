@@ -212,9 +212,9 @@ class TestUsage:
         [
             pytest.param(["--yes"], "--yes without --fix", id="yes"),
             pytest.param(["--mask"], "--mask without --bundle", id="mask"),
-            pytest.param(["--xid", "seventy"], "is no number of an Xid", id="xid"),
-            pytest.param(["--xid", "-1"], "is no number of an Xid", id="negative"),
-            pytest.param(["--xid", "123456"], "is no number of an Xid", id="large"),
+            pytest.param(["--xid", "seventy"], "--xid `seventy` is no whole number", id="xid"),
+            pytest.param(["--xid", "-1"], "is not from 0 to 9999", id="negative"),
+            pytest.param(["--xid", "123456"], "is not from 0 to 9999", id="large"),
             pytest.param(["--text", "/none/x"], "cannot be read", id="no-file"),
             pytest.param(["--xid", "79", "--fix"], "--fix needs a target", id="fix-xid"),
             pytest.param(["--from", "/none/x.tar.gz"], "/none/x.tar.gz", id="no-bundle"),

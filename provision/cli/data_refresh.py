@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["refresh"]
 
-_JOBS_MAX = 16
+_JOBS = 4
 _CHANGELOG_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -154,7 +154,7 @@ def _plan(options: argparse.Namespace, folder: Path) -> Plan:
         redistrib_url=_url("--redistrib-url", options.redistrib_url) if options.redistrib_url else None,
         accepted=tuple(_accepted(text) for text in options.accept or ()),
         dated=_day(options.dated),
-        jobs=_jobs(options.jobs),
+        jobs=options.jobs or _JOBS,
         cache=options.cache or _cache(),
     )
 
@@ -186,14 +186,6 @@ def _day(text: str | None) -> datetime.date:
         return datetime.date.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"--dated `{shown(text)}` is no day", hints=("write it as YYYY-MM-DD",)) from error
-
-
-def _jobs(text: str | None) -> int:
-    if text is None:
-        return 4
-    if not text.isdecimal() or not 1 <= int(text) <= _JOBS_MAX:
-        raise UsageError(f"--jobs `{shown(text)}` is no number from 1 to {_JOBS_MAX}")
-    return int(text)
 
 
 def _cache() -> Path | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.files import read_text
+from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
@@ -139,7 +140,9 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
             metavar="FILE",
             help=f"file with the password of {whose}, or a program that prints it",
         )
-    way.add_argument("--forks", action=Once, type=_forks, metavar="N", help="hosts at a time")
+    way.add_argument(
+        "--forks", action=Once, type=whole("--forks", 1, _FORKS_MAX, example="25"), metavar="N", help="hosts at a time"
+    )
     out = parser.add_argument_group("what comes out")
     if action == "plan":
         out.add_argument("--fail-on-change", action="store_true", help="end with 8 when something would change")
@@ -187,12 +190,6 @@ def _file(flag: str, hint: str) -> Callable[[str], Path]:
         return path.absolute()
 
     return check
-
-
-def _forks(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= _FORKS_MAX:
-        raise UsageError(f"--forks `{shown(text)}` is no number of hosts", hints=(f"write 1 to {_FORKS_MAX}",))
-    return int(text)
 
 
 @record

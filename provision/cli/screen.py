@@ -13,6 +13,8 @@ __all__ = ["align", "show_size", "show_stack", "size_of"]
 
 _ROOM_MIN = 12
 """Columns below which a last cell is not folded: words one below another are harder to read than a long line."""
+_FURTHER = "    "
+"""How much further in the second line of a row stands."""
 _COMPANIONS = ("torchvision", "torchaudio", "triton", "jaxlib")
 
 
@@ -104,17 +106,49 @@ def align(rows: Iterable[Sequence[str]], *, indent: str = "", columns: int | Non
     Args:
         rows: Cells; all rows have as many.
         indent: What each line begins with.
-        columns: Width of the terminal, where there is one: a last cell too long for it goes on below itself.
+        columns: Width of the terminal, where there is one. A last cell too long for it goes on below itself; where a
+            table has no room for all its columns side by side, those that are left stand on a further line of each
+            row, aligned too and further in. A cell that is wider than the terminal remains one line.
     """
     table = [tuple(row) for row in rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]) - 1)] if table else []
+    if not table:
+        return []
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    bands = [range(len(widths))] if columns is None else _part(widths, table, columns - len(indent))
     lines: list[str] = []
     for row in table:
-        lead = indent + "".join(cell.ljust(width) + "  " for cell, width in zip(row, widths, strict=False))
-        if columns is None or len(lead + row[-1]) <= columns or columns - len(lead) < _ROOM_MIN:
-            lines.append((lead + row[-1]).rstrip())
-            continue
-        from provision.cli.paragraph import wrap
-
-        lines += wrap(row[-1], columns, lead=lead)
+        for band in bands:
+            lead = indent if band.start == 0 else f"{indent}{_FURTHER}"
+            if band.start == 0 or any(row[column] for column in band):
+                lines += _line(row, band, widths, lead, columns)
     return lines
+
+
+def _line(row: Sequence[str], band: range, widths: Sequence[int], lead: str, columns: int | None) -> list[str]:
+    """Return one row's cells of some columns; the last cell of the row is folded where it is too long."""
+    lead += "".join(row[column].ljust(widths[column]) + "  " for column in band[:-1])
+    cell = row[band[-1]]
+    is_last = band.stop == len(row)
+    if columns is None or not is_last or len(lead + cell) <= columns or columns - len(lead) < _ROOM_MIN:
+        return [(lead + cell).rstrip()]
+    from provision.cli.paragraph import wrap
+
+    return wrap(cell, columns, lead=lead)
+
+
+def _part(widths: Sequence[int], table: Sequence[Sequence[str]], room: int) -> list[range]:
+    """Return the columns that stand side by side, line by line, with as few lines as the room allows."""
+    needed = [*widths[:-1], min(widths[-1], max(_ROOM_MIN, _longest_word(row[-1] for row in table)))]
+    bands: list[range] = []
+    start, used = 0, needed[0]
+    for column in range(1, len(needed)):
+        if used + 2 + needed[column] <= room:
+            used += 2 + needed[column]
+            continue
+        bands.append(range(start, column))
+        start, used = column, len(_FURTHER) + needed[column]
+    return [*bands, range(start, len(needed))]
+
+
+def _longest_word(cells: Iterable[str]) -> int:
+    return max((len(word) for cell in cells for word in cell.split()), default=0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.files import read_text
+from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.errors import MissingDependencyError, UsageError
@@ -46,6 +47,7 @@ Advance = Callable[[str, "bool | None"], None]
 
 _HOSTS_BYTES_MAX = 16 * 1024 * 1024
 _PARALLEL_MAX = 1024
+_PORT_MAX = 65535
 _SECONDS_MAX = 86400
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,63}")
 _ENGINES = ("docker", "podman")
@@ -78,7 +80,13 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
     )
     way = parser.add_argument_group("the way there")
     way.add_argument("--user", action=Once, type=_user, metavar="NAME", help="user of ssh, where a target names none")
-    way.add_argument("--port", action=Once, type=_number("--port", 65535), metavar="N", help="port of ssh, likewise")
+    way.add_argument(
+        "--port",
+        action=Once,
+        type=whole("--port", 1, _PORT_MAX, example="22"),
+        metavar="N",
+        help="port of ssh, likewise",
+    )
     way.add_argument("--identity", action=Once, type=parse_path, metavar="FILE", help="private key of ssh, likewise")
     way.add_argument(
         "--jump", action=Once, type=parse_jump, metavar="HOST", help="go through these hosts, comma between"
@@ -87,17 +95,21 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
     way.add_argument(
         "--parallel",
         action=Once,
-        type=_number("--parallel", _PARALLEL_MAX),
+        type=whole("--parallel", 1, _PARALLEL_MAX, example="16"),
         metavar="N",
         help=f"targets asked at once; {PARALLEL} unless given",
     )
     way.add_argument(
-        "--timeout", action=Once, type=_number("--timeout", _SECONDS_MAX), metavar="SECONDS", help="limit of a target"
+        "--timeout",
+        action=Once,
+        type=whole("--timeout", 1, _SECONDS_MAX, example="120"),
+        metavar="SECONDS",
+        help="limit of a target",
     )
     way.add_argument(
         "--connect-timeout",
         action=Once,
-        type=_number("--connect-timeout", _SECONDS_MAX),
+        type=whole("--connect-timeout", 1, _SECONDS_MAX, example="30"),
         metavar="SECONDS",
         help="limit of a connection; 10 unless given",
     )
@@ -377,15 +389,6 @@ class _Line:
         counts = ((self._failing, "with failures"), (self._silent, "without an answer"))
         said = ", ".join(f"{count} {words}" for count, words in counts if count)
         self._bar.update(self._task, advance=1, last=said or name)
-
-
-def _number(flag: str, highest: int) -> Any:
-    def check(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= highest:
-            raise UsageError(f"{flag} `{shown(text)}` is no number from 1 to {highest}")
-        return int(text)
-
-    return check
 
 
 def _user(text: str) -> str:

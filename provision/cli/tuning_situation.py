@@ -12,9 +12,10 @@ from provision.probe.output import Unreadable
 if TYPE_CHECKING:
     from provision.probe.snapshot import Snapshot
 
-__all__ = ["situation_of"]
+__all__ = ["FAST_MBIT", "situation_of"]
 
-_FAST_MBIT = 100_000
+FAST_MBIT = 100_000
+"""From which speed of an interface on, in Mbit/s, settings for fast networks help."""
 _DEVICE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,14}")
 _BRIDGE = re.compile(r"[a-z][a-z0-9_-]{0,14}")
@@ -69,7 +70,7 @@ def _rdma(host: Snapshot, facts: set[str], values: dict[str, str]) -> None:
 
 def _interfaces(host: Snapshot, facts: set[str], values: dict[str, str]) -> None:
     up = [item for item in host.interfaces if item.is_up]
-    fast = sorted(item.name for item in up if (item.speed_mbit or 0) >= _FAST_MBIT)
+    fast = sorted(item.name for item in up if (item.speed_mbit or 0) >= FAST_MBIT)
     if fast:
         facts.add("100g")
         values["fast_interfaces"] = ", ".join(name for name in fast if _INTERFACE.fullmatch(name))

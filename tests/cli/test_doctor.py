@@ -149,7 +149,7 @@ class TestText:
         answer = provision("doctor", "--text", log("NCCL error: unhandled system error, NCCL version 2.20.5"))
         assert answer.code == 4
         assert "hint: run it with `NCCL_DEBUG=INFO`" in answer.err
-        assert "NCCL_DEBUG" not in provision("doctor", "--text", log("Bus error")).err
+        assert "NCCL_DEBUG" not in provision("doctor", "--text", log("Segmentation fault")).err
 
     def test_an_empty_file_is_called_empty(self, provision, log):
         answer = provision("doctor", "--text", log(" \n"))
@@ -212,9 +212,9 @@ class TestUsage:
         [
             pytest.param(["--yes"], "--yes without --fix", id="yes"),
             pytest.param(["--mask"], "--mask without --bundle", id="mask"),
-            pytest.param(["--xid", "seventy"], "is no number of an Xid", id="xid"),
-            pytest.param(["--xid", "-1"], "is no number of an Xid", id="negative"),
-            pytest.param(["--xid", "123456"], "is no number of an Xid", id="large"),
+            pytest.param(["--xid", "seventy"], "--xid `seventy` is no whole number", id="xid"),
+            pytest.param(["--xid", "-1"], "is not from 0 to 9999", id="negative"),
+            pytest.param(["--xid", "123456"], "is not from 0 to 9999", id="large"),
             pytest.param(["--text", "/none/x"], "cannot be read", id="no-file"),
             pytest.param(["--xid", "79", "--fix"], "--fix needs a target", id="fix-xid"),
             pytest.param(["--from", "/none/x.tar.gz"], "/none/x.tar.gz", id="no-bundle"),

@@ -39,9 +39,47 @@ def test_the_last_cell_goes_on_below_itself() -> None:
     assert " ".join(" ".join(lines[1:]).split()) == f"first {ROWS[1][1]}"
 
 
-@pytest.mark.parametrize("columns", [None, 16])
-def test_without_a_terminal_or_without_room_a_line_is_left_whole(columns: int | None) -> None:
-    assert align(ROWS, columns=columns)[1] == f"first  {ROWS[1][1]}"
+def test_without_a_terminal_a_line_is_left_whole() -> None:
+    assert align(ROWS)[1] == f"first  {ROWS[1][1]}"
+
+
+def test_without_room_for_a_word_a_line_is_left_whole() -> None:
+    assert align(ROWS, columns=14)[-1].strip() == ROWS[1][1]
+
+
+WIDE = [
+    ("image", "CUDA", "platform", "lifecycle"),
+    ("python:slim", "", "amd64", ""),
+    ("nvidia/cuda", "13.2", "amd64 arm64", "unlisted"),
+    ("debian:slim", "", "", ""),
+]
+
+
+def test_columns_that_have_no_room_beside_the_others_stand_below_them_aligned() -> None:
+    assert align(WIDE, columns=29) == [
+        "image        CUDA",
+        "    platform     lifecycle",
+        "python:slim",
+        "    amd64",
+        "nvidia/cuda  13.2",
+        "    amd64 arm64  unlisted",
+        "debian:slim",
+    ]
+    assert align(WIDE, columns=41) == align(WIDE)
+    assert len(align(WIDE, columns=40)) == 6
+
+
+def test_a_last_cell_whose_longest_word_has_no_room_goes_below_the_row() -> None:
+    rows = [("llama-3.1-8b", "8.03b", "llama-3.1-8b-instruct, meta-llama/Llama-3.1-8B-Instruct")]
+    assert align(rows, columns=44) == [
+        "llama-3.1-8b  8.03b",
+        "    llama-3.1-8b-instruct,",
+        "    meta-llama/Llama-3.1-8B-Instruct",
+    ]
+
+
+def test_a_table_without_rows_is_nothing() -> None:
+    assert align([], columns=80) == []
 
 
 def test_the_width_is_that_of_the_terminal_which_shows_the_result(monkeypatch, tmp_path) -> None:
@@ -58,7 +96,8 @@ def test_the_width_is_that_of_the_terminal_which_shows_the_result(monkeypatch, t
 @pytest.mark.parametrize(
     "words",
     [
-        ("matrix", "--framework", "driver"),
+        *(("matrix", "--framework", kind) for kind in ("torch", "tensorflow", "jax", "cuda", "driver", "gpu", "image")),
+        ("plan", "--list-models"),
         ("verify", "--list"),
         ("resolve", "--torch", "2.8", "--gpu", "l40s"),
         ("probe", "--list"),

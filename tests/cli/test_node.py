@@ -414,7 +414,7 @@ def test_rollback_to_a_lock_names_its_digest_and_leaves_the_lock_to_the_nodes(
         (["--tags", "drivr"], 2, "did you mean `driver`?"),
         (["--lock", "hosts.ini"], 2, "hosts.ini is no YAML"),
         (["-e", "a={{ b }}"], 2, "holds a template"),
-        (["--forks", "0"], 2, "no number of hosts"),
+        (["--forks", "0"], 2, "write a whole number from 1 to 1000, as in `--forks 25`"),
         (["--vault-password-file", "nowhere"], 2, "name a file with the password in it"),
         (["--private-key", "nowhere"], 2, "--private-key: nowhere is no file"),
         (["--lock", "my lock.yml"], 2, "`provision node lock --gpu h100 -o 'my lock.yml'`"),

@@ -143,3 +143,56 @@ def test_a_lock_says_which_versions_run(provision, bundle, tmp_path):
     found = settings(provision("tune", "--from", bundle("hgx_h100"), "--lock", folder / "provision.lock", "--json"))
     assert "torch-alloc-conf" in found
     assert "torch-cuda-alloc-conf" not in found
+
+
+DESCRIBED = ("tune", "--gpus", "8", "--cpus", "128", "--numa-nodes", "2")
+
+
+def test_a_machine_can_be_described_where_none_can_be_looked_at(provision):
+    answer = provision(*DESCRIBED, "--interconnect", "ib", "--network-gbit", "400", "--nodes", "4", "--json")
+    assert answer.document["result"]["conditions"] == ["100g", "affinity", "cpus", "multi-node", "node", "rdma"]
+    told = settings(answer)
+    assert told["cpu-affinity"].startswith("each GPU on the processors of its NUMA node")
+    assert told["irq-affinity"].endswith("NODE for each of its interfaces of 400 Gbit/s")
+    assert "nothing is said of limits, bridges" in answer.err
+
+
+def test_a_described_machine_and_a_lock_say_how_many_workers_load_data(provision, tmp_path):
+    assert provision("image", "--torch", "2.8", "-o", tmp_path / "image").code == 0
+    told = settings(provision(*DESCRIBED, "--lock", tmp_path / "image/provision.lock", "--json"))
+    assert told["data-loader-workers"] == "16"
+
+
+def test_what_a_description_does_not_tell_holds_neither_way(provision):
+    conditions = provision("tune", "--gpus", "8", "--json").document["result"]["conditions"]
+    assert conditions == ["node"]
+    words = ("tune", "--gpus", "1", "--numa-nodes", "2", "--container", "--interconnect", "ethernet", "--json")
+    assert provision(*words).document["result"]["conditions"] == ["container", "no-rdma"]
+    assert "100g" not in provision("tune", "--network-gbit", "99", "--json").document["result"]["conditions"]
+
+
+def test_a_described_machine_is_not_looked_at(provision, monkeypatch):
+    def look(*_):
+        raise AssertionError("this machine was looked at")
+
+    monkeypatch.setattr("provision.cli.commands.tune.collect_from", look)
+    assert provision("tune", "--gpus", "8").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gpu001", "--gpus", "8"), "leave out --gpus, or the target"),
+        (("--from", "gpu001.tar.gz", "--container"), "leave out --container, or the target"),
+        (("--cpus", "12"), "add them: `--gpus N`"),
+        (("--numa-nodes", "2"), "--numa-nodes needs the GPUs"),
+        (("--gpus", "8", "--cpus", "4"), "--cpus 4 are fewer than --gpus 8"),
+        (("--gpus", "0"), "--gpus `0` is not from 1 to 1024"),
+        (("--network-gbit", "0"), "as in `--network-gbit 100`"),
+        (("--interconnect", "nvlink"), "choose ib, efa, rdma, ethernet"),
+    ],
+)
+def test_a_description_that_is_none_is_refused(provision, words, said):
+    answer = provision("tune", *words)
+    assert answer.code == 2
+    assert said in answer.err

@@ -632,6 +632,19 @@ MUTATIONS = [
         also=("fw.torch.cuda", "fw.torch.arch"),
     ),
     Mutation(
+        "torch-of-two-releases",
+        lambda o: payload(
+            o,
+            "torch",
+            error="ImportError: libtorch_python.so: undefined symbol: _ZN3c104cuda9SetDeviceEa",
+            is_available=None,
+            version=None,
+        ),
+        ("fw.torch.import",),
+        "torch.extension-abi",
+        also=("fw.torch.cuda", "fw.torch.arch"),
+    ),
+    Mutation(
         "torch-missing",
         lambda o: payload(
             o, "torch", version=None, error="ModuleNotFoundError: No module named 'torch'", is_available=None
@@ -656,6 +669,22 @@ MUTATIONS = [
         lambda o: payload(o, "torch-nccl", together={"allreduce": "failed: 17 of 1048576 sums are wrong"}),
         ("fw.torch.nccl1",),
         "gpu.failed-test",
+    ),
+    Mutation(
+        "matmul-out-of-bounds",
+        lambda o: work(o, "torch-work", 6, matmul_bf16="failed: CUDA error: an illegal memory access was encountered"),
+        ("fw.torch.matmul",),
+        "cuda.illegal-access",
+    ),
+    Mutation(
+        "allreduce-loses-a-rank",
+        lambda o: payload(
+            o,
+            "torch-nccl",
+            together={"allreduce": "failed: NCCL error: remote process exited or there was a network error"},
+        ),
+        ("fw.torch.nccl1",),
+        "nccl.remote-error",
     ),
     Mutation(
         "fabric-manager-down",

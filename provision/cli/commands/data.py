@@ -12,12 +12,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from provision.assets import asset_dir
+from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_actions, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import DataError
 
 __all__ = ["configure", "run"]
+
+_JOBS_MAX = 16
 
 _ACTIONS = {
     "check": "hold the facts against every rule",
@@ -94,7 +97,9 @@ def _fill_reading(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--check", action="store_true", help="end with exit code 8 when something would change")
     group.add_argument("--dated", action=Once, metavar="DAY", help="day of the new facts, ISO (today)")
-    group.add_argument("--jobs", action=Once, metavar="N", help="requests at once (4)")
+    group.add_argument(
+        "--jobs", action=Once, type=whole("--jobs", 1, _JOBS_MAX, example="8"), metavar="N", help="requests at once (4)"
+    )
     group.add_argument(
         "--cache", action=Once, type=parse_path, metavar="DIR", help="folder for what need not be read twice"
     )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.diagnosis import report_document, show_report, show_xid, xid_document
 from provision.cli.files import read_text
+from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, parse_path, shown
@@ -52,7 +53,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--text", action=Once, type=parse_path, metavar="FILE", help="explain an error message or a log (- is stdin)"
     )
     group.add_argument(
-        "--xid", action=Once, type=_parse_code, metavar="N", help="explain an error number of the driver"
+        "--xid",
+        action=Once,
+        type=whole("--xid", 0, _CODE_MAX, example="79"),
+        metavar="N",
+        help="explain an error number of the driver",
     )
     group = parser.add_argument_group("what to do with it")
     group.add_argument(
@@ -63,12 +68,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--bundle", action=Once, type=parse_path, metavar="FILE", help="write what was collected, without secrets"
     )
     group.add_argument("--mask", action="store_true", help="with --bundle: replace addresses, names and serials too")
-
-
-def _parse_code(text: str) -> int:
-    if not text.isdecimal() or not text.isascii() or int(text) > _CODE_MAX:
-        raise UsageError(f"--xid `{shown(text)}` is no number of an Xid", hints=("write it as in `--xid 79`",))
-    return int(text)
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

@@ -1,8 +1,9 @@
 """Recommend settings of NCCL, frameworks, kernel and mounts for a machine and a job, and refuse folk settings.
 
-A target or, with --from, a bundle says what the machine has; without either it is this machine. A lock (--lock) says
-which versions run there. Each setting comes with its reason, its source and the versions it holds for. Those that are
-safe without a measurement are marked; --also takes another by its id.
+A target or, with --from, a bundle says what the machine has; without either it is this machine. Where none can be
+looked at, flags describe one (--gpus, --cpus, --numa-nodes, --interconnect, --network-gbit, --container); what they do
+not tell is not judged. A lock (--lock) says which versions run there. Each setting comes with its reason, its source
+and the versions it holds for. Those that are safe without a measurement are marked; --also takes another by its id.
 
 --set judges a setting of your own: one that its vendor's documentation refutes ends with exit code 3 and the fact; one
 that is only pointless or deprecated gets a warning. With -o the chosen settings are written: variables of role
@@ -12,6 +13,7 @@ Examples:
   provision tune --nodes 2
   provision tune gpu001 --lock provision.lock --nodes 2 -o tuning
   provision tune --from gpu001.tar.gz --set NCCL_IB_DISABLE=1
+  provision tune --gpus 8 --cpus 128 --numa-nodes 2 --interconnect ib --nodes 4
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.cli.targets import add_target_flags, collect_from, has_no_gpu
+from provision.cli.tuning_machine import add_machine_flags
 from provision.errors import IncompatibleError, MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ _MARKS = ("{{", "{%", "{#")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_target_flags(parser)
+    add_machine_flags(parser)
     job = parser.add_argument_group("the job")
     job.add_argument(
         "--lock", action=Once, type=parse_path, metavar="FILE", help="lock of the image or of the nodes it runs on"
@@ -135,6 +139,7 @@ def refuse_settings(judgements: Iterable[Judgement]) -> None:
 
 def _situation(options: argparse.Namespace, output: Output) -> Situation:
     from provision.cli.lock_file import read_subject
+    from provision.cli.tuning_machine import UNTOLD, is_described, situation_of_description
     from provision.cli.tuning_situation import situation_of
 
     libraries = dict(read_subject(options.lock).libraries) if options.lock is not None else {}
@@ -148,6 +153,9 @@ def _situation(options: argparse.Namespace, output: Output) -> Situation:
         )
         if holds
     }
+    if is_described(options):
+        output.note(f"a described machine: nothing is said of {UNTOLD}; a target or a bundle tells them")
+        return situation_of_description(options, libraries, frozenset(asked))
     return situation_of(_machine(options, output), libraries, frozenset(asked))
 
 
@@ -165,7 +173,7 @@ def _machine(options: argparse.Namespace, output: Output) -> Snapshot:
     if has_no_gpu(host):
         output.warn(
             f"no NVIDIA GPU is visible on {shown(name)}: name the machine that the job runs on, or a bundle of it "
-            "(`provision probe ssh://HOST --bundle FILE`, then `--from FILE`)"
+            "(`provision probe ssh://HOST --bundle FILE`, then `--from FILE`), or describe it (`--gpus N`)"
         )
     return host
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.files import read_text
+from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
@@ -89,7 +90,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--expect", action=Once, type=parse_path, metavar="FILE", help="TOML file with more (`gpus = 8`)"
     )
     group.add_argument(
-        "--gpus", action=Once, type=_parse_count, metavar="N", help="GPUs a target must have; 0 skips what needs one"
+        "--gpus",
+        action=Once,
+        type=whole("--gpus", 0, _GPUS_MAX, example="8"),
+        metavar="N",
+        help="GPUs a target must have; 0 skips what needs one",
     )
     group = parser.add_argument_group("what is asked")
     add_choice(
@@ -126,12 +131,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--pytest", action="store_true", dest="is_pytest", help="run the checks as pytest tests over testinfra instead"
     )
-
-
-def _parse_count(text: str) -> int:
-    if not text.isdecimal() or not text.isascii() or int(text) > _GPUS_MAX:
-        raise UsageError(f"--gpus `{shown(text)}` is no number of GPUs", hints=("write it as in `--gpus 8`",))
-    return int(text)
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

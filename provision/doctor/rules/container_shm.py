@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
@@ -17,7 +19,16 @@ SYMPTOMS = (
     r"DataLoader worker \(pid\(?s?\)? ?[0-9, ]{1,40}\) is killed by signal: Bus error",
     r"unable to (?:write to|open shared memory object|resize) .{0,30}/torch_",
     r"shm_open.{0,40}(?:No space left|failed)",
+    r"\bBus error\s{1,60}\(core dumped\)",
+    r"^Bus error\b",
+    r"Fatal Python error: Bus error",
+    r"signal 7 \(Bus error: nonexistent physical address\)",
+    r"Signal 7 \(SIGBUS\) received by PID",
 )
+
+# A bus error says that memory behind an address is not there, and not which memory.
+_SAYS_SHARED = re.compile(r"shm|shared memory|/torch_|DataLoader", re.IGNORECASE)
+_OTHER_MEMORY = "whether a mapped file was cut short or its disk is full, which ends a program alike: `df -h`"
 
 _MOUNT = "/dev/shm"  # noqa: S108 - it is looked at, nothing is written there
 _FULL_PERCENT = 90
@@ -45,10 +56,21 @@ def examine(case: Case) -> Sign | None:
     if quote is None:
         # A small one is no fault until something runs out of it; a full one is.
         return Sign(confidence="medium", seen=tuple(reversed(seen)), expected=expected) if is_full else None
+    says_shared = _SAYS_SHARED.search(quote.line) is not None
     return hint(
         quote,
-        confidence="high" if is_full or is_small else "medium",
+        confidence=_judge(is_full or is_small, says_shared or size is None),
         seen=seen,
         expected=expected,
-        unseen=() if size is not None else ("its size, in the container: `df -h /dev/shm`",),
+        unseen=(
+            *(() if size is not None else ("its size, in the container: `df -h /dev/shm`",)),
+            *(() if is_full or is_small or says_shared else (_OTHER_MEMORY,)),
+        ),
     )
+
+
+def _judge(is_short: bool, is_likely: bool) -> str:
+    """Return how sure it is: a bus error where shared memory is seen to have room is little."""
+    if is_short:
+        return "high"
+    return "medium" if is_likely else "low"

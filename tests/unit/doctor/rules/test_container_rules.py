@@ -162,3 +162,33 @@ def test_docker_beside_gpus_without_a_toolkit_is_a_note():
     described = {**outputs, "cdi": machines.hgx_h100()["cdi"]}
     assert ask("container.no-toolkit", described) is None, "a CDI specification serves as well"
     assert ask("container.no-toolkit", machines.replace_output(outputs, "pci", text="")) is None
+
+
+def test_bus_error_without_a_word_of_shared_memory_is_as_sure_as_what_is_seen_of_it():
+    text = "./train.sh: line 3:  4242 Bus error               (core dumped) python train.py"
+    small = machines.replace_output(
+        machines.gpu_container(),
+        "file-systems",
+        text="Filesystem 1024-blocks Used Available Capacity Mounted on\nshm 65536 100 65436 1% /dev/shm\n",
+    )
+    sign = ask("container.shm", small, text)
+    assert (sign.confidence, sign.unseen) == ("high", ())
+    roomy = ask("container.shm", machines.hgx_h100(), text)
+    assert roomy.confidence == "low"
+    assert any("mapped file was cut short" in gap for gap in roomy.unseen)
+    alone = ask("container.shm", text=text)
+    assert alone.confidence == "medium"
+    assert len(alone.unseen) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[ 99.9] pcieport 0000:5c:01.0: PCIe Bus Error: severity=Correctable, type=Physical Layer",
+        "Segmentation fault (core dumped)",
+        "i2c i2c-1: bus error, retrying",
+    ],
+    ids=["pcie", "other-signal", "i2c"],
+)
+def test_other_errors_of_a_bus_and_other_signals_are_not_shared_memory(text):
+    assert ask("container.shm", text=text) is None

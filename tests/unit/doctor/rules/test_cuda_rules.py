@@ -8,7 +8,7 @@ import machines
 import pytest
 
 from provision.doctor.case import Case
-from provision.doctor.engine import load_rule
+from provision.doctor.engine import diagnose, load_rule
 from provision.doctor.sign import Sign
 from provision.matrix.load import Matrix
 
@@ -310,3 +310,88 @@ def test_mismatch_of_nvcc_names_the_toolkit_to_install():
     text = "The detected CUDA version (11.8) mismatches the version that was used to compile\nPyTorch (12.4)."
     sign = ask("cuda.nvcc-mismatch", text=text)
     assert any("`export CUDA_HOME=/usr/local/cuda-12.4`" in step for step in sign.fix)
+
+
+ILLEGAL = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
+
+
+def test_illegal_access_doubts_the_stack_until_launches_block():
+    text = f"{ILLEGAL}\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+    late = "which call it was: the error is told late, and the stack may name another one"
+    assert late in ask("cuda.illegal-access", machines.hgx_h100(), text).unseen
+    blocking = environment(machines.hgx_h100(), "CUDA_LAUNCH_BLOCKING=1")
+    assert late not in ask("cuda.illegal-access", blocking, text).unseen
+
+
+def test_illegal_access_that_a_sanitizer_found_is_named():
+    found = "========= Invalid __global__ read of size 4 bytes\n=========     at gather(float const *)+0x90"
+    sign = ask("cuda.illegal-access", text=f"{found}\n{ILLEGAL}")
+    assert 'the sanitizer names the access: "Invalid __global__ read of size 4 bytes"' in sign.seen
+
+
+def test_illegal_access_stands_below_the_kernels_own_account_of_it():
+    xid = "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 31, pid=4242, name=python3, Ch 00000008, MMU Fault: ENGINE GRAPHICS"
+    report = diagnose(Case(MATRIX, texts=[("pasted", f"{xid}\n{ILLEGAL}")]))
+    assert [finding.diagnosis.id for finding in report.causes] == ["xid.application"]
+    assert [finding.diagnosis.id for finding in report.causes[0].consequences] == ["cuda.illegal-access"]
+
+
+DESERIALIZE = "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False."
+
+
+def test_checkpoint_from_a_gpu_goes_to_the_cpu_where_there_is_no_gpu():
+    sign = ask("torch.load-device", machines.cpu_only(), DESERIALIZE)
+    assert sign.confidence == "high"
+    assert sign.fix == ("Load onto the CPU: `torch.load(PATH, map_location='cpu')`.",)
+    with_gpu = ask("torch.load-device", machines.hgx_h100(), DESERIALIZE)
+    assert with_gpu.confidence == "medium"
+    assert with_gpu.fix == ()
+    assert "the target has an NVIDIA GPU, and PyTorch did not reach it" in with_gpu.seen
+
+
+def test_checkpoint_from_a_cpu_build_is_explained_by_the_build():
+    outputs = payload(machines.hgx_h100(), version="2.8.0+cpu", cuda=None, is_available=False, is_cuda_build=False)
+    report = diagnose(Case(MATRIX, machines.snapshot(outputs), texts=[("pasted", DESERIALIZE)]))
+    assert report.causes[0].diagnosis.id == "torch.cpu-build"
+    assert [finding.diagnosis.id for finding in report.causes[0].consequences] == ["torch.load-device"]
+
+
+def test_checkpoint_of_more_gpus_says_how_many_there_are():
+    text = "Attempting to deserialize object on CUDA device 2 but torch.cuda.device_count() is 1."
+    sign = ask("torch.load-device", text=text)
+    assert sign.confidence == "high"
+    assert "it was saved from GPU 2, and the program sees 1" in sign.seen
+    assert "map_location='cuda:0'" in sign.fix[0]
+
+
+_FLASH = "ImportError: /v/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E"
+
+
+@pytest.mark.parametrize(
+    ("symbol", "said"),
+    [
+        ("NS_14SourceLocationENSt7__cxx1112basic_stringIcE", "the extension was compiled with the C++11 ABI"),
+        ("NS_14SourceLocationESs", "the extension was compiled with the C++ ABI from before C++11"),
+        ("v", ""),
+    ],
+    ids=["new-abi", "old-abi", "no-string"],
+)
+def test_extension_for_another_torch_names_itself_the_torch_and_the_abi(symbol, said):
+    sign = ask("torch.extension-abi", machines.hgx_h100(), f"{_FLASH}{symbol}")
+    assert sign.confidence == "high"
+    assert any(clause.startswith("flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so asks") for clause in sign.seen)
+    assert "torch 2.8.0 for CUDA 12.8 is installed" in sign.seen
+    assert [clause for clause in sign.seen if "compiled with" in clause] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12",
+        "ImportError: /v/_core.so: undefined symbol: _ZN4llvm5Value7getTypeEv",
+        "ImportError: /v/cv2.so: undefined symbol: _ZN2cv3MatC1Ev",
+    ],
+    ids=["nvjitlink", "llvm", "opencv"],
+)
+def test_symbol_of_another_library_is_no_matter_of_torch(text):
+    assert ask("torch.extension-abi", text=text) is None

@@ -230,6 +230,20 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back "
         "to cpu.",
     ),
+    "torch.extension-abi": (
+        "ImportError: /opt/venv/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: "
+        "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+        "ImportError: /opt/venv/lib/python3.11/site-packages/_C.so: undefined symbol: _ZNR5torch7Library4_defEv",
+        "flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: aoti_torch_empty",
+        "undefined symbol: _ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEE",
+    ),
+    "torch.load-device": (
+        "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
+        "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map "
+        "your storages to the CPU.",
+        "RuntimeError: Attempting to deserialize object on CUDA device 2 but torch.cuda.device_count() is 1. Please "
+        "use torch.load with map_location to map your storages to an existing device.",
+    ),
     "cuda.fabric-not-ready": (
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
         "failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY",
@@ -311,6 +325,14 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.",
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
     ),
+    "cuda.illegal-access": (
+        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+        "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+        "RuntimeError: cuda runtime error (700) : an illegal memory access was encountered",
+        "failed to query event: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered",
+        "Program hit cudaErrorIllegalAddress (error 700)",
+    ),
     "cuda.profiling-denied": (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
         "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES",
@@ -375,6 +397,12 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'",
         "RuntimeError: unable to write to file </torch_4242_12>",
         "shm_open failed",
+        "Bus error (core dumped)",
+        "./train.sh: line 3:  4242 Bus error               (core dumped) python train.py",
+        "Bus error",
+        "Fatal Python error: Bus error",
+        "[gpu001:4242 :0:4301] Caught signal 7 (Bus error: nonexistent physical address)",
+        "  traceback : Signal 7 (SIGBUS) received by PID 4242",
     ),
     "nccl.wrong-interface": (
         "node-a:4242:4301 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>",
@@ -394,6 +422,16 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels",
         "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress",
         "Received a dump signal due to a collective timeout from this local rank",
+    ),
+    "nccl.remote-error": (
+        "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, "
+        "remote process exited or there was a network error, NCCL version 2.21.5\n"
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"
+        "Last error:\n"
+        "socketProgressOpt: Call to recv from 10.20.0.7<33759> failed : Connection reset by peer",
+        "NCCL failure: remote process exited or there was a network error",
+        "misc/socket.cc:538 NCCL WARN Net : Connection closed by remote peer gpu002<47861>",
+        "misc/socket.cc:518 NCCL WARN Net : Call to recv from 10.20.0.7<58355> failed : Broken pipe",
     ),
     "nccl.no-rdma": (
         "NCCL INFO NET/IB : No device found.",

@@ -6,7 +6,7 @@ import machines
 import pytest
 
 from provision.doctor.case import Case
-from provision.doctor.engine import load_rule
+from provision.doctor.engine import diagnose, load_rule
 from provision.doctor.sign import Sign
 from provision.matrix.load import Matrix
 
@@ -438,3 +438,57 @@ def test_pair_that_copies_slowly_is_seen_where_nvlink_joins_all_alike():
     sign = ask("nccl.slow", slow(machines.hgx_h100()))
     assert sign.confidence == "medium"
     assert "where the median is" in sign.seen[0]
+
+
+REMOTE = (
+    "DistBackendError: NCCL error in: NCCLUtils.hpp:268, remote process exited or there was a network error\n"
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"
+    "Last error:\n"
+)
+
+
+def test_lost_connection_names_the_peer_that_closed_it():
+    text = f"{REMOTE}socketProgressOpt: Call to recv from 10.20.0.7<33759> failed : Connection reset by peer"
+    sign = ask("nccl.remote-error", text=text)
+    assert "peer 10.20.0.7 closed the connection, as a rank does that ends" in sign.seen
+    assert any("the logs of all ranks" in gap for gap in sign.unseen)
+
+
+def test_lost_connection_after_a_rank_was_killed_is_settled_by_that():
+    ended = "  exitcode  : -9 (pid: 4242)\n  traceback : Signal 9 (SIGKILL) received by PID 4242\n"
+    sign = ask("nccl.remote-error", text=f"{REMOTE}{ended}")
+    assert any("ended by a signal" in clause and "exitcode" in clause for clause in sign.seen)
+    assert sign.unseen == ()
+    # The launcher ends the other ranks with this one: it says nothing of the first.
+    stopped = ask("nccl.remote-error", text=f"{REMOTE}  traceback : Signal 15 (SIGTERM) received by PID 4243\n")
+    assert not any("ended by a signal" in clause for clause in stopped.seen)
+
+
+def test_transfer_that_the_network_failed_is_no_peer_that_ended():
+    failed = "NET/OFI Request 0x7f14cc completed with error. RC: 113. Error: 2 (UNDELIVERABLE)"
+    closed = "NCCL WARN Net : Connection closed by remote peer gpu002<47861>"
+    sign = ask("nccl.remote-error", text=f"{REMOTE}{failed}\n{closed}\n")
+    assert any("the network failed a transfer" in clause for clause in sign.seen)
+    assert not any("gpu002" in clause for clause in sign.seen)
+
+
+@pytest.mark.parametrize(
+    ("cause", "line"),
+    [
+        (
+            "rdma.roce",
+            "NET/IB : Got completion from peer 10.20.0.7<39122> with status=12 opcode=0 len=0 vendor err 129",
+        ),
+        ("nccl.segfault", "Fatal signal 11 in /opt/lib/libnccl.so.2"),
+        ("cuda.out-of-memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
+        ("cuda.illegal-access", "CUDA error: an illegal memory access was encountered"),
+    ],
+)
+def test_lost_connection_stands_below_what_ended_the_rank(cause, line):
+    report = diagnose(Case(MATRIX, texts=[("pasted", f"{line}\n{REMOTE}")]))
+    assert [finding.diagnosis.id for finding in report.causes] == [cause]
+    assert [finding.diagnosis.id for finding in report.causes[0].consequences] == ["nccl.remote-error"]
+
+
+def test_process_that_exited_elsewhere_is_not_nccl():
+    assert ask("nccl.remote-error", text="ssh: Connection closed by remote host\nremote process exited") is None

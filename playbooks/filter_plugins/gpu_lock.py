@@ -26,6 +26,8 @@ __all__ = ["FilterModule"]
 _GPU = ModuleType("provision_filters_gpu")
 SourceFileLoader(_GPU.__name__, str(Path(__file__).with_name("gpu.py"))).exec_module(_GPU)
 _order = _GPU.order_version
+_CODE = ModuleType("provision_filters_gpu_code")
+SourceFileLoader(_CODE.__name__, str(Path(__file__).with_name("gpu_code.py"))).exec_module(_CODE)
 
 LOCK_VERSION = 1
 _PLAY_VARIABLES = (
@@ -275,6 +277,8 @@ def _list_profile_problems(place: str, profile: Any, lock: Mapping[str, Any]) ->
     for number, pin in enumerate(_list(repos.get("pins"))):
         if not (isinstance(pin, Mapping) and _matches(_VERSION, pin.get("version")) and _is_pin(pin.get("packages"))):
             wrong(f".repos.pins[{number}]", f"is no pin: {pin!r:.80}")
+    for inner, fault in _CODE.find_contradictions(lock, profile):
+        wrong(inner, fault)
     driver = profile.get("driver")
     if driver is None:
         return problems
@@ -495,7 +499,7 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
             ``secure_boot``, ``is_no_gpu_allowed``,
             ``is_busy_allowed``, ``foreign``, ``reboot``, ``is_driver_absent``, ``disk_mib``, ``has_drain``,
             ``kernel_policy``, ``kernel_version``, ``module_options``, ``requests``, ``services`` (that hold GPUs for
-            nobody in particular), ``is_mig_due``, ``refusals`` (problems that others found).
+            nobody in particular), ``is_mig_due``, ``refusals`` (problems that others found), ``notes`` (of theirs).
 
     Returns:
         ``problems``, ``notes``, ``flavour``, ``is_disruptive``, ``disruptions`` (why), ``missing`` (names of packages
@@ -584,6 +588,7 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
         problems += _list_known_bad(host, lock, version, decided["flavour"], built_as)
     problems += _list_state_problems(host, profile, wanted, bool(missing["all"]), notes)
     problems += [str(line) for line in _list(wanted.get("refusals"))]
+    notes += [str(line) for line in _list(wanted.get("notes"))]
     reasons = (["the driver is installed or changed"] if has_driver_change else []) + _list_disruptions(
         host, driver, version, decided["flavour"], wanted, problems
     )

@@ -138,8 +138,8 @@ def _way_out(lock: Mapping[str, Any], kinds: Iterable[Mapping[str, Any]]) -> str
             # A build that was asked for by name, as in `2.9.1+cu128`, is the one that does not fit.
             words += [f"--{name}", request[name].partition("+")[0]]
     return (
-        f"Lock for this GPU, in a group of its own: `{shlex.join(words)}` takes another CUDA build or names the older "
-        "versions that have its code. Or set `gpu_frameworks_enabled: false` for this host."
+        f"Lock for this GPU, in a group of its own: `{shlex.join(words)}` takes another CUDA build, or names the "
+        "request that can be met. Or set `gpu_frameworks_enabled: false` for this host."
     )
 
 

@@ -15,6 +15,7 @@ from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.query import only_flavours, secure_minimums
 from provision.records import plain
+from provision.resolve.node_code import capabilities_by_architecture, node_gpus
 from provision.resolve.stack import (
     LockedPackage,
     NodeDriver,
@@ -94,6 +95,14 @@ def node_lock(stack: Stack, matrix: Matrix) -> dict[str, Any]:
         },
         "devices": [
             {"first": row.first, "last": row.last, "architecture": row.architecture} for row in matrix.pci_ranges
+        ],
+        "compute_capabilities": capabilities_by_architecture(matrix),
+        "gpus": [
+            {"device": device, "id": gpu.id, "name": gpu.name, "compute_capability": gpu.compute_capability}
+            for device, gpu in sorted(
+                ((gpu.pci_device_id.lower(), gpu) for gpu in node_gpus(matrix) if gpu.pci_device_id),
+                key=lambda pair: (pair[0], pair[1].id),
+            )
         ],
         "mig_devices": sorted(
             {gpu.pci_device_id.lower() for gpu in matrix.gpus if gpu.pci_device_id and gpu.mig_max_instances}
@@ -263,6 +272,7 @@ def _frameworks(profile: NodeProfile) -> dict[str, Any] | None:
                 "requirements": render_requirements(environment),
                 "imports": list(environment.imports),
                 "versions": dict(environment.versions),
+                "builds": [plain(build) for build in environment.builds],
             }
             for environment in frameworks.environments
         ],

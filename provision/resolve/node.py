@@ -16,6 +16,7 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import DriverBranch, Gpu, NodeSystem, OsRelease
 from provision.matrix.query import cuda_releases, find_gpus, module_flavours
 from provision.records import plain, replace
+from provision.resolve.node_code import describe_builds
 from provision.resolve.node_driver import choose_driver, describe_driver
 from provision.resolve.node_job import ARCHITECTURE, PLATFORM, Job, No, RefusedError, name_packages
 from provision.resolve.node_options import AUTOMATIC_METHODS, NodeOptions, node_flags
@@ -297,7 +298,11 @@ def _frameworks(job: Job, system: NodeSystem, os_row: OsRelease, version: str) -
         )
     name = "-".join(found.frameworks)
     environment = NodeEnvironment(
-        name=name, packages=locked, imports=tuple(found.frameworks), versions=dict(found.frameworks)
+        name=name,
+        packages=locked,
+        imports=tuple(found.frameworks),
+        versions=dict(found.frameworks),
+        builds=describe_builds(found, version, job.matrix),
     )
     return NodeFrameworks(python=python, packages=packages, environments=(environment,))
 

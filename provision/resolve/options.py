@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from provision.matrix.load import Matrix
-from provision.matrix.model import JaxRelease, TensorflowRelease, TorchBuild, TorchRelease
+from provision.matrix.model import CudaRelease, JaxRelease, TensorflowRelease, TorchBuild, TorchRelease
+from provision.matrix.query import cuda_releases, runs_on
 from provision.records import record
 from provision.resolve.environment import Demand, Given, wheel_rank
 from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
-from provision.versions import parse
+from provision.versions import branch_of, parse
 
-__all__ = ["Option", "demands_of", "fact_of", "index_requires", "offer"]
+__all__ = ["Option", "demands_of", "fact_of", "has_code_for", "index_requires", "late_compiler", "offer"]
 
 
 @record
@@ -73,6 +74,37 @@ def fact_of(kind: str, key: str, row: Any, field: str | None = None) -> FactRef:
     """Return the reference to a row, or to one of its fields where that has an origin of its own."""
     origin = row.evidence.get(field, row) if field else row
     return FactRef(id=f"{kind}/{key}", source=origin.source, where=origin.where, status=origin.status)
+
+
+def has_code_for(option: Option, capability: tuple[int, int], *, can_compile: bool = True) -> bool | None:
+    """Tell whether a build of a framework runs on GPUs of a compute capability; None where the facts do not say.
+
+    Args:
+        option: The build.
+        capability: Of the GPU, ``(8, 6)``.
+        can_compile: Whether the driver compiles the build's PTX.
+    """
+    if option.sm is not None:
+        return runs_on(capability, option.sm, option.ptx if can_compile else ()) is not None
+    if option.sm_min is not None:
+        return capability[0] * 10 + capability[1] >= option.sm_min
+    return None
+
+
+def late_compiler(matrix: Matrix, option: Option, driver: str) -> CudaRelease | None:
+    """Return the CUDA release whose PTX a build carries, where a driver is too old to compile it.
+
+    Args:
+        matrix: The facts.
+        option: The build.
+        driver: Version or branch.
+    """
+    if not option.cuda:
+        return None
+    newest = next(iter(cuda_releases(matrix, option.cuda)), None)
+    if newest is None or not newest.matching_driver_branch or branch_of(driver) >= newest.matching_driver_branch:
+        return None
+    return newest
 
 
 def offer(matrix: Matrix, framework: str, request: Request, platform: str) -> list[Option]:

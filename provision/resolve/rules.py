@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, OsRelease
-from provision.matrix.query import cuda_releases, secure_minimums, serves
+from provision.matrix.query import capability_of, cuda_releases, secure_minimums, serves
 from provision.records import record
-from provision.resolve.options import Option, fact_of
+from provision.resolve.options import Option, fact_of, has_code_for, late_compiler
 from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, parse
@@ -264,17 +264,13 @@ def _gpu(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
                     facts=facts,
                 )
             continue
-        if option.sm is not None:
-            if serves(gpu, option.sm, option.ptx) is None:
+        has_code = has_code_for(option, capability_of(f"sm_{number}"))
+        if has_code is False:
+            because = f"needs compute capability {(option.sm_min or 0) / 10:.1f}, {title} has {gpu.compute_capability}"
+            if option.sm is not None:
                 because = f"has no code for {title} (sm_{number}), only {_span(option)}"
-                return _rejection("gpu", option, because, facts=facts)
-            continue
-        if option.sm_min is not None:
-            if int(number) < option.sm_min:
-                because = f"needs compute capability {option.sm_min / 10:.1f}, {title} has {gpu.compute_capability}"
-                return _rejection("gpu", option, because, facts=facts)
-            continue
-        if option.is_known:
+            return _rejection("gpu", option, because, facts=facts)
+        if has_code is None and option.is_known:
             because = f"has no known list of GPU code, so whether it serves {title} is open"
             return _rejection("gpu", option, because, is_proved=False, facts=facts)
     return None
@@ -307,10 +303,10 @@ def _driver(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
         return _rejection("driver", option, f"needs driver {floor[0]} or newer", facts=(floor[1],))
     for name, rows in wish.gpus:
         how = serves(rows[0], option.sm, option.ptx) if option.sm is not None else None
-        if how is None or not how.startswith("compute_") or not option.cuda:
+        if how is None or not how.startswith("compute_"):
             continue
-        newest = next(iter(cuda_releases(matrix, option.cuda)), None)
-        if newest is not None and newest.matching_driver_branch and branch_of(driver) < newest.matching_driver_branch:
+        newest = late_compiler(matrix, option, driver)
+        if newest is not None:
             because = (
                 f"reaches {called(name, rows)} only through {how}, which a driver below branch "
                 f"{newest.matching_driver_branch} cannot compile"

@@ -22,6 +22,7 @@ __all__ = [
     "FactRef",
     "ImagePart",
     "LockedPackage",
+    "NodeBuild",
     "NodeDriver",
     "NodeEnvironment",
     "NodeFlavour",
@@ -284,6 +285,28 @@ class NodeToolkit:
 
 
 @record
+class NodeBuild:
+    """The GPUs that one framework of an environment was built for.
+
+    Attributes:
+        code: What is compiled, ``sm_80`` before ``compute_90``; empty where only a minimum is known.
+        ptx_driver_branch: First driver branch that compiles its PTX, where that of the system is older.
+        minimum: Lowest compute capability (``5.2``) where no list is known.
+        runs_on: Compute capabilities of known GPUs that it has code for, ascending.
+        lacks: Those that it has no code for. A known one in neither is an open question.
+    """
+
+    framework: str
+    version: str
+    variant: str
+    code: tuple[str, ...] = ()
+    ptx_driver_branch: int | None = None
+    minimum: str | None = None
+    runs_on: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+
+@record
 class NodeEnvironment:
     """One Python environment: everything in it, by hash, and what must be importable."""
 
@@ -291,6 +314,7 @@ class NodeEnvironment:
     packages: tuple[LockedPackage, ...]
     imports: tuple[str, ...]
     versions: Mapping[str, str]
+    builds: tuple[NodeBuild, ...] = ()
 
 
 @record
@@ -534,6 +558,7 @@ _NESTED: dict[str, Any] = {
     "tuple[NodeFlavour, ...]": (NodeFlavour,),
     "tuple[NodeToolkit, ...]": (NodeToolkit,),
     "tuple[NodeEnvironment, ...]": (NodeEnvironment,),
+    "tuple[NodeBuild, ...]": (NodeBuild,),
 }
 
 

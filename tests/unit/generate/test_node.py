@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from provision.errors import UsageError
 from provision.generate.node import _emit, lock_digest, node_lock, render_node_lock, render_requirements
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_gpus
 from provision.records import replace
 from provision.resolve.node import solve_node
 from provision.resolve.node_options import parse_node_options
@@ -78,6 +79,8 @@ def test_keys_of_the_lock(document: dict[str, Any]) -> None:
             "request",
             "stack",
             "devices",
+            "compute_capabilities",
+            "gpus",
             "nvswitch_devices",
             "mig_devices",
             "modules",
@@ -251,3 +254,23 @@ def test_yamllint_finds_nothing(stack: Stack, matrix: Matrix, tmp_path: Path) ->
     words = [str(YAMLLINT), "-s", "-c", str(ROOT / ".yamllint"), str(path)]
     found = subprocess.run(words, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout
+
+
+def test_gpus_are_told_by_number_name_and_capability_and_can_be_asked_for(
+    document: dict[str, Any], matrix: Matrix
+) -> None:
+    assert [row["device"] for row in document["gpus"]] == sorted(row["device"] for row in document["gpus"])
+    capabilities = {item for items in document["compute_capabilities"].values() for item in items}
+    for row in document["gpus"]:
+        assert re.fullmatch("[0-9a-f]{4}", row["device"])
+        assert {gpu.compute_capability for gpu in find_gpus(matrix, row["id"])} == {row["compute_capability"]}
+        assert row["compute_capability"] in capabilities
+
+
+def test_every_environment_says_what_its_builds_are_for(document: dict[str, Any]) -> None:
+    for profile in document["profiles"].values():
+        (environment,) = profile["frameworks"]["environments"]
+        (build,) = environment["builds"]
+        assert (build["framework"], build["version"]) == ("torch", environment["versions"]["torch"])
+        assert "8.0" in build["runs_on"]
+        assert build["code"]

@@ -1,4 +1,4 @@
-"""What the tests of the playbooks share, importable by name: ``import playbook_files``, ``import role_files``."""
+"""What the tests of the playbooks share, importable by name, as in ``import playbook_files``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-for _name in ("playbook_files", "role_files"):
+for _name in ("playbook_files", "preflight_documents", "role_files"):
     _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
     _module = importlib.util.module_from_spec(_spec)
     sys.modules[_name] = _module

@@ -15,7 +15,7 @@ from ansible.errors import AnsibleFilterError
 driver = playbook_files.load_filters("gpu_driver", "gpu_driver")
 kernel = playbook_files.load_filters("gpu_kernel", "gpu_kernel")
 reboot = playbook_files.load_filters("gpu_reboot", "gpu_reboot")
-lock = playbook_files.load_filters("gpu_lock")
+gpu_options = playbook_files.load_filters("gpu_options")
 
 KERNEL = "6.1.0-50-amd64"
 NOTHING_LOADED = {"version": None, "is_open": None}
@@ -234,11 +234,11 @@ def test_only_whole_packages_are_remembered() -> None:
 
 def test_options_are_written_for_the_modules_as_they_are_called_here() -> None:
     options = {"NVreg_EnableGpuFirmware": 0, "nvidia-drm": {"modeset": True}, "nvidia": {"NVreg_DmaRemapPeerMmio": "1"}}
-    assert lock.render_options(options, "nvidia-current-open").splitlines()[1:] == [
+    assert gpu_options.render_options(options, "nvidia-current-open").splitlines()[1:] == [
         "options nvidia-current-open NVreg_DmaRemapPeerMmio=1 NVreg_EnableGpuFirmware=0",
         "options nvidia-current-open-drm modeset=1",
     ]
-    assert lock.render_options({}, "nvidia") == ""
+    assert gpu_options.render_options({}, "nvidia") == ""
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_options_are_written_for_the_modules_as_they_are_called_here() -> None:
 )
 def test_options_that_are_none_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(AnsibleFilterError, match="gpu_driver_module_options"):
-        lock.render_options(options, "nvidia")
+        gpu_options.render_options(options, "nvidia")
 
 
 # The kernel

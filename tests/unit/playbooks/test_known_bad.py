@@ -9,7 +9,7 @@ import playbook_files
 import pytest
 
 guard, preflight = (
-    playbook_files.load_script(Path(__file__).with_name(f"test_{name}.py")) for name in ("kernel_guard", "preflight")
+    playbook_files.load_script(Path(__file__).with_name(f"test_{name}.py")) for name in ("kernel_guard", "host_filters")
 )
 kernel = playbook_files.load_filters("gpu_kernel", "gpu_kernel")
 

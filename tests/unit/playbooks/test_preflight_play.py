@@ -12,6 +12,7 @@ from typing import Any
 
 import playbook_files
 import pytest
+import yaml
 
 PLAYBOOKS = playbook_files.PLAYBOOKS
 gpu_lock = playbook_files.load_filters("gpu_lock")
@@ -139,3 +140,49 @@ def test_what_every_role_would_refuse_is_in_one_list(tmp_path: Path) -> None:
 def test_what_the_tags_do_not_reach_is_let_pass(tmp_path: Path) -> None:
     status, said = preflight(tmp_path, HOST, "--tags", "driver", gpu_rdma_stack="doca", gpu_cuda_versions=["12.1"])
     assert status == 0, said
+
+
+def with_code(gpu: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a node with one GPU, and the variables of the role for a lock that knows what its torch was built for."""
+    lock = make_lock()
+    committed = yaml.safe_load((PLAYBOOKS / "group_vars/all/provision_lock.yml").read_text(encoding="utf-8"))
+    whole = committed["provision_lock"]
+    environments = whole["profiles"]["debian12"]["frameworks"]["environments"]
+    lock["profiles"]["debian12"]["frameworks"] = {"environments": environments, "python": "3.11", "packages": []}
+    lock |= {key: whole[key] for key in ("compute_capabilities", "devices", "gpus", "request")}
+    lock["digest"] = gpu_lock.digest_lock(lock)
+    host = {**HOST, "nvswitches": [], "files": {}, "gpus": [{"address": "0000:65:00.0", "device": gpu, "driver": None}]}
+    return host, {"provision_lock": lock, "gpu_facts_profile": lock["profiles"]["debian12"]}
+
+
+def test_environment_without_code_for_the_gpu_is_refused(tmp_path: Path) -> None:
+    host, variables = with_code("1db1")
+    status, said = preflight(tmp_path, host, **variables)
+    assert status != 0
+    assert "Tesla V100 SXM2 16GB of this node (compute capability 7.0)" in said
+    assert "Reasons: 1" in said
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words", "changes"),
+    [
+        ("20b2", (), {}),
+        ("1eb8", (), {}),
+        ("1db1", ("--tags", "driver"), {}),
+        ("1db1", (), {"gpu_frameworks_enabled": False}),
+    ],
+    ids=["A100", "T4", "V100-driver-alone", "V100-without-frameworks"],
+)
+def test_gpu_that_has_code_or_needs_none_passes(
+    tmp_path: Path, gpu: str, words: tuple[str, ...], changes: dict[str, Any]
+) -> None:
+    host, variables = with_code(gpu)
+    status, said = preflight(tmp_path, host, *words, **variables, **changes)
+    assert status == 0, said
+
+
+def test_gpu_of_an_unlisted_number_is_told_and_let_pass(tmp_path: Path) -> None:
+    host, variables = with_code("0001")
+    status, said = preflight(tmp_path, host, "-v", **variables)
+    assert status == 0, said
+    assert "has code for the unknown GPU of PCI id 10de:0001" in said

@@ -490,3 +490,12 @@ def test_example_sets_only_variables_that_exist(example: Path) -> None:
         key for file in files for row in roles.mappings_in(roles.load(file)) for key in row if key.startswith("gpu_")
     }
     assert used - known - {"gpu_nodes", "gpu_monitor"} == set()
+
+
+def test_same_roles_in_both_lists() -> None:
+    """The upgrade runs what gpu-node.yml runs, in the same order."""
+    plays = roles.load(PLAYBOOKS / "gpu-node.yml")
+    steps = roles.load(PLAYBOOKS / "tasks" / "stack.yml")
+    listed = [row["role"] for row in plays[1]["roles"]]
+    imported = [step["ansible.builtin.import_role"]["name"] for step in steps if "ansible.builtin.import_role" in step]
+    assert imported == [*listed, "gpu_verify"]

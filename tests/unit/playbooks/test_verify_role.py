@@ -22,7 +22,7 @@ _JUDGE = playbook_files.ROLES / "gpu_verify" / "files" / "judge.py"
 
 
 gpu_verify = playbook_files.load_filters("gpu_verify")
-gpu_lock = playbook_files.load_filters("gpu_lock")
+gpu_baseline = playbook_files.load_filters("gpu_baseline")
 judge = playbook_files.load_script(_JUDGE)
 
 Document = dict[str, Any]
@@ -348,7 +348,7 @@ def test_record_of_before_has_the_texts_of_files_that_are_edited() -> None:
         "/etc/x": {"text": "x"},
     }
     before = {"packages": {}, "os": {"id": "debian12"}, "files": files}
-    assert gpu_lock.describe_baseline(before)["texts"] == {"/etc/docker/daemon.json": "{}"}
+    assert gpu_baseline.describe_baseline(before)["texts"] == {"/etc/docker/daemon.json": "{}"}
 
 
 def test_driver_from_before_that_another_took_the_place_of_is_named() -> None:
@@ -379,7 +379,7 @@ def test_what_is_left_of_removed_packages_goes_with_its_siblings() -> None:
 
 def test_what_was_left_of_a_driver_before_stays_until_a_run_installs_it() -> None:
     before = {"packages": {"nvidia-support": package("1", "rc"), "bash": package("5")}, "os": {"id": "debian12"}}
-    baseline = gpu_lock.describe_baseline(before)
+    baseline = gpu_baseline.describe_baseline(before)
     assert list(baseline["packages"]) == ["bash"]
     assert baseline["leftovers"] == ["nvidia-support"]
     host = removal_host()

@@ -57,11 +57,11 @@ def list_known_variables(roles: str) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _read_known(roles: str) -> tuple[str, ...]:
-    import yaml
+    from ansible.module_utils.common.yaml import yaml_load
 
     known = set(_PLAY_VARIABLES)
     for path in sorted(Path(roles).glob("gpu_*/meta/argument_specs.yml")):
-        specs = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        specs = yaml_load(path.read_text(encoding="utf-8")) or {}
         for entry in _mapping(specs.get("argument_specs")).values():
             known.update(_mapping(entry.get("options")))
     folders = ("tasks", "defaults", "handlers", "vars")

@@ -132,7 +132,13 @@ UNITS = (
     "unattended-upgrades.service",
 )
 
-LINKS = ("/usr/local/cuda", "/opt/provision/envs/*", "/etc/alternatives/cuda", "/etc/alternatives/nvidia")
+LINKS = (
+    "/usr/local/cuda",
+    "/opt/provision/envs/*",
+    "/opt/provision/nccl-tests/current",
+    "/etc/alternatives/cuda",
+    "/etc/alternatives/nvidia",
+)
 DISKS = ("/", "/boot", "/opt", "/tmp", "/usr", "/var")
 ENGINES = (
     ("docker", ("docker", "--version")),

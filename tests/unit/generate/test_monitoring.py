@@ -181,7 +181,7 @@ def test_a_summary_reads_as_a_sentence(tmp_path):
 
 @needs_promtool
 def test_a_node_that_is_down_is_told_of_before_its_exporter_is(tmp_path):
-    """The one inhibits the other, which it only does once it fires: both at one moment may be told the wrong way round."""
+    """The one inhibits the other, which it does once it fires: both at one moment may be told the wrong way round."""
     all_down = {f'up{{node="n1",job="{job}",instance="n1:{port}"}}': "0x49" for job, port in (("node", 1), ("gpu", 2))}
     is_down = Moment("3m30s", ({"node": "n1", "severity": "critical"},))
     cases = [Case("node-down", all_down, (is_down,)), Case("gpu-exporter-down", all_down, (Moment(is_down.at),))]

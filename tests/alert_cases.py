@@ -159,7 +159,7 @@ CASES: tuple[Case, ...] = (
             series("up", node="n2", job="gpu", instance="n2:9400"): "1x49",
             series("up", node="n3", job="node", instance="n3:9100"): "0x49",
         },
-        (silent("7m30s"), fires("8m", {"node": "n1"}, severity="critical")),
+        (silent("8m30s"), fires("9m", {"node": "n1"}, severity="critical")),
     ),
     Case(
         "gpu-exporter-empty",

@@ -137,9 +137,11 @@ def serve_stubs(lock: dict[str, Any], lock_path: Path, profiles: Sequence[str]) 
 
 
 def record(stubs: list[str]) -> None:
-    """Leave the names of the stubs where the report finds them."""
+    """Leave the names of the stubs where the report finds them, beside those that are there."""
     if folder := os.environ.get("PROVISION_MOLECULE_RECORDS"):
-        Path(folder, "stubs.json").write_text(json.dumps(stubs) + "\n", encoding="utf-8")
+        path = Path(folder, "stubs.json")
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        path.write_text(json.dumps([*known, *stubs]) + "\n", encoding="utf-8")
 
 
 def ask_archive(instance: dict[str, Any], question: str) -> list[str]:

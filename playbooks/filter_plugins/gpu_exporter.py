@@ -232,6 +232,7 @@ def list_units(host: Mapping[str, Any], chosen: str, has_icmp: bool, has_verify:
                 "name": name,
                 "exists": row is not None,
                 "is_wanted": is_wanted,
+                "is_looping": row is not None and row.get("is_looping", False),
                 "is_wrong": not (is_enabled and is_active) if is_wanted else is_enabled or is_active,
             }
         )

@@ -78,6 +78,8 @@ NCCL_BEGIN = "# BEGIN provision (role gpu_nccl): changes made between these line
 NCCL_END = "# END provision (role gpu_nccl)"
 _NCCL_BLOCK = re.compile(rf"^{re.escape(NCCL_BEGIN)}\n.*?^{re.escape(NCCL_END)}\n?", re.MULTILINE | re.DOTALL)
 _NCCL_KEY = re.compile(r"NCCL_[A-Z0-9_]+")
+_MAKE_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+_SM = re.compile(r"sm_[0-9]{2,3}[af]?")
 
 
 def find_nccl_problems(
@@ -144,6 +146,52 @@ def find_nccl_overridden(text: str | None, conf: Mapping[str, Any]) -> list[str]
     rest = _NCCL_BLOCK.sub("", text or "")
     own = set(re.findall(r"^[ \t]*(\w+)[ \t]*=", rest, re.MULTILINE))
     return sorted(own & set(conf))
+
+
+def find_nccl_tests_problems(source: Any, sha256: Any, make: Any, sm: Any) -> list[str]:
+    """Say why nccl-tests cannot be built as asked; with no source nothing is.
+
+    Args:
+        source: Archive of the sources: an address or a path on the controller.
+        sha256: Its digest.
+        make: Variable of their Makefile → value.
+        sm: GPUs to compile for (``sm_90``); empty for all that the Makefile names.
+
+    Returns:
+        A sentence a problem, with its way out.
+    """
+    if not source:
+        return []
+    problems = []
+    if not isinstance(sha256, str) or not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        problems.append("gpu_nccl_tests_source needs gpu_nccl_tests_sha256, the 64 hexadecimal digits of its digest")
+    if not isinstance(make, Mapping):
+        return [*problems, f"gpu_nccl_tests_make is {type(make).__name__}: it is a mapping such as {{MPI: 1}}"]
+    for key, value in make.items():
+        if not isinstance(key, str) or not _MAKE_VARIABLE.fullmatch(key):
+            problems.append(f"gpu_nccl_tests_make: `{key}` is no variable of a Makefile: name one such as MPI_HOME")
+        elif key == "CUDA_HOME":
+            problems.append("gpu_nccl_tests_make sets CUDA_HOME: say gpu_nccl_tests_cuda_home instead")
+        elif isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).isprintable():
+            problems.append(
+                f"gpu_nccl_tests_make: the value of {key} is {value!r}: give a line of text or a number (1 for yes)"
+            )
+    if isinstance(sm, str) or not all(isinstance(each, str) and _SM.fullmatch(each) for each in sm):
+        problems.append(f"gpu_nccl_tests_sm is {sm!r}: it is a list of words such as `sm_90`")
+    return problems
+
+
+def make_nccl_tests_words(cuda_home: str, make: Mapping[str, Any], sm: Iterable[str]) -> list[str]:
+    """Return what make is told, sorted: the toolkit, the user's variables, and the GPUs to compile for.
+
+    Without GPUs the Makefile compiles for a handful of generations, which takes several times as long.
+
+    Source: https://github.com/NVIDIA/nccl-tests, ``src/common.mk``: NVCC_GENCODE.
+    """
+    numbers = [each.removeprefix("sm_") for each in sm]
+    code = " ".join(f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers)
+    words = {**({"NVCC_GENCODE": code} if code else {}), **make, "CUDA_HOME": cuda_home}
+    return [f"{key}={value}" for key, value in sorted(words.items())]
 
 
 def find_dcgm_kept(packages: Iterable[Mapping[str, Any]], host: Mapping[str, Any]) -> list[str]:
@@ -256,4 +304,6 @@ class FilterModule:
             "gpu_nccl_merge": merge_nccl_conf,
             "gpu_nccl_overridden": find_nccl_overridden,
             "gpu_nccl_problems": find_nccl_problems,
+            "gpu_nccl_tests_problems": find_nccl_tests_problems,
+            "gpu_nccl_tests_words": make_nccl_tests_words,
         }

@@ -13,7 +13,7 @@ from typing import Any
 
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
-from provision.matrix.query import only_flavours, secure_minimums
+from provision.matrix.query import cuda_releases, find_gpus, only_flavours, secure_minimums
 from provision.records import plain
 from provision.resolve.node_code import capabilities_by_architecture, node_gpus
 from provision.resolve.stack import (
@@ -89,6 +89,7 @@ def node_lock(stack: Stack, matrix: Matrix) -> dict[str, Any]:
             "driver_branch": stack.driver.recommended_branch,
             "gpus": list(stack.gpus),
             "architectures": list(node.architectures),
+            **_gpu_sm(stack, matrix),
             "sm": list(stack.sm),
             "ptx": list(stack.ptx),
             "lock_digest": stack.lock_digest,
@@ -168,6 +169,27 @@ def _name(stack: Stack) -> str:
     parts.append(f"cuda{stack.cuda}")
     parts += [f"{name}{version}" for name, version in stack.frameworks.items()]
     return "-".join(parts)
+
+
+def _gpu_sm(stack: Stack, matrix: Matrix) -> dict[str, list[str]]:
+    """Return ``gpu_sm``, what programs are compiled for on these nodes: that of each GPU asked for, in order.
+
+    Nothing where no GPU was named, and where a toolkit of the node is not known to compile for each of them: who
+    compiles then takes all that his compiler knows.
+
+    Source: ``sm`` in ``cuda.toml``, what nvcc and ptxas of each toolkit accept.
+    """
+    sm = {number for name in stack.gpus for gpu in find_gpus(matrix, name) for number in [_sm(gpu.compute_capability)]}
+    profiles = stack.node.profiles if stack.node else ()
+    toolkits = {toolkit.version for profile in profiles for toolkit in profile.toolkits}
+    compiled = [{*(row.sm or ())} for version in toolkits for row in cuda_releases(matrix, version)[:1]]
+    if not sm or len(compiled) < len(toolkits) or any(sm - known for known in compiled):
+        return {}
+    return {"gpu_sm": [f"sm_{number}" for number in sorted(sm)]}
+
+
+def _sm(compute_capability: str) -> int:
+    return int(compute_capability.replace(".", ""))
 
 
 def _profile(profile: NodeProfile) -> dict[str, Any]:

@@ -1340,8 +1340,9 @@ choose_sizes() {
 probe_nccl_tests() {
     now
     BEGAN=$NOW
-    choose_program "$COLLECT_ALL_REDUCE" all_reduce_perf /opt/nccl-tests/build/all_reduce_perf \
-        /opt/nccl_tests/build/all_reduce_perf /opt/nccl-tests/bin/all_reduce_perf /opt/nccl-tests/all_reduce_perf \
+    choose_program "$COLLECT_ALL_REDUCE" all_reduce_perf /opt/provision/nccl-tests/current/build/all_reduce_perf \
+        /opt/nccl-tests/build/all_reduce_perf /opt/nccl_tests/build/all_reduce_perf \
+        /opt/nccl-tests/bin/all_reduce_perf /opt/nccl-tests/all_reduce_perf \
         /usr/local/nccl-tests/build/all_reduce_perf /usr/local/nccl-tests/bin/all_reduce_perf \
         /usr/libexec/nccl-tests/all_reduce_perf /usr/lib/nccl-tests/all_reduce_perf \
         /opt/oci-hpc/nccl-test*/build/all_reduce_perf /usr/local/cuda*/efa/test-cuda*/all_reduce_perf \

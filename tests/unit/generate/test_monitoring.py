@@ -179,6 +179,17 @@ def test_a_summary_reads_as_a_sentence(tmp_path):
     assert "n1 GPU 0: 86 C, over 85 C" in said
 
 
+@needs_promtool
+def test_a_node_that_is_down_is_told_of_before_its_exporter_is(tmp_path):
+    """The one inhibits the other, which it does once it fires: both at one moment may be told the wrong way round."""
+    all_down = {f'up{{node="n1",job="{job}",instance="n1:{port}"}}': "0x49" for job, port in (("node", 1), ("gpu", 2))}
+    is_down = Moment("3m30s", ({"node": "n1", "severity": "critical"},))
+    cases = [Case("node-down", all_down, (is_down,)), Case("gpu-exporter-down", all_down, (Moment(is_down.at),))]
+    assert play(tmp_path, bare_rules(), cases) == ""
+    inhibition = next(row for row in MATRIX.inhibitions if row.id == "node-down")
+    assert "gpu-exporter-down" in inhibition.targets
+
+
 def replace_alert(case: Case, alert: str) -> Case:
     """Return the series of a case with the expectation that another alert stays silent."""
     return Case(alert, case.series, tuple(Moment(moment.at) for moment in case.moments))

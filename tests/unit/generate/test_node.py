@@ -127,6 +127,28 @@ def test_head_carries_the_digest_and_no_time(stack: Stack, matrix: Matrix, docum
     assert not re.search(r"\b\d{2}:\d{2}\b", head)
 
 
+def gpu_sm(matrix: Matrix, gpus: list[str], toolkits: list[str], cuda: str) -> object:
+    options = parse_node_options({"os": ["ubuntu22.04"], "toolkit": toolkits})
+    found = solve_node(parse_request({"cuda": cuda, "gpu": gpus}), options, matrix)
+    assert isinstance(found, Stack), found
+    return node_lock(found, matrix)["stack"].get("gpu_sm", "nothing")
+
+
+def test_programs_are_compiled_for_the_gpus_that_were_asked_for(matrix: Matrix) -> None:
+    assert gpu_sm(matrix, ["a100"], ["12.4"], "12.4") == ["sm_80"]
+    assert gpu_sm(matrix, ["h100", "l40s", "a100"], ["12.4"], "12.4") == ["sm_80", "sm_89", "sm_90"]
+    assert gpu_sm(matrix, ["rtx 5090", "a100"], ["12.8"], "12.8") == ["sm_80", "sm_120"]
+
+
+def test_no_gpu_asked_for_is_no_word_about_what_to_compile_for(matrix: Matrix) -> None:
+    assert gpu_sm(matrix, [], ["12.4"], "12.4") == "nothing"
+
+
+def test_a_toolkit_that_does_not_compile_for_each_gpu_leaves_the_choice_to_who_compiles(matrix: Matrix) -> None:
+    assert gpu_sm(matrix, ["h100"], ["11.8", "12.4"], "12.4") == ["sm_90"]
+    assert gpu_sm(matrix, ["h100"], ["11.7", "12.4"], "12.4") == "nothing"
+
+
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     words = ("node", "lock", "--driver", "580", "--torch", "2.14", "--include", "dcgm")
     texts = []

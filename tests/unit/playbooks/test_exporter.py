@@ -195,6 +195,7 @@ def test_source_that_changed_stops_the_other_exporter() -> None:
         "name": "provision-gpu-exporter.service",
         "exists": True,
         "is_wanted": False,
+        "is_looping": False,
         "is_wrong": True,
     }
     assert rows["nvidia-dcgm-exporter.service"]["is_wanted"]
@@ -205,6 +206,18 @@ def test_source_that_changed_stops_the_other_exporter() -> None:
 )
 def test_unit_that_will_not_be_there_tomorrow_is_wrong(row: dict[str, str]) -> None:
     assert units(host(units={"prometheus-node-exporter.service": row}))["prometheus-node-exporter.service"]["is_wrong"]
+
+
+def test_a_unit_that_is_active_only_between_two_ends_is_told_from_one_that_runs() -> None:
+    rows = units(
+        host(
+            units={
+                "prometheus-node-exporter.service": {**ENABLED, "is_looping": True},
+                "prometheus-blackbox-exporter.service": {**ENABLED, "is_looping": False},
+            }
+        )
+    )
+    assert [name for name, row in rows.items() if row["is_looping"]] == ["prometheus-node-exporter.service"]
 
 
 def test_running_units_are_left_alone() -> None:

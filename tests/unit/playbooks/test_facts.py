@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import playbook_files
@@ -413,6 +414,29 @@ def test_units_that_do_not_exist_are_left_out(tree: Tree) -> None:
         "docker.service": ("enabled", "active"),
         "ssh.service": ("disabled", "inactive"),
     }
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "seconds_ago", "is_looping"),
+    [
+        pytest.param("active", "7", 4, True, id="just-started-again"),
+        pytest.param("activating", "7", 900, True, id="between-two-starts"),
+        pytest.param("active", "7", 900, False, id="mended-since"),
+        pytest.param("active", "1", 4, False, id="ended-once"),
+        pytest.param("active", "0", 4, False, id="started-by-hand"),
+        pytest.param("failed", "7", 4, False, id="given-up"),
+        pytest.param("active", "", 4, False, id="systemd-that-does-not-count"),
+    ],
+)
+def test_a_unit_that_ends_soon_after_each_start_is_looping(
+    tree: Tree, state: str, restarts: str, seconds_ago: int, is_looping: bool
+) -> None:
+    entered = int((time.monotonic() - seconds_ago) * 1e6)
+    tree.answers["systemctl show"] = (
+        f"Id=ssh.service\nNames=ssh.service\nLoadState=loaded\nActiveState={state}\nUnitFileState=enabled\n"
+        f"ActiveEnterTimestampMonotonic={entered}\nNRestarts={restarts}\n"
+    )
+    assert facts.read_units(tree.node(), ["ssh.service"])["ssh.service"]["is_looping"] is is_looping
 
 
 def test_alternatives_with_their_choices(tree: Tree) -> None:

@@ -103,6 +103,57 @@ def test_nccl_block_is_taken_out_without_a_trace() -> None:
     assert stack.merge_nccl_conf(stack.merge_nccl_conf(None, {"NCCL_DEBUG": "WARN"}), {}) == ""
 
 
+DIGEST = "0123456789abcdef" * 4
+
+
+def test_nccl_tests_that_nobody_asked_for_have_no_problems() -> None:
+    assert stack.find_nccl_tests_problems("", "", None, None) == []
+
+
+def test_nccl_tests_with_their_digest_and_variables_pass() -> None:
+    make = {"MPI": 1, "MPI_HOME": "/usr/lib/x86_64-linux-gnu/openmpi", "CXX": "g++-11"}
+    assert stack.find_nccl_tests_problems("/srv/nccl-tests.tar.gz", DIGEST, make, ["sm_80", "sm_90a", "sm_120"]) == []
+
+
+@pytest.mark.parametrize(
+    ("sha256", "make", "sm", "words"),
+    [
+        ("", {}, [], "gpu_nccl_tests_sha256, the 64"),
+        (DIGEST.upper(), {}, [], "gpu_nccl_tests_sha256, the 64"),
+        (DIGEST + "\n", {}, [], "gpu_nccl_tests_sha256, the 64"),
+        (DIGEST, ["MPI=1"], [], "is a mapping"),
+        (DIGEST, {"-f": "x"}, [], "`-f` is no variable"),
+        (DIGEST, {"SHELL=x;y": "x"}, [], "no variable of a Makefile"),
+        (DIGEST, {"CUDA_HOME": "/x"}, [], "gpu_nccl_tests_cuda_home"),
+        (DIGEST, {"MPI": True}, [], "a number (1 for yes)"),
+        (DIGEST, {"CXX": "g++\nall:"}, [], "a line of text"),
+        (DIGEST, {}, "sm_90", "is a list"),
+        (DIGEST, {}, ["9.0"], "words such as `sm_90`"),
+        (DIGEST, {}, [90], "words such as `sm_90`"),
+    ],
+)
+def test_nccl_tests_that_cannot_be_built_are_refused(sha256: Any, make: Any, sm: Any, words: str) -> None:
+    [problem] = stack.find_nccl_tests_problems("https://mirror.example/x.tar.gz", sha256, make, sm)
+    assert words in problem
+
+
+def test_nccl_tests_are_compiled_for_the_gpus_alone() -> None:
+    assert stack.make_nccl_tests_words("/usr/local/cuda", {"MPI": 1}, ["sm_80", "sm_90"]) == [
+        "CUDA_HOME=/usr/local/cuda",
+        "MPI=1",
+        "NVCC_GENCODE=-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90",
+    ]
+
+
+def test_nccl_tests_are_compiled_as_their_makefile_says_where_no_gpu_is_known() -> None:
+    assert stack.make_nccl_tests_words("/usr", {}, []) == ["CUDA_HOME=/usr"]
+
+
+def test_a_users_own_gpus_for_nccl_tests_win() -> None:
+    words = stack.make_nccl_tests_words("/usr", {"NVCC_GENCODE": "-arch=native"}, ["sm_80"])
+    assert words == ["CUDA_HOME=/usr", "NVCC_GENCODE=-arch=native"]
+
+
 def test_damaged_nccl_block_is_named() -> None:
     [problem] = stack.find_nccl_problems({}, [], stack.NCCL_BEGIN + "\nNCCL_DEBUG=WARN\n")
     assert "damaged" in problem

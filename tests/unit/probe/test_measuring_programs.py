@@ -129,6 +129,7 @@ class Target:
             ),
             ("/usr/local/cuda/", f"{self.folder}/none/"),
             ("/opt/nccl-tests/", f"{self.folder}/opt/nccl-tests/"),
+            ("/opt/provision/nccl-tests/", f"{self.folder}/opt/provision/nccl-tests/"),
             ("/opt/nvidia/nvbandwidth/", f"{self.folder}/opt/nvidia/nvbandwidth/"),
         ):
             assert old in text
@@ -173,6 +174,12 @@ def needs_make() -> None:
     [
         pytest.param("nccl-tests", "all_reduce_perf", ALL_REDUCE, id="nccl-tests-on-the-path"),
         pytest.param("nccl-tests", "opt/nccl-tests/build/all_reduce_perf", ALL_REDUCE, id="nccl-tests-in-opt"),
+        pytest.param(
+            "nccl-tests",
+            "opt/provision/nccl-tests/current/build/all_reduce_perf",
+            ALL_REDUCE,
+            id="nccl-tests-that-the-play-built",
+        ),
         pytest.param("nccl-tests", "nccl-tests/build/all_reduce_perf", ALL_REDUCE, id="nccl-tests-at-home"),
         pytest.param("nvbandwidth", "nvbandwidth", NVBANDWIDTH, id="nvbandwidth-on-the-path"),
         pytest.param("nvbandwidth", "opt/nvidia/nvbandwidth/nvbandwidth", NVBANDWIDTH, id="nvbandwidth-in-opt"),

@@ -20,9 +20,13 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 
 SCHEMA = 1
 COMMAND_SECONDS = 60
+# So often systemd has started a unit again by itself, and so shortly ago, that it is taken to go on like that.
+LOOP_RESTARTS_MIN = 3
+LOOP_SECONDS = 60
 
 # Files the roles write, edit or must not disturb. A folder stands for everything below it.
 PATHS = (
@@ -132,7 +136,13 @@ UNITS = (
     "unattended-upgrades.service",
 )
 
-LINKS = ("/usr/local/cuda", "/opt/provision/envs/*", "/etc/alternatives/cuda", "/etc/alternatives/nvidia")
+LINKS = (
+    "/usr/local/cuda",
+    "/opt/provision/envs/*",
+    "/opt/provision/nccl-tests/current",
+    "/etc/alternatives/cuda",
+    "/etc/alternatives/nvidia",
+)
 DISKS = ("/", "/boot", "/opt", "/tmp", "/usr", "/var")
 ENGINES = (
     ("docker", ("docker", "--version")),
@@ -482,7 +492,7 @@ def read_units(node, units):
     text = node.run(
         "systemctl",
         "show",
-        "--property=Id,Names,LoadState,ActiveState,UnitFileState,ActiveEnterTimestampMonotonic",
+        "--property=Id,Names,LoadState,ActiveState,UnitFileState,ActiveEnterTimestampMonotonic,NRestarts",
         *units,
     )
     for block in (text or "").split("\n\n"):
@@ -490,8 +500,22 @@ def read_units(node, units):
         if row.get("LoadState") in (None, "not-found"):
             continue
         for name in {row.get("Id"), *row.get("Names", "").split()} & set(units):
-            found[name] = {"enabled": row.get("UnitFileState") or "static", "active": row.get("ActiveState")}
+            found[name] = {
+                "enabled": row.get("UnitFileState") or "static",
+                "active": row.get("ActiveState"),
+                "is_looping": _is_looping(row, time.monotonic()),
+            }
     return found
+
+
+def _is_looping(row, now):
+    """Return whether a unit ends soon after each start, which at the moment of one look may be called active."""
+    restarts, entered = row.get("NRestarts", ""), row.get("ActiveEnterTimestampMonotonic", "")
+    if not restarts.isdigit() or int(restarts) < LOOP_RESTARTS_MIN:
+        return False
+    if row.get("ActiveState") == "activating":
+        return True
+    return row.get("ActiveState") == "active" and entered.isdigit() and now - int(entered) / 1e6 < LOOP_SECONDS
 
 
 def read_secure_boot(node):

@@ -199,6 +199,11 @@ def test_provision_verify_says_why_they_see_no_gpu_where_one_should_be(node):
         assert "CUDA_ERROR_NO_DEVICE" in checks[name]["seen"], checks[name]
 
 
+def test_the_proof_of_the_play_asks_the_environment_of_the_lock_and_not_the_first_by_name(play, node_lock):
+    expected = {"frameworks": node_lock["stack"]["frameworks"]}
+    play("gpu-node-verify.yml", gpu_verify_level="node", gpu_verify_expect=expected).expect_success()
+
+
 def test_a_changed_list_builds_its_environment_alone_and_the_way_back_builds_nothing(
     node, play, site_vars, profile, scenario_folder
 ):

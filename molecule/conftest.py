@@ -125,7 +125,9 @@ class Node:
         return {
             row["Id"]: f"{row['ExecMainStartTimestampMonotonic']} {row['MainPID']}"
             for row in rows
-            if not row["Id"].startswith(("user", "session", "ssh@", "apt-daily", "systemd-hostnamed"))
+            if not row["Id"].startswith(
+                ("user", "session", "ssh@", "apt-daily", "systemd-hostnamed", "systemd-timedated")
+            )
         }
 
 

@@ -24,6 +24,7 @@ _GPU = ModuleType("provision_filters_gpu")
 SourceFileLoader(_GPU.__name__, str(Path(__file__).with_name("gpu.py"))).exec_module(_GPU)
 
 _ROOT = "/var/lib/provision"
+_ENVIRONMENTS = "/opt/provision/envs/"
 _PREFERENCES = "/etc/apt/preferences.d/provision-gpu"
 _FAMILY = re.compile(r"nvidia|cuda|cudnn|nccl|datacenter-gpu-manager|^libnv(?!me|pair)|^dkms$")
 _MODULE_PACKAGE = re.compile(r"dkms|modules|kernel")
@@ -133,6 +134,24 @@ def _words(packages: Any) -> str:
 
 def _upstream(version: str) -> str:
     return re.sub(r"^\d+:", "", version).split("-")[0]
+
+
+def choose_python(links: Iterable[str], profile: Mapping[str, Any]) -> str:
+    """Return the interpreter that is asked about frameworks.
+
+    Args:
+        links: Paths of the links that gpu_facts saw.
+        profile: The lock's part for the host's OS.
+
+    Returns:
+        That of the lock's environment where its name is there, else of the first name; empty where there is none.
+    """
+    there = sorted(link for link in links if link.startswith(_ENVIRONMENTS))
+    locked = [
+        _ENVIRONMENTS + str(row.get("name")) for row in _mapping(profile.get("frameworks")).get("environments") or []
+    ]
+    chosen = [link for link in locked if link in there] or there
+    return f"{chosen[0]}/bin/python" if chosen else ""
 
 
 def expect_node(
@@ -516,6 +535,7 @@ class FilterModule:
         """Return name → filter."""
         return {
             "gpu_choose_generation": choose_generation,
+            "gpu_choose_python": choose_python,
             "gpu_empty_folders": list_empty_folders,
             "gpu_expect_node": expect_node,
             "gpu_former": split_former,

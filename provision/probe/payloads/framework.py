@@ -7,6 +7,7 @@ work here, and JAX is kept from taking the memory of all of them.
 """
 
 import json
+import logging
 import os
 import re
 import sys
@@ -64,8 +65,27 @@ class Spoken:
 
     def about_gpus(self):
         """Return the lines that speak of GPUs, joined."""
-        lines = [line.strip() for line in self.text.splitlines() if re.search(r"GPU|CUDA|cuda|dlopen|libcu", line)]
+        # The severity, time and thread before the words differ between two runs that say the same.
+        lines = [re.sub(r"^[IWEF]\d{4} [\d:.]+ +\d+ ", "", line.strip()) for line in self.text.splitlines()]
+        lines = [line for line in lines if re.search(r"GPU|CUDA|cuda|dlopen|libcu", line)]
         return "; ".join(lines)[:TEXT_MAX] or None
+
+
+class Remarks(logging.Handler):
+    """What JAX logs of plugins that it could not use: its own error only says that there is no such backend."""
+
+    def __init__(self):
+        """Begin to listen."""
+        super().__init__(logging.WARNING)
+        self.lines = []
+        logging.getLogger("jax").addHandler(self)
+
+    def emit(self, record):
+        """Keep the words of an exception, or of the record where there is none."""
+        error = record.exc_info[1] if record.exc_info else None
+        line = say(error) if error else " ".join(record.getMessage().split())
+        if line not in self.lines:
+            self.lines.append(line)
 
 
 def visible():
@@ -158,6 +178,7 @@ def ask_tensorflow(document):
 def ask_jax(document):
     """Fill in what JAX says."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    remarks = Remarks()
     import jax
 
     document["version"] = str(jax.__version__)
@@ -175,12 +196,26 @@ def ask_jax(document):
     try:
         devices = list(jax.devices("gpu"))
     except RuntimeError as error:
-        document["reason"] = say(error) + visible()
+        document["reason"] = jax_reason(jax, document, remarks, error) + visible()
         return
     document["is_available"] = bool(devices)
     document["device_count"] = len(devices)
     document["names"] = [str(device.device_kind) for device in devices]
     document["capabilities"] = [str(getattr(device, "compute_capability", "")) for device in devices]
+
+
+def jax_reason(jax, document, remarks, error):
+    """Return in JAX's own words why it sees no GPU, the deepest first."""
+    lines = list(remarks.lines)
+    try:
+        # "gpu" stands for several backends, so that its error names the reason of none.
+        jax.devices("cuda")
+    except RuntimeError as deeper:
+        if "failed to initialize" in str(deeper):
+            lines.append(say(deeper))
+    if not lines and not document["is_cuda_build"]:
+        return "this installation of JAX ({}) has no CUDA plugin".format(document["version"])
+    return "; ".join([*lines, say(error)])[:TEXT_MAX]
 
 
 ASK = {"torch": ask_torch, "tensorflow": ask_tensorflow, "jax": ask_jax}

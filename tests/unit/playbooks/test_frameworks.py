@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -363,6 +364,89 @@ def test_installed_version_is_compared_with_the_lock(monkeypatch: pytest.MonkeyP
         builder.look(row, {})
     assert "the lock has 1.1, installed is 1.0+cu0" in str(caught.value)
     assert "the lock has 1, installed is nothing" in str(caught.value)
+
+
+def test_answer_is_found_before_the_last_words_of_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = json.dumps({"errors": [], "accelerator": {}, "versions": {}})
+    monkeypatch.setattr(builder, "call", lambda *_: f"before\n{answer}\nthe runtime is shut down\n")
+    row = {"name": "torch", "path": "/x", "imports": [], "versions": {}}
+    assert builder.look(row, {})["errors"] == []
+    monkeypatch.setattr(builder, "call", lambda *_: "nothing of use\n")
+    with pytest.raises(builder.BuildError, match="check of torch: no answer, only:\nnothing of use"):
+        builder.look(row, {})
+
+
+TENSORFLOW = """
+import os, types
+def list_physical_devices(kind):
+    os.write(2, b"To enable the following instructions: AVX2\\n")
+    os.write(2, b"E0000 00:00:1795383601.102397    1825 cuda_platform.cc:52] Failed call to cuInit: NO_DEVICE\\n")
+    return []
+config = types.SimpleNamespace(list_physical_devices=list_physical_devices)
+test = types.SimpleNamespace(is_built_with_cuda=lambda: {is_cuda})
+"""
+JAX = """
+import logging
+def devices(kind):
+    try:
+        {plugin}
+    except RuntimeError:
+        logging.getLogger("jax._src.xla_bridge").exception("Jax plugin configuration error")
+    raise RuntimeError("Unknown backend: 'gpu' requested")
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_cuda", "plugin", "packages", "tensorflow", "jax"),
+    [
+        pytest.param(
+            True,
+            "raise RuntimeError('operation cuInit(0) failed')",
+            {"jax-cuda12-plugin": "0.10.2"},
+            "cuda_platform.cc:52] Failed call to cuInit: NO_DEVICE",
+            "operation cuInit(0) failed",
+            id="said-on-the-way",
+        ),
+        pytest.param(
+            False, "pass", {"jaxlib": "0.10.2"}, "built without CUDA", "no CUDA plugin is installed", id="processor"
+        ),
+        pytest.param(
+            False,
+            "pass",
+            {"jaxlib": "0.4.1+cuda11.cudnn82"},
+            "built without CUDA",
+            "Unknown backend: 'gpu' requested",
+            id="before-plugins",
+        ),
+    ],
+)
+def test_frameworks_say_in_their_own_words_why_they_see_no_gpu(
+    tmp_path: Path, is_cuda: bool, plugin: str, packages: dict[str, str], tensorflow: str, jax: str
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
+    (site,) = tmp_path.glob("lib/python*/site-packages")
+    (site / "tensorflow.py").write_text(TENSORFLOW.format(is_cuda=is_cuda), encoding="utf-8")
+    (site / "jax.py").write_text(JAX.format(plugin=plugin), encoding="utf-8")
+    for name, version in packages.items():
+        folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n", encoding="utf-8")
+    row = {"name": "both", "path": str(tmp_path), "imports": ["tensorflow", "jax"], "versions": {}}
+    assert builder.look(row, dict(os.environ))["accelerator"] == {
+        "tensorflow": {"is_available": False, "reason": tensorflow},
+        "jax": {"is_available": False, "reason": jax},
+    }
+
+
+def test_what_each_environment_says_of_the_gpu_is_kept_apart(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        builder, "look", lambda row, environment: {"versions": {}, "accelerator": {"jax": row["name"] + " says"}}
+    )
+    rows = [base.row("a", "torch"), base.row("b", "jax")]
+    found = builder.run(
+        {"base": str(base.folder), "environments": rows, "keep": 2, "installer": "pip", "allow_source": False}
+    )
+    assert found["accelerator"] == {"torch": {"jax": "torch says"}, "jax": {"jax": "jax says"}}
 
 
 def test_text_that_looks_into_an_environment_runs(tmp_path: Path) -> None:

@@ -58,6 +58,26 @@ def make_lock() -> Document:
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "frameworks", "chosen"),
+    [
+        pytest.param(["jax", "tensorflow-jax"], "tensorflow-jax", "tensorflow-jax", id="not-the-first-of-all"),
+        pytest.param(["jax", "notebook"], "torch", "jax", id="not-made-yet"),
+        pytest.param(["notebook"], None, "notebook", id="none-locked"),
+    ],
+)
+def test_frameworks_are_asked_of_the_environment_of_the_lock(
+    names: list[str], frameworks: str | None, chosen: str
+) -> None:
+    links = {f"/opt/provision/envs/{name}": f"{name}-000000000000" for name in names} | {"/usr/local/cuda": "cuda-12"}
+    profile = {"frameworks": {"environments": [{"name": frameworks}]} if frameworks else None}
+    assert gpu_verify.choose_python(links, profile) == f"/opt/provision/envs/{chosen}/bin/python"
+
+
+def test_without_an_environment_no_interpreter_is_named() -> None:
+    assert gpu_verify.choose_python({"/usr/local/cuda": "cuda-12"}, {}) == ""
+
+
 def package(version: str, status: str = "ii", **more: Any) -> Document:
     return {"version": version, "status": status, "source": "", "is_auto": False, **more}
 

@@ -230,6 +230,75 @@ def test_tensorflow_is_asked(tmp_path: Path) -> None:
     assert document["reason"].startswith("Cannot dlopen some GPU libraries")
 
 
+def test_the_reason_of_tensorflow_is_the_same_in_two_runs(tmp_path: Path) -> None:
+    words = "cuda_platform.cc:52] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
+    write(
+        tmp_path / "tensorflow.py",
+        f"""
+        import os, types
+        __version__ = "2.21.0"
+        os.write(2, b"E0000 00:00:1795383601.102397    1825 {words}\\n")
+        sysconfig = types.SimpleNamespace(get_build_info=lambda: {{"is_cuda_build": True}})
+        config = types.SimpleNamespace(list_physical_devices=lambda kind: [], experimental=types.SimpleNamespace())
+        """,
+    )
+    assert run("framework", "tensorflow", folder=tmp_path)["reason"] == words
+
+
+JAX_WITHOUT_GPU = """
+    import logging
+    __version__ = "0.10.2"
+    def devices(kind):
+        logger = logging.getLogger("jax._src.xla_bridge")
+        if kind == "cuda":
+            raise RuntimeError({deeper!r})
+        try:
+            {plugin}
+        except RuntimeError:
+            logger.exception("Jax plugin configuration error: Exception when calling %s.initialize()", "xla_cuda12")
+        raise RuntimeError("Unknown backend: 'gpu'")
+"""
+
+
+@pytest.mark.parametrize(
+    ("plugin", "deeper", "versions", "reason"),
+    [
+        pytest.param(
+            "raise RuntimeError('operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE')",
+            "Unknown backend cuda",
+            True,
+            "RuntimeError: operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE; RuntimeError: Unknown backend: 'gpu'",
+            id="plugin",
+        ),
+        pytest.param(
+            "pass",
+            "Backend 'cuda' failed to initialize: no room",
+            True,
+            "RuntimeError: Backend 'cuda' failed to initialize: no room; RuntimeError: Unknown backend: 'gpu'",
+            id="backend",
+        ),
+        pytest.param("pass", "Unknown backend cuda", True, "RuntimeError: Unknown backend: 'gpu'", id="mute"),
+        pytest.param(
+            "pass",
+            "Unknown backend cuda",
+            False,
+            "this installation of JAX (0.10.2) has no CUDA plugin",
+            id="processor",
+        ),
+    ],
+)
+def test_jax_says_why_it_sees_no_gpu(tmp_path: Path, plugin: str, deeper: str, versions: bool, reason: str) -> None:
+    write(tmp_path / "jax" / "__init__.py", textwrap.dedent(JAX_WITHOUT_GPU).format(plugin=plugin, deeper=deeper))
+    write(tmp_path / "jax" / "_src" / "__init__.py", "")
+    stand_in = "types.SimpleNamespace(cuda_runtime_build_version=lambda: 12090, cudnn_build_version=lambda: 90800)"
+    text = f"import types\ncuda_versions = {stand_in if versions else None}\n"
+    write(tmp_path / "jax" / "_src" / "lib" / "__init__.py", text)
+    document = run("framework", "jax", folder=tmp_path)
+    assert document["is_cuda_build"] is versions
+    assert document["is_available"] is False
+    assert document["reason"] == reason
+
+
 def test_jax_is_asked_and_kept_from_taking_all_memory(tmp_path: Path) -> None:
     write(
         tmp_path / "jax" / "__init__.py",

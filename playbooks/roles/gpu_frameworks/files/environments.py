@@ -20,7 +20,7 @@ TAIL_LINES = 25
 
 # What is run in a new environment: the imports, what is installed, and whether the GPU is seen.
 LOOK = r"""
-import importlib, importlib.metadata, json, sys
+import importlib, importlib.metadata, json, logging, os, re, sys, tempfile
 asked, found = json.loads(sys.argv[1]), {"errors": [], "accelerator": {}}
 for name in asked:
     try:
@@ -30,27 +30,58 @@ for name in asked:
 found["versions"] = {
     str(row.metadata["Name"]): row.version for row in importlib.metadata.distributions() if row.metadata["Name"]
 }
+class Spoken(logging.Handler):
+    # What C++ writes to the standard error, and what JAX logs of a plugin that it cannot use.
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.lines, self.file, self.real = [], tempfile.TemporaryFile(), os.dup(2)
+        os.dup2(self.file.fileno(), 2)
+        logging.getLogger("jax").addHandler(self)
+    def emit(self, record):
+        self.lines.append(str(record.exc_info[1] if record.exc_info else record.getMessage()))
+    def end(self):
+        logging.getLogger("jax").removeHandler(self)
+        os.dup2(self.real, 2)
+        self.file.seek(0)
+        said = self.file.read(1 << 20).decode("utf-8", "replace").splitlines()
+        # Severity, time and thread stand before the words.
+        said = [re.sub(r"^[IWEF]\d{4} [\d:.]+ +\d+ ", "", line.strip()) for line in said]
+        self.lines += [line for line in said if re.search(r"GPU|CUDA|cuda|dlopen|libcu", line)]
 def accelerator(name, ask):
     module = sys.modules.get(name)
-    if module is not None:
-        try:
-            found["accelerator"][name] = ask(module)
-        except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-            found["accelerator"][name] = {"is_available": False, "reason": reason}
+    if module is None:
+        return
+    spoken = Spoken()
+    try:
+        is_available, reason = ask(module)
+    except Exception as error:
+        is_available, reason = False, str(error).strip() or type(error).__name__
+    spoken.end()
+    # A framework's own error says less than what it said on the way there.
+    if not is_available and spoken.lines and name != "torch":
+        reason = "; ".join(dict.fromkeys(" ".join(line.split()) for line in spoken.lines))
+    found["accelerator"][name] = {
+        "is_available": is_available, "reason": None if is_available else reason.splitlines()[0][:300]
+    }
 def torch(module):
-    if module.cuda.is_available():
-        return {"is_available": True, "reason": None}
     if module.version.cuda is None:
-        return {"is_available": False, "reason": "built without CUDA"}
-    module.cuda.init()
-    return {"is_available": False, "reason": "unknown"}
+        return False, "built without CUDA"
+    if not module.cuda.is_available():
+        module.cuda.init()
+    return module.cuda.is_available(), "unknown"
 def tensorflow(module):
-    seen = module.config.list_physical_devices("GPU")
-    return {"is_available": bool(seen), "reason": None if seen else "TensorFlow lists no GPU"}
+    if not module.test.is_built_with_cuda():
+        return False, "built without CUDA"
+    return bool(module.config.list_physical_devices("GPU")), "TensorFlow lists no GPU"
 def jax(module):
-    seen = module.devices("gpu")
-    return {"is_available": bool(seen), "reason": None}
+    try:
+        return bool(module.devices("gpu")), "JAX lists no GPU"
+    except RuntimeError:
+        # Before there were plugins the version of jaxlib named its CUDA.
+        pattern = r"jax[-_]cuda\d+[-_]plugin==|jaxlib==.*cuda"
+        if not any(re.match(pattern, "%s==%s" % row) for row in found["versions"].items()):
+            return False, "no CUDA plugin is installed"
+        raise
 accelerator("torch", torch)
 accelerator("tensorflow", tensorflow)
 accelerator("jax", jax)
@@ -147,7 +178,11 @@ def look(row, environment):
     """Import what the environment is for, and compare what is installed with the lock."""
     python = os.path.join(row["path"], "bin", "python")
     text = call([python, "-I", "-c", LOOK, json.dumps(row["imports"])], environment, "imports")
-    found = json.loads(text.strip().splitlines()[-1])
+    # Native code that ends may have the last word, after the answer.
+    answer = next((line for line in reversed(text.splitlines()) if line.startswith('{"errors": ')), None)
+    if answer is None:
+        raise BuildError("check of %s: no answer, only:\n%s" % (row["name"], tail(text)))
+    found = json.loads(answer)
     names = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found["versions"].items()}
     for name, version in sorted(row["versions"].items()):
         installed = names.get(re.sub(r"[-_.]+", "-", name).lower())
@@ -293,7 +328,7 @@ def run(options):
             if not os.path.exists(os.path.join(row["path"], MARK)):
                 outcome = build(row, options, base)
                 result["built"].append(row["folder"])
-                result["accelerator"].update(outcome["accelerator"])
+                result["accelerator"][row["name"]] = outcome["accelerator"]
                 result["notes"] += outcome["notes"]
         for row in rows:
             if point(row, base):

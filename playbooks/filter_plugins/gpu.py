@@ -139,6 +139,11 @@ def _conceal(item: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in item.items() if key != "content" or not item.get("is_secret", False)}
 
 
+def tell_reason(result: Mapping[str, Any]) -> str:
+    """Return why a program failed: what it said, else what Ansible says of it."""
+    return str(result.get("stderr") or result.get("module_stderr") or result.get("msg") or "no reason given").strip()
+
+
 def _is_doomed(item: Mapping[str, Any]) -> bool:
     return item.get("state", "present") == "absent"
 
@@ -354,4 +359,5 @@ class FilterModule:
             "gpu_unmerge_json": unmerge_json,
             "gpu_write_pack": pack_together,
             "gpu_write_plan": plan_writing,
+            "gpu_write_reason": tell_reason,
         }

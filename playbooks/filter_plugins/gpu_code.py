@@ -33,7 +33,7 @@ def judge_code(
     problems: list[str] = []
     notes: list[str] = []
     kinds = _count_kinds(gpus, lock)
-    environments = [row for row in environments if isinstance(row, Mapping)]
+    environments = _rows(environments)
     silent = [str(row.get("name")) for row in environments if not _rows(row.get("builds"))]
     if kinds and silent:
         notes.append(
@@ -62,7 +62,7 @@ def find_contradictions(lock: Mapping[str, Any], profile: Mapping[str, Any]) -> 
     for row, environment in enumerate(_rows(_mapping(profile.get("frameworks")).get("environments"))):
         for number, build in enumerate(_rows(environment.get("builds"))):
             place = f".frameworks.environments[{row}].builds[{number}]"
-            for architecture in named:
+            for architecture in map(str, named):
                 capabilities = _mapping(lock.get("compute_capabilities")).get(architecture)
                 if _has_code(_list(capabilities), build) is False:
                     found.append((place, f"was built for {_range(build)}, and the lock is for {architecture} GPUs"))
@@ -103,8 +103,8 @@ def _architecture(device: str, lock: Mapping[str, Any]) -> str:
 
 def _has_code(capabilities: Iterable[str], build: Mapping[str, Any]) -> bool | None:
     """Tell whether a build runs on all of some compute capabilities (True), on none (False), or that it is open."""
-    runs_on, lacks = set(_list(build.get("runs_on"))), set(_list(build.get("lacks")))
-    wanted = set(capabilities)
+    runs_on, lacks = ({str(item) for item in _list(build.get(key))} for key in ("runs_on", "lacks"))
+    wanted = {str(item) for item in capabilities}
     if not wanted:
         return None
     return True if wanted <= runs_on else False if wanted <= lacks else None

@@ -176,7 +176,7 @@ def find_nccl_tests_problems(source: Any, sha256: Any, make: Any, sm: Any) -> li
             problems.append(
                 f"gpu_nccl_tests_make: the value of {key} is {value!r}: give a line of text or a number (1 for yes)"
             )
-    if isinstance(sm, str) or not all(isinstance(each, str) and _SM.fullmatch(each) for each in sm):
+    if not isinstance(sm, list) or not all(isinstance(each, str) and _SM.fullmatch(each) for each in sm):
         problems.append(f"gpu_nccl_tests_sm is {sm!r}: it is a list of words such as `sm_90`")
     return problems
 

@@ -142,3 +142,18 @@ def test_a_lock_whose_build_serves_none_of_its_own_gpus_contradicts_itself() -> 
     assert len(problems) == len(lock["profiles"])
     assert "`provision_lock.profiles.debian12.frameworks.environments[0].builds[0]` was built for sm_75" in problems[0]
     assert "the lock is for Volta GPUs" in problems[0]
+
+
+@pytest.mark.parametrize("given", [5, "text", {"name": "torch"}, None])
+def test_environments_that_are_no_list_are_left_to_the_judgement_of_types(given: Any) -> None:
+    assert gpu_code.judge_code([{"device": V100}], LOCK, given) == {"problems": [], "notes": []}
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [("architectures", [["x"]]), ("architectures", [{}]), ("runs_on", [{}]), ("lacks", [["7.0"]])]
+)
+def test_hostile_values_do_not_break_the_judgement_of_a_lock(place: str, value: Any) -> None:
+    lock = with_build(**({place: value} if place != "architectures" else {}))
+    lock["compute_capabilities"]["Volta"] = [{}]
+    lock["stack"]["architectures"] = value if place == "architectures" else ["Volta"]
+    assert isinstance(gpu_code.find_contradictions(lock, lock["profiles"]["debian12"]), list)

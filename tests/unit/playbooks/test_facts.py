@@ -439,6 +439,16 @@ def test_a_unit_that_ends_soon_after_each_start_is_looping(
     assert facts.read_units(tree.node(), ["ssh.service"])["ssh.service"]["is_looping"] is is_looping
 
 
+@pytest.mark.parametrize(("said", "needs_reload"), [("yes", True), ("no", False)])
+def test_a_unit_whose_files_changed_since_systemd_read_them_needs_a_reload(
+    tree: Tree, said: str, needs_reload: bool
+) -> None:
+    tree.answers["systemctl show"] = (
+        f"Id=ssh.service\nNames=ssh.service\nLoadState=loaded\nActiveState=active\nNeedDaemonReload={said}\n"
+    )
+    assert facts.read_units(tree.node(), ["ssh.service"])["ssh.service"]["needs_reload"] is needs_reload
+
+
 def test_alternatives_with_their_choices(tree: Tree) -> None:
     tree.answers["update-alternatives --query cuda"] = (
         "Name: cuda\nLink: /usr/local/cuda\nStatus: manual\nBest: /usr/local/cuda-12.4\nValue: /usr/local/cuda-11.8\n\n"

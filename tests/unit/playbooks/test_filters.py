@@ -159,6 +159,18 @@ class TestWritePlan:
         assert found["has_secret"] is not one_by_one
         assert "hunter2" not in json.dumps(found)
 
+    @pytest.mark.parametrize(
+        ("result", "reason"),
+        [
+            ({"stderr": "cannot write /etc/x: full\n", "msg": "non-zero return code"}, "cannot write /etc/x: full"),
+            ({"module_stderr": "python3: not found", "msg": "MODULE FAILURE"}, "python3: not found"),
+            ({"stderr": "", "msg": "Missing sudo password"}, "Missing sudo password"),
+            ({}, "no reason given"),
+        ],
+    )
+    def test_reason_is_the_program_s_or_ansible_s(self, result: dict[str, str], reason: str) -> None:
+        assert FILTERS["gpu_write_reason"](result) == reason
+
     def test_pack_brings_every_content_back(self) -> None:
         items = [
             {"path": "/etc/a/key", "content": "hunter2", "is_secret": True, "mode": "0600"},

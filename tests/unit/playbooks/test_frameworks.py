@@ -408,6 +408,14 @@ def devices(kind):
             id="said-on-the-way",
         ),
         pytest.param(
+            False,
+            "raise RuntimeError()",
+            {"jax-cuda12-plugin": "0.10.2"},
+            "built without CUDA",
+            "RuntimeError",
+            id="without-words",
+        ),
+        pytest.param(
             False, "pass", {"jaxlib": "0.10.2"}, "built without CUDA", "no CUDA plugin is installed", id="processor"
         ),
         pytest.param(

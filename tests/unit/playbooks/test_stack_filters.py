@@ -128,6 +128,7 @@ def test_nccl_tests_with_their_digest_and_variables_pass() -> None:
         (DIGEST, {"MPI": True}, [], "a number (1 for yes)"),
         (DIGEST, {"CXX": "g++\nall:"}, [], "a line of text"),
         (DIGEST, {}, "sm_90", "is a list"),
+        (DIGEST, {}, 90, "is a list"),
         (DIGEST, {}, ["9.0"], "words such as `sm_90`"),
         (DIGEST, {}, [90], "words such as `sm_90`"),
     ],

@@ -492,7 +492,8 @@ def read_units(node, units):
     text = node.run(
         "systemctl",
         "show",
-        "--property=Id,Names,LoadState,ActiveState,UnitFileState,ActiveEnterTimestampMonotonic,NRestarts",
+        "--property=Id,Names,LoadState,ActiveState,UnitFileState,ActiveEnterTimestampMonotonic,NRestarts,"
+        "NeedDaemonReload",
         *units,
     )
     for block in (text or "").split("\n\n"):
@@ -504,6 +505,7 @@ def read_units(node, units):
                 "enabled": row.get("UnitFileState") or "static",
                 "active": row.get("ActiveState"),
                 "is_looping": _is_looping(row, time.monotonic()),
+                "needs_reload": row.get("NeedDaemonReload") == "yes",
             }
     return found
 

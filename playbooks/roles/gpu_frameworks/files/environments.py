@@ -38,7 +38,8 @@ class Spoken(logging.Handler):
         os.dup2(self.file.fileno(), 2)
         logging.getLogger("jax").addHandler(self)
     def emit(self, record):
-        self.lines.append(str(record.exc_info[1] if record.exc_info else record.getMessage()))
+        error = record.exc_info[1] if record.exc_info else None
+        self.lines.append(record.getMessage() if error is None else str(error).strip() or type(error).__name__)
     def end(self):
         logging.getLogger("jax").removeHandler(self)
         os.dup2(self.real, 2)
@@ -58,8 +59,9 @@ def accelerator(name, ask):
         is_available, reason = False, str(error).strip() or type(error).__name__
     spoken.end()
     # A framework's own error says less than what it said on the way there.
-    if not is_available and spoken.lines and name != "torch":
-        reason = "; ".join(dict.fromkeys(" ".join(line.split()) for line in spoken.lines))
+    lines = [" ".join(line.split()) for line in spoken.lines if line.strip()]
+    if not is_available and lines and name != "torch":
+        reason = "; ".join(dict.fromkeys(lines))
     found["accelerator"][name] = {
         "is_available": is_available, "reason": None if is_available else reason.splitlines()[0][:300]
     }

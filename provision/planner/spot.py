@@ -39,7 +39,8 @@ def young_interval(checkpoint_hours: float, mtbf_hours: float) -> float:
     Source: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974).
     """
     _check(checkpoint_hours, mtbf_hours)
-    return math.sqrt(2 * checkpoint_hours * mtbf_hours)
+    # One root each: the product of two small numbers may be too small for a float, and the interval then 0.
+    return math.sqrt(2 * mtbf_hours) * math.sqrt(checkpoint_hours)
 
 
 def daly_interval(checkpoint_hours: float, mtbf_hours: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from provision.matrix.load import Matrix
@@ -78,6 +78,7 @@ def test_a_shape_counts_its_own_parameters(shape):
     assert 0 < shape.active_parameters <= shape.parameters
 
 
+@example(work=1.0, mtbf=0.25, checkpoint=5e-324, restart=0.0)
 @given(HOURS, HOURS, st.floats(0, 10), st.floats(0, 10))
 def test_interruptions_never_shorten_a_job(work, mtbf, checkpoint, restart):
     interval = daly_interval(checkpoint, mtbf)

@@ -9,8 +9,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# No test depends on how long it takes: a busy machine is not a fault. What a change is judged by is the same in each run;
-# new examples are looked for with `--hypothesis-profile=explore`.
+# No test depends on how long it takes: a busy machine is not a fault. What a change is judged by is the same in each
+# run; new examples are looked for with `--hypothesis-profile=explore`.
 hypothesis.settings.register_profile("provision", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("provision")

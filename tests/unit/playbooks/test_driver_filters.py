@@ -420,3 +420,17 @@ def test_container_is_never_restarted() -> None:
     inside = node()
     inside["os"]["is_container"] = True
     assert "container" in reboot.find_obstacle(inside, SETTINGS)
+
+
+def test_what_dpkg_could_not_process_is_found_by_name() -> None:
+    said = (
+        "Packages for driver 535.261.03, and with it what later roles need: apt failed\n"
+        "dpkg: error processing package libnccl2:amd64 (--configure):\n"
+        "dpkg: error processing package libnccl-dev (--configure):\n"
+        "dpkg: error processing package libnccl-dev (--configure):\n"
+        "dpkg: error processing archive /var/cache/apt/archives/datacenter-gpu-manager-4-core_1%3a4.6.0-1_amd64.deb (--unpack):\n"
+        "dpkg: error processing archive /tmp/apt-dpkg-install-Xy1/07-g++-12_12.2.0-14_amd64.deb (--unpack):\n"
+        "E: Sub-process /usr/bin/dpkg returned an error code (1)"
+    )
+    assert driver.find_blamed(said) == ["libnccl2", "libnccl-dev", "datacenter-gpu-manager-4-core", "g++-12"]
+    assert driver.find_blamed("E: Failed to fetch libnccl2_2.17_amd64.deb") == []

@@ -72,11 +72,18 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, dpkg: Dpkg, before: dict[str, tuple[str, str]], packages: list[str]) -> Any:
+def ask(
+    monkeypatch: pytest.MonkeyPatch,
+    dpkg: Dpkg,
+    before: dict[str, tuple[str, str]],
+    packages: list[str],
+    along: tuple[str, ...] = (),
+) -> Any:
     monkeypatch.setattr(restore, "run", dpkg.run)
     request = {
         "before": {name: {"version": version, "source": source} for name, (version, source) in before.items()},
         "packages": packages,
+        "along": list(along),
         "modules": ["nvidia-current"],
         "log_lines": 40,
         "lock_seconds": 5,
@@ -100,6 +107,25 @@ def test_first_installation_is_purged_with_what_it_brought(root: Path, monkeypat
     assert report["purged"] == ["dkms", "libcuda1", "nvidia-kernel-dkms"]
     assert (report["restored"], report["problems"], report["missing"]) == ({}, [], [])
     assert not (root / restore.PREFERENCES).exists()
+
+
+def test_what_came_along_goes_and_what_somebody_else_installed_stays(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = {
+        "libnccl2": ("2.17", "iU", "nccl"),
+        "nvidia-kernel-dkms": ("535.2", "ii", DRIVER),
+        "docker.io": ("20", "ii", "docker.io"),
+        "python3-venv": ("3.11", "ii", "python3-defaults"),
+    }
+    before = {"python3-venv": ("3.11", "python3-defaults")}
+    along = ("libnccl2", "python3-venv")
+    dpkg = Dpkg(packages)
+    assert ask(monkeypatch, dpkg, before, [], along)["purged"] == ["libnccl2"]
+    assert set(dpkg.packages) == {"nvidia-kernel-dkms", "docker.io", "python3-venv"}, "the driver did not fail"
+    dpkg = Dpkg(packages)
+    assert ask(monkeypatch, dpkg, before, ["nvidia-kernel-dkms"], along)["purged"] == ["libnccl2", "nvidia-kernel-dkms"]
+    assert set(dpkg.packages) == {"docker.io", "python3-venv"}
 
 
 def test_upgrade_goes_back_in_one_transaction_and_is_pinned(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Take a failed driver installation back: say what the compiler said, and make the packages what they were.
 
 Run by role gpu_driver on the node with a JSON document on standard input: ``before`` (package → version and source, as
-it was), ``packages`` (names of the set that failed), ``modules`` (names DKMS has for them), ``log_lines``,
-``lock_seconds``. Prints a JSON report. Python 3.8, the standard library alone.
+it was), ``packages`` (names of the set that failed), ``along`` (names that came along with it for others), ``modules``
+(names DKMS has for them), ``log_lines``, ``lock_seconds``. Prints a JSON report. Python 3.8, the standard library alone.
 """
 
 import glob
@@ -73,11 +73,11 @@ def read_log(modules, lines):
     return newest, [line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS] + "…" for line in shown]
 
 
-def plan(before, now, names):
+def plan(before, now, names, along):
     """Return what to put back (package → version) and what to remove.
 
-    Only packages from the sources that the failed set comes from are touched: what other roles or people installed
-    in the meantime stays.
+    Only packages from the sources that the failed set comes from are touched, and those that came along with it: what
+    other roles or people installed in the meantime stays.
     """
     sources = {rows[name]["source"] for rows in (before, now) for name in names if name in rows}
     back = {}
@@ -86,7 +86,8 @@ def plan(before, now, names):
             present = now.get(name)
             if present is None or present["version"] != row["version"] or present["status"][1:2] != "i":
                 back[name] = row["version"]
-    gone = sorted(name for name, row in now.items() if name not in before and row["source"] in sources)
+    new = {name: row for name, row in now.items() if name not in before}
+    gone = sorted(name for name, row in new.items() if name in along or row["source"] in sources)
     return back, gone
 
 
@@ -126,7 +127,7 @@ def restore(request):
     before, names, lock = request["before"], request["packages"], int(request["lock_seconds"])
     log, lines = read_log(request["modules"], int(request["log_lines"]))
     problems = []
-    back, gone = plan(before, read_packages(), names)
+    back, gone = plan(before, read_packages(), names, request["along"])
     failed = set(gone)
 
     if back:

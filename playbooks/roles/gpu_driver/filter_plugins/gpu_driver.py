@@ -10,6 +10,8 @@ __all__ = ["FilterModule"]
 
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9]")
+_BLAMED = re.compile(r"^dpkg: error processing (?:package|archive) (?:\S*/)?(?:\d+-)?([a-z0-9][a-z0-9+.-]*)", re.MULTILINE)
+"""The name of a package; of an archive, apt may have put a number before the name."""
 
 
 def upstream_of(version: str) -> str:
@@ -182,12 +184,18 @@ def remember_packages(host: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     }
 
 
+def find_blamed(text: str) -> list[str]:
+    """Return the packages that dpkg could not process, by what it said; empty where something else failed."""
+    return list(dict.fromkeys(_BLAMED.findall(text)))
+
+
 class FilterModule:
     """What Ansible asks for the filters."""
 
     def filters(self) -> dict[str, Any]:
         """Return name → filter."""
         return {
+            "gpu_driver_blamed": find_blamed,
             "gpu_driver_judge": judge_driver,
             "gpu_driver_plan": plan_driver,
             "gpu_driver_remember": remember_packages,

@@ -33,7 +33,7 @@ def list_value_problems(values: Mapping[str, Any], roles: str) -> list[str]:
         role, option = options[name]
         if (
             values[name] is None
-            or not ArgumentSpecValidator({name: option}).validate({name: values[name]}).error_messages
+            or not ArgumentSpecValidator({name: option}).validate({name: _outline(values[name])}).error_messages
         ):
             continue
         if "choices" in option:
@@ -57,6 +57,13 @@ def _read_options(roles: str) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
             kept = {key: option[key] for key in ("type", "elements", "choices") if key in option}
             options[name] = (path.parents[1].name, kept)
     return options
+
+
+def _outline(value: Any) -> Any:
+    """Return what the types of a value and its items depend on; the validator copies all that it is given, in depth."""
+    if isinstance(value, Mapping):
+        return {}
+    return [{} if isinstance(item, Mapping) else item for item in value] if isinstance(value, list) else value
 
 
 def _kind(option: Mapping[str, Any]) -> str:

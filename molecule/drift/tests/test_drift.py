@@ -121,6 +121,31 @@ def test_what_speaks_against_one_role_s_packages_is_told_by_that_role_alone(
     assert difference(healthy[1], gpu_node.packages()) == []
 
 
+DCGM_PROGRAM = "/usr/bin/dcgmi"
+
+
+def test_what_fails_of_all_that_came_along_does_not_cost_the_driver(
+    gpu_node, play, healthy, difference, without_parts, node_lock
+):
+    driver = node_lock["profiles"]["debian12"]["driver"]
+    rows = driver["flavours"]["proprietary"]["packages"] + driver["profiles"]["compute"]
+    gpu_node.say('DEBIAN_FRONTEND=noninteractive apt-get -y -q purge "$@"', *(row["name"] for row in rows))
+    # No package can put its file where a folder is: dpkg ends there, before it has configured the driver.
+    gpu_node.say('mkdir -p "$1/folder"', DCGM_PROGRAM)
+    outcome = play("gpu-node.yml")
+    gpu_node.say('rm -r "$1"', DCGM_PROGRAM)
+    assert outcome.status != 0
+    assert f"Driver {driver['version']} is installed. What came along for later roles could not be" in outcome.output
+    assert "Packages for DCGM: " in outcome.output, "the role that lacks them tells the reason"
+    assert "datacenter-gpu-manager-4-core" in outcome.failures
+    now = {name.split(":")[0] for name in gpu_node.packages()}
+    assert {row["name"] for row in rows} <= now
+    assert without_parts[0] in now, "NCCL came by its own role"
+    assert ": installed" in gpu_node.say("dkms status")
+    play("gpu-node.yml").expect_success()
+    assert difference(healthy[1], gpu_node.packages()) == []
+
+
 RUNFILE = "/usr/bin/nvidia-uninstall"
 STAND_IN = """#!/bin/sh
 # A stand-in for the uninstaller that NVIDIA's runfile leaves: it gives back what it had put aside, and goes.

@@ -428,7 +428,8 @@ def test_what_dpkg_could_not_process_is_found_by_name() -> None:
         "dpkg: error processing package libnccl2:amd64 (--configure):\n"
         "dpkg: error processing package libnccl-dev (--configure):\n"
         "dpkg: error processing package libnccl-dev (--configure):\n"
-        "dpkg: error processing archive /var/cache/apt/archives/datacenter-gpu-manager-4-core_1%3a4.6.0-1_amd64.deb (--unpack):\n"
+        "dpkg: error processing archive "
+        "/var/cache/apt/archives/datacenter-gpu-manager-4-core_1%3a4.6.0-1_amd64.deb (--unpack):\n"
         "dpkg: error processing archive /tmp/apt-dpkg-install-Xy1/07-g++-12_12.2.0-14_amd64.deb (--unpack):\n"
         "E: Sub-process /usr/bin/dpkg returned an error code (1)"
     )

@@ -2,7 +2,8 @@
 
 Run by role gpu_driver on the node with a JSON document on standard input: ``before`` (package → version and source, as
 it was), ``packages`` (names of the set that failed), ``along`` (names that came along with it for others), ``modules``
-(names DKMS has for them), ``log_lines``, ``lock_seconds``. Prints a JSON report. Python 3.8, the standard library alone.
+(names DKMS has for them), ``log_lines``, ``lock_seconds``. Prints a JSON report. Python 3.8 and the standard library
+alone.
 """
 
 import glob

@@ -10,7 +10,9 @@ __all__ = ["FilterModule"]
 
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9]")
-_BLAMED = re.compile(r"^dpkg: error processing (?:package|archive) (?:\S*/)?(?:\d+-)?([a-z0-9][a-z0-9+.-]*)", re.MULTILINE)
+_BLAMED = re.compile(
+    r"^dpkg: error processing (?:package|archive) (?:\S*/)?(?:\d+-)?([a-z0-9][a-z0-9+.-]*)", re.MULTILINE
+)
 """The name of a package; of an archive, apt may have put a number before the name."""
 
 

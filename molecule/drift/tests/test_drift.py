@@ -130,10 +130,10 @@ def test_what_fails_of_all_that_came_along_does_not_cost_the_driver(
     driver = node_lock["profiles"]["debian12"]["driver"]
     rows = driver["flavours"]["proprietary"]["packages"] + driver["profiles"]["compute"]
     gpu_node.say('DEBIAN_FRONTEND=noninteractive apt-get -y -q purge "$@"', *(row["name"] for row in rows))
-    # No package can put its file where a folder is: dpkg ends there, before it has configured the driver.
-    gpu_node.say('mkdir -p "$1/folder"', DCGM_PROGRAM)
+    # dpkg cannot move aside what is mounted: it ends there, before it has configured the driver.
+    gpu_node.say('mkdir "$1" && mount -t tmpfs none "$1"', DCGM_PROGRAM)
     outcome = play("gpu-node.yml")
-    gpu_node.say('rm -r "$1"', DCGM_PROGRAM)
+    gpu_node.say('umount "$1" && rmdir "$1"', DCGM_PROGRAM)
     assert outcome.status != 0
     assert f"Driver {driver['version']} is installed. What came along for later roles could not be" in outcome.output
     assert "Packages for DCGM: " in outcome.output, "the role that lacks them tells the reason"

@@ -435,3 +435,24 @@ def test_what_dpkg_could_not_process_is_found_by_name() -> None:
     )
     assert driver.find_blamed(said) == ["libnccl2", "libnccl-dev", "datacenter-gpu-manager-4-core", "g++-12"]
     assert driver.find_blamed("E: Failed to fetch libnccl2_2.17_amd64.deb") == []
+
+
+@pytest.mark.parametrize(
+    ("packages", "modules", "expected"),
+    [
+        ((), (), True),
+        (("libc6", "nvidia-container-toolkit", "libnvidia-container1", "cuda-toolkit-12-1"), (), True),
+        (("nvidia-kernel-dkms",), (), False),
+        (("nvidia-dkms-470-server",), (), False),
+        (("linux-modules-nvidia-535-server-open-generic",), (), False),
+        (("libcuda1",), (), False),
+        ((), ("nvidia-srv",), False),
+    ],
+)
+def test_a_node_with_any_driver_is_no_first_one(
+    packages: tuple[str, ...], modules: tuple[str, ...], expected: bool
+) -> None:
+    host = {"packages": {name: {} for name in packages}, "dkms": [{"module": name} for name in modules]}
+    plan = {"packages": [{"name": "nvidia-dkms-580-server-open", "version": "1"}]}
+    assert driver.is_first_driver(host, plan) is expected
+    assert driver.is_first_driver(host, {"packages": []}) is False

@@ -128,6 +128,32 @@ def test_what_came_along_goes_and_what_somebody_else_installed_stays(
     assert set(dpkg.packages) == {"docker.io", "python3-venv"}
 
 
+def test_half_packages_that_came_as_dependencies_go_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = {
+        "nvidia-kernel-dkms": ("535.2", "iU", DRIVER),
+        "cuda-toolkit-12-1": ("12.1", "iU", "cuda"),
+        "libcublas-12-1": ("12.1", "iH", "libcublas"),
+        "libcufft-12-1": ("12.1", "ii", "libcufft"),
+    }
+    dpkg = Dpkg(packages)
+    ask(monkeypatch, dpkg, {}, ["nvidia-kernel-dkms"], ("cuda-toolkit-12-1",))
+    assert set(dpkg.packages) == {"libcufft-12-1"}, "that one is whole; whether anybody needs it is for apt to say"
+    dpkg = Dpkg(packages)
+    ask(monkeypatch, dpkg, {}, [], ("cuda-toolkit-12-1", "libcublas-12-1"))
+    assert set(dpkg.packages) == {"nvidia-kernel-dkms", "libcufft-12-1"}, "the driver is unpacked and will be finished"
+
+
+def test_driver_of_another_branch_that_was_displaced_comes_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, old = "nvidia-graphics-drivers-580-server", "nvidia-graphics-drivers-535-server"
+    dpkg = Dpkg({"nvidia-dkms-580-server": ("580.1", "iF", new)})
+    dpkg.sources["nvidia-dkms-535-server"] = old
+    dpkg.offered = {("nvidia-dkms-535-server", "535.1")}
+    before = {"nvidia-dkms-535-server": ("535.1", old), "hello": ("2", "hello")}
+    report = ask(monkeypatch, dpkg, before, ["nvidia-dkms-580-server"])
+    assert set(dpkg.packages) == {"nvidia-dkms-535-server"}, "what is none of the driver's is not brought back"
+    assert report["restored"] == {"nvidia-dkms-535-server": "535.1"}
+
+
 def test_upgrade_goes_back_in_one_transaction_and_is_pinned(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dpkg = Dpkg(
         {

@@ -77,18 +77,22 @@ def read_log(modules, lines):
 def plan(before, now, names, along):
     """Return what to put back (package → version) and what to remove.
 
-    Only packages from the sources that the failed set comes from are touched, and those that came along with it: what
-    other roles or people installed in the meantime stays.
+    Only packages from the sources that the failed set comes from are touched, those that came along with it, drivers of
+    another branch that it displaced, and what it left half installed: what other roles or people installed in the
+    meantime stays.
     """
     sources = {rows[name]["source"] for rows in (before, now) for name in names if name in rows}
     back = {}
     for name, row in before.items():
-        if row["source"] in sources:
-            present = now.get(name)
-            if present is None or present["version"] != row["version"] or present["status"][1:2] != "i":
-                back[name] = row["version"]
+        present = now.get(name)
+        is_lost = present is None or present["status"][1:2] != "i"
+        is_displaced = is_lost and names and "nvidia" in row["source"]
+        if is_displaced or (row["source"] in sources and (is_lost or present["version"] != row["version"])):
+            back[name] = row["version"]
     new = {name: row for name, row in now.items() if name not in before}
-    gone = sorted(name for name, row in new.items() if name in along or row["source"] in sources)
+    # With half a package among them, apt can neither remove its dependents nor tell what nobody needs any more.
+    half = {name for name, row in new.items() if names and row["status"][1:2] != "i"}
+    gone = sorted(name for name, row in new.items() if name in half or name in along or row["source"] in sources)
     return back, gone
 
 

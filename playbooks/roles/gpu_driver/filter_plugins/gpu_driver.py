@@ -14,6 +14,11 @@ _BLAMED = re.compile(
     r"^dpkg: error processing (?:package|archive) (?:\S*/)?(?:\d+-)?([a-z0-9][a-z0-9+.-]*)", re.MULTILINE
 )
 """The name of a package; of an archive, apt may have put a number before the name."""
+_DRIVER = re.compile(
+    r"(cuda-drivers|nvidia-(open|kernel|dkms|driver|utils|compute-utils|firmware|alternative|legacy|tesla)|libcuda1$|"
+    r"libnvidia-(compute|ml|cfg)|xserver-xorg-video-nvidia|linux-(modules|objects|signatures)-nvidia)"
+)
+"""Packages of a driver of any branch and any vendor of packages."""
 
 
 def upstream_of(version: str) -> str:
@@ -186,6 +191,20 @@ def remember_packages(host: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     }
 
 
+def is_first_driver(host: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
+    """Tell whether the node has nothing of any driver yet, so that a failure has nothing to go back to.
+
+    Args:
+        host: ``gpu_facts_host``.
+        plan: What :func:`plan_driver` returned.
+    """
+    names = {item["name"] for item in plan["packages"]}
+    return bool(names) and not (
+        any(name in names or _DRIVER.match(name) for name in host["packages"])
+        or any("nvidia" in row["module"] for row in host["dkms"])
+    )
+
+
 def find_blamed(text: str) -> list[str]:
     """Return the packages that dpkg could not process, by what it said; empty where something else failed."""
     return list(dict.fromkeys(_BLAMED.findall(text)))
@@ -198,6 +217,7 @@ class FilterModule:
         """Return name → filter."""
         return {
             "gpu_driver_blamed": find_blamed,
+            "gpu_driver_is_first": is_first_driver,
             "gpu_driver_judge": judge_driver,
             "gpu_driver_plan": plan_driver,
             "gpu_driver_remember": remember_packages,

@@ -129,7 +129,10 @@ def test_what_fails_of_all_that_came_along_does_not_cost_the_driver(
 ):
     driver = node_lock["profiles"]["debian12"]["driver"]
     rows = driver["flavours"]["proprietary"]["packages"] + driver["profiles"]["compute"]
-    gpu_node.say('DEBIAN_FRONTEND=noninteractive apt-get -y -q purge "$@"', *(row["name"] for row in rows))
+    names = [row["name"] for row in rows]
+    gpu_node.say(
+        'export DEBIAN_FRONTEND=noninteractive; apt-get -y -q purge "$@" && apt-get -y -q --purge autoremove', *names
+    )
     # dpkg cannot move aside what is mounted: it ends there, before it has configured the driver.
     gpu_node.say('mkdir "$1" && mount -t tmpfs none "$1"', DCGM_PROGRAM)
     outcome = play("gpu-node.yml")
@@ -139,7 +142,7 @@ def test_what_fails_of_all_that_came_along_does_not_cost_the_driver(
     assert "Packages for DCGM: " in outcome.output, "the role that lacks them tells the reason"
     assert "datacenter-gpu-manager-4-core" in outcome.failures
     now = {name.split(":")[0] for name in gpu_node.packages()}
-    assert {row["name"] for row in rows} <= now
+    assert set(names) <= now
     assert without_parts[0] in now, "NCCL came by its own role"
     assert ": installed" in gpu_node.say("dkms status")
     play("gpu-node.yml").expect_success()

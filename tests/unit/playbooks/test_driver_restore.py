@@ -23,6 +23,7 @@ class Dpkg:
         self.offered: set[tuple[str, str]] = set()
         self.orphans: list[str] = []
         self.audit = ""
+        self.broken: set[str] = set()
         self.calls: list[tuple[str, ...]] = []
 
     def run(self, *argv: str) -> tuple[int, str]:
@@ -35,6 +36,9 @@ class Dpkg:
         if argv[:2] == ("dpkg", "--audit"):
             return 0, self.audit
         if argv[0] == "dpkg" and "--configure" in argv:
+            for name in argv[2:]:
+                if name in self.packages and name not in self.broken:
+                    self.packages[name] = (self.packages[name][0], "ii", self.packages[name][2])
             return 0, ""
         if "install" in argv:
             return self.install(argv[argv.index("install") + 1 :])
@@ -78,12 +82,14 @@ def ask(
     before: dict[str, tuple[str, str]],
     packages: list[str],
     along: tuple[str, ...] = (),
+    there: tuple[str, ...] = (),
 ) -> Any:
     monkeypatch.setattr(restore, "run", dpkg.run)
     request = {
         "before": {name: {"version": version, "source": source} for name, (version, source) in before.items()},
         "packages": packages,
         "along": list(along),
+        "there": [*before, *there],
         "modules": ["nvidia-current"],
         "log_lines": 40,
         "lock_seconds": 5,
@@ -136,11 +142,38 @@ def test_half_packages_that_came_as_dependencies_go_first(root: Path, monkeypatc
         "libcufft-12-1": ("12.1", "ii", "libcufft"),
     }
     dpkg = Dpkg(packages)
+    dpkg.broken = {"libcublas-12-1"}
     ask(monkeypatch, dpkg, {}, ["nvidia-kernel-dkms"], ("cuda-toolkit-12-1",))
     assert set(dpkg.packages) == {"libcufft-12-1"}, "that one is whole; whether anybody needs it is for apt to say"
     dpkg = Dpkg(packages)
     ask(monkeypatch, dpkg, {}, [], ("cuda-toolkit-12-1", "libcublas-12-1"))
     assert set(dpkg.packages) == {"nvidia-kernel-dkms", "libcufft-12-1"}, "the driver is unpacked and will be finished"
+
+
+def test_what_was_half_installed_before_is_nobodys_to_remove(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dpkg = Dpkg(
+        {
+            "linux-image-6.1.0-40-amd64": ("6.1", "iF", "linux"),
+            "initramfs-tools": ("0.142", "it", "initramfs-tools"),
+            "linux-headers-6.1.0-40-amd64": ("6.1", "iU", "linux"),
+            "nvidia-kernel-dkms": ("535.2", "iF", DRIVER),
+            "libnccl2": ("2.17", "iU", "nccl"),
+        }
+    )
+    dpkg.broken = {"linux-image-6.1.0-40-amd64"}
+    there = ("linux-image-6.1.0-40-amd64", "initramfs-tools")
+    ask(monkeypatch, dpkg, {}, ["nvidia-kernel-dkms"], ("libnccl2", "linux-image-6.1.0-40-amd64"), there)
+    assert set(dpkg.packages) == {*there, "linux-headers-6.1.0-40-amd64"}
+    assert dpkg.packages["linux-headers-6.1.0-40-amd64"][1] == "ii", "a kernel's package may need it now"
+    assert dpkg.packages["linux-image-6.1.0-40-amd64"][1] == "iF"
+
+
+def test_without_anything_along_only_the_driver_s_sources_are_touched(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dpkg = Dpkg({"gcc-12": ("12", "iU", "gcc-12"), "nvidia-kernel-dkms": ("535.2", "iF", DRIVER)})
+    ask(monkeypatch, dpkg, {}, ["nvidia-kernel-dkms"])
+    assert set(dpkg.packages) == {"gcc-12"}
 
 
 def test_driver_of_another_branch_that_was_displaced_comes_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Take a failed driver installation back: say what the compiler said, and make the packages what they were.
 
 Run by role gpu_driver on the node with a JSON document on standard input: ``before`` (package → version and source, as
-it was), ``packages`` (names of the set that failed), ``along`` (names that came along with it for others), ``modules``
+it was), ``packages`` (names of the set that failed), ``along`` (names that came along with it for others),
+``there`` (names of all that was there in any state), ``modules``
 (names DKMS has for them), ``log_lines``, ``lock_seconds``. Prints a JSON report. Python 3.8 and the standard library
 alone.
 """
@@ -17,6 +18,8 @@ ROOT = os.environ.get("PROVISION_ROOT", "/")
 PREFERENCES = "etc/apt/preferences.d/provision-restored"
 ARCHIVES = "var/cache/apt/archives"
 COMPILER_ERROR = re.compile(r":\d+: (?:fatal )?error: ")
+# What sources of drivers are called, of any branch.
+DRIVERS = ("nvidia-graphics-drivers", "linux-restricted-modules")
 # The command lines of a compiler are longer than what anyone reads.
 LINE_CHARACTERS = 200
 FORM = "${Package}\t${Version}\t${db:Status-Abbrev}\t${source:Package}\n"
@@ -74,11 +77,11 @@ def read_log(modules, lines):
     return newest, [line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS] + "…" for line in shown]
 
 
-def plan(before, now, names, along):
+def plan(before, now, names, along, there):
     """Return what to put back (package → version) and what to remove.
 
-    Only packages from the sources that the failed set comes from are touched, those that came along with it, drivers of
-    another branch that it displaced, and what it left half installed: what other roles or people installed in the
+    Only packages from the sources that the failed set comes from are touched, drivers of another branch that it
+    displaced, and what came along with it and was not there in any state: what other roles or people installed in the
     meantime stays.
     """
     sources = {rows[name]["source"] for rows in (before, now) for name in names if name in rows}
@@ -86,14 +89,28 @@ def plan(before, now, names, along):
     for name, row in before.items():
         present = now.get(name)
         is_lost = present is None or present["status"][1:2] != "i"
-        is_displaced = is_lost and names and "nvidia" in row["source"]
+        is_displaced = is_lost and names and row["source"].startswith(DRIVERS)
         if is_displaced or (row["source"] in sources and (is_lost or present["version"] != row["version"])):
             back[name] = row["version"]
-    new = {name: row for name, row in now.items() if name not in before}
-    # With half a package among them, apt can neither remove its dependents nor tell what nobody needs any more.
-    half = {name for name, row in new.items() if names and row["status"][1:2] != "i"}
-    gone = sorted(name for name, row in new.items() if name in half or name in along or row["source"] in sources)
-    return back, gone
+    came = find_half(now, there) | set(along) - set(there) if along else set()
+    # The driver's own halves are not removed where it did not fail itself.
+    came = {name for name in came if names or name in along}
+    gone = {name for name, row in now.items() if name not in before and row["source"] in sources}
+    return back, sorted(gone | (came & set(now)))
+
+
+def find_half(now, there):
+    """Return the packages that are neither properly installed nor were there before."""
+    return {name for name, row in now.items() if name not in there and row["status"][1:2] in ("U", "F", "H")}
+
+
+def finish_others(names, along, there):
+    """Configure what came as a dependency and waits, since nothing of it failed: what was there may need it now."""
+    now = read_packages()
+    sources = {now[name]["source"] for name in names if name in now}
+    waiting = sorted(name for name in find_half(now, there) if name not in along and now[name]["source"] not in sources)
+    if waiting:
+        run("dpkg", "--configure", *waiting)
 
 
 def find_deb(name, version):
@@ -131,8 +148,11 @@ def restore(request):
     """Do it and return the report."""
     before, names, lock = request["before"], request["packages"], int(request["lock_seconds"])
     log, lines = read_log(request["modules"], int(request["log_lines"]))
+    along, there = request["along"], request["there"]
     problems = []
-    back, gone = plan(before, read_packages(), names, request["along"])
+    if names and along:
+        finish_others(names, along, there)
+    back, gone = plan(before, read_packages(), names, along, there)
     failed = set(gone)
 
     if back:

@@ -1,10 +1,9 @@
 """Take a failed driver installation back: say what the compiler said, and make the packages what they were.
 
 Run by role gpu_driver on the node with a JSON document on standard input: ``before`` (package → version and source, as
-it was), ``packages`` (names of the set that failed), ``along`` (names that came along with it for others),
-``there`` (names of all that was there in any state), ``modules``
-(names DKMS has for them), ``log_lines``, ``lock_seconds``. Prints a JSON report. Python 3.8 and the standard library
-alone.
+it was), ``there`` (names of all that was there, in any state), ``packages`` (names of the set that failed), ``along``
+(names that came along with it for others), ``modules`` (names DKMS has for the set), ``log_lines``, ``lock_seconds``.
+Prints a JSON report. Python 3.8 and the standard library alone.
 """
 
 import glob
@@ -92,9 +91,10 @@ def plan(before, now, names, along, there):
         is_displaced = is_lost and names and row["source"].startswith(DRIVERS)
         if is_displaced or (row["source"] in sources and (is_lost or present["version"] != row["version"])):
             back[name] = row["version"]
-    came = find_half(now, there) | set(along) - set(there) if along else set()
-    # The driver's own halves are not removed where it did not fail itself.
-    came = {name for name in came if names or name in along}
+    came = set(along) - set(there)
+    # Where the driver did not fail itself, its own halves are to be finished.
+    if names and along:
+        came |= find_half(now, there)
     gone = {name for name, row in now.items() if name not in before and row["source"] in sources}
     return back, sorted(gone | (came & set(now)))
 

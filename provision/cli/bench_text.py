@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from provision.cli.screen import align
-from provision.planner.bench.bands import Band
+from provision.planner.bench.bands import Band, Unjudged
 from provision.planner.bench.compare import Comparison
 from provision.planner.bench.results import Figure, Results
 
@@ -15,8 +15,8 @@ _SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _MACHINE = ("gpu", "driver", "torch", "cuda", "python", "system", "cpus")
 
 
-def show_results(results: Results, bands: Sequence[Band]) -> str:
-    """Return a line a case, and beneath them what the facts ask of such a GPU."""
+def show_results(results: Results, bands: Sequence[Band], unjudged: Sequence[Unjudged]) -> str:
+    """Return a line a case, and beneath them what the facts ask of such a GPU, and what they cannot judge."""
     about = ", ".join(f"{key} {results.machine[key]}" for key in _MACHINE if results.machine.get(key))
     lines = [about or "an unknown machine"]
     if results.lock_digest:
@@ -24,8 +24,8 @@ def show_results(results: Results, bands: Sequence[Band]) -> str:
     rows = [("case", "time", "noise", "rate", "")]
     rows += [_figure(figure) for figure in results.figures]
     lines += ["", *align(rows)]
-    if bands:
-        lines += ["", *align(_band(band) for band in bands)]
+    if bands or unjudged:
+        lines += ["", *align([*(_band(band) for band in bands), *(_unjudged(row) for row in unjudged)])]
     return "\n".join(lines)
 
 
@@ -42,7 +42,11 @@ def show_comparison(found: Comparison) -> str:
         for verdict in order
         if any(row.verdict == verdict for row in found.differences)
     ]
-    return "\n".join([*align(rows), "", ", ".join(counts)])
+    lines = [*align(rows), "", ", ".join(counts)]
+    if found.baseline_runs > 1:
+        noise = ", ".join(f"{kind} {100 * value:.1f} %" for kind, value in found.run_noise.items())
+        lines.append(f"noise between the {found.baseline_runs} runs of the baseline: {noise or 'unknown'}")
+    return "\n".join(lines)
 
 
 def _figure(figure: Figure) -> tuple[str, str, str, str, str]:
@@ -56,6 +60,10 @@ def _figure(figure: Figure) -> tuple[str, str, str, str, str]:
 def _band(band: Band) -> tuple[str, str, str]:
     verdict = "as a healthy GPU" if band.is_met else "BELOW a healthy GPU"
     return band.measure, f"{band.value:.4g} {band.unit}", f"{verdict}: {band.floor:g} {band.unit} [{band.floor_id}]"
+
+
+def _unjudged(row: Unjudged) -> tuple[str, str, str]:
+    return row.measure, f"{row.value:.4g} {row.unit}", f"not judged: {row.why}"
 
 
 def _time(seconds: float) -> str:

@@ -62,7 +62,14 @@ def _judge(
     if topology is None:
         topology = NVLINK if all(find_layout(case.matrix, name) is not None for name in names) else PCIE
     largest = run.largest
-    row = find_floor(case.matrix, "allreduce", gpu=names[0], topology=topology, gpus=run.ranks or len(names))
+    row = find_floor(
+        case.matrix,
+        "allreduce",
+        gpu=names[0],
+        topology=topology,
+        gpus=run.ranks or len(names),
+        message_bytes=largest.size_bytes,
+    )
     if row is None or largest.bus_gb_s >= row.floor:
         return None
     return SlowRun(

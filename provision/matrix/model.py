@@ -626,6 +626,9 @@ class PerformanceFloor(Fact):
     name that :func:`provision.matrix.query.find_gpus` knows, absent where the row holds for any; ``topology`` is
     ``nvlink``, ``pcie``, or ``pcie-gen3`` to ``pcie-gen6`` for a link of sixteen lanes; absent, it does not matter.
     ``gpus`` is how many GPUs took part in the measurement; absent, the row holds for any number.
+
+    A smaller message or product is slower on a sound machine too: ``message_bytes_min`` is the smallest message of a
+    collective and ``edge_min`` the smallest edge of a square product that the row holds from; absent, it holds for any.
     """
 
     id: str
@@ -633,6 +636,8 @@ class PerformanceFloor(Fact):
     gpu: str | None = None
     gpus: int | None = None
     topology: str | None = None
+    message_bytes_min: int | None = None
+    edge_min: int | None = None
     floor: float
     unit: str
 

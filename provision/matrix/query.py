@@ -9,6 +9,7 @@ from functools import lru_cache
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaRelease, DriverBranch, Gpu, NvlinkLayout, PerformanceFloor, PythonRelease
+from provision.records import replace
 from provision.versions import branch_of, parse
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "find_gpus",
     "find_layout",
     "find_rdma_rate",
+    "find_slot_floor",
     "gpu_ids",
     "is_settled",
     "module_flavours",
@@ -34,6 +36,8 @@ __all__ = [
 NVLINK = "nvlink"
 PCIE = "pcie"
 
+_LANES = 16
+"""Of the slot that floors of copies hold for."""
 _RDMA_RATE = "net.rdma.rate-"
 
 _FILLER = re.compile(r"\b(nvidia|geforce|tesla|quadro)\b")
@@ -126,9 +130,16 @@ def find_layout(matrix: Matrix, name: str | None) -> NvlinkLayout | None:
 
 
 def find_floor(
-    matrix: Matrix, measure: str, *, gpu: str | None = None, topology: str | None = None, gpus: int | None = None
+    matrix: Matrix,
+    measure: str,
+    *,
+    gpu: str | None = None,
+    topology: str | None = None,
+    gpus: int | None = None,
+    message_bytes: int | None = None,
+    edge: int | None = None,
 ) -> PerformanceFloor | None:
-    """Return the row that fits best: one of this GPU before one of any, then one of this number, then of this link.
+    """Return the row that fits best: of this GPU before any, then of this number, of this link, nearest this size.
 
     Args:
         matrix: The facts.
@@ -136,6 +147,9 @@ def find_floor(
         gpu: Name of the GPU, as anybody writes it.
         topology: ``nvlink``, ``pcie`` or ``pcie-gen4``; a row of ``pcie`` holds for every generation.
         gpus: How many took part.
+        message_bytes: Size of a collective's message. Rows that hold from a larger one do not fit; of the others that
+            of the largest size is taken. Where it is not given, rows of any size fit, the smallest first.
+        edge: Edge of a square product, likewise.
     """
     ids = gpu_ids(matrix, gpu)
     fitting = [
@@ -145,12 +159,44 @@ def find_floor(
         and (row.gpu is None or ids & gpu_ids(matrix, row.gpu))
         and (row.gpus is None or row.gpus == gpus)
         and (row.topology is None or row.topology == topology or (row.topology == PCIE and _is_pcie(topology)))
+        and (message_bytes is None or (row.message_bytes_min or 0) <= message_bytes)
+        and (edge is None or (row.edge_min or 0) <= edge)
     ]
+    is_sized = message_bytes is not None or edge is not None
 
-    def closeness(row: PerformanceFloor) -> tuple[bool, bool, bool, bool, float]:
-        return row.gpu is not None, row.gpus is not None, row.topology == topology, row.topology is not None, -row.floor
+    def closeness(row: PerformanceFloor) -> tuple[bool, bool, bool, bool, int, float]:
+        size = row.message_bytes_min or row.edge_min or 0
+        return (
+            row.gpu is not None,
+            row.gpus is not None,
+            row.topology == topology,
+            row.topology is not None,
+            size if is_sized else -size,
+            -row.floor,
+        )
 
     return max(fitting, key=closeness, default=None)
+
+
+def find_slot_floor(
+    matrix: Matrix, measure: str, *, gpu: str | None = None, generation: int | None, lanes: int | None
+) -> PerformanceFloor | None:
+    """Return what a copy between host and GPU reaches over its slot, ``None`` where the facts tell nothing of the slot.
+
+    Args:
+        matrix: The facts, whose rows of a generation are of a full slot.
+        measure: ``h2d`` or ``d2h``.
+        gpu: Name of the GPU, as anybody writes it.
+        generation: Of PCIe, the highest that GPU and slot both do; ``None`` where nobody knows it.
+        lanes: How many GPU and slot both have; ``None`` where nobody knows it, which counts as a full slot.
+
+    Returns:
+        The row, its floor lowered to the lanes.
+    """
+    row = find_floor(matrix, measure, gpu=gpu, topology=f"{PCIE}-gen{generation}" if generation else None)
+    if row is None or not lanes or lanes >= _LANES:
+        return row
+    return replace(row, floor=row.floor * lanes / _LANES)
 
 
 def find_rdma_rate(matrix: Matrix, names: Iterable[str | None]) -> float | None:

@@ -14,9 +14,10 @@ import pytest
 def stand_in(tmp_path):
     """An interpreter that stands in for one with PyTorch: it prints events and measures nothing."""
 
-    def make(gpu=None, seconds=1.0, failing=()):
+    def make(gpu=None, seconds=1.0, failing=(), slot=None):
         path = tmp_path / "python-stand-in"
         machine = {"device": "cuda" if gpu else "cpu", "torch": "2.9.0"} | ({"gpu": gpu, "gpus": 1} if gpu else {})
+        machine |= slot or {}
         text = f"""\
         #!{sys.executable}
         import json, sys
@@ -92,6 +93,71 @@ def test_comparing_tells_slower_from_noise(provision, stand_in, tmp_path):
     assert "6 slower" in provision("bench", "compare", old, new).out
 
 
+def test_several_runs_of_a_baseline_make_their_scatter_noise(provision, stand_in, tmp_path):
+    runs = []
+    for seconds in (1.0, 1.08, 1.2):
+        runs.append(tmp_path / f"{seconds}.json")
+        _measure(provision, stand_in(seconds=seconds), "--save", runs[-1])
+    assert provision("bench", "compare", runs[0], runs[2]).code == 6
+    answer = provision("bench", "compare", *runs, "--json")
+    assert answer.code == 0
+    noise = answer.document["result"]["run_noise"]
+    assert noise.keys() == {"gemm", "rnn"}
+    assert answer.document["result"]["baseline_runs"] == 2
+    said = provision("bench", "compare", *runs).out
+    assert f"noise between the 2 runs of the baseline: gemm {100 * noise['gemm']:.1f} %, rnn" in said
+    assert "noise between" not in provision("bench", "compare", *runs[:2]).out
+
+
+def test_a_run_is_no_second_run_of_itself(provision, stand_in, tmp_path):
+    run, other = tmp_path / "run.json", tmp_path / "other.json"
+    _measure(provision, stand_in(), "--save", run)
+    other.symlink_to(run)
+    answer = provision("bench", "compare", run, other, run)
+    assert answer.code == 2
+    assert "is named twice in the baseline" in answer.err
+    assert provision("bench", "compare", run, run).code == 0
+
+
+def test_machines_that_differ_within_the_baseline_are_warned_of(provision, stand_in, tmp_path):
+    runs = [tmp_path / f"{place}.json" for place in range(3)]
+    for path, gpu in zip(runs, (None, "NVIDIA H200", "NVIDIA H200"), strict=True):
+        _measure(provision, stand_in(gpu=gpu, seconds=1.5e-3), "--only", "rnn", "--save", path)
+    answer = provision("bench", "compare", *runs)
+    assert answer.code == 2
+    assert "a run of the baseline and the last results have no case in common" in answer.err
+    document = json.loads(runs[1].read_text())
+    document["machine"]["gpu"] = "NVIDIA H100 80GB HBM3"
+    runs[0].write_text(json.dumps(document))
+    answer = provision("bench", "compare", *runs)
+    assert answer.code == 0
+    assert "the machines differ in gpu: NVIDIA H100 80GB HBM3 → NVIDIA H200" in answer.err
+
+
+def test_what_no_floor_fits_is_named_and_fails_nothing(provision, stand_in):
+    python = stand_in(gpu="NVIDIA H200", seconds=1.5e-3)
+    words = ("bench", "run", "--python", python, "--only", "gemm,copy")
+    answer = provision(*words, "--json")
+    assert (answer.code, answer.document["ok"]) == (0, True)
+    unjudged = answer.document["result"]["unjudged"]
+    assert [row["measure"] for row in unjudged] == ["h2d", "d2h"]
+    assert "generation of the PCIe slot" in unjudged[0]["why"]
+    assert "not judged: nobody told the generation of the PCIe slot" in provision(*words).out
+
+
+def test_a_copy_below_the_floor_of_its_slot_fails(provision, stand_in):
+    slot = {"pcie_generation": 5, "pcie_lanes": 16}
+    slow = provision(
+        "bench", "run", "--python", stand_in(gpu="NVIDIA H200", seconds=1e18, slot=slot), "--only", "copy", "--json"
+    )
+    assert slow.code == 6
+    bands = slow.document["result"]["bands"]
+    assert [(band["measure"], band["floor"], band["is_met"]) for band in bands] == [
+        ("h2d", 48.0, False),
+        ("d2h", 48.0, False),
+    ]
+
+
 def test_results_are_shown_again_and_drawn(provision, stand_in, tmp_path):
     kept, svg = tmp_path / "a.json", tmp_path / "a.svg"
     _measure(provision, stand_in(), "--save", kept)
@@ -113,7 +179,9 @@ def test_cases_are_listed_without_an_environment(provision):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("compare", "a.json"), 2, "takes two files"),
+        (("compare", "a.json"), 2, "takes two files or more"),
+        (("compare",), 2, "takes two files or more"),
+        (("show", "a.json", "b.json"), 2, "takes one file"),
         (("run", "a.json"), 2, "takes no file"),
         (("show", "absent.json"), 2, "cannot be read"),
         (("dance",), 2, "dance"),

@@ -4,13 +4,17 @@
 Python of --python or the image of --image, which need PyTorch; every network is made on the spot and nothing is
 downloaded. With --save the results are kept, case by case, and --resume goes on with what is missing.
 
-`provision bench compare` holds new results against a baseline and ends with exit code 6 where a case is slower beyond
-the noise of both. `provision bench show` prints results again; --roofline draws them under the ceilings of the GPU.
+On a GPU that the facts know, figures are held against what a healthy one reaches, and below it the exit code is 6.
+
+`provision bench compare` holds the last of its files against a baseline, which is all the files before it, and ends
+with exit code 6 where a case is slower beyond noise. Where the baseline has several runs, what they differ by is noise
+too. `provision bench show` prints results again; --roofline draws them under the ceilings of the GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,7 @@ _DEVICES = ("auto", "cuda", "cpu")
 _SECONDS = 2.0
 _WARMUP = 10
 _TOLERANCE = 5.0
+_FILES_COMPARED = 2
 _LOCK_BYTES_MAX = 16 * 2**20
 
 
@@ -38,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser,
         "action",
         _ACTIONS,
-        help="run: measure; compare: hold results against a baseline; show: print results again",
+        help="run: measure; compare: hold results against a baseline of one or more runs; show: print results again",
     )
     parser.add_argument(
         "files",
@@ -47,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=parse_path,
         metavar="FILE",
-        help="compare: the baseline and the new results; show: one",
+        help="compare: one or more runs of the baseline, and last the new results; show: one",
     )
     where = parser.add_argument_group("what is measured")
     where.add_argument("--python", action=Once, metavar="PROGRAM", help="a Python with PyTorch (the one on PATH)")
@@ -91,9 +96,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, output: Output) -> int:
     """Measure, compare or show."""
-    wanted = {"run": 0, "compare": 2, "show": 1}[options.action]
-    if len(options.files) != wanted:
-        words = {"run": "no file", "compare": "two files, the baseline first", "show": "one file"}[options.action]
+    count = len(options.files)
+    if not {"run": count == 0, "compare": count >= _FILES_COMPARED, "show": count == 1}[options.action]:
+        words = {
+            "run": "no file",
+            "compare": "two files or more, the baseline first and what is judged last",
+            "show": "one file",
+        }[options.action]
         example = {"run": "", "compare": " monday.json friday.json", "show": " bench.json"}[options.action]
         raise UsageError(
             f"`provision bench {options.action}` takes {words}",
@@ -149,18 +158,22 @@ def _measure(options: argparse.Namespace, output: Output) -> int:
 
 def _give(results: Any, options: argparse.Namespace, output: Output) -> int:
     from provision.cli.bench_text import show_results
-    from provision.planner.bench.bands import judge
+    from provision.planner.bench.bands import find_unjudged, judge
     from provision.planner.bench.roofline import roofline_svg
     from provision.planner.predict.hardware import Hardware
     from provision.records import plain
 
     matrix = read_matrix(options)
-    bands = judge(results, matrix)
+    bands, unjudged = judge(results, matrix), find_unjudged(results, matrix)
     if options.roofline is not None:
         output.save(options.roofline, roofline_svg(results, Hardware(matrix)))
     is_ok = all(band.is_met for band in bands) and any(figure.status == "ok" for figure in results.figures)
-    document = {**results.to_json(), "bands": [plain(band) for band in bands]}
-    output.give(document, show_results(results, bands), is_ok=is_ok)
+    document = {
+        **results.to_json(),
+        "bands": [plain(band) for band in bands],
+        "unjudged": [plain(row) for row in unjudged],
+    }
+    output.give(document, show_results(results, bands, unjudged), is_ok=is_ok)
     return 0 if is_ok else 6
 
 
@@ -170,8 +183,17 @@ def _compare(options: argparse.Namespace, output: Output) -> int:
     from provision.planner.bench.results import read_results
     from provision.records import plain
 
-    old, new = (read_results(path) for path in options.files)
-    found = compare(old, new, _default(options.tolerance, _TOLERANCE) / 100)
+    *before, last = options.files
+    names = [os.path.realpath(path) for path in before]
+    for path, name in zip(before, names, strict=True):
+        if names.count(name) > 1:
+            raise UsageError(
+                f"{path} is named twice in the baseline",
+                because=("a run tells nothing of the noise between runs when it is held against itself",),
+                hints=("name each run once",),
+            )
+    baseline = [read_results(path) for path in before]
+    found = compare(baseline, read_results(last), _default(options.tolerance, _TOLERANCE) / 100)
     for text in found.machines:
         output.warn(f"the machines differ in {text}")
     document = {**plain(found), "slower": [row.id for row in found.slower]}

@@ -1,28 +1,33 @@
-"""Two results side by side: what became slower, and whether that is more than noise."""
+"""Results side by side: what became slower than a baseline, and whether that is more than noise."""
 
 from __future__ import annotations
 
-from math import sqrt
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from math import log, pi, sqrt
 
 from provision.errors import UsageError
-from provision.planner.bench.results import Figure, Results
-from provision.records import record
+from provision.planner.bench.results import Figure, Results, median
+from provision.records import NOTHING, record, replace
 
-__all__ = ["Comparison", "Difference", "compare"]
+__all__ = ["Comparison", "Difference", "compare", "run_noise"]
 
 _SIGMAS = 3.0
 _HIDES = 0.5
 _REPEATS_COUNTED = 10
+_PAIRS_LEAST = 3
+_DEVIATION = 1.4826
+"""Standard deviation over median absolute deviation, of normal values."""
 _TOLD = ("gpu", "driver", "torch", "cuda", "cudnn", "device", "power_limit_w", "cpus")
 
 
 @record
 class Difference:
-    """One case in both results.
+    """One case in the baseline and in new results.
 
     ``ratio`` is the new rate over the old one. ``limit`` is how far it may be from 1 before it counts: the tolerance,
-    or three times the noise of both medians, whichever is more. ``verdict`` is ``same``, ``slower``, ``faster``,
-    ``unsure`` where noise would hide a halving, ``gone``, ``new``, or ``unknown`` where one of the two has no figure.
+    or three times the noise of both, whichever is more. ``verdict`` is ``same``, ``slower``, ``faster``, ``unsure``
+    where noise would hide a halving, ``gone``, ``new``, or ``unknown`` where one of the two has no figure.
     """
 
     id: str
@@ -36,10 +41,16 @@ class Difference:
 
 @record
 class Comparison:
-    """All cases of two results, and in what their machines differ."""
+    """All cases of a baseline and of new results, and in what the machines differ.
+
+    ``baseline_runs`` is how many results the baseline has; from two on ``run_noise`` tells how far their figures
+    scatter, as :func:`run_noise` does.
+    """
 
     differences: tuple[Difference, ...]
     machines: tuple[str, ...]
+    baseline_runs: int = 1
+    run_noise: Mapping[str, float] = NOTHING
 
     @property
     def slower(self) -> tuple[Difference, ...]:
@@ -52,36 +63,122 @@ class Comparison:
         return any(row.verdict in {"slower", "gone", "unknown"} for row in self.differences)
 
 
-def compare(old: Results, new: Results, tolerance: float) -> Comparison:
-    """Compare two results case by case, in the order of the old one.
+def compare(baseline: Sequence[Results], new: Results, tolerance: float) -> Comparison:
+    """Compare results with a baseline case by case, in the order of the baseline.
 
     Args:
-        old: The baseline.
+        baseline: One or more runs of the same kind of machine and environment; of several the median of a case counts,
+            and their scatter is noise.
         new: What is judged.
         tolerance: Share by which a rate may differ in any case.
 
     Raises:
-        UsageError: The two have no case in common.
+        UsageError: A run of the baseline has no case in common with the new results.
     """
-    before = {figure.id: figure for figure in old.figures}
     after = {figure.id: figure for figure in new.figures}
-    if not before.keys() & after.keys():
-        raise UsageError(
-            "the two results have no case in common",
-            because=(f"the first has {len(before)}, the second {len(after)}",),
-            hints=("run the same suite on the same kind of device",),
-        )
-    rows = [_judge(figure, after.get(name), tolerance) for name, figure in before.items()]
+    for results in baseline:
+        if not {figure.id for figure in results.figures} & after.keys():
+            raise UsageError(
+                "the two results have no case in common"
+                if len(baseline) == 1
+                else "a run of the baseline and the last results have no case in common",
+                because=(f"the first has {len(results.figures)}, the second {len(after)}",),
+                hints=("run the same suite on the same kind of device",),
+            )
+    before: dict[str, list[Figure]] = {}
+    for results in baseline:
+        for figure in results.figures:
+            before.setdefault(figure.id, []).append(figure)
+    noise = run_noise(baseline)
+    rows = [
+        _judge(_centre(figures), after.get(name), tolerance, _scatter(figures, noise))
+        for name, figures in before.items()
+    ]
     rows += [Difference(id=name, verdict="new") for name in after if name not in before]
     machines = tuple(
-        f"{key.replace('_', ' ')}: {old.machine.get(key)} → {new.machine.get(key)}"
+        f"{key.replace('_', ' ')}: {' → '.join(values)}"
         for key in _TOLD
-        if old.machine.get(key) != new.machine.get(key)
+        if len(values := _changes(results.machine.get(key) for results in (*baseline, new))) > 1
     )
-    return Comparison(differences=tuple(rows), machines=machines)
+    return Comparison(differences=tuple(rows), machines=machines, baseline_runs=len(baseline), run_noise=dict(noise))
 
 
-def _judge(old: Figure, new: Figure | None, tolerance: float) -> Difference:
+def run_noise(results: Sequence[Results]) -> Mapping[str, float]:
+    """Return kind of workload → how far times of a case scatter from run to run, a relative standard deviation.
+
+    Every two runs that have a time of a case give a difference, and the median over all cases of the kind tells the
+    deviation, so that one bad run or case does not. A kind with fewer than three differences is taken to be at least
+    as noisy as all kinds together: a lone pair may lie close by luck. Kinds that no two runs have a time of are absent.
+
+    Args:
+        results: Runs on one machine, in any order.
+    """
+    times: dict[tuple[str, str], list[float]] = {}
+    for run in results:
+        for figure in _with_times(run.figures):
+            times.setdefault((figure.kind, figure.id), []).append(figure.seconds or 0.0)
+    pairs: dict[str, list[float]] = {}
+    for (kind, _), seconds in times.items():
+        pairs.setdefault(kind, []).extend(_differences(seconds))
+    everything = _deviation([value for found in pairs.values() for value in found])
+    return {
+        kind: _deviation(found) if len(found) >= _PAIRS_LEAST else max(_deviation(found), everything)
+        for kind, found in pairs.items()
+        if found
+    }
+
+
+def _with_times(figures: Iterable[Figure]) -> list[Figure]:
+    return [figure for figure in figures if figure.status == "ok" and figure.seconds]
+
+
+def _differences(seconds: Sequence[float]) -> list[float]:
+    return [abs(log(one / other)) for one, other in combinations(seconds, 2)]
+
+
+def _deviation(differences: Sequence[float]) -> float:
+    """Return the standard deviation of values by their differences, each of which has twice their variance."""
+    return _DEVIATION * median(differences) / sqrt(2) if differences else 0.0
+
+
+def _centre(figures: Sequence[Figure]) -> Figure:
+    """Return the figure that stands for the runs of a baseline: its time and its noise are their medians."""
+    timed = _with_times(figures)
+    if len(timed) < 2:
+        return timed[0] if timed else figures[0]
+    seconds = median([figure.seconds or 0.0 for figure in timed])
+    spread = median([(figure.spread_seconds or 0.0) / (figure.seconds or 1.0) for figure in timed])
+    return replace(
+        timed[0],
+        seconds=seconds,
+        spread_seconds=spread * seconds,
+        repeats=min(figure.repeats for figure in timed),
+    )
+
+
+def _scatter(figures: Sequence[Figure], noise: Mapping[str, float]) -> float:
+    """Return the relative variance that runs add to a difference between the median of some and one more.
+
+    What the kind shows counts like one more run beside what the case shows itself, which with two runs is nothing yet.
+    """
+    seconds = [figure.seconds or 0.0 for figure in _with_times(figures)]
+    kind = noise.get(figures[0].kind, 0.0) ** 2
+    if len(seconds) < 2:
+        return 2 * kind
+    own = len(seconds) - 2
+    variance = (kind + own * _deviation(_differences(seconds)) ** 2) / (1 + own)
+    # The median of many values is a little less sure than their mean.
+    loss = 1.0 if own == 0 else pi / 2
+    return variance * (1 + loss / len(seconds))
+
+
+def _changes(values: Iterable[object]) -> list[str]:
+    """Return values as words, each time one differs from the one before."""
+    words = [str(value) for value in values]
+    return [word for place, word in enumerate(words) if place == 0 or word != words[place - 1]]
+
+
+def _judge(old: Figure, new: Figure | None, tolerance: float, scatter: float) -> Difference:
     if new is None:
         return Difference(id=old.id, verdict="gone", old_seconds=old.seconds)
     if old.status != "ok":
@@ -89,7 +186,7 @@ def _judge(old: Figure, new: Figure | None, tolerance: float) -> Difference:
     if new.status != "ok" or not new.seconds or not old.seconds:
         return Difference(id=old.id, verdict="unknown", old_seconds=old.seconds, reason=new.reason or new.status)
     ratio = old.seconds / new.seconds
-    limit = max(tolerance, _SIGMAS * sqrt(_variance(old) + _variance(new)))
+    limit = max(tolerance, _SIGMAS * sqrt(_variance(old) + _variance(new) + scatter))
     if limit >= _HIDES:
         verdict = "unsure"
     else:

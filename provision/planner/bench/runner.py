@@ -101,7 +101,7 @@ def run_cases(
                 if name == "begin":
                     current = event["id"]
                     on_begin(event["id"])
-                elif name in {"case", "failed"}:
+                elif name in {"case", "failed", "skipped"}:
                     on_figure(_figure(left[done], event))
                     done, current = done + 1, None
         except TimeoutError as error:
@@ -119,8 +119,8 @@ def run_cases(
 
 
 def _figure(case: Case, event: Mapping[str, Any]) -> Figure:
-    if event["event"] == "failed":
-        return _failed(case, str(event.get("reason") or "no reason was given"))
+    if event["event"] != "case":
+        return _failed(case, str(event.get("reason") or "no reason was given"), event["event"])
     return summarise(case.to_json(), [float(value) for value in event["seconds"]], event["facts"])
 
 

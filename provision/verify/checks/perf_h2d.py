@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
-from provision.matrix.query import find_floor
+from provision.matrix.query import find_slot_floor
 from provision.probe.output import Unreadable
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.snapshot import Snapshot
@@ -30,19 +30,16 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         smallest[key] = min(value, smallest.get(key, value))
         gpu = gpus[index] if index < len(gpus) else None
         generation = gpu.pcie_gen_max if gpu is not None else None
-        row = find_floor(
-            matrix, measure, gpu=gpu.name if gpu else None, topology=f"pcie-gen{generation}" if generation else None
-        )
+        lanes = _lanes(gpu, expected)
+        row = find_slot_floor(matrix, measure, gpu=gpu.name if gpu else None, generation=generation, lanes=lanes)
         if row is None:
             return unknown(
                 f"{name} copies {value:.1f} GB/s {_WORDS[measure]}, "
                 f"and no floor is known for PCIe {generation or 'of no known generation'}"
             )
-        lanes = _lanes(gpu, expected)
-        floor = row.floor * min(lanes, 16) / 16
-        if value < floor:
+        if value < row.floor:
             faults.setdefault(name, []).append(f"copies {value:.1f} GB/s {_WORDS[measure]}{_narrow(gpu)}")
-            shoulds[f"{floor:g} GB/s or more on {lanes} lanes of PCIe {generation}"] = None
+            shoulds[f"{row.floor:g} GB/s or more on {lanes} lanes of PCIe {generation}"] = None
     said = "; ".join(f"{name} {' and '.join(what)}" for name, what in faults.items())
     if not faults:
         return passed("every GPU copies " + _range(smallest), figures=smallest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_floor
@@ -41,25 +42,28 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         return failed(f"{run.ranks} of {planned} GPUs took part", f"{planned} GPUs", figures=figures)
     gpu = next((gpu.name for gpu in host.smi.gpus if gpu.name), None)
     topology = topology_of(host, matrix)
-    row = find_floor(matrix, "allreduce", gpu=gpu, topology=topology, gpus=count)
     said = f"{largest.bus_gb_s:.1f} GB/s bus bandwidth at {size}"
-    if row is None:
+    find = partial(find_floor, matrix, "allreduce", gpu=gpu, topology=topology, gpus=count)
+    row = find(message_bytes=largest.size_bytes)
+    # The floor of a larger message, which a smaller one may reach and need not.
+    above = find() if row is None else None
+    floor = row or above
+    if floor is None:
         return unknown(
             f"{said}, and no floor is known for {count or 'this many'} {gpu} over {topology}",
             remedy="Add a `[[floor]]` to `performance.toml` with what a sound host of this kind reaches.",
         )
-    if largest.bus_gb_s < row.floor:
+    if largest.bus_gb_s < floor.floor:
         links = describe_slow_links(host, matrix)
-        least = int(matrix.limit("perf.nccl.size-least"))
-        if largest.size_bytes < least:
-            floor = f"the floor of {row.floor:g} {row.unit} holds from {_size(least)} on"
+        if above is not None:
+            least = f"the floor of {above.floor:g} {above.unit} holds from {_size(above.message_bytes_min or 0)} on"
             return unknown(
-                f"{said}{f': {links}' if links else ''}; {floor}",
+                f"{said}{f': {links}' if links else ''}; {least}",
                 remedy="Run it again when nothing else holds the memory of the GPUs, which decides on the sizes.",
             )
         return failed(
             f"{said}{f': {links}' if links else ', and no single link stands out'}",
-            f"{row.floor:g} {row.unit} or more over {topology}",
+            f"{floor.floor:g} {floor.unit} or more over {topology}",
             figures=figures,
         )
     return passed(f"{said}, {run.ranks or 'all'} GPUs, no wrong value", figures=figures)

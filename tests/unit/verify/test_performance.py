@@ -9,7 +9,7 @@ import pytest
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import PerformanceFloor
-from provision.matrix.query import find_floor, find_layout, gpu_ids
+from provision.matrix.query import find_floor, find_layout, find_slot_floor, gpu_ids
 from provision.probe.links import describe_slow_links, pair_bandwidths, slowest_pairs, topology_of
 from provision.probe.output import Output, Unreadable
 from provision.probe.snapshot import Snapshot
@@ -62,6 +62,55 @@ def test_the_closest_floor_wins(fields: dict[str, object], found: str | None) ->
     assert (floor.id if floor else None) == found
 
 
+SIZED = Floors(
+    row("h100-256mib", 386, gpu="h100-sxm5-80gb", gpus=8, topology="nvlink", message_bytes_min=256 << 20),
+    row("h100-1gib", 440, gpu="h100-sxm5-80gb", gpus=8, topology="nvlink", message_bytes_min=1 << 30),
+    row("h200-any-size", 400, gpu="h200-sxm", gpus=8, topology="nvlink"),
+)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "message_bytes", "found"),
+    [
+        ("H100 SXM", 64 << 20, None),
+        ("H100 SXM", 256 << 20, "h100-256mib"),
+        ("H100 SXM", (1 << 30) - 1, "h100-256mib"),
+        ("H100 SXM", 1 << 30, "h100-1gib"),
+        ("H100 SXM", 8 << 30, "h100-1gib"),
+        ("H100 SXM", None, "h100-256mib"),
+        ("H200 SXM", 1, "h200-any-size"),
+        ("H200 SXM", None, "h200-any-size"),
+    ],
+)
+def test_a_floor_holds_from_its_message_on(gpu: str, message_bytes: int | None, found: str | None) -> None:
+    floor = find_floor(SIZED, "allreduce", gpu=gpu, topology="nvlink", gpus=8, message_bytes=message_bytes)  # type: ignore[arg-type]
+
+    assert (floor.id if floor else None) == found
+
+
+def test_a_floor_holds_from_its_edge_on() -> None:
+    asked = {edge: find_floor(MATRIX, "gemm-bf16", gpu="NVIDIA H200", edge=edge) for edge in (1024, 4096, 8192, None)}
+
+    assert {edge: floor is not None for edge, floor in asked.items()} == {
+        1024: False,
+        4096: True,
+        8192: True,
+        None: True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("generation", "lanes", "floor"),
+    [(5, 16, 48), (5, 8, 24), (5, 32, 48), (5, None, 48), (4, 4, 5.25), (2, 16, None), (None, 16, None)],
+)
+def test_a_slot_has_its_generation_s_floor_by_its_lanes(
+    generation: int | None, lanes: int | None, floor: float | None
+) -> None:
+    found = find_slot_floor(MATRIX, "h2d", gpu="NVIDIA H200", generation=generation, lanes=lanes)
+
+    assert (found.floor if found else None) == floor
+
+
 def test_a_floor_of_another_measure_never_fits() -> None:
     assert find_floor(ROWS, "p2p", gpu="H100", topology="nvlink", gpus=8) is None  # type: ignore[arg-type]
 
@@ -76,6 +125,45 @@ def test_every_row_of_the_facts_is_of_a_gpu_that_exists() -> None:
 
     assert {floor.gpu for floor in MATRIX.performance_floors if floor.gpu} <= ids
     assert {layout.gpu for layout in MATRIX.nvlinks} <= ids
+
+
+def test_a_larger_message_is_never_asked_for_less() -> None:
+    kinds: dict[tuple[object, ...], list[PerformanceFloor]] = {}
+    for floor in MATRIX.performance_floors:
+        kinds.setdefault((floor.measure, floor.gpu, floor.gpus, floor.topology), []).append(floor)
+    for rows in kinds.values():
+        rows.sort(key=lambda row: row.message_bytes_min or 0)
+        assert [row.floor for row in rows] == sorted(row.floor for row in rows)
+        assert len({row.message_bytes_min for row in rows}) == len(rows)
+
+
+def test_every_floor_of_a_collective_or_a_product_says_from_which_size_it_holds() -> None:
+    for floor in MATRIX.performance_floors:
+        assert (floor.message_bytes_min is not None) is (floor.measure == "allreduce")
+        assert (floor.edge_min is not None) is (floor.measure == "gemm-bf16")
+
+
+MEASURED = {
+    # TFLOPS of a BF16 product of 8192 by the tables that the facts name, the median of three frameworks.
+    "a100-sxm4-40gb": 262.5,
+    "a100-sxm4-80gb": 262.5,
+    "h100-sxm5-80gb": 708.1,
+    "h200-sxm": 670.3,
+    "b200": 1571.4,
+    "b300": 1598.4,
+    "gb200": 1407.4,
+    "gb300": 1926.2,
+    "l40s": 207.1,
+    "rtx-pro-6000-server": 389.8,
+}
+
+
+@pytest.mark.parametrize("gpu", MEASURED)
+def test_a_product_of_the_size_that_is_measured_clears_its_floor_by_a_margin(gpu: str) -> None:
+    floor = find_floor(MATRIX, "gemm-bf16", gpu=gpu, edge=8192)
+
+    assert floor is not None
+    assert MEASURED[gpu] / 2 < floor.floor <= 0.86 * MEASURED[gpu]
 
 
 @pytest.mark.parametrize(

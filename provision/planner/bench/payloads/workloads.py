@@ -6,6 +6,8 @@ Nothing is downloaded: every network is made here, from seeded random numbers. A
 its time is used up; each repetition is timed by itself, on a GPU with events.
 """
 
+import contextlib
+import gc
 import json
 import os
 import platform
@@ -16,8 +18,15 @@ import time
 
 MARKER = "@provision-payload "
 TEXT_MAX = 400
-REPEATS_MIN, REPEATS_MAX = 5, 1000
-QUERY = ("clocks.sm", "clocks.mem", "power.draw", "power.limit", "temperature.gpu", "clocks_throttle_reasons.active")
+# A repetition that alone takes longer than the time of its case is repeated less often.
+REPEATS_LONG, REPEATS_MIN, REPEATS_MAX = 3, 5, 1000
+# Where nvidia-smi lies when it is not on PATH: what engines and GKE put into a container.
+FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin")
+QUERY = ("clocks.sm", "clocks.mem", "power.draw", "power.limit", "temperature.gpu")
+# The field was renamed; an nvidia-smi knows the new name, the old one, or both.
+REASONS = ["clocks_event_reasons.active", "clocks_throttle_reasons.active", None]
+SLOT = ("pcie.link.gen.max", "pcie.link.width.max")
+DEVICES = "/sys/bus/pci/devices"
 # What slows a GPU down without being the program's own doing: everything but idle, applications' clocks and sync boost.
 THROTTLES = {
     0x4: "power cap",
@@ -26,6 +35,8 @@ THROTTLES = {
     0x40: "thermal",
     0x80: "power brake",
 }
+# What PyTorch and the libraries beneath it say when memory runs out.
+FULL = ("out of memory", "_STATUS_ALLOC_FAILED", "can't allocate memory", "not enough memory")
 
 
 def tell(event, **fields):
@@ -38,25 +49,35 @@ def say(error):
     return "{}: {}".format(type(error).__name__, " ".join(str(error).split()))[:TEXT_MAX]
 
 
+def find_tool():
+    """Return the path of nvidia-smi, or None."""
+    return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=os.pathsep.join(FOLDERS))
+
+
 def ask_tool(*words):
-    """Return what nvidia-smi says of the first GPU, as a list of cells; none where it is not there."""
-    if not shutil.which("nvidia-smi"):
+    """Return what nvidia-smi says of the first GPU, a cell for each word; none where it does not."""
+    tool = find_tool()
+    if not tool:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
-    command = ["nvidia-smi", "--query-gpu=" + ",".join(words), "--format=csv,noheader,nounits", "-i", visible]
+    command = [tool, "--query-gpu=" + ",".join(words), "--format=csv,noheader,nounits", "-i", visible]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
     except (OSError, subprocess.SubprocessError):
         return []
     lines = done.stdout.decode("utf-8", "replace").splitlines()
-    return [cell.strip() for cell in lines[0].split(",")] if done.returncode == 0 and lines else []
+    cells = [cell.strip() for cell in lines[0].split(",")] if done.returncode == 0 and lines else []
+    return cells if len(cells) == len(words) else []
 
 
 def look_at_clocks():
     """Return clocks in MHz, power in W, temperature in °C, and what slows the GPU down."""
-    cells = ask_tool(*QUERY)
-    if len(cells) != len(QUERY):
-        return {}
+    cells = []
+    for name in list(REASONS):
+        cells = ask_tool(*QUERY + ((name,) if name else ()))
+        if cells:
+            REASONS[:] = [name]
+            break
     found = {}
     for name, cell in zip(("sm_mhz", "memory_mhz", "power_w", "power_limit_w", "temperature_c"), cells):
         try:
@@ -64,9 +85,9 @@ def look_at_clocks():
         except ValueError:
             continue
     try:
-        active = int(cells[-1], 16)
+        active = int(cells[len(QUERY)], 16)
         found["throttled"] = [reason for bit, reason in sorted(THROTTLES.items()) if active & bit]
-    except ValueError:
+    except (IndexError, ValueError):
         pass
     return found
 
@@ -92,6 +113,10 @@ def describe_machine(torch, device):
         if cells:
             machine["driver"] = cells[0]
             machine["power_limit_w"] = cells[1]
+        # Asked by itself: one field that an nvidia-smi does not know makes it answer none.
+        for name, cell in zip(("pcie_generation", "pcie_lanes"), ask_tool(*SLOT)):
+            if cell.isdigit():
+                machine[name] = int(cell)
     return machine
 
 
@@ -120,8 +145,38 @@ def dtype_of(torch, precision):
 def set_precision(torch, precision):
     """Allow or forbid TF32, which is a switch and not a type."""
     allowed = precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+        torch.backends.cudnn.allow_tf32 = allowed
+    except (AttributeError, RuntimeError):
+        # A PyTorch that has only the words that replace the switches, or where somebody set them already.
+        word = "tf32" if allowed else "ieee"
+        torch.backends.cuda.matmul.fp32_precision = word
+        torch.backends.cudnn.conv.fp32_precision = word
+        torch.backends.cudnn.rnn.fp32_precision = word
+
+
+def is_out_of_memory(torch, error):
+    """Tell whether an exception says that memory ran out; older versions raise it as any other error."""
+    kinds = (getattr(torch, "OutOfMemoryError", None), getattr(torch.cuda, "OutOfMemoryError", None))
+    if isinstance(error, (MemoryError, *(kind for kind in kinds if isinstance(kind, type)))):
+        return True
+    said = str(error)
+    return isinstance(error, RuntimeError) and any(words in said for words in FULL)
+
+
+def whose(device, error):
+    """Return the owner of the memory that ran out."""
+    is_host = device.type != "cuda" or isinstance(error, MemoryError) or "CPUAllocator" in str(error)
+    return "machine" if is_host else "GPU"
+
+
+def free_memory(torch, device):
+    """Give back what the last case held, so that it neither fails the next one nor counts as its own."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def make_gemm(torch, device, case):
@@ -133,6 +188,36 @@ def make_gemm(torch, device, case):
     return lambda: left @ right, {"flop": 2.0 * size**3, "bytes": float(moved), "work": 2.0 * size**3, "unit": "FLOP/s"}
 
 
+def read_cpus(text):
+    """Return the processors of a list as the kernel writes it: 0-3,8."""
+    found = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+@contextlib.contextmanager
+def beside(device):
+    """Run on the processors of the GPU's own socket, so that what is allocated lies there: another socket is slower."""
+    before = local = None
+    try:
+        address = ask_tool("pci.bus_id")[0].lower() if device.type == "cuda" else ""
+        # Eight digits of a domain, of which the kernel writes four.
+        with open("{}/{}/local_cpulist".format(DEVICES, address[-12:])) as file:
+            before = os.sched_getaffinity(0)
+            local = read_cpus(file.read()) & before
+        if local:
+            os.sched_setaffinity(0, local)
+    except (AttributeError, IndexError, OSError, ValueError):
+        local = None
+    try:
+        yield
+    finally:
+        if local:
+            os.sched_setaffinity(0, before)
+
+
 def make_copy(torch, device, case):
     """Copy inside the memory, or between it and the host."""
     count = case["size"] // 4
@@ -141,7 +226,8 @@ def make_copy(torch, device, case):
     if case["mode"] == "device":
         target = torch.empty_like(source)
     else:
-        host = torch.empty(count, dtype=torch.float32, pin_memory=device.type == "cuda").fill_(1)
+        with beside(device):
+            host = torch.empty(count, dtype=torch.float32, pin_memory=device.type == "cuda").fill_(1)
         source, target = (host, source) if case["mode"] == "h2d" else (source, host)
         moved = 4.0 * count
     return lambda: target.copy_(source, non_blocking=True), {"bytes": moved, "work": moved, "unit": "B/s"}
@@ -158,8 +244,11 @@ def make_stream(torch, device, case):
     return lambda: torch.add(one, two, alpha=2.0, out=out), facts
 
 
-def make_network(torch, case):
-    """Return a network and one input of it, made of a convolutional, recurrent or attention block."""
+def make_network(torch, device, case):
+    """Return a network and one input of it on the device, of convolutional, recurrent or attention blocks.
+
+    The input is made where it is needed: the largest is 25 GB, which a processor needs minutes and memory for.
+    """
     nn, batch, size = torch.nn, case["batch"], case["size"]
     if case["kind"] == "cnn":
 
@@ -189,7 +278,7 @@ def make_network(torch, case):
         stem += [nn.MaxPool2d(3, stride=2, padding=1)]
         blocks = [Block(32, 128, 2), Block(32, 128, 1), Block(64, 256, 2), Block(64, 256, 1), Block(128, 512, 2)]
         head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000)]
-        return nn.Sequential(*(stem + blocks + head)), torch.randn(batch, 3, size, size)
+        return nn.Sequential(*(stem + blocks + head)), torch.randn(batch, 3, size, size, device=device)
     if case["kind"] == "rnn":
 
         class Recurrent(nn.Module):
@@ -204,18 +293,18 @@ def make_network(torch, case):
                 """Project what comes out at every step."""
                 return self.head(self.layers(values)[0])
 
-        return Recurrent(), torch.randn(batch, size, 256)
+        return Recurrent(), torch.randn(batch, size, 256, device=device)
     layer = nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True, norm_first=True, activation="gelu")
-    return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), torch.randn(batch, size, 768)
+    network = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+    return network, torch.randn(batch, size, 768, device=device)
 
 
 def make_step(torch, device, case):
     """Train or run a network once."""
     torch.manual_seed(0)
-    network, values = make_network(torch, case)
+    network, values = make_network(torch, device, case)
     is_training, precision = case["mode"] == "train", case["precision"]
     network = network.to(device).train(is_training)
-    values = values.to(device)
     is_mixed = precision in ("fp16", "bf16")
     context = torch.autocast(device.type, dtype=dtype_of(torch, precision), enabled=is_mixed)
     optimizer = None
@@ -249,6 +338,8 @@ def make_step(torch, device, case):
         if total:
             facts["flop"] = float(total)
     except Exception as error:
+        if is_out_of_memory(torch, error):
+            raise
         facts["note"] = "operations are not counted: " + say(error)
     return step, facts
 
@@ -306,18 +397,17 @@ def measure(torch, device, case, seconds, warmup):
     before = look_at_clocks()
     limit = time.perf_counter() + seconds
     for _ in range(warmup):
-        step()
+        # Waited for: a GPU takes orders faster than it works, and the time would never be used up.
+        time_once(torch, device, step)
         if time.perf_counter() > limit:
             break
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    taken, limit = [], time.perf_counter() + seconds
-    while len(taken) < REPEATS_MAX and (len(taken) < REPEATS_MIN or time.perf_counter() < limit):
+    taken, limit, least = [], time.perf_counter() + seconds, REPEATS_MIN
+    while len(taken) < REPEATS_MAX and (len(taken) < least or time.perf_counter() < limit):
         taken.append(time_once(torch, device, step))
+        least = REPEATS_LONG if min(taken) > seconds else REPEATS_MIN
     facts["clocks"] = {"before": before, "after": look_at_clocks()} if before else {}
     if device.type == "cuda":
         facts["memory_bytes"] = torch.cuda.max_memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
     return taken, facts
 
 
@@ -337,11 +427,13 @@ def main():
         try:
             taken, facts = measure(torch, device, case, plan["seconds"], plan["warmup"])
         except Exception as error:
-            tell("failed", id=case["id"], reason=say(error))
+            if is_out_of_memory(torch, error):
+                tell("skipped", id=case["id"], reason="does not fit in the {}'s memory".format(whose(device, error)))
+            else:
+                tell("failed", id=case["id"], reason=say(error))
         else:
             tell("case", id=case["id"], seconds=taken, facts=facts)
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_memory(torch, device)
     tell("end")
 
 

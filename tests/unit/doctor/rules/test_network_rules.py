@@ -270,6 +270,14 @@ def test_pasted_run_of_an_unknown_gpu_over_pcie_is_judged_by_the_floor_of_pcie()
     assert ask("nccl.slow", text=pasted_run(floor * 2, "Some GPU")) is None
 
 
+def test_pasted_run_is_judged_by_the_floor_of_its_size():
+    run = pasted_run(350.0)
+    small = run.replace("8589934592", "134217728").replace("2147483648", "33554432")
+    assert "440 are the least" in ask("nccl.slow", text=run).seen[0]
+    assert "386 are the least" in ask("nccl.slow", text=small.replace("134217728", "268435456")).seen[0]
+    assert ask("nccl.slow", text=small) is None
+
+
 def test_other_collectives_are_not_judged_by_the_floor_of_the_all_reduce():
     assert ask("nccl.slow", text=pasted_run(42.0).replace("all_reduce_perf", "broadcast_perf")) is None
 

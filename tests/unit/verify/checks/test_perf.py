@@ -241,9 +241,9 @@ def test_fewer_gpus_than_planned_fail() -> None:
 
 def test_a_number_of_gpus_without_a_floor_is_unknown_with_what_was_measured() -> None:
     lines = [
-        line for line in H100["nccl-tests"].text.splitlines() if not any(f"Rank  {rank}" in line for rank in "4567")
+        line for line in H100["nccl-tests"].text.splitlines() if not any(f"Rank  {rank}" in line for rank in "567")
     ]
-    outcome = ask("perf.nccl.node", text(H100, "nccl-tests", "\n".join(lines)), gpus=4)
+    outcome = ask("perf.nccl.node", text(H100, "nccl-tests", "\n".join(lines)), gpus=5)
 
     assert outcome.status == "unknown"
     assert "481.3 GB/s" in outcome.seen
@@ -322,11 +322,29 @@ def test_a_run_that_did_not_begin_says_why(status: str, error: str, seen: str) -
 
 
 def test_a_slow_all_reduce_of_small_sizes_proves_nothing() -> None:
-    small = begun(256, "ok", "# Out of bounds values : 0 OK\n", 0)
+    small = begun(128, "ok", "# Out of bounds values : 0 OK\n", 0)
     outcome = ask("perf.nccl.node", small)
 
     assert outcome.status == "unknown"
-    assert outcome.seen.endswith("; the floor of 440 GB/s holds from 1 GiB on")
+    assert outcome.seen.endswith("350.0 GB/s bus bandwidth at 128 MiB; the floor of 386 GB/s holds from 256 MiB on")
+
+
+def test_an_all_reduce_is_judged_by_the_floor_of_its_size() -> None:
+    whole = begun(256, "ok", "# Out of bounds values : 0 OK\n", 0)
+    slow = machines.change(whole, "nccl-tests", "405.31", "300.31")
+
+    assert ask("perf.nccl.node", whole).status == "pass"
+    assert ask("perf.nccl.node", slow).expected == "386 GB/s or more over nvlink"
+
+
+def test_a_small_all_reduce_that_reaches_the_floor_of_larger_ones_passes() -> None:
+    two = machines.l40s_pcie()
+    lines = two["nccl-tests"].text.splitlines(keepends=True)
+    rows = [place for place, line in enumerate(lines) if line.split()[:1] and line.split()[0].isdecimal()]
+    last = next(place for place in rows if int(lines[place].split()[0]) == 512 << 20)
+    kept = "".join([*lines[: last + 1], *lines[rows[-1] + 1 :]])
+
+    assert ask("perf.nccl.node", text(two, "nccl-tests", kept), machine="l40s_pcie").status == "pass"
 
 
 def test_parts_of_divided_gpus_are_not_measured_together() -> None:

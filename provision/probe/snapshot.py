@@ -241,6 +241,17 @@ class Snapshot:
         return self._read("driver-version", parse_loaded_driver)
 
     @property
+    def driver_version(self) -> str:
+        """The loaded driver's version: the kernel's word, or nvidia-smi's where WSL or a sandbox shows no kernel's."""
+        try:
+            return self.driver.version
+        except Unreadable as error:
+            if error.status == ABSENT:
+                with suppress(Unreadable):
+                    return self.smi.driver_version
+            raise
+
+    @property
     def driver_params(self) -> Mapping[str, str]:
         """The driver's parameters."""
         return self._read("driver-params", parse_driver_params)

@@ -25,12 +25,9 @@ def has_planned_version(planned: str, found: str) -> bool:
 def loaded_driver(host: Snapshot) -> str | None:
     """Return the driver's version, as the kernel or nvidia-smi tells it."""
     try:
-        return host.driver.version
+        return host.driver_version
     except Unreadable:
-        try:
-            return host.smi.driver_version
-        except Unreadable:
-            return None
+        return None
 
 
 def hidden_by(host: Snapshot) -> str:

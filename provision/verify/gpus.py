@@ -36,8 +36,8 @@ __all__ = [
 class FieldReading(NamedTuple):
     """One answer about one GPU: ``is_fine`` is ``None`` where there is none, and ``absence`` says why.
 
-    ``absence`` is ``unsupported``, ``broken`` or ``absent``, as :func:`read_field` returns it. ``field`` tells answers
-    to several questions about one GPU apart.
+    ``absence`` is ``unsupported``, ``broken``, ``unread`` or ``absent``, as :func:`read_field` returns it. ``field``
+    tells answers to several questions about one GPU apart.
     """
 
     gpu: SmiGpu
@@ -56,6 +56,8 @@ def read_field(gpu: SmiGpu, field: str) -> tuple[Any, str]:
     """Return the value of a field, or ``None`` with the reason for its absence."""
     if field in gpu.broken:
         return None, "broken"
+    if field in dict(gpu.unread):
+        return None, "unread"
     if field in gpu.unsupported:
         return None, "unsupported"
     value = getattr(gpu, field)
@@ -135,6 +137,11 @@ def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str, is
     broken = [reading for reading in readings if reading.absence == "broken"]
     if broken:
         return unknown(f"{name_gpu(broken[0].gpu)} answers with an error")
+    unread = [reading for reading in readings if reading.absence == "unread"]
+    if unread:
+        words = dict(unread[0].gpu.unread)
+        said = words.get(unread[0].field) or ", ".join(words.values())
+        return unknown(f"{name_gpu(unread[0].gpu)}: nvidia-smi says `{said}`, which no known driver says there")
     if (silent_gpu := _find_silent(readings)) is not None:
         return unknown(f"{name_gpu(silent_gpu)} does not tell it, and others of its model do")
     asked = {reading.gpu.pci for reading in readings}

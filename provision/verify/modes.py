@@ -29,12 +29,12 @@ def judge_mode(gpus: Sequence[SmiGpu], mode: str, wanted: bool | None, *, after:
             if absence == "unsupported" and wanted is not None and (wanted or gpu.name not in having):
                 return FieldReading(gpu, not wanted, f"has no {mode}")
             return FieldReading(gpu, None, "", absence)
-        will_be, _ = read_field(gpu, pending)
+        will_be, silence = read_field(gpu, pending)
         if wanted is not None and is_on != wanted:
             later = f", {_word(will_be)} after the next {after}" if will_be not in (None, is_on) else ""
             return FieldReading(gpu, False, f"has {mode} {_word(is_on)}{later}")
         if will_be is None:
-            return FieldReading(gpu, None, "", "broken" if pending in gpu.broken else "absent")
+            return FieldReading(gpu, None, "", "absent" if silence == "unsupported" else silence, pending)
         fault = f"has {mode} {_word(is_on)}, and {_word(will_be)} after the next {after}"
         return FieldReading(gpu, will_be == is_on, fault)
 

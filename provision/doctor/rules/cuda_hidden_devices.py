@@ -30,12 +30,21 @@ def examine(case: Case) -> Sign | None:
     environment = case.look(lambda host: host.environment)
     said = _what_hides(environment, smi) if environment is not None else None
     expected = "CUDA_VISIBLE_DEVICES unset, or naming GPUs of this host"
+    if said is None and environment is not None and smi is not None and _begins_beyond(environment, len(smi.gpus)):
+        # A number that no GPU has is a diagnosis of its own, and the reason of the same messages.
+        return None
     if said:
         return Sign(confidence="high", seen=(said, *quoted(quote)), expected=expected)
     unseen = (
         () if environment is not None else ("what the program's own environment holds: `env | grep VISIBLE_DEVICES`",)
     )
     return hint(quote, expected=expected, unseen=unseen)
+
+
+def _begins_beyond(environment: Mapping[str, str], count: int) -> bool:
+    """Tell whether the first GPU that is named is beyond the last there is: then none of those behind it is shown."""
+    first = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    return first.isdecimal() and int(first) >= count > 0
 
 
 def _what_hides(environment: Mapping[str, str], smi: Smi | None) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from provision.doctor.case import Case
 from provision.doctor.gpus import smi_gpus
 from provision.doctor.hint import hint, quoted
@@ -16,6 +18,7 @@ SYMPTOMS = (
 )
 
 _CONTROL = "/dev/nvidiactl"
+_GPU_NODE = re.compile(r"/dev/nvidia(?:ctl|[0-9]{1,3})")
 _WORLD = 0o006
 _GROUP = 0o060
 _EXPECTED = f"{_CONTROL} and a node for every GPU, open to everybody or to a group"
@@ -28,8 +31,19 @@ def examine(case: Case) -> Sign | None:
     nodes = case.look(lambda host: host.device_nodes)
     driver = case.look(lambda host: host.driver)
     where = case.look(lambda host: host.virtualization)
-    if nodes is None or driver is None or (where is not None and where.kind == "wsl"):
+    if nodes is None or (where is not None and where.kind == "wsl"):
         return hint(quote, expected=_EXPECTED, unseen=(_LISTING,))
+    if driver is None:
+        # A sandbox shows no kernel module, so that only what stands in the place of a node can be told.
+        replaced = [node for node in nodes if _GPU_NODE.fullmatch(node.path) and node.kind != "character"]
+        if not replaced:
+            return hint(quote, expected=_EXPECTED, unseen=(_LISTING,))
+        return Sign(
+            confidence="high",
+            seen=(*(_describe(node) for node in replaced), *quoted(quote)),
+            expected=_EXPECTED,
+            subjects=tuple(node.path for node in replaced),
+        )
     known = {node.path: node for node in nodes}
     is_container = where is not None and where.is_container
     wanted = [*(f"/dev/nvidia{minor}" for minor in _minors(case, is_container=is_container)), _CONTROL]

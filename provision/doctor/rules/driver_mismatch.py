@@ -50,6 +50,28 @@ def examine(case: Case) -> Sign | None:
         return Sign(confidence="high", seen=seen, expected=_EXPECTED, seconds=seconds)
     if quote is None and not events:
         return None
+    front = [
+        library
+        for library in libraries
+        if library.soname == "libnvidia-ml.so.1"
+        and library.origin == "LD_LIBRARY_PATH"
+        and loaded is not None
+        and library.version not in (None, loaded)
+    ]
+    if front:
+        return Sign(
+            confidence="high",
+            seen=(
+                f"LD_LIBRARY_PATH puts {front[0].path} ({front[0].version}) before the libraries of driver {loaded}",
+                *_messages(events, quoted(quote)),
+            ),
+            expected=_EXPECTED,
+            fix=(
+                f"Take the folder of {front[0].path} out of LD_LIBRARY_PATH, and of the image if it is set there.",
+                "Look again: `nvidia-smi`.",
+            ),
+            seconds=seconds,
+        )
     is_settled = loaded is not None and bool(installed) and module is not None and module.disk_version == loaded
     if is_settled:
         return Sign(

@@ -32,7 +32,15 @@ _NUMBER: Final = re.compile(r"(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)(?: ?(?:MiB|MB|MHz
 _KEY: Final = re.compile(r"[^a-z0-9]+", re.ASCII)
 
 _BROKEN: Final = object()
-"""In place of a value: the tool answered with an error, or with what is no value of this field."""
+"""In place of a value: the tool answered with an error."""
+
+
+class _Unread:
+    """In place of a value: the tool said what no known driver says of this field."""
+
+    def __init__(self, said: str) -> None:
+        """Keep the words."""
+        self.said = clean_line(said, 60)
 
 
 @record
@@ -49,10 +57,10 @@ class SmiProcess:
 class SmiGpu:
     """One GPU as nvidia-smi sees it.
 
-    A field is ``None`` for one of three reasons, which :attr:`unsupported` and :attr:`broken` tell apart: the tool said
-    ``N/A`` or ``[Not Supported]`` (its name is in ``unsupported``), the tool said ``ERR!``, ``Unknown Error``,
-    ``GPU is lost`` or what is no value of this field (its name is in ``broken``), or this driver generation has no such
-    field (it is in neither).
+    A field is ``None`` for one of four reasons: the tool said ``N/A`` or ``[Not Supported]`` (its name is in
+    ``unsupported``), the tool said ``ERR!``, ``Unknown Error`` or ``GPU is lost`` (it is in ``broken``), the tool said
+    something that no known driver says of this field (it is in ``unread``, with those words), or this driver generation
+    has no such field (it is in none of them).
 
     Attributes:
         pci: Address in sysfs' spelling, lower case (``0000:18:00.0``).
@@ -60,7 +68,7 @@ class SmiGpu:
         throttle: Active clock event reasons, sorted: ``hw_slowdown``, ``hw_thermal_slowdown``,
             ``hw_power_brake_slowdown``, ``sw_power_cap``, ``sw_thermal_slowdown``, ``sync_boost``, ``gpu_idle``,
             ``applications_clocks_setting``, ``display_clocks_setting``. Empty also where the tool does not tell them;
-            ``throttle`` is then in ``unsupported`` or ``broken``. Likewise ``processes``.
+            ``throttle`` is then in ``unsupported``, ``broken`` or ``unread``. Likewise ``processes``.
         temperature_slowdown_c: Absolute threshold, on drivers and GPUs that tell it.
         temperature_margin_c: Degrees left to the slowdown (``T.Limit``), where told.
         ecc_volatile_uncorrectable: Since the driver loaded, all kinds added.
@@ -134,6 +142,7 @@ class SmiGpu:
     processes: tuple[SmiProcess, ...] = ()
     unsupported: frozenset[str] = frozenset()
     broken: frozenset[str] = frozenset()
+    unread: tuple[tuple[str, str], ...] = ()
 
 
 @record
@@ -609,10 +618,13 @@ def _make_gpu(address: str, block: _Block, *, use_elements: bool) -> SmiGpu:
     values: dict[str, Any] = {}
     unsupported: set[str] = set()
     broken: set[str] = set()
+    unread: dict[str, str] = {}
 
     def keep(name: str, value: object) -> None:
         if value is _BROKEN:
             broken.add(name)
+        elif isinstance(value, _Unread):
+            unread[name] = value.said
         elif value is None:
             unsupported.add(name)
         else:
@@ -621,13 +633,13 @@ def _make_gpu(address: str, block: _Block, *, use_elements: bool) -> SmiGpu:
     for field in _FIELDS:
         read = [_read(field.kind, said) for said in _said(field, block, use_elements=use_elements)]
         if read:
-            keep(field.name, _BROKEN if _BROKEN in read else next((one for one in read if one is not None), None))
+            keep(field.name, _first_fault(read) or next((one for one in read if one is not None), None))
     for field in _SUMS:
         read = [_read(field.kind, said) for said in _said(field, block, use_elements=use_elements)]
         parts = [one for one in read if one is not None]
         if read:
-            keep(field.name, _BROKEN if _BROKEN in read else sum(parts) if parts else None)
-    if "recovery_action" not in values.keys() | unsupported | broken:
+            keep(field.name, _first_fault(read) or (sum(parts) if parts else None))
+    if "recovery_action" not in values.keys() | unsupported | broken | unread.keys():
         keep_reset = _read_reset(block.values)
         if keep_reset is not None:
             keep("recovery_action", keep_reset)
@@ -639,6 +651,7 @@ def _make_gpu(address: str, block: _Block, *, use_elements: bool) -> SmiGpu:
         mig_devices=block.mig_devices,
         unsupported=frozenset(unsupported),
         broken=frozenset(broken),
+        unread=tuple(sorted(unread.items())),
         **values,
     )
 
@@ -657,8 +670,13 @@ def _is_error(said: str) -> bool:
     return not low or any(error in low for error in _ERRORS)
 
 
+def _first_fault(read: Sequence[object]) -> object | None:
+    """Return an error among some answers, else what could not be read, else ``None``."""
+    return _BROKEN if _BROKEN in read else next((one for one in read if isinstance(one, _Unread)), None)
+
+
 def _read(kind: str, said: str) -> Any:
-    """Return a value, ``None`` where the GPU or the driver has none, or ``_BROKEN``."""
+    """Return a value, ``None`` where the GPU or the driver has none, ``_BROKEN`` or what could not be read."""
     if _is_error(said):
         return _BROKEN
     if kind == "word" and said == "None":
@@ -666,18 +684,18 @@ def _read(kind: str, said: str) -> Any:
     if _is_unsupported(said):
         return None
     if kind == "flag":
-        return {"enabled": True, "yes": True, "disabled": False, "no": False}.get(said.lower(), _BROKEN)
+        return {"enabled": True, "yes": True, "disabled": False, "no": False}.get(said.lower(), _Unread(said))
     if kind == "number":
         return _read_number(said)
     if kind == "decimal":
         found = _NUMBER.fullmatch(said)
-        return float(found[1]) if found else _BROKEN
+        return float(found[1]) if found else _Unread(said)
     return said
 
 
 def _read_number(said: str) -> Any:
     found = _NUMBER.fullmatch(said)
-    return int(found[1].partition(".")[0]) if found else _BROKEN
+    return int(found[1].partition(".")[0]) if found else _Unread(said)
 
 
 def _read_reset(values: Mapping[str, str]) -> Any:
@@ -688,16 +706,17 @@ def _read_reset(values: Mapping[str, str]) -> Any:
     }
     read = {action: _read("flag", values[path]) for action, path in paths.items() if values[path]}
     needed = [action for action, is_needed in read.items() if is_needed is True]
-    return needed[0] if needed else _BROKEN if _BROKEN in read.values() else None
+    return needed[0] if needed else _first_fault(list(read.values()))
 
 
 def _read_reasons(reasons: Mapping[str, str]) -> Any:
     states = {"active": True, "not active": False}
     read = {
-        name: None if _is_unsupported(said) else states.get(said.lower(), _BROKEN) for name, said in reasons.items()
+        name: _BROKEN if _is_error(said) else None if _is_unsupported(said) else states.get(said.lower(), _Unread(said))
+        for name, said in reasons.items()
     }
-    if _BROKEN in read.values():
-        return _BROKEN
+    if (fault := _first_fault(list(read.values()))) is not None:
+        return fault
     if all(is_active is None for is_active in read.values()):
         return None
     return tuple(sorted(clean_line(name, 60) for name, is_active in read.items() if is_active))
@@ -715,10 +734,11 @@ def _read_processes(block: _Block) -> Any:
     for process in block.processes:
         pid, used = _read_number(process.pid), _read_number(process.used)
         if not isinstance(pid, int):
-            return _BROKEN
+            return _BROKEN if _is_error(process.pid) else pid
         listed.append(
             SmiProcess(pid=pid, kind=process.kind, name=process.name, used_mib=used if isinstance(used, int) else None)
         )
     if not listed and block.values["processes"] and block.values["processes"] != "None":
-        return None if _is_unsupported(block.values["processes"]) else _BROKEN
+        said = block.values["processes"]
+        return None if _is_unsupported(said) else _BROKEN if _is_error(said) else _Unread(said)
     return tuple(listed)

@@ -20,8 +20,7 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     Source: CUDA compatibility guide: minor-version compatibility gives each CUDA major one floor; a forward
     compatibility package lifts listed branches on data-centre GPUs.
     """
-    # WSL has no kernel module; there nvidia-smi tells the driver of Windows.
-    loaded = host.smi.driver_version if host.virtualization.kind == "wsl" else host.driver.version
+    loaded = host.driver_version
     floors: list[tuple[str, str]] = []
     unclear: list[str] = []
     if expected.driver_minimum is not None:

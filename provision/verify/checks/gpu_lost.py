@@ -53,4 +53,7 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
         return failed(
             "; ".join(f"{name} {fault}" for name, fault in faults.items()), "a value for each field", subjects=faults
         )
+    for gpu in gpus:
+        for field, said in gpu.unread:
+            return unknown(f"{name_gpu(gpu)}: nvidia-smi says `{said}` of {field}, which no known driver says there")
     return passed(f"all {len(gpus)} GPUs answer")

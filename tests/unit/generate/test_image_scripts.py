@@ -290,6 +290,46 @@ def test_the_driver_gate_and_the_driver_check_agree(
         assert minimum in done.stderr
 
 
+class _Nvml:
+    """A libnvidia-ml that knows the driver's version, or answers with an error."""
+
+    def __init__(self, version: bytes, code: int = 0) -> None:
+        self.version, self.code = version, code
+
+    def nvmlInit_v2(self) -> int:  # noqa: N802 - the library's own name
+        return self.code
+
+    def nvmlSystemGetDriverVersion(self, text, size: int) -> int:  # noqa: N802
+        assert size > len(self.version)
+        text.value = self.version
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("library", "status"),
+    [
+        (_Nvml(b"580.159.04"), "pass"),
+        (_Nvml(b"470.82.01"), "fail"),
+        (_Nvml(b"580.159.04", code=18), "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_where_a_sandbox_hides_the_kernels_file_the_drivers_library_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: _Nvml | None, status: str
+) -> None:
+    def load(name: str) -> _Nvml:
+        assert name == "libnvidia-ml.so.1"
+        if library is None:
+            raise OSError(name)
+        return library
+
+    monkeypatch.setenv("PROVISION_DRIVER_FILE", str(tmp_path / "version"))
+    monkeypatch.setattr(verify.ctypes, "CDLL", load)
+    findings = verify.Findings()
+    verify.check_driver(findings, "525.60.13")
+    assert findings[0]["status"] == status
+
+
 def _start(words: list[str], **environment: str):
     return subprocess.run(
         [shutil.which("sh"), str(IMAGES / "entrypoint.sh"), *words],

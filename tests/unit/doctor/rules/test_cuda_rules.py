@@ -395,3 +395,24 @@ def test_extension_for_another_torch_names_itself_the_torch_and_the_abi(symbol, 
 )
 def test_symbol_of_another_library_is_no_matter_of_torch(text):
     assert ask("torch.extension-abi", text=text) is None
+
+
+def test_a_number_that_no_gpu_has_is_why_programs_see_none():
+    outputs = environment(machines.hgx_h100(), "CUDA_VISIBLE_DEVICES=99")
+    reason = "RuntimeError: No CUDA GPUs are available (CUDA_VISIBLE_DEVICES is '99')"
+    outputs = payload(outputs, is_available=False, device_count=0, names=[], capabilities=[], reason=reason)
+    assert ask("cuda.hidden-devices", outputs) is None
+    report = diagnose(Case(MATRIX, machines.snapshot(outputs)))
+    assert report.causes[0].diagnosis.id == "cuda.bad-ordinal"
+    # One GPU that is there comes first: programs see it, so that the number is not why one sees none.
+    outputs = environment(machines.hgx_h100(), "CUDA_VISIBLE_DEVICES=0,99")
+    assert ask("cuda.hidden-devices", payload(outputs, is_available=False, reason=reason)) is not None
+
+
+def test_a_libcuda_in_front_is_why_programs_find_no_driver():
+    outputs = library(machines.hgx_h100(), "libcuda.so.1 /opt/old/libcuda.so.1 libcuda.so.535.54.03 LD_LIBRARY_PATH")
+    outputs = payload(outputs, is_available=False, reason="RuntimeError: Found no NVIDIA driver on your system.")
+    report = diagnose(Case(MATRIX, machines.snapshot(outputs)))
+    cause = report.causes[0]
+    assert cause.diagnosis.id == "cuda.driver-library-conflict"
+    assert "cuda.no-driver-library" in [finding.diagnosis.id for finding in cause.consequences]

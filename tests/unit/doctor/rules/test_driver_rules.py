@@ -151,6 +151,18 @@ def test_library_somebody_put_on_the_search_path_is_no_mismatch_of_the_driver() 
     assert ask("driver.mismatch", outputs) is None
 
 
+def test_another_nvml_on_the_search_path_is_why_nvidia_smi_speaks_of_a_mismatch() -> None:
+    outputs = machines.hgx_h100()
+    library = "libnvidia-ml.so.1\t/opt/old/libnvidia-ml.so.1\tlibnvidia-ml.so.535.104.05\tLD_LIBRARY_PATH\n"
+    outputs = machines.replace_output(outputs, "libraries", text=outputs["libraries"].text + library)
+    assert ask("driver.mismatch", outputs) is None
+    error = "Failed to initialize NVML: Driver/library version mismatch\n"
+    sign = ask("driver.mismatch", machines.fail(outputs, "nvidia-smi-xml", 18, text=error))
+    assert sign.confidence == "high"
+    assert "/opt/old/libnvidia-ml.so.1 (535.104.05)" in sign.seen[0]
+    assert "LD_LIBRARY_PATH" in sign.fix[0]
+
+
 def test_initial_ram_disk_with_the_old_module_explains_the_mismatch() -> None:
     outputs = machines.replace_output(_old_module(machines.hgx_h100()), "initramfs", text="580.95.05\n")
     assert ask("driver.stale-initramfs", outputs).confidence == "high"
@@ -849,3 +861,16 @@ def test_failed_diagnosis_of_the_hardware_is_told_from_one_of_the_software() -> 
     sign = ask("gpu.failed-test", fail_diagnosis(machines.hgx_h100(), "dcgmi-diag-2", "memory"))
     assert sign.seen[0].startswith("GPU 0 fails DCGM's test memory")
     assert ask("gpu.failed-test", fail_diagnosis(machines.hgx_h100(), "dcgmi-diag-2", "software")) is None
+
+
+def test_a_file_in_the_place_of_a_node_is_seen_where_a_sandbox_shows_no_driver() -> None:
+    outputs = machines.absent(machines.hgx_h100(), "driver-version", "driver-gpus", "modules", "module-nvidia", "pci")
+    assert ask("driver.device-nodes", outputs) is None
+    node = next(line for line in outputs["device-nodes"].text.splitlines() if line.endswith("/dev/nvidia0"))
+    file = "-rw-r--r-- 1 0 0 0 Nov 21 12:00 /dev/nvidia0"
+    hidden = machines.change(outputs, "device-nodes", node, file)
+    hidden = machines.fail(hidden, "nvidia-smi-xml", 6, text="No devices were found\n")
+    sign = ask("driver.device-nodes", hidden)
+    assert sign.confidence == "high"
+    assert sign.subjects == ("/dev/nvidia0",)
+    assert first(hidden) == "driver.device-nodes"

@@ -246,7 +246,6 @@ def test_a_machine_of_eight_reads_in_order() -> None:
         ("ecc_volatile_uncorrectable", "<dram_uncorrectable>0<", "<dram_uncorrectable>ERR!<"),
         ("throttle", "hw_slowdown>Not Active<", "hw_slowdown>Unknown Error<"),
         ("pcie_width_current", "<current_link_width>16x<", "<current_link_width><"),
-        ("persistence", "<persistence_mode>Enabled<", "<persistence_mode>perhaps<"),
         ("fabric_health", "<summary>Healthy<", "<summary>Unknown Error<"),
     ],
 )
@@ -257,6 +256,29 @@ def test_an_error_in_place_of_a_value_is_broken_and_never_unsupported(field: str
     assert field not in smi.gpus[1].unsupported
     assert not getattr(smi.gpus[1], field)
     assert not smi.gpus[0].broken
+
+
+@pytest.mark.parametrize(
+    ("field", "old", "new", "said"),
+    [
+        ("persistence", "<persistence_mode>Enabled<", "<persistence_mode>perhaps<", "perhaps"),
+        ("memory_total_mib", "<total>81559 MiB<", "<total>81559 Mebi<", "81559 Mebi"),
+        ("throttle", "hw_slowdown>Not Active<", "hw_slowdown>Somewhat<", "Somewhat"),
+        ("ecc_volatile_uncorrectable", "<dram_uncorrectable>0<", "<dram_uncorrectable>none yet<", "none yet"),
+        ("processes", "<pid>", "<pid>no. ", None),
+    ],
+)
+def test_words_that_no_driver_says_are_kept_and_are_no_error(field: str, old: str, new: str, said: str | None) -> None:
+    outputs = machines.hgx_h100()
+    if field == "processes":
+        process = "<process_info><pid>17</pid><type>C</type><process_name>x</process_name></process_info></processes>"
+        outputs = machines.xml_gpu(outputs, 1, "</processes>", process)
+    outputs = machines.xml_gpu(outputs, 1, old, new)
+    gpu = parse_nvidia_smi_xml(outputs["nvidia-smi-xml"].text).gpus[1]
+    assert field in dict(gpu.unread)
+    assert said is None or dict(gpu.unread)[field] == said
+    assert field not in gpu.broken | gpu.unsupported
+    assert not getattr(gpu, field)
 
 
 @pytest.mark.parametrize(

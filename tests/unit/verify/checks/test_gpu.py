@@ -325,7 +325,8 @@ class TestDriverVersion:
         assert ask("gpu.driver.version", machines.hgx_h100(), driver=None).status == "skip"
 
     def test_driver_that_is_not_loaded_is_unknown(self):
-        assert ask("gpu.driver.version", machines.absent(machines.hgx_h100(), "driver-version")).status == "unknown"
+        outputs = machines.fail(machines.absent(machines.hgx_h100(), "driver-version"), XML, 9, error="no driver")
+        assert ask("gpu.driver.version", outputs).status == "unknown"
 
 
 class TestDriverLibraries:
@@ -696,6 +697,14 @@ class TestLost:
     def test_answering_gpus_pass(self):
         outcome = ask("gpu.lost", machines.hgx_h100())
         assert (outcome.status, outcome.seen) == ("pass", "all 8 GPUs answer")
+
+    def test_words_of_a_driver_that_is_not_known_are_unknown_and_no_lost_gpu(self):
+        outcome = ask("gpu.lost", of_gpu3("persistence_mode", "Enabled", "perhaps"))
+        assert outcome.status == "unknown"
+        assert "`perhaps` of persistence" in outcome.seen
+        outcome = ask("gpu.persistence", of_gpu3("persistence_mode", "Enabled", "perhaps"))
+        assert outcome.status == "unknown"
+        assert "`perhaps`" in outcome.seen
 
     def test_error_in_place_of_a_value_fails(self):
         outcome = ask("gpu.lost", of_gpu3("persistence_mode", "Enabled", "ERR!"))
@@ -1250,3 +1259,26 @@ def test_part_of_the_listing_that_is_gone_is_unknown(check: str, element: str) -
     outputs = machines.replace_output(outputs, "nvidia-smi-xml", text=text)
     (result,) = verify_one(machines.snapshot(outputs), machines.EXPECTED["hgx_h100"], MATRIX, [MATRIX.checks[check]])
     assert result.outcome.status == "unknown"
+
+
+class TestSandbox:
+    """A sandbox passes the GPUs on and shows neither the kernel's files nor the PCI bus."""
+
+    OUTPUTS = machines.absent(machines.hgx_h100(), "driver-version", "pci", "modules", "driver-gpus")
+
+    def test_the_driver_is_the_one_that_nvidia_smi_names(self):
+        assert ask("gpu.driver.version", self.OUTPUTS, driver="580.105.08").status == "pass"
+        assert ask("gpu.driver.version", self.OUTPUTS, driver="570.86.15").status == "fail"
+        assert ask("gpu.driver.min_for_cuda", self.OUTPUTS).seen.startswith("driver 580.105.08")
+
+    def test_the_gpus_are_counted_against_the_plan_alone_and_without_one_are_unknown(self):
+        assert ask("gpu.count", self.OUTPUTS, gpus=8).status == "pass"
+        assert ask("gpu.count", self.OUTPUTS, gpus=7).status == "fail"
+        assert ask("gpu.count", self.OUTPUTS, gpus=None).status == "unknown"
+        # A bus that is there and may not be read is another matter.
+        denied = machines.fail(machines.hgx_h100(), "pci", status="denied")
+        assert ask("gpu.count", denied, gpus=8).status == "unknown"
+
+    def test_without_nvidia_smi_too_the_driver_is_unknown(self):
+        outputs = machines.absent(self.OUTPUTS, XML)
+        assert ask("gpu.driver.min_for_cuda", outputs).status == "unknown"

@@ -3,13 +3,14 @@
 # make test      lint, a container engine where root can have one, all tests, the scenarios every change must pass
 # make molecule  every Molecule scenario; MOLECULE_ARGS='upgrade-rollback' chooses, molecule/README.md says more
 # make bench     the figures of the README, as ratios within one run
+# make gpu       everything GPU-shaped on this machine's GPU, offline: PYTHON names a Python with PyTorch, docs/gpu.md the rest
 # make docs      rewrite the parts of the docs that are generated, and run their examples again
 # make clean     remove build outputs and caches; .venv stays
 #
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test scenarios molecule engine browser prometheus bench docs clean \
+.PHONY: install dev lint test scenarios molecule engine browser prometheus gpu bench docs clean \
 	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
@@ -17,6 +18,7 @@ RUNTIME = .venv/.installed
 DEVELOPMENT = .venv/.installed-test
 PYTEST_ARGS =
 MOLECULE_ARGS = --all
+GPU_ARGS =
 SCENARIOS = default check-mode faults
 
 install: $(RUNTIME)
@@ -103,6 +105,11 @@ prometheus:
 		echo 'no promtool or Alertmanager (see above): the tests of alerts will be skipped' >&2; \
 		[ "$$PROVISION_REQUIRE_PROMETHEUS" != 1 ]; \
 	}
+
+# Nothing is installed for it. Where there is no GPU it fails with one line (prove.py ends with 7).
+gpu:
+	@python=$(BIN)/python; [ -x "$$python" ] || python=$${PYTHON:-python3}; \
+	"$$python" -B tests/gpu/prove.py $${PYTHON:+--python "$$PYTHON"} $(GPU_ARGS)
 
 # What needs an engine and a few minutes is run by hand: tests/benchmarks/README.md says how.
 bench: $(DEVELOPMENT)

@@ -38,6 +38,7 @@ from provision.versions import parse
 # Run as a module, this has the root on its path and not its own folder.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from console import BrokenExampleError, has_examples, replay
+from proofs import show_records, show_steps
 from rule_docs import rule_pages
 from traces import traces
 
@@ -439,6 +440,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "doctor": doctor_example,
     "example": example,
     "facts": facts_summary,
+    "gpu-records": lambda: show_records(table),
+    "gpu-steps": lambda: show_steps(table),
     "node-coverage": node_coverage,
 }
 PAGES: dict[str, Callable[[], str]] = {
@@ -494,9 +497,10 @@ def render(*, is_run: bool = True) -> dict[Path, str]:
         if path not in found:
             text = path.read_text(encoding="utf-8")
             try:
-                found[path] = replay(text) if is_run and has_examples(text) else text
+                text = replay(text) if is_run and has_examples(text) else text
             except BrokenExampleError as error:
                 raise SystemExit(f"{path.relative_to(ROOT)}: {error}") from error
+            found[path] = _fill(text, BLOCKS) if path.parent.name == "docs" else text
     for name in COMMANDS:
         path = COMMAND_PAGES / f"{name}.md"
         blocks = {"command": partial(command_summary, name), "flags": partial(command_flags, name)}

@@ -159,7 +159,7 @@ class Proof:
             stderr=subprocess.PIPE,
         )
         try:
-            out, err = process.communicate(timeout=max(5.0, seconds))
+            out, err = process.communicate(timeout=max(10.0, min(seconds, self.seconds_left + 30)))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
             try:

@@ -3,7 +3,7 @@
 # make test      lint, a container engine where root can have one, all tests, the scenarios every change must pass
 # make molecule  every Molecule scenario; MOLECULE_ARGS='upgrade-rollback' chooses, molecule/README.md says more
 # make bench     the figures of the README, as ratios within one run
-# make gpu       everything GPU-shaped on this machine's GPU, offline: PYTHON names a Python with PyTorch, docs/gpu.md the rest
+# make gpu       every GPU-dependent part on this machine's GPU, offline: PYTHON is a Python with PyTorch, see docs/gpu.md
 # make docs      rewrite the parts of the docs that are generated, and run their examples again
 # make clean     remove build outputs and caches; .venv stays
 #

@@ -15,8 +15,8 @@ __all__ = ["PROOFS", "read_records", "show_records", "show_steps"]
 
 PROOFS = Path(__file__).resolve().parents[1] / "docs" / "proof"
 _NONE = (
-    "None of this ran on a GPU yet: what reads GPUs is tested on captures and on stand-in machines, and figures of\n"
-    "healthy GPUs are other people's acceptance values, each with its source.\n"
+    "None of this has run on a GPU yet. Parsers of GPU tools are tested on captures and stand-in machines; the\n"
+    "figures of healthy GPUs are published acceptance values and measurements, each with its source.\n"
 )
 Table = Callable[[Sequence[str], Iterable[Sequence[object]]], str]
 
@@ -55,7 +55,8 @@ def show_records(table: Table, prefix: str = "docs/proof/", folder: Path = PROOF
     for name, record in records:
         machine = record["machine"]
         results = [step["result"] for step in record["steps"]]
-        counts = [results.count(result) for result in ("passed", "failed", "skipped", "not run")]
+        counts = [results.count(result) for result in ("passed", "failed", "skipped")]
+        counts.append(len(record["planned"]) - sum(counts))
         link = f"[{machine['gpu']}]({prefix}{name}/report.md)"
         rows.append((link, record["date"], machine.get("driver") or "", machine.get("torch") or "", *counts))
     heading = ("GPU", "run on", "driver", "torch", "passed", "failed", "skipped", "not run")
@@ -64,17 +65,20 @@ def show_records(table: Table, prefix: str = "docs/proof/", folder: Path = PROOF
 
 def _missing(records: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """Return what passed on no GPU, in a sentence."""
-    titles: dict[str, str] = {}
-    done: set[str] = set()
-    for _, record in records:
-        for step in record["steps"]:
-            titles.setdefault(step["id"], step["title"])
-            if step["result"] == "passed":
-                done.add(step["id"])
+    titles = _titles(records)
+    done = {step["id"] for _, record in records for step in record["steps"] if step["result"] == "passed"}
     missing = [title for name, title in titles.items() if name not in done]
     if not missing:
         return "Every step passed on one of them.\n"
     return f"What passed on none of them: {'; '.join(missing)}.\n"
+
+
+def _titles(records: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, str]:
+    """Return id → title of every step there is, also of those that no run reached."""
+    titles: dict[str, str] = {}
+    for _, record in records:
+        titles |= {name: title for name, title in record["planned"].items() if name not in titles}
+    return titles
 
 
 def show_steps(table: Table, folder: Path = PROOFS) -> str:
@@ -87,11 +91,8 @@ def show_steps(table: Table, folder: Path = PROOFS) -> str:
     records = read_records(folder)
     if not records:
         return _NONE
-    titles: dict[str, str] = {}
-    for _, record in records:
-        titles |= {step["id"]: step["title"] for step in record["steps"] if step["id"] not in titles}
     rows = []
-    for name, title in titles.items():
+    for name, title in _titles(records).items():
         cells = []
         for _, record in records:
             step = next((step for step in record["steps"] if step["id"] == name), None)
@@ -103,5 +104,4 @@ def show_steps(table: Table, folder: Path = PROOFS) -> str:
 def _cell(step: dict[str, Any] | None) -> str:
     if step is None:
         return "not run"
-    reason = "" if step["result"] == "passed" else f": {step['said']}"
-    return f"{step['result']}{reason}".replace("|", "/").replace("\n", " ")
+    return f"{step['result']}: {step['said']}".replace("|", "/").replace("\n", " ")

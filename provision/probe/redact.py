@@ -219,6 +219,8 @@ _MAC = re.compile(
     rf"(?<![0-9A-Za-z:])(?:(?:{_PAIR}:){{19}}|(?:{_PAIR}:){{7}}|(?:{_PAIR}:){{5}}){_PAIR}(?![0-9A-Za-z:])"
 )
 _GUID = re.compile(r"(?<![0-9A-Za-z:])[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3}(?![0-9A-Za-z:])")
+_PDI = re.compile(r"(?i)((?:pdi|guid)\s{0,40}[>:=]\s{0,8})0x([0-9a-f]{16})(?![0-9a-f])")
+_HOME = re.compile(r"(/home/)(?!user-[0-9])([^/\s:;,'\"`]{1,64})")
 _IPV4 = re.compile(r"(?<![0-9A-Za-z._~+-])(?<!==)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9A-Za-z_~+-]|\.[0-9])")
 _IPV6 = re.compile(r"(?<![0-9A-Za-z:.])[0-9a-fA-F:]{3,39}(?![0-9A-Za-z:])")
 
@@ -308,6 +310,8 @@ class Mask:
         text = _SERIAL.sub(lambda match: match.group(1) + self._name("serial", match.group(2)), text)
         text = _MAC.sub(lambda match: self._name("mac", match.group()), text)
         text = _GUID.sub(lambda match: self._name("guid", match.group()), text)
+        text = _PDI.sub(lambda match: match.group(1) + self._name("device", match.group(2)), text)
+        text = _HOME.sub(lambda match: match.group(1) + self._name("user", match.group(2)), text)
         text = _IPV6.sub(self._address(6), text)
         if probe not in _VERSIONS_ONLY:
             text = _IPV4.sub(self._address(4), text)

@@ -141,8 +141,8 @@ def test_what_no_floor_fits_is_named_and_fails_nothing(provision, stand_in):
     assert (answer.code, answer.document["ok"]) == (0, True)
     unjudged = answer.document["result"]["unjudged"]
     assert [row["measure"] for row in unjudged] == ["h2d", "d2h"]
-    assert "generation of the PCIe slot" in unjudged[0]["why"]
-    assert "not judged: nobody told the generation of the PCIe slot" in provision(*words).out
+    assert "PCIe generation of the slot" in unjudged[0]["why"]
+    assert "not judged: the PCIe generation of the slot is unknown" in provision(*words).out
 
 
 def test_a_copy_below_the_floor_of_its_slot_fails(provision, stand_in):

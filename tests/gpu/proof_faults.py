@@ -7,6 +7,7 @@ this suite holds; nothing outlasts it, and no setting of a GPU is touched.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from proof_process import run, started
 
 __all__ = ["FAULTS", "Fault", "Made", "NotHereError", "Scene"]
 
@@ -68,19 +71,10 @@ def run_program(scene: Scene, name: str, *arguments: str, made: Made | None = No
         raise NotHereError("no Python with PyTorch is here")
     made = made or Made()
     command = [*made.prefix, scene.python or sys.executable, "-B", str(PROGRAMS / name), *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **made.environment},
-            cwd=scene.folder,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_PROGRAM_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NotHereError(f"{name} did not end within {_PROGRAM_SECONDS} seconds") from error
-    return done.stderr.decode("utf-8", "replace") if done.returncode else ""
+    done = run(command, _PROGRAM_SECONDS, made.environment, scene.folder)
+    if done.is_late:
+        raise NotHereError(f"{name} did not end within {_PROGRAM_SECONDS} seconds")
+    return done.err if done.code else ""
 
 
 def in_namespace(*mounts: str) -> tuple[str, ...]:
@@ -195,20 +189,16 @@ def shrink_shared_memory(scene: Scene) -> Made:
 def fill_memory(scene: Scene) -> Iterator[Made]:
     """Let another process hold nearly all memory of the first GPU while a program asks for four GiB."""
     command = [scene.python or sys.executable, "-B", str(PROGRAMS / "fill_memory.py")]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=scene.folder
-    ) as holder:
-        try:
-            assert holder.stdout is not None
-            line = holder.stdout.readline().decode("utf-8", "replace")
-            if not line.startswith("holding"):
-                raise NotHereError(f"the memory cannot be filled: {line.strip() or 'libcuda refuses'}")
-            text = run_program(scene, "need_memory.py")
-            if not text:
-                raise NotHereError(f"four GiB were free all the same; the other process was {line.strip()}")
-            yield Made(text=text)
-        finally:
-            holder.kill()
+    with started(command, folder=scene.folder) as holder:
+        assert holder.stdout is not None
+        is_ready, _, _ = select.select([holder.stdout], [], [], _PROGRAM_SECONDS)
+        line = holder.stdout.readline().decode("utf-8", "replace") if is_ready else ""
+        if not line.startswith("holding"):
+            raise NotHereError(f"the memory cannot be filled: {line.strip() or 'libcuda refuses, or does not answer'}")
+        text = run_program(scene, "need_memory.py")
+        if not text:
+            raise NotHereError(f"four GiB were free all the same; the other process was {line.strip()}")
+        yield Made(text=text)
 
 
 def load_foreign_code(scene: Scene) -> Made:

@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from provision import __version__
@@ -77,18 +77,26 @@ class Record:
         machine: What it holds for: GPU, driver, framework, system.
         facts: Date of the facts in use, ISO.
         is_stand_in: No GPU was there, and the record proves the suite and nothing else.
+        planned: Id → title of every step there is, run or not.
     """
 
-    def __init__(self, folder: Path, machine: Mapping[str, Any], facts: str, *, is_stand_in: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        machine: Mapping[str, Any],
+        facts: str,
+        *,
+        is_stand_in: bool,
+        planned: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.folder = folder
         self.machine = dict(machine)
         self.steps: list[Step] = []
-        self.is_complete = False
+        self._planned = dict(planned)
         self._facts = facts
         self._is_stand_in = is_stand_in
         self._mask = Mask([platform.node()])
         self._date = datetime.now(UTC).date().isoformat()
-        self._began = time.monotonic()
 
     @property
     def is_green(self) -> bool:
@@ -96,10 +104,39 @@ class Record:
         results = {step.result for step in self.steps}
         return PASSED in results and FAILED not in results
 
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether every step that there is was run, or could not be for a reason that it names."""
+        done = {step.id for step in self.steps if step.result != NOT_RUN}
+        return done >= self._planned.keys()
+
     def add(self, step: Step) -> None:
-        """Take what a step found, and write."""
+        """Take what a step found in place of what it found before, and write."""
+        self.steps = [row for row in self.steps if row.id != step.id]
         self.steps.append(step)
+        order = list(self._planned)
+        self.steps.sort(key=lambda row: order.index(row.id) if row.id in order else len(order))
         self.write()
+
+    def resume(self) -> None:
+        """Take over the steps of the record in the folder that were run, where there is one.
+
+        Raises:
+            ValueError: It is of another machine, or no record.
+        """
+        path = self.folder / "report.json"
+        if not path.exists():
+            return
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            before = document["machine"]
+            steps = [Step(**row) for row in document["steps"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is no record: {error}") from error
+        changed = [name for name, value in self.document()["machine"].items() if before.get(name) != value]
+        if changed:
+            raise ValueError(f"{path} is of another machine: its {', '.join(changed)} differ")
+        self.steps = [step for step in steps if step.result != NOT_RUN]
 
     def summary(self) -> str:
         """Return how many steps ended in which way, in words."""
@@ -116,7 +153,8 @@ class Record:
             "is_stand_in": self._is_stand_in,
             "is_complete": self.is_complete,
             "is_green": self.is_green,
-            "seconds": round(time.monotonic() - self._began, 1),
+            "seconds": round(sum(step.seconds for step in self.steps), 1),
+            "planned": self._planned,
             "machine": self.machine,
             "steps": [{**asdict(step), "seconds": round(step.seconds, 1)} for step in self.steps],
         }
@@ -162,7 +200,7 @@ def page(document: Mapping[str, Any]) -> Iterator[str]:
         yield ""
     yield f"Written by `make gpu`, provision {document['program']}, facts of {document['facts']}."
     if not document["is_complete"]:
-        yield "The run was ended before its end; what had not run by then is missing here."
+        yield "Not every step was run: those that are missing here were left out, or not reached."
     yield ""
     yield from rows(("machine", ""), ((name.replace("_", " "), value) for name, value in machine.items() if value))
     steps = document["steps"]

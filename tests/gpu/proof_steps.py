@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +18,10 @@ from statistics import median
 from typing import Any
 
 from proof_faults import FAULTS, Fault, Made, NotHereError, Scene
+from proof_process import run
 from proof_record import NOT_RUN, Outcome, Record, Step, failed, passed, skipped
 
-from provision.errors import ProvisionError
+from provision.errors import IncompatibleError, ProvisionError, UnknownError
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_gpus as find_models
 from provision.planner.bench.compare import run_noise
@@ -30,7 +30,7 @@ from provision.planner.predict import PredictRequest, estimate
 from provision.probe.bundle import read_bundle, write_bundle
 from provision.probe.catalogue import PROBES, probes_of
 from provision.probe.output import Unreadable
-from provision.probe.redact import Mask
+from provision.probe.redact import Mask, redact
 from provision.probe.snapshot import Snapshot
 from provision.records import replace
 
@@ -56,7 +56,13 @@ PROVED_WITH_TORCH = {
 """Level → checks that must pass, or say that no fact tells what a healthy GPU reaches; the others must not fail."""
 DEVICES = {"jax": "fw.jax.devices", "tensorflow": "fw.tf.devices"}
 LIGHT = ("low",)
-"""Severities of a failed check that is a remark on how the machine is set up, and no fault."""
+"""Severities of a failed check that is a remark."""
+SETTINGS = ("gpu.persistence", "ctr.", "env.packages", "host.", "mon.", "net.")
+"""Beginnings of checks on how a machine is set up: what fails there is told, and is no fault of the GPU's."""
+FAULT_PROBES = tuple(name for name in probes_of("quick") if name not in ("tensorflow", "jax", "initramfs"))
+"""What is looked at under a fault: no fault is one of a framework beside PyTorch, and each import takes its time."""
+TOLERANCE_PERCENT = "15"
+"""By how much a case may differ between two runs minutes apart before the comparison counts it as a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,15 +136,26 @@ class Proof:
 
     def _ask(self, python: str, code: str) -> str | None:
         try:
-            done = subprocess.run([python, "-c", code], capture_output=True, timeout=120, check=False)
-        except (OSError, subprocess.TimeoutExpired):
+            done = run([python, "-c", code], 120)
+        except OSError:
             return None
-        lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if done.returncode == 0 and lines else None
+        lines = done.out.strip().splitlines()
+        return lines[-1] if done.code == 0 and lines else None
 
     def words_for_python(self) -> list[str]:
         """Return the flag that names the Python of the frameworks."""
         return ["--python", self.framework] if self.framework else []
+
+    def resume(self, steps: Sequence[Step]) -> None:
+        """Take over what steps of an earlier run left in the folder for those that follow."""
+        bundle = self.folder / "captures.tar.gz"
+        if bundle.exists():
+            self.captures = {host.target: host for host in read_bundle(bundle)}
+        if "healthy" in self.captures:
+            write_bundle(self.healthy, [self.captures["healthy"]], facts_date=str(self.matrix.dated))
+        self.results = {path.name: read_results(path) for path in self.folder.glob("bench-*.json")}
+        for step in steps:
+            self.forecasts += step.details.get("forecasts", ())
 
     def provision(self, *words: str, made: Made | None = None, seconds: float = 300.0) -> Answer:
         """Run a command of provision and return what it said.
@@ -150,31 +167,16 @@ class Proof:
         """
         made = made or Made()
         command = [*made.prefix, sys.executable, "-B", "-m", "provision", *words, "--json", "--color", "never"]
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **made.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            out, err = process.communicate(timeout=max(10.0, min(seconds, self.seconds_left + 30)))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            try:
-                out, err = process.communicate(timeout=30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                out, err = process.communicate()
+        limit = max(10.0, min(seconds, self.seconds_left + 30))
+        done = run(command, limit, made.environment, ROOT)
         document: dict[str, Any] = {}
         with suppress(ValueError):
-            document = json.loads(out)
+            document = json.loads(done.out)
         error = document.get("error") or {}
-        said = error.get("message") or "; ".join(err.decode("utf-8", "replace").strip().splitlines()[-3:])
+        said = error.get("message") or "; ".join(done.err.strip().splitlines()[-3:])
         because = "; ".join(error.get("because") or ())
         result = document.get("result") or {}
-        return Answer(code=process.returncode, result=result, said=f"{said}: {because}" if because else said)
+        return Answer(code=done.code, result=result, said=f"{said}: {because}" if because else said)
 
     def keep(self, name: str, bundle: Path) -> None:
         """Keep what a bundle holds as the capture of a step."""
@@ -210,10 +212,10 @@ class StepPlan:
 def lines_of(*words: str) -> list[str]:
     """Return the lines that a program prints, none where it is not there or fails."""
     try:
-        done = subprocess.run(words, capture_output=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = run(words, 60)
+    except OSError:
         return []
-    return done.stdout.decode("utf-8", "replace").strip().splitlines() if done.returncode == 0 else []
+    return done.out.strip().splitlines() if done.code == 0 else []
 
 
 def find_gpus() -> tuple[list[str], str]:
@@ -222,9 +224,11 @@ def find_gpus() -> tuple[list[str], str]:
     A GPU whose driver does not answer counts too, under no name: that is a fault to report, and not an absence.
     """
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}"
-    names = [line.partition(": ")[2].partition(" (UUID")[0] for line in lines_of("nvidia-smi", "-L")]
-    if any(names):
-        return [name for name in names if name], ""
+    # The parts that MIG makes of a GPU are listed too, indented.
+    found = (re.match(r"GPU \d+: (.+?) \(UUID", line) for line in lines_of("nvidia-smi", "-L"))
+    names = [match[1] for match in found if match]
+    if names:
+        return names, ""
     marks = [*Path("/proc/driver/nvidia/gpus").glob("*"), *Path("/dev").glob("nvidia[0-9]*")]
     if marks:
         return ["unknown"] * len({mark.name for mark in marks}), ""
@@ -243,9 +247,14 @@ def run_steps(proof: Proof, only: Sequence[str]) -> Record:
         "system": f"{os.uname().sysname} {os.uname().release} {os.uname().machine}",
     }
     is_stand_in = os.environ.get("PROVISION_STAND_IN") == "1"
-    record = Record(proof.folder, machine, str(proof.matrix.dated), is_stand_in=is_stand_in)
+    planned = {plan.id: plan.title for plan in STEPS}
+    record = Record(proof.folder, machine, str(proof.matrix.dated), is_stand_in=is_stand_in, planned=planned)
+    record.resume()
+    proof.resume(record.steps)
+    record.write()
+    done = {step.id for step in record.steps}
     for plan in STEPS:
-        if only and not plan.id.startswith(tuple(only)):
+        if plan.id in done or (only and not plan.id.startswith(tuple(only))):
             continue
         print(f"{plan.id}: ", end="", file=sys.stderr, flush=True)
         began = time.monotonic()
@@ -262,8 +271,6 @@ def run_steps(proof: Proof, only: Sequence[str]) -> Record:
                 details=outcome.details,
             )
         )
-    record.is_complete = True
-    record.write()
     return record
 
 
@@ -360,10 +367,16 @@ def verify(level: str, proof: Proof) -> Outcome:
     if not targets:
         return failed(f"verify gave no answer: {answer.said}")
     checks = {check["id"]: check for check in targets[0]["checks"]}
-    faults = [row for row in checks.values() if row["status"] == "fail" and row["severity"] not in LIGHT]
+    faults = [
+        row
+        for row in checks.values()
+        if row["status"] == "fail" and row["severity"] not in LIGHT and not row["id"].startswith(SETTINGS)
+    ]
     wanted = [*PROVED[level], *(PROVED_WITH_TORCH[level] if "torch" in frameworks else ())]
     wanted += [name for framework, name in DEVICES.items() if framework in frameworks]
-    unproved = [checks[name] for name in wanted if name in checks and not _is_proved(checks[name])]
+    absent = {"status": "absent", "severity": "critical", "seen": "no such check was asked"}
+    unproved = [row for name in wanted if not _is_proved(row := checks.get(name, {"id": name, **absent}))]
+    remarks = [row["id"] for row in checks.values() if row["status"] == "fail" and row not in faults]
     counts: dict[str, int] = {}
     for row in checks.values():
         counts[row["status"]] = counts.get(row["status"], 0) + 1
@@ -376,7 +389,7 @@ def verify(level: str, proof: Proof) -> Outcome:
     wrong = list({row["id"]: row for row in [*faults, *unproved]}.values())
     if wrong:
         return failed("; ".join(f"{row['id']} {row['status']}: {row.get('seen', '')}" for row in wrong), **details)
-    return passed(said, **details)
+    return passed(f"{said}; not as it should be: {', '.join(remarks)}" if remarks else said, **details)
 
 
 def _frameworks(host: Snapshot) -> dict[str, str]:
@@ -391,8 +404,9 @@ def _frameworks(host: Snapshot) -> dict[str, str]:
 
 
 def _is_proved(check: Mapping[str, Any]) -> bool:
-    """Tell whether a check passed; where no fact knows the figure of a model, there is nothing to hold it to."""
-    return check["status"] == "pass" or (check["status"] == "skip" and "no floor is known" in check.get("seen", ""))
+    """Tell whether a check passed; a figure of a GPU or slot that no fact knows has nothing to be held to."""
+    has_no_floor = any(words in check.get("seen", "") for words in ("no floor is known", "MIG divides"))
+    return check["status"] == "pass" or (check["status"] in ("skip", "unknown") and has_no_floor)
 
 
 # doctor
@@ -428,7 +442,8 @@ def diagnose_fault(fault: Fault, proof: Proof) -> Outcome:
     made = fault.make(scene)
     with made if isinstance(made, AbstractContextManager) else nullcontext(made) as fact:
         bundle = folder / "capture.tar.gz"
-        words = ["doctor", "local", "--bundle", str(bundle), *proof.words_for_python()]
+        words = ["doctor", "local", "--bundle", str(bundle), "--probes", ",".join(FAULT_PROBES)]
+        words += proof.words_for_python()
         if fact.text:
             text = folder / "program.log"
             text.write_text(fact.text, encoding="utf-8")
@@ -461,24 +476,21 @@ def verify_image(proof: Proof) -> Outcome:
     folder = proof.scratch / "image"
     words = ["image", "--torch", version, "--cuda", str(cuda), "--python", str(proof.framework_python)]
     answer = proof.provision(*words, "-o", str(folder))
-    if answer.code:
+    if answer.code in (IncompatibleError.exit_code, UnknownError.exit_code):
         raise NotHereError(f"the facts have no stack for torch {version} {variant}: {answer.said}")
-    done = subprocess.run(
-        [proof.framework, "-B", str(folder / "verify.py"), "--gpu", "--json", "--lock", str(folder / "expect.json")],
-        capture_output=True,
-        timeout=180,
-        check=False,
-    )
-    text = done.stdout.decode("utf-8", "replace")
-    found = json.loads(text[text.index("{") :]) if "{" in text else {}
+    if answer.code:
+        return failed(f"provision image ended with {answer.code}: {answer.said}")
+    words = [proof.framework, "-B", str(folder / "verify.py"), "--gpu", "--json"]
+    done = run([*words, "--lock", str(folder / "expect.json")], 180)
+    found = json.loads(done.out[done.out.index("{") :]) if "{" in done.out else {}
     rows = found.get("findings") or []
     wrong = [f"{row['check']} {row['status']}: {row['detail']}" for row in rows if row["status"] != "pass"]
     details = {"checks": {row["check"]: [row["status"], row["detail"]] for row in rows}}
     if not rows:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        return failed(f"verify.py said nothing: {said[-1] if said else done.returncode}")
-    if wrong or done.returncode:
-        return failed("; ".join(wrong) or f"verify.py ended with {done.returncode}", **details)
+        said = done.err.strip().splitlines()
+        return failed(f"verify.py said nothing: {said[-1] if said else done.code}")
+    if wrong or done.code:
+        return failed("; ".join(wrong) or f"verify.py ended with {done.code}", **details)
     return passed(f"{len(rows)} checks", **details)
 
 
@@ -492,16 +504,10 @@ def check_gate(proof: Proof) -> Outcome:
     head, _, _ = proof.driver.partition(".")
     said = []
     for floor, code in ((proof.driver, 0), (f"{int(head) - 1}.0", 0), (f"{head}.999", 78), (f"{int(head) + 1}.0", 78)):
-        done = subprocess.run(
-            ["sh", str(ROOT / "images" / "entrypoint.sh"), "echo", "begun"],
-            env={**os.environ, "PROVISION_DRIVER_MIN": floor},
-            capture_output=True,
-            timeout=20,
-            check=False,
-        )
-        if done.returncode != code or (done.stdout == b"begun\n") != (code == 0):
-            complaint = done.stderr.decode("utf-8", "replace").strip()
-            return failed(f"with a floor of {floor} it ends with {done.returncode}, and not {code}: {complaint}")
+        gate = ["sh", str(ROOT / "images" / "entrypoint.sh"), "echo", "begun"]
+        done = run(gate, 20, {"PROVISION_DRIVER_MIN": floor})
+        if done.code != code or (done.out == "begun\n") != (code == 0):
+            return failed(f"with a floor of {floor} it ends with {done.code}, and not {code}: {done.err.strip()}")
         said.append(f"{floor}: {'begun' if code == 0 else 'refused'}")
     return passed(f"driver {proof.driver}; floors {', '.join(said)}")
 
@@ -521,9 +527,15 @@ def bench(suite: str, number: int, proof: Proof) -> Outcome:
     words = ["bench", "run", "--suite", suite, "--seconds", seconds, "--device", "cuda", "--python", proof.framework]
     # The second run of a suite needs as long as the first.
     share = proof.seconds_left / (2 if suite == "standard" and number == 1 else 1)
-    answer = proof.provision(*words, "--save", str(path), seconds=share)
+    words += ["--save", str(path), "--resume"]
+    began = proof.seconds_left
+    if suite == "standard":
+        # What forecasts were made of comes first, as the time may not reach all.
+        proof.provision(*words, "--only", "cnn,transformer", seconds=share)
+    answer = proof.provision(*words, seconds=share - (began - proof.seconds_left))
     if not path.exists():
         return failed(f"nothing was measured: {answer.said}")
+    path.write_text(proof.mask(redact(path.read_text(encoding="utf-8")), "packages"), encoding="utf-8")
     results = read_results(path)
     proof.results[name] = results
     shown = proof.provision("bench", "show", str(path))
@@ -569,7 +581,7 @@ def compare_runs(suite: str, proof: Proof) -> Outcome:
     if len(runs) < 2:
         raise NotHereError(f"the suite {suite} was not measured twice")
     cut = _both(runs, proof.scratch)
-    answer = proof.provision("bench", "compare", *map(str, cut))
+    answer = proof.provision("bench", "compare", *map(str, cut), "--tolerance", TOLERANCE_PERCENT)
     rows = answer.result.get("differences")
     if rows is None:
         return failed(f"bench compare gave no answer: {answer.said}")
@@ -578,21 +590,23 @@ def compare_runs(suite: str, proof: Proof) -> Outcome:
     for row in rows:
         verdicts[row["verdict"]] = verdicts.get(row["verdict"], 0) + 1
     changed = [f"{row['id']} {row['ratio'] - 1:+.1%}" for row in rows if row["verdict"] in ("slower", "faster")]
+    most = max((abs(row["ratio"] - 1) for row in rows if row["ratio"]), default=0.0)
     table = [("kind", "noise from run to run"), *((kind, f"{value:.2f} %") for kind, value in noise.items())]
     details = {"noise_percent": noise, "verdicts": verdicts, "tables": {f"Noise of {suite}": table}}
     said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
     worst = max(noise.items(), key=lambda item: item[1], default=("nothing", 0.0))
     if changed:
         return failed(f"minutes apart on one machine: {', '.join(changed)}", **details)
-    return passed(f"{said}; most from run to run: {worst[1]:.1f} % in {worst[0]}", **details)
+    said += f"; noise from run to run up to {worst[1]:.1f} % ({worst[0]}), a single case up to {most:.1%}"
+    return passed(said, **details)
 
 
 def _both(runs: Sequence[Results], scratch: Path) -> list[Path]:
     """Write the cases that both runs have, so that what the time did not reach is no difference."""
-    shared = set.intersection(*({row.id for row in run.figures if row.status == "ok"} for run in runs))
+    shared = set.intersection(*({row.id for row in results.figures if row.status == "ok"} for results in runs))
     paths = []
-    for number, run in enumerate(runs):
-        document = run.to_json()
+    for number, results in enumerate(runs):
+        document = results.to_json()
         document["figures"] = [row for row in document["figures"] if row["id"] in shared]
         path = scratch / f"compare-{number}.json"
         path.write_text(json.dumps(document), encoding="utf-8")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -37,6 +41,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
+load("proof_process")
 record = load("proof_record")
 faults = load("proof_faults")
 stand_in = load("stand_in")
@@ -98,6 +103,7 @@ def test_the_record_says_that_it_is_of_a_stand_in_and_holds_no_identifier(whole)
     [
         ("wrong-sum", "probe,verify.standard", "verify.standard"),
         ("unknown-answer", "probe", "probe.parsers"),
+        ("unknown-unit", "probe", "probe.parsers"),
         ("slow-gemm", "bench.quick-1", "bench.quick-1"),
         ("noisy-bench", "bench.quick", "bench.quick-noise"),
         ("ignores-visible", "doctor.hidden-number", "doctor.hidden-number"),
@@ -126,6 +132,66 @@ def test_a_step_that_has_no_time_left_is_not_run_and_no_run_of_nothing_is_green(
     done = prove(tmp_path / "record", "--minutes", "0", "--only", "image.gate")
     assert steps_of(tmp_path / "record")["image.gate"]["result"] == "not run"
     assert done.returncode == 6
+
+
+@needs_namespaces
+def test_a_record_is_resumed_with_the_steps_that_it_lacks(tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    assert prove(folder, "--only", "probe.collect,image.gate").returncode == 0
+    first = steps_of(folder)
+    done = prove(folder, "--only", "probe,verify.standard,image.gate", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "probe.collect" not in done.stderr
+    found = steps_of(folder)
+    assert list(found) == ["probe.collect", "probe.parsers", "verify.standard", "image.gate"]
+    assert found["probe.collect"] == first["probe.collect"]
+    document = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    document["machine"]["driver"] = "1.0"
+    (folder / "report.json").write_text(json.dumps(document), encoding="utf-8")
+    other = prove(folder, "--only", "image.gate", "--resume")
+    assert other.returncode == 2
+    assert "of another machine: its driver differ" in other.stderr
+
+
+@needs_namespaces
+def test_a_python_without_pytorch_that_was_named_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, str(HERE / "stand_in.py"), "--", sys.executable, "-B", str(PROVE)]
+    words = ["--python", "/no/such/python", "--out", str(tmp_path / "record")]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "/no/such/python" in done.stderr
+    assert not (tmp_path / "record").exists()
+
+
+@needs_namespaces
+def test_a_run_that_is_ended_by_a_signal_leaves_its_record_and_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    command = [sys.executable, str(HERE / "stand_in.py"), "--", sys.executable, "-B", str(PROVE)]
+    words = ["--python", "python3", "--out", str(folder), "--only", "image.gate,bench"]
+    with subprocess.Popen([*command, *words], stderr=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.stderr.readline() if b"image.gate" not in line else None
+        deadline = time.monotonic() + 60
+        while not list(folder.glob("bench-*.json")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        suite = next(pid for pid in processes_with(str(PROVE)) if "stand_in" not in processes_with(str(PROVE))[pid])
+        os.kill(suite, signal.SIGTERM)
+        process.wait(60)
+    assert "image.gate" in steps_of(folder)
+    time.sleep(1)
+    assert [line for line in processes_with(str(folder)).values() if "bench" in line] == []
+
+
+def processes_with(word: str) -> dict[int, str]:
+    """Return the processes whose command line has a word."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            line = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            if word in line:
+                found[int(path.parent.name)] = line
+    return found
 
 
 @needs_namespaces
@@ -168,12 +234,13 @@ def test_every_fault_has_a_diagnosis_of_the_facts() -> None:
 
 
 def test_a_run_that_is_ended_leaves_what_it_had(tmp_path: Path) -> None:
-    kept = record.Record(tmp_path / "record", {"gpu": "NVIDIA H100"}, "2026-11-22", is_stand_in=True)
+    planned = {"one": "one", "two": "two"}
+    kept = record.Record(tmp_path / "record", {"gpu": "NVIDIA H100"}, "2026-11-22", is_stand_in=True, planned=planned)
     kept.add(record.Step(id="one", title="one", result="passed", said="it works"))
     document = json.loads((tmp_path / "record" / "report.json").read_text(encoding="utf-8"))
     assert [step["id"] for step in document["steps"]] == ["one"]
     assert not document["is_complete"]
-    assert "ended before its end" in (tmp_path / "record" / "report.md").read_text(encoding="utf-8")
+    assert "Not every step was run" in (tmp_path / "record" / "report.md").read_text(encoding="utf-8")
 
 
 def test_secrets_and_identifiers_do_not_reach_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ downloaded. With --save the results are kept, case by case, and --resume goes on
 On a GPU that the facts know, figures are held against what a healthy one reaches, and below it the exit code is 6.
 
 `provision bench compare` holds the last of its files against a baseline, which is all the files before it, and ends
-with exit code 6 where a case is slower beyond noise. Where the baseline has several runs, what they differ by is noise
-too. `provision bench show` prints results again; --roofline draws them under the ceilings of the GPU.
+with exit code 6 where a case is slower beyond noise. Where the baseline has several runs, the difference between them
+also counts as noise. `provision bench show` prints results again; --roofline draws them under the ceilings of the GPU.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _compare(options: argparse.Namespace, output: Output) -> int:
         if names.count(name) > 1:
             raise UsageError(
                 f"{path} is named twice in the baseline",
-                because=("a run tells nothing of the noise between runs when it is held against itself",),
+                because=("a run compared with itself shows neither a change nor noise",),
                 hints=("name each run once",),
             )
     baseline = [read_results(path) for path in before]

@@ -15,6 +15,7 @@ SYMPTOMS = (
     r"No space left on device.{0,120}/dev/shm",
     r"(?:creating|attaching to|extending) shared memory segment /dev/shm/nccl",
     r"insufficient shared memory \(shm\)",
+    r"unable to allocate shared memory ?\(shm\) for file",
     r"(?:workers are|worker is) out of shared memory",
     r"DataLoader worker \(pid\(?s?\)? ?[0-9, ]{1,40}\) is killed by signal: Bus error",
     r"unable to (?:write to|open shared memory object|resize) .{0,30}/torch_",

@@ -116,7 +116,7 @@ def _find(
         return _find_product(figure, gpu, matrix)
     generation = _number(machine.get("pcie_generation"))
     if generation is None:
-        return "nobody told the generation of the PCIe slot, as nvidia-smi does"
+        return "the PCIe generation of the slot is unknown: nvidia-smi reported none"
     floor = find_slot_floor(matrix, measure, gpu=gpu, generation=generation, lanes=_number(machine.get("pcie_lanes")))
     return floor or f"no floor is known for PCIe {generation}"
 

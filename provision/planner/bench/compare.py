@@ -82,7 +82,7 @@ def compare(baseline: Sequence[Results], new: Results, tolerance: float) -> Comp
                 "the two results have no case in common"
                 if len(baseline) == 1
                 else "a run of the baseline and the last results have no case in common",
-                because=(f"the first has {len(results.figures)}, the second {len(after)}",),
+                because=(f"the one has {len(results.figures)} cases, the last {len(after)}",),
                 hints=("run the same suite on the same kind of device",),
             )
     before: dict[str, list[Figure]] = {}

@@ -183,7 +183,7 @@ def share_memory():
     if place.f_frsize * place.f_blocks >= 8 << 20:
         return "ok", 0
     return (
-        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n"
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_1234_56_0>: Success (0)\n"
         "RuntimeError: DataLoader worker (pid(s) 1234) exited unexpectedly",
         1,
     )

@@ -190,6 +190,9 @@ class TestMask:
             pytest.param("<serial>1650522003333</serial>", "<serial>serial-1</serial>", id="serial-xml"),
             pytest.param("Serial Number : 1650522003333", "Serial Number : serial-1", id="serial-text"),
             pytest.param("MIG-3f1e8d6a-0000-1111-2222-333344445555", "MIG-uuid-1", id="mig"),
+            pytest.param("<pdi>0x4a3c7fd30a1b2c3d</pdi>", "<pdi>device-1</pdi>", id="pdi-xml"),
+            pytest.param("GPU PDI        : 0x4A3C7FD30A1B2C3D", "GPU PDI        : device-1", id="pdi-text"),
+            pytest.param("at /home/alice/x and /home/bob", "at /home/user-1/x and /home/user-2", id="home"),
         ],
     )
     def test_identifiers_are_found_by_their_form(self, text, masked):
@@ -206,6 +209,7 @@ class TestMask:
             "96.00.89.00.01",
             "127.0.0.1 ::1 0.0.0.0 255.255.255.0",
             "serial: N/A",
+            "<pdi>N/A</pdi> at 0x4a3c7fd30a1b2c3d",
             "serial8250: ttyS0 at I/O 0x3f8",
             "<serial>N/A</serial>",
         ],

@@ -25,6 +25,7 @@ FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin")
 QUERY = ("clocks.sm", "clocks.mem", "power.draw", "power.limit", "temperature.gpu")
 # The field was renamed; an nvidia-smi knows the new name, the old one, or both.
 REASONS = ["clocks_event_reasons.active", "clocks_throttle_reasons.active", None]
+HUNG = []
 SLOT = ("pcie.link.gen.max", "pcie.link.width.max")
 DEVICES = "/sys/bus/pci/devices"
 # What slows a GPU down without being the program's own doing: everything but idle, applications' clocks and sync boost.
@@ -57,13 +58,17 @@ def find_tool():
 def ask_tool(*words):
     """Return what nvidia-smi says of the first GPU, a cell for each word; none where it does not."""
     tool = find_tool()
-    if not tool:
+    if not tool or HUNG:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
     command = [tool, "--query-gpu=" + ",".join(words), "--format=csv,noheader,nounits", "-i", visible]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
-    except (OSError, subprocess.SubprocessError):
+    except subprocess.TimeoutExpired:
+        # It would hang again, before and after each case.
+        HUNG.append(tool)
+        return []
+    except OSError:
         return []
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     cells = [cell.strip() for cell in lines[0].split(",")] if done.returncode == 0 and lines else []

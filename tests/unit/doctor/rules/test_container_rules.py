@@ -149,6 +149,10 @@ def test_small_shared_memory_of_a_container():
     assert sign.confidence == "high"
     assert "/dev/shm holds 64 MiB" in sign.seen
     assert ask("container.shm", machines.hgx_h100(), text).confidence == "medium"
+    for ending in ("Success (0)", "Resource temporarily unavailable (11)", "No space left on device (28)"):
+        said = f"RuntimeError: unable to allocate shared memory(shm) for file </torch_1_2_0>: {ending}"
+        assert ask("container.shm", small, said).confidence == "high"
+        assert ask("container.shm", None, said) is not None
 
 
 def test_docker_beside_gpus_without_a_toolkit_is_a_note():

@@ -323,7 +323,7 @@ class TestBands:
     @pytest.mark.parametrize(
         ("generation", "why"),
         [
-            (None, "nobody told the generation of the PCIe slot, as nvidia-smi does"),
+            (None, "the PCIe generation of the slot is unknown: nvidia-smi reported none"),
             (2, "no floor is known for PCIe 2"),
         ],
     )

@@ -12,7 +12,7 @@ from provision.assets import asset_dir
 from provision.errors import DataError, ProvisionError, UsageError
 from provision.generate.engine import quote_dockerfile, render
 from provision.generate.write import Artifact
-from provision.records import NOTHING, record
+from provision.records import NOTHING, plain, record
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Stack
 
 __all__ = [
@@ -282,6 +282,8 @@ def _template_values(
     trust = f"SSL_CERT_FILE={ca_path} " if ca_path else ""
     labels = _labels(stack, image, options)
     command = _command(stack, image)
+    requested = _requested(stack, image)
+    imports = f" --import {_join(*requested)}" if requested else ""
     values: dict[str, Any] = {
         "syntax": options.syntax,
         "frontend": options.frontend,
@@ -316,6 +318,9 @@ def _template_values(
         "uv_for_user": trust + _join(*_UV, *(_ALONE if is_classic else _MOUNTED)),
         "steps": steps,
         "user_step": user_step,
+        # What needs nothing but the lock is imported with it; the rest once the user's own lines are installed.
+        "early_imports": imports if user_step is None else "",
+        "imports": imports,
         "library_path": None,
         "requirement_files": _join("compile_bytecode.py", "constraints.txt", *(step.file for step in steps)),
     }
@@ -391,6 +396,22 @@ def _user_step(image: ImagePart, options: ImageOptions) -> _Step | None:
         options=_join("--constraint", "/build/constraints.txt", *built, *_index(options.index_url)),
         is_constrained=True,
     )
+
+
+def _requested(stack: Stack, image: ImagePart) -> tuple[str, ...]:
+    """Return the distributions that were asked for beyond the frameworks, by name: each must import."""
+    if stack.python is None or not (image.extras or image.user_requirements):
+        return ()
+    from packaging.requirements import Requirement
+
+    from provision.resolve.environment import MACHINES
+    from provision.resolve.requirements import place_of
+
+    place = place_of(stack.python, MACHINES[stack.platform])
+    lines = [line for part in image.extras for line in _checked_lines(part.requires, part.id)]
+    lines += _checked_lines(image.user_requirements, "-r")
+    wanted = [item for item in map(Requirement, lines) if item.marker is None or item.marker.evaluate(place)]
+    return tuple(sorted({check_value("package name", normalise_name(item.name), "-r") for item in wanted}))
 
 
 def _source_lines(image: ImagePart) -> tuple[str, ...]:
@@ -475,6 +496,7 @@ def _expectations(stack: Stack) -> str:
     This is the lock without the request and the user's own lines: changing those must not run the imports again.
     """
     document = {
+        "builds": plain(stack.built_for),
         "cuda": stack.cuda,
         "cudnn": stack.cudnn,
         "driver": {"minimum": stack.driver.minimum},

@@ -21,7 +21,16 @@ from provision.resolve.options import Option, fact_of, index_requires
 from provision.resolve.request import plain_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import Wish, called, driver_floor, insecure_driver, insecure_toolkit
-from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Reason, Stack
+from provision.resolve.stack import (
+    BaseImage,
+    DriverNeed,
+    ExtraPart,
+    FrameworkBuild,
+    ImagePart,
+    LockedPackage,
+    Reason,
+    Stack,
+)
 from provision.versions import branch_of, parse
 
 __all__ = ["Solution", "assemble"]
@@ -78,6 +87,7 @@ def assemble(solution: Solution, matrix: Matrix) -> Stack:
         driver=driver,
         sm=sm,
         ptx=ptx,
+        builds=tuple(_build(option, cudnn, nccl) for option in options) if len(options) > 1 else (),
         gpus=tuple(called(name, rows) for name, rows in wish.gpus),
         reasons=tuple(_reasons(solution, matrix, driver, cudnn)),
         warnings=tuple(_warnings(solution, matrix, driver)),
@@ -92,6 +102,25 @@ def _libraries(solution: Solution, versions: dict[str, str]) -> tuple[str | None
     if first.system_cuda or first.framework == "cuda":
         return (image.cudnn if image and image.has_cudnn else None), (image.nccl if image else None)
     return cudnn or first.cudnn, nccl or first.nccl
+
+
+def _build(option: Option, cudnn: str | None, nccl: str | None) -> FrameworkBuild:
+    """Return what one framework of several was built for.
+
+    Args:
+        option: Its build.
+        cudnn: The installed one, which is also that of a PyTorch whose metadata pins it and whose row does not say it.
+        nccl: Likewise.
+    """
+    is_pinned = isinstance(option.row, TorchBuild) and not option.row.is_cuda_bundled
+    return FrameworkBuild(
+        framework=option.framework,
+        cuda=option.cuda or str(option.cuda_major),
+        cudnn=option.cudnn or (cudnn if is_pinned else None),
+        nccl=option.nccl or (nccl if is_pinned else None),
+        sm=tuple(sorted(option.sm or (), key=capability_of)),
+        ptx=tuple(sorted(option.ptx, key=capability_of)),
+    )
 
 
 def _os(solution: Solution) -> str:

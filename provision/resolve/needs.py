@@ -133,18 +133,10 @@ def _requirement_demands(
 ) -> tuple[list[Demand], dict[str, str]]:
     from packaging.requirements import Requirement
 
-    from provision.resolve.requirements import parse_requirements
+    from provision.resolve.requirements import parse_requirements, place_of
 
     demands, direct = [], {}
-    place = {
-        "python_version": python.rstrip("t"),
-        "python_full_version": f"{python.rstrip('t')}.99",
-        "platform_machine": MACHINES[wish.platform],
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "os_name": "posix",
-        "extra": "",
-    }
+    place = place_of(python, MACHINES[wish.platform])
     for line in parse_requirements("\n".join(lines), why):
         requirement = Requirement(line.text)
         if requirement.marker is not None and not requirement.marker.evaluate(place):

@@ -13,6 +13,7 @@ from provision.errors import DataError, ProvisionError, UsageError
 from provision.generate.engine import quote_dockerfile, render
 from provision.generate.write import Artifact
 from provision.records import NOTHING, plain, record
+from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Stack
 
 __all__ = [
@@ -467,7 +468,21 @@ def _user_lines(image: ImagePart) -> list[str]:
     lines = []
     for part in image.extras:
         lines += [line for line in _checked_lines(part.requires, part.id) if normalise_name(_name_of(line)) not in have]
-    return lines + _checked_lines(image.user_requirements, "-r")
+    return [*lines, *(kept for line in _checked_lines(image.user_requirements, "-r") if (kept := _kept(line, have)))]
+
+
+def _kept(line: str, have: set[str]) -> str | None:
+    """Return a user's line as it is installed, or nothing where it asks for a framework of the lock and its CUDA alone.
+
+    A local part goes: the build was chosen by it, and that of PyPI carries none in its version.
+    """
+    found = re.match(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?", line)
+    if found is None or " @ " in line or found[1].lower() not in FRAMEWORKS or found[1].lower() not in have:
+        return line
+    extras = [extra.strip() for extra in (found[2] or "").split(",")]
+    if all(extra in ("", "and-cuda") or extra.startswith("cuda") for extra in extras):
+        return None
+    return re.sub(r"(==\s*[^;,+\s]+)\+[A-Za-z0-9.]+", r"\1", line)
 
 
 def _locked_names(image: ImagePart) -> set[str]:

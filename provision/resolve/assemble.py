@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from provision.matrix.load import Matrix
-from provision.matrix.model import CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
+from provision.matrix.model import CompanionPackage, CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
 from provision.matrix.query import (
     capability_of,
     cuda_releases,
@@ -44,7 +44,10 @@ _FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 
 @record
 class Solution:
-    """What the search found: one option a framework, a Python, a closed environment and the images."""
+    """What the search found: one option a framework, a Python, a closed environment and the images.
+
+    ``pairs`` are the releases of extras that go with the framework, as the facts pair them.
+    """
 
     wish: Wish
     options: tuple[Option, ...]
@@ -55,6 +58,7 @@ class Solution:
     python_image: PythonImage | None
     cuda_image: CudaImage | None
     extras: tuple[Extra, ...]
+    pairs: tuple[CompanionPackage, ...] = ()
 
 
 def assemble(solution: Solution, matrix: Matrix) -> Stack:
@@ -393,6 +397,11 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
             Reason(subject="driver branch", because=because, facts=(fact_of("driver", str(row.branch), row),))
         )
     reasons += _gpu_reasons(solution)
+    for pair in solution.pairs:
+        torch = next(option for option in solution.options if option.framework == "torch")
+        because = f"{pair.package} {pair.version} is the newest release that goes with torch {torch.version}"
+        fact = fact_of("companion", f"{pair.package}-{pair.version}", pair)
+        reasons.append(Reason(subject=pair.package, because=because, facts=(fact,)))
     for constraint in solution.constraints:
         needs = ", ".join(f"{name}{bound}" for name, bound in sorted(constraint.requires.items()))
         reasons.append(
@@ -412,6 +421,8 @@ def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
         asked = f"the newest CUDA that `--cuda {wanted}` admits" if wanted else "the newest CUDA"
     elif wanted == option.version:
         asked = "as asked"
+    elif wanted is None:
+        asked = f"the newest {option.framework} that `--with {','.join(wish.request.extras)}` and the rest admit"
     else:
         asked = f"the newest {option.framework} that `--{option.framework} {wanted}` and the rest of the request admit"
     because = asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from provision.records import replace
 from provision.resolve.stack import Stack
 
 
@@ -109,3 +110,29 @@ def test_locked_keeps_to_what_the_file_named(image, provision):
     assert image("torch==2.4.1\neinops\n")[0].code == 0
     assert provision("image", "-r", "requirements.txt", "-o", "out", "--locked").code == 0
     assert provision("image", "-r", "requirements.txt", "-o", "out", "--check").code == 0
+
+
+def test_an_extra_that_the_lock_holds_is_imported_with_it(image, folder):
+    answer, stack = image(None, "--tensorflow", "2.20.0", "--with", "tensorboard")
+    assert answer.code == 0, answer.err
+    assert "tensorboard" in stack.packages
+    assert _user_lines(folder) == []
+    assert "--static --lock /build/expect.json --import tensorboard\n" in (folder / "out" / "Dockerfile").read_text()
+
+
+def test_a_line_of_your_own_is_imported_once_it_is_installed(image, folder):
+    answer, _ = image("torch==2.4.1\neinops>=0.7\nold; python_version < '3'\n")
+    assert answer.code == 0, answer.err
+    text = (folder / "out" / "Dockerfile").read_text()
+    assert "--packages --lock /build/expect.json --import einops torch\n" in text
+    assert "--static --lock /build/expect.json\n" in text
+
+
+def test_an_upgrade_tells_a_lock_of_several_frameworks_apart(image, folder, provision):
+    _, stack = image(None, "--torch", "2.7.1", "--tensorflow", "2.20.0")
+    (folder / "old").mkdir()
+    (folder / "old" / "provision.lock").write_text(replace(stack, builds=()).to_lock())
+    answer = provision("image", "--upgrade", "-o", "old", "--force")
+    assert answer.code == 0, answer.err
+    assert "+ tensorflow built for CUDA 12.5, cuDNN 9" in answer.err
+    assert Stack.from_lock((folder / "old" / "provision.lock").read_text()) == stack

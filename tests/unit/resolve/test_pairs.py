@@ -6,6 +6,8 @@ import pytest
 
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
+from provision.resolve.environment import Demand
+from provision.resolve.pairs import pair_demands
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
@@ -104,9 +106,16 @@ def test_the_users_own_line_narrows_the_release(facts: Matrix) -> None:
     assert chosen < parse("0.8.5")
 
 
-def test_what_the_release_pins_bounds_the_environment(facts: Matrix) -> None:
-    found = solve(parse_request({"torch": "2.6.0", "with": "vllm", "requirements": ["torchvision<0.21"]}), facts)
-    assert isinstance(found, Refusal)
+def test_what_the_release_pins_bounds_the_environment(facts: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = next(row for row in facts.companions if row.package == "vllm" and "torchvision" in row.requires)
+    bounds = {demand.name: demand.specifier for demand in pair_demands([row])}
+    assert bounds["torchvision"] == row.requires["torchvision"]
+    assert "torch" not in bounds
+    old = Demand(name="numpy", specifier="<2", why="vllm", part="with", is_bound=True)
+    monkeypatch.setattr("provision.resolve.solve.pair_demands", lambda pairs: [old] if pairs else [])
+    found = solve(parse_request({"torch": "2.6.0", "with": "vllm"}), facts)
+    assert isinstance(found, Stack)
+    assert found.packages["numpy"].startswith("1.")
 
 
 @pytest.mark.parametrize(
@@ -130,9 +139,23 @@ def test_a_named_python_is_enough_beside_cuda_alone(facts: Matrix) -> None:
     assert found.python == "3.11"
 
 
-def test_advice_holds_while_the_requirements_stay(facts: Matrix) -> None:
-    values = {"torch": "2.4.1", "with": "vllm", "requirements": ["torch==2.4.1"]}
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ({"torch": "2.4", "tensorflow": "2.17", "requirements": ["tensorflow==2.17"]}, ("--tensorflow", "2.17")),
+        ({"torch": "2.4.1", "with": "vllm", "requirements": ["torch==2.4.1"]}, ("--torch", "2.4.1")),
+        ({"torch": ">=0", "jax": "0.4.30", "cuda": "13", "requirements": ["jax[cuda13]==0.4.30"]}, ("--cuda", "13")),
+    ],
+)
+def test_advice_keeps_what_the_requirements_ask_for(facts: Matrix, values: dict[str, object], kept: tuple) -> None:
     found = solve(parse_request(values), facts)
     assert isinstance(found, Refusal)
-    assert found.alternatives
-    assert all("2.4.1" in item.flags for item in found.alternatives)
+    for item in found.alternatives:
+        assert kept in zip(item.flags, item.flags[1:], strict=False)
+
+
+def test_no_advice_is_given_against_a_build_that_the_requirements_name(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.4.1+cpu", "requirements": ["torch==2.4.1+cpu"]}), facts)
+    assert isinstance(found, Refusal)
+    assert found.is_proved
+    assert found.alternatives == ()

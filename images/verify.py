@@ -1,7 +1,7 @@
 """Prove that this environment is the one its lock describes. Standard library only; runs inside the image.
 
     python verify.py --static     without a GPU: versions, CUDA, cuDNN, kernels, companions, requirements
-    python verify.py --packages   the installed distributions alone, nothing is imported
+    python verify.py --packages   the installed distributions alone; nothing is imported but what --import names
     python verify.py --gpu        on a GPU: the driver, the device, a matrix product
 
 Prints a line per check, or one JSON document with ``--json``. Ends with 0 if every check passed and 6 if one failed or
@@ -19,11 +19,36 @@ import os
 import pathlib
 import platform
 import re
+import subprocess
 import sys
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 EXIT_FAILED = 6
 DRIVER_FILE = "/proc/driver/nvidia/version"
+IMPORT_SECONDS = 900
+# Runs in an interpreter of its own: what crashes there crashes alone.
+PROBE = """
+import importlib, sys
+frameworks, modules = sys.argv[1].split(), sys.argv[2].split()
+for name in frameworks:
+    try:
+        importlib.import_module(name)
+    except Exception:
+        pass  # it has a check of its own
+for name in modules:
+    importlib.import_module(name)
+for name in modules:
+    is_available = getattr(sys.modules[name], "is_torch_available", None)
+    if "torch" in frameworks and callable(is_available) and not is_available():
+        sys.exit(name + " says that it cannot use torch")
+"""
+# What a package says that imports and yet lacks a part of itself. The driver's own libraries come with the machine.
+DISABLED = re.compile(
+    r"undefined symbol|cannot open shared object file|Could not load dynamic library|can't load C\+\+"
+    r"|[Dd]isabling (PyTorch|TensorFlow|JAX)|[Mm]odels won't be available",
+)
+DRIVER_LIBRARY = re.compile(r"lib(cuda|nvidia-[a-z0-9-]+|nvcuvid)\.so")
+NOT_MODULES = ("test", "tests", "doc", "docs", "example", "examples", "benchmarks", "scripts", "setup", "conftest")
 
 
 class Findings(list):
@@ -85,10 +110,20 @@ def check_packages(findings, lock):
 class Distribution:
     """An installed distribution: its version and what it requires."""
 
-    def __init__(self, metadata):
-        """Take what matters out of a METADATA file."""
+    def __init__(self, metadata, folder):
+        """Take what matters out of a METADATA file and keep the folder it lies in."""
         self.version = metadata["Version"]
         self.requires = metadata.get_all("Requires-Dist") or []
+        self.folder = folder
+
+    def files(self):
+        """Return the paths of its modules, relative to where it is installed."""
+        try:
+            lines = (self.folder / "RECORD").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+        paths = [line.rsplit(",", 2)[0].strip('"') for line in lines]
+        return [path for path in paths if path.endswith((".py", ".so")) and not path.startswith(("..", "/"))]
 
 
 def find_distributions():
@@ -101,8 +136,16 @@ def find_distributions():
         for path in sorted(pathlib.Path(folder).glob("*.dist-info/METADATA")):
             metadata = email.parser.HeaderParser().parsestr(path.read_text(encoding="utf-8", errors="replace"))
             if metadata["Name"] and metadata["Version"]:
-                found.setdefault(normalise(metadata["Name"]), Distribution(metadata))
+                found.setdefault(normalise(metadata["Name"]), Distribution(metadata, path.parent))
     return found
+
+
+def find_build(lock, framework):
+    """Return what a framework was built for: its own line of the lock, or what the lock says of the whole."""
+    for build in lock.get("builds") or ():
+        if build["framework"] == framework:
+            return build
+    return lock
 
 
 def check_python(findings, lock):
@@ -116,13 +159,14 @@ def check_torch(findings, lock):
     """Import torch and its companions and read out what they were built with."""
     import torch
 
+    build = find_build(lock, "torch")
     findings.equal("torch", public(torch.__version__), public(lock["frameworks"]["torch"]))
-    findings.equal("torch cuda", torch.version.cuda, lock["cuda"])
-    if lock.get("cudnn"):
-        findings.attempt("torch cudnn", lambda: check_cudnn(findings, torch.backends.cudnn.version(), lock["cudnn"]))
-    if lock.get("nccl"):
-        findings.attempt("torch nccl", lambda: check_nccl(findings, torch, lock["nccl"]))
-    findings.attempt("torch kernels", lambda: check_kernels(findings, torch, lock))
+    findings.equal("torch cuda", torch.version.cuda, build["cuda"])
+    if build.get("cudnn"):
+        findings.attempt("torch cudnn", lambda: check_cudnn(findings, torch.backends.cudnn.version(), build["cudnn"]))
+    if build.get("nccl"):
+        findings.attempt("torch nccl", lambda: check_nccl(findings, torch, build["nccl"]))
+    findings.attempt("torch kernels", lambda: check_kernels(findings, torch, build))
     if "numpy" in lock["packages"]:
         findings.attempt("torch numpy", lambda: check_numpy_bridge(findings, torch))
     for name in ("torchvision", "torchaudio"):
@@ -154,18 +198,100 @@ def check_nccl(findings, torch, wanted):
     findings.equal("torch nccl", have, ".".join(public(wanted).split(".")[:3]))
 
 
-def check_kernels(findings, torch, lock):
+def check_kernels(findings, torch, build):
     """Compare the architectures torch has kernels for with the lock."""
-    wanted = sorted([*lock["sm"], *lock["ptx"]])
-    if not wanted:
-        findings.add("torch kernels", UNKNOWN, "the lock does not know them")
-        return
+    wanted = sorted([*build["sm"], *build["ptx"]])
     flags = torch._C._cuda_getArchFlags()
-    if len(lock["frameworks"]) > 1 and flags:
-        # The lock then holds what all frameworks serve, which is no list of any single one.
-        findings.add("torch kernels", PASS, " ".join(sorted(flags.split())))
-        return
-    findings.equal("torch kernels", " ".join(sorted(flags.split())) if flags else None, " ".join(wanted))
+    have = " ".join(sorted(flags.split())) if flags else None
+    if wanted or not have:
+        findings.equal("torch kernels", have, " ".join(wanted) or "nothing about them")
+    else:
+        # Where the facts know no list none was promised; that there is GPU code at all can still be told.
+        findings.add("torch kernels", PASS, f"{have}; the lock names none")
+
+
+def check_requested(findings, lock, names):
+    """Import every distribution that was asked for, each in an attempt of its own."""
+    installed = find_distributions()
+    frameworks = " ".join(name for name in ("torch",) if name in lock["frameworks"])
+    for name in sorted(set(map(normalise, names))):
+        item = installed.get(name)
+        if item is None:
+            findings.add(f"import {name}", FAIL, "is not installed")
+            continue
+        modules = find_modules(name, item.files())
+        if not modules:
+            findings.add(f"import {name}", PASS, f"{item.version} holds no module")
+            continue
+        problem = try_modules(frameworks, modules)
+        findings.add(f"import {name}", FAIL if problem else PASS, problem or f"{item.version}: {' '.join(modules)}")
+
+
+def find_modules(name, files):
+    """Return what to import of a distribution: the modules called like it, or all of them, and its compiled ones.
+
+    Args:
+        name: Of the distribution.
+        files: Paths of its modules.
+    """
+    packages, compiled = {}, []
+    for path in files:
+        parts = path.split("/")
+        stem = parts[-1].split(".")[0]
+        if re.search(r"\.(cpython-[^/]+|abi3)\.so$", path) and len(parts) < 3:
+            compiled.append(".".join([*parts[:-1], stem]))
+        elif parts[-1] == "__init__.py" and len(parts) > 1:
+            packages[".".join(parts[:-1])] = len(parts) - 2
+        elif len(parts) == 1 and path.endswith(".py"):
+            packages[stem] = 0
+    depth = min(packages.values(), default=0)
+    top = [
+        module
+        for module, level in packages.items()
+        if level == depth and module.split(".")[-1] not in NOT_MODULES and not module.startswith("_")
+    ]
+    own = [module for module in top if normalise(module) == name] or top
+    tops = {module.split(".")[0] for module in own}
+    # One that stands alone is a part of the distribution; of those inside a package, the private ones that it loads.
+    compiled = [module for module in compiled if "." not in module or (module.split(".")[0] in tops and "._" in module)]
+    return sorted(own) + sorted(set(compiled) - set(own))
+
+
+def try_modules(frameworks, modules):
+    """Import modules in an interpreter of their own; return what is wrong, or nothing."""
+    words = [sys.executable, "-c", PROBE, frameworks, " ".join(modules)]
+    try:
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=IMPORT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"does not import within {IMPORT_SECONDS} seconds"
+    lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+    said = [line for line in lines if DISABLED.search(line) and not DRIVER_LIBRARY.search(line)]
+    if "torch" not in frameworks.split():
+        said = [line for line in said if "PyTorch" not in line]
+    if said:
+        return said[-1]
+    if done.returncode < 0:
+        return f"ends with signal {-done.returncode}"
+    last = lines[-1] if lines else f"ends with {done.returncode}"
+    # Without a driver nothing that needs its libraries can be tried.
+    return last if done.returncode and not DRIVER_LIBRARY.search(last) else None
+
+
+def find_requested(lock):
+    """Return the distributions that a lock was asked for beyond its frameworks, those whose marker holds here."""
+    image = lock.get("image") or {}
+    lines = list(image.get("user_requirements") or ())
+    for extra in image.get("extras") or ():
+        lines += extra["requires"]
+    names = []
+    for line in lines:
+        # An address may hold a semicolon, and then a marker has a space before its own.
+        marker = line.partition(" ;" if "@" in line else ";")[2]
+        if not marker.strip() or holds(marker):
+            names.append(re.match(r"\s*([A-Za-z0-9._-]+)", line)[1])
+    return names
 
 
 def check_numpy_bridge(findings, torch):
@@ -188,14 +314,17 @@ def check_tensorflow(findings, lock):
     import tensorflow
 
     findings.equal("tensorflow", tensorflow.__version__, public(lock["frameworks"]["tensorflow"]))
-    build = tensorflow.sysconfig.get_build_info()
-    findings.equal("tensorflow is a CUDA build", bool(build.get("is_cuda_build")), True)
-    found = build.get("cuda_version")
-    wanted = lock["cuda"]
-    findings.equal("tensorflow cuda", cut(found, wanted), wanted)
-    if lock.get("cudnn"):
-        found = build.get("cudnn_version")
-        findings.equal("tensorflow cudnn", found and found.split(".")[0], lock["cudnn"].split(".")[0])
+    build = find_build(lock, "tensorflow")
+    said = tensorflow.sysconfig.get_build_info()
+    findings.equal("tensorflow is a CUDA build", bool(said.get("is_cuda_build")), True)
+    findings.equal("tensorflow cuda", cut(said.get("cuda_version"), build["cuda"]), build["cuda"])
+    if build.get("cudnn"):
+        found = said.get("cudnn_version")
+        findings.equal("tensorflow cudnn", found and found.split(".")[0], build["cudnn"].split(".")[0])
+    wanted = sorted([*build["sm"], *build["ptx"]])
+    if wanted:
+        have = " ".join(sorted(said.get("cuda_compute_capabilities") or ())) or None
+        findings.equal("tensorflow kernels", have, " ".join(wanted))
 
 
 def check_jax(findings, lock):
@@ -203,27 +332,47 @@ def check_jax(findings, lock):
     import jax
     import jaxlib
 
+    build = find_build(lock, "jax")
     findings.equal("jax", jax.__version__, public(lock["frameworks"]["jax"]))
     if "jaxlib" in lock["packages"]:
         findings.equal("jaxlib", public(jaxlib.__version__), public(lock["packages"]["jaxlib"]))
     for name in sorted(lock["packages"]):
         match = re.fullmatch(r"jax-(cuda[0-9]+)-plugin", normalise(name))
         if match:
-            module = f"jax_plugins.xla_{match[1]}"
-            findings.attempt(module, lambda module=module: check_plugin(findings, module))
+            plugin = match[1]
+            findings.attempt(f"jax_plugins.xla_{plugin}", lambda plugin=plugin: check_plugin(findings, plugin, build))
 
 
-def check_plugin(findings, module):
-    """Import the plugin through which JAX reaches the GPU."""
-    importlib.import_module(module)
-    findings.add(module, PASS, "imports")
+def check_plugin(findings, name, build):
+    """Import the plugin through which JAX reaches the GPU, and ask which libraries it finds.
+
+    JAX goes on without GPUs where one is missing, and says so only on a machine that has some.
+    """
+    importlib.import_module(f"jax_plugins.xla_{name}")
+    findings.add(f"jax_plugins.xla_{name}", PASS, "imports")
+    try:
+        versions = importlib.import_module(f"jax_{name}_plugin._versions")
+    except ModuleNotFoundError:
+        return  # early plugins tell nothing
+    found = versions.cuda_runtime_build_version() // 1000
+    findings.equal("jax cuda", str(found), build["cuda"].split(".")[0])
+    for label, part in (("CUDA runtime", "cuda_runtime"), ("cuDNN", "cudnn"), ("cuFFT", "cufft")):
+        findings.attempt(f"jax {label}", lambda label=label, part=part: check_library(findings, versions, label, part))
+
+
+def check_library(findings, versions, label, part):
+    """Load a library of JAX and compare its major with that of the one JAX was built with."""
+    built, have = getattr(versions, f"{part}_build_version")(), getattr(versions, f"{part}_get_version")()
+    divisor = 10000 if part == "cudnn" and built >= 90000 else 1000
+    is_same = have // divisor == built // divisor
+    findings.add(f"jax {label}", PASS if is_same else FAIL, f"{have}, built with {built}")
 
 
 def check_gpu(findings, lock):
     """Check the driver, then compute something on every framework's first device."""
     findings.attempt("driver", lambda: check_driver(findings, lock["driver"]["minimum"]))
     checks = {
-        "torch": lambda: compute_torch(findings, lock["sm"], lock["ptx"]),
+        "torch": lambda: compute_torch(findings, find_build(lock, "torch")["sm"], find_build(lock, "torch")["ptx"]),
         "tensorflow": lambda: compute_tensorflow(findings),
         "jax": lambda: compute_jax(findings),
     }
@@ -472,12 +621,13 @@ def normalise(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def run(lock, mode):
+def run(lock, mode, names=None):
     """Carry out the checks of a mode.
 
     Args:
         lock: The document of provision.lock, or the part of it that the build writes.
         mode: ``static``, ``packages`` or ``gpu``.
+        names: Distributions to import; what the lock was asked for unless given.
 
     Returns:
         One dict a check: ``check``, ``status`` (pass, fail, unknown) and ``detail``.
@@ -490,6 +640,10 @@ def run(lock, mode):
         checks = {"torch": check_torch, "tensorflow": check_tensorflow, "jax": check_jax}
         for name in lock["frameworks"]:
             findings.attempt(name, lambda name=name: checks[name](findings, lock))
+    if names is None and mode == "static":
+        names = find_requested(lock)
+    if names:
+        findings.attempt("imports", lambda: check_requested(findings, lock, names))
     if mode == "gpu":
         check_gpu(findings, lock)
     return findings
@@ -507,6 +661,9 @@ def main(arguments=None):
     ):
         modes.add_argument(f"--{mode}", dest="mode", action="store_const", const=mode, help=text)
     parser.add_argument("--lock", type=pathlib.Path, default=beside, help="default: beside this file")
+    parser.add_argument(
+        "--import", dest="names", nargs="+", metavar="NAME", help="distributions to import; default: those of the lock"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     chosen = parser.parse_args(arguments)
     mode = chosen.mode or "static"
@@ -515,7 +672,7 @@ def main(arguments=None):
     except (OSError, ValueError) as error:
         print(f"verify: cannot read {chosen.lock}: {error}", file=sys.stderr)
         return EXIT_FAILED
-    findings = run(lock, mode)
+    findings = run(lock, mode, chosen.names)
     failed = [finding for finding in findings if finding["status"] != PASS]
     is_ok = bool(findings) and not failed
     if chosen.json:

@@ -423,6 +423,10 @@ def _said(stack: Stack) -> Iterator[tuple[str, str | None]]:
     yield "cuda", stack.cuda
     yield "cudnn", stack.cudnn
     yield "nccl", stack.nccl
+    for build in stack.builds:
+        named = {"CUDA": build.cuda, "cuDNN": build.cudnn, "NCCL": build.nccl}
+        yield f"{build.framework} built for", ", ".join(f"{name} {value}" for name, value in named.items() if value)
+        yield f"{build.framework} code", " ".join((*build.sm, *build.ptx)) or None
     yield "driver", stack.driver.minimum
     yield "driver branch", stack.driver.recommended_branch
     image = stack.image

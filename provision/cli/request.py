@@ -15,6 +15,7 @@ from provision.records import plain
 from provision.resolve.request import FLAVORS, PLATFORMS, Request, parse_request
 
 if TYPE_CHECKING:
+    from provision.resolve.named import FrameworkLine
     from provision.resolve.stack import Reason, Refusal, Stack
 
 __all__ = [
@@ -67,7 +68,7 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=parse_path,
         metavar="FILE",
-        help="requirements of your own, constrained by the stack; may be repeated",
+        help="requirements of your own, constrained by the stack; they may name the framework; may be repeated",
     )
     group.add_argument(
         "--require-secure", action="store_true", help="refuse drivers and toolkits with known vulnerabilities"
@@ -101,8 +102,15 @@ def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_b
         from provision.cli.host import read_host_driver
 
         values = {**values, "driver": read_host_driver()}
+    lines = [line for path in files for line in _read_requirements(path)]
     if files:
-        values = {**values, "requirements": [line for path in files for line in _read_requirements(path)]}
+        values = {**values, "requirements": [line.requirement.text for line in lines]}
+    elif values.get("requirements"):
+        lines = _given_requirements(values["requirements"])
+    if lines:
+        from provision.resolve.named import join_frameworks
+
+        values = join_frameworks(values, lines)
     request = parse_request(dict(values))
     if request == Request() and not can_be_empty:
         raise UsageError(
@@ -111,7 +119,8 @@ def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_b
     return request
 
 
-def _read_requirements(path: Path) -> list[str]:
+def _read_requirements(path: Path) -> list[FrameworkLine]:
+    from provision.resolve.named import FrameworkLine
     from provision.resolve.requirements import parse_requirements
 
     text = read_text(path, "-r", bytes_max=_REQUIREMENTS_BYTES_MAX)
@@ -122,7 +131,19 @@ def _read_requirements(path: Path) -> list[str]:
                 f"{path}, line {requirement.line}: the requirement is {length} characters long",
                 because=(f"more than {_REQUIREMENT_LENGTH_MAX} are not taken",),
             )
-    return [requirement.text for requirement in found]
+    return [FrameworkLine(where=f"{path}, line {item.line}", requirement=item) for item in found]
+
+
+def _given_requirements(value: object) -> list[FrameworkLine]:
+    """Return the lines of a request that brings them itself; whoever checks its grammar refuses what is none."""
+    from provision.resolve.named import FrameworkLine
+    from provision.resolve.requirements import parse_requirements
+
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, (list, tuple)) or not all(isinstance(line, str) for line in given):
+        return []
+    found = parse_requirements("\n".join(given), "requirements")
+    return [FrameworkLine(where=f"requirements, line {item.line}", requirement=item) for item in found]
 
 
 def read_matrix(options: argparse.Namespace) -> Matrix:

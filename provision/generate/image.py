@@ -12,7 +12,8 @@ from provision.assets import asset_dir
 from provision.errors import DataError, ProvisionError, UsageError
 from provision.generate.engine import quote_dockerfile, render
 from provision.generate.write import Artifact
-from provision.records import NOTHING, record
+from provision.records import NOTHING, plain, record
+from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Stack
 
 __all__ = [
@@ -282,6 +283,8 @@ def _template_values(
     trust = f"SSL_CERT_FILE={ca_path} " if ca_path else ""
     labels = _labels(stack, image, options)
     command = _command(stack, image)
+    requested = _requested(stack, image)
+    imports = f" --import {_join(*requested)}" if requested else ""
     values: dict[str, Any] = {
         "syntax": options.syntax,
         "frontend": options.frontend,
@@ -316,6 +319,9 @@ def _template_values(
         "uv_for_user": trust + _join(*_UV, *(_ALONE if is_classic else _MOUNTED)),
         "steps": steps,
         "user_step": user_step,
+        # What needs nothing but the lock is imported with it; the rest once the user's own lines are installed.
+        "early_imports": imports if user_step is None else "",
+        "imports": imports,
         "library_path": None,
         "requirement_files": _join("compile_bytecode.py", "constraints.txt", *(step.file for step in steps)),
     }
@@ -393,6 +399,22 @@ def _user_step(image: ImagePart, options: ImageOptions) -> _Step | None:
     )
 
 
+def _requested(stack: Stack, image: ImagePart) -> tuple[str, ...]:
+    """Return the distributions that were asked for beyond the frameworks, by name: each must import."""
+    if stack.python is None or not (image.extras or image.user_requirements):
+        return ()
+    from packaging.requirements import Requirement
+
+    from provision.resolve.environment import MACHINES
+    from provision.resolve.requirements import place_of
+
+    place = place_of(stack.python, MACHINES[stack.platform])
+    lines = [line for part in image.extras for line in _checked_lines(part.requires, part.id)]
+    lines += _checked_lines(image.user_requirements, "-r")
+    wanted = [item for item in map(Requirement, lines) if item.marker is None or item.marker.evaluate(place)]
+    return tuple(sorted({check_value("package name", normalise_name(item.name), "-r") for item in wanted}))
+
+
 def _source_lines(image: ImagePart) -> tuple[str, ...]:
     """Return the lines whose packages are compiled against the framework."""
     if not image.compiled:
@@ -446,7 +468,21 @@ def _user_lines(image: ImagePart) -> list[str]:
     lines = []
     for part in image.extras:
         lines += [line for line in _checked_lines(part.requires, part.id) if normalise_name(_name_of(line)) not in have]
-    return lines + _checked_lines(image.user_requirements, "-r")
+    return [*lines, *(kept for line in _checked_lines(image.user_requirements, "-r") if (kept := _kept(line, have)))]
+
+
+def _kept(line: str, have: set[str]) -> str | None:
+    """Return a user's line as it is installed, or nothing where it asks for a framework of the lock and its CUDA alone.
+
+    A local part goes: the build was chosen by it, and that of PyPI carries none in its version.
+    """
+    found = re.match(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?", line)
+    if found is None or " @ " in line or found[1].lower() not in FRAMEWORKS or found[1].lower() not in have:
+        return line
+    extras = [extra.strip() for extra in (found[2] or "").split(",")]
+    if all(extra in ("", "and-cuda") or extra.startswith("cuda") for extra in extras):
+        return None
+    return re.sub(r"(==\s*[^;,+\s]+)\+[A-Za-z0-9.]+", r"\1", line)
 
 
 def _locked_names(image: ImagePart) -> set[str]:
@@ -475,6 +511,7 @@ def _expectations(stack: Stack) -> str:
     This is the lock without the request and the user's own lines: changing those must not run the imports again.
     """
     document = {
+        "builds": plain(stack.built_for),
         "cuda": stack.cuda,
         "cudnn": stack.cudnn,
         "driver": {"minimum": stack.driver.minimum},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from provision.matrix.load import Matrix
-from provision.matrix.model import CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
+from provision.matrix.model import CompanionPackage, CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
 from provision.matrix.query import (
     capability_of,
     cuda_releases,
@@ -21,7 +21,16 @@ from provision.resolve.options import Option, fact_of, index_requires
 from provision.resolve.request import plain_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import Wish, called, driver_floor, insecure_driver, insecure_toolkit
-from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Reason, Stack
+from provision.resolve.stack import (
+    BaseImage,
+    DriverNeed,
+    ExtraPart,
+    FrameworkBuild,
+    ImagePart,
+    LockedPackage,
+    Reason,
+    Stack,
+)
 from provision.versions import branch_of, parse
 
 __all__ = ["Solution", "assemble"]
@@ -35,7 +44,10 @@ _FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 
 @record
 class Solution:
-    """What the search found: one option a framework, a Python, a closed environment and the images."""
+    """What the search found: one option a framework, a Python, a closed environment and the images.
+
+    ``pairs`` are the releases of extras that go with the framework, as the facts pair them.
+    """
 
     wish: Wish
     options: tuple[Option, ...]
@@ -46,6 +58,7 @@ class Solution:
     python_image: PythonImage | None
     cuda_image: CudaImage | None
     extras: tuple[Extra, ...]
+    pairs: tuple[CompanionPackage, ...] = ()
 
 
 def assemble(solution: Solution, matrix: Matrix) -> Stack:
@@ -78,6 +91,7 @@ def assemble(solution: Solution, matrix: Matrix) -> Stack:
         driver=driver,
         sm=sm,
         ptx=ptx,
+        builds=tuple(_build(option, cudnn, nccl) for option in options) if len(options) > 1 else (),
         gpus=tuple(called(name, rows) for name, rows in wish.gpus),
         reasons=tuple(_reasons(solution, matrix, driver, cudnn)),
         warnings=tuple(_warnings(solution, matrix, driver)),
@@ -92,6 +106,25 @@ def _libraries(solution: Solution, versions: dict[str, str]) -> tuple[str | None
     if first.system_cuda or first.framework == "cuda":
         return (image.cudnn if image and image.has_cudnn else None), (image.nccl if image else None)
     return cudnn or first.cudnn, nccl or first.nccl
+
+
+def _build(option: Option, cudnn: str | None, nccl: str | None) -> FrameworkBuild:
+    """Return what one framework of several was built for.
+
+    Args:
+        option: Its build.
+        cudnn: The installed one, which is also that of a PyTorch whose metadata pins it and whose row does not say it.
+        nccl: Likewise.
+    """
+    is_pinned = isinstance(option.row, TorchBuild) and not option.row.is_cuda_bundled
+    return FrameworkBuild(
+        framework=option.framework,
+        cuda=option.cuda or str(option.cuda_major),
+        cudnn=option.cudnn or (cudnn if is_pinned else None),
+        nccl=option.nccl or (nccl if is_pinned else None),
+        sm=tuple(sorted(option.sm or (), key=capability_of)),
+        ptx=tuple(sorted(option.ptx, key=capability_of)),
+    )
 
 
 def _os(solution: Solution) -> str:
@@ -364,6 +397,11 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
             Reason(subject="driver branch", because=because, facts=(fact_of("driver", str(row.branch), row),))
         )
     reasons += _gpu_reasons(solution)
+    for pair in solution.pairs:
+        torch = next(option for option in solution.options if option.framework == "torch")
+        because = f"{pair.package} {pair.version} is the newest release that goes with torch {torch.version}"
+        fact = fact_of("companion", f"{pair.package}-{pair.version}", pair)
+        reasons.append(Reason(subject=pair.package, because=because, facts=(fact,)))
     for constraint in solution.constraints:
         needs = ", ".join(f"{name}{bound}" for name, bound in sorted(constraint.requires.items()))
         reasons.append(
@@ -383,6 +421,8 @@ def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
         asked = f"the newest CUDA that `--cuda {wanted}` admits" if wanted else "the newest CUDA"
     elif wanted == option.version:
         asked = "as asked"
+    elif wanted is None:
+        asked = f"the newest {option.framework} that `--with {','.join(wish.request.extras)}` and the rest admit"
     else:
         asked = f"the newest {option.framework} that `--{option.framework} {wanted}` and the rest of the request admit"
     because = asked

@@ -7,8 +7,12 @@ no constraint is left asleep.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, HiddenConstraint
+from provision.records import NOTHING
 from provision.resolve.environment import MACHINES, Clash, Demand, Environment, Given, solve_environment
 from provision.resolve.options import Option, demands_of
 from provision.resolve.request import matches
@@ -25,6 +29,7 @@ def close(
     python: str,
     glibc: str | None,
     extras: tuple[Extra, ...],
+    more_bounds: Sequence[Demand] = (),
 ) -> tuple[Environment, tuple[HiddenConstraint, ...]] | Clash:
     """Close an environment.
 
@@ -35,6 +40,7 @@ def close(
         python: The Python.
         glibc: glibc of the base, where known.
         extras: What ``--with`` adds.
+        more_bounds: What it asks of packages that may be there.
 
     Returns:
         The environment with the hidden constraints that shaped it, or the clash.
@@ -47,8 +53,9 @@ def close(
         given.update(more_given)
         if not option.cuda:
             demands += _cuda_demands(matrix, wish, option)
-    bounds, direct = _user_demands(wish, python)
-    demands += bounds
+    variants = {option.framework: option.variant for option in options}
+    bounds, direct = _user_demands(wish, python, variants)
+    demands += [*bounds, *more_bounds]
     for extra in extras:
         lines = (*extra.requires, *extra.constraints)
         demands += _requirement_demands(lines, f"--with {extra.id}", "with", wish, python)[0]
@@ -122,29 +129,25 @@ def _cuda_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
     ]
 
 
-def _user_demands(wish: Wish, python: str) -> tuple[list[Demand], dict[str, str]]:
+def _user_demands(wish: Wish, python: str, variants: Mapping[str, str]) -> tuple[list[Demand], dict[str, str]]:
     """Return the bounds of the user's lines, and those that name an address instead: name → line."""
     lines = wish.request.requirements
-    return _requirement_demands(lines, "your requirements file", "requirements", wish, python) if lines else ([], {})
+    return (
+        _requirement_demands(lines, "your requirements file", "requirements", wish, python, variants)
+        if lines
+        else ([], {})
+    )
 
 
 def _requirement_demands(
-    lines: tuple[str, ...], why: str, part: str, wish: Wish, python: str
+    lines: tuple[str, ...], why: str, part: str, wish: Wish, python: str, variants: Mapping[str, str] = NOTHING
 ) -> tuple[list[Demand], dict[str, str]]:
     from packaging.requirements import Requirement
 
-    from provision.resolve.requirements import parse_requirements
+    from provision.resolve.requirements import parse_requirements, place_of
 
     demands, direct = [], {}
-    place = {
-        "python_version": python.rstrip("t"),
-        "python_full_version": f"{python.rstrip('t')}.99",
-        "platform_machine": MACHINES[wish.platform],
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "os_name": "posix",
-        "extra": "",
-    }
+    place = place_of(python, MACHINES[wish.platform])
     for line in parse_requirements("\n".join(lines), why):
         requirement = Requirement(line.text)
         if requirement.marker is not None and not requirement.marker.evaluate(place):
@@ -152,5 +155,8 @@ def _requirement_demands(
         if requirement.url is not None:
             direct[line.name] = line.text
         elif line.specifier:
-            demands.append(Demand(name=line.name, specifier=line.specifier, why=why, part=part, is_bound=True))
+            # The build that PyPI serves has no local part, so one that is chosen is not asked for its own again.
+            variant = variants.get(line.name)
+            specifier = re.sub(rf"\+{re.escape(variant)}(?=,|$)", "", line.specifier) if variant else line.specifier
+            demands.append(Demand(name=line.name, specifier=specifier, why=why, part=part, is_bound=True))
     return demands, direct

@@ -7,7 +7,7 @@ import re
 from provision.errors import UsageError
 from provision.records import record
 
-__all__ = ["UserRequirement", "parse_requirements"]
+__all__ = ["UserRequirement", "parse_requirements", "place_of"]
 
 _COMMENT = re.compile(r"(?:^|\s+)#.*$")
 _PATH = re.compile(r"^(?:\.{0,2}/|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|tar\.bz2|txt)$")
@@ -80,6 +80,24 @@ def parse_requirements(text: str, source: str) -> tuple[UserRequirement, ...]:
             )
         )
     return tuple(found)
+
+
+def place_of(python: str, machine: str) -> dict[str, str]:
+    """Return what markers are evaluated in.
+
+    Args:
+        python: ``3.11`` or ``3.13t``; its newest patch is meant, which is what images hold.
+        machine: ``x86_64`` or ``aarch64``.
+    """
+    return {
+        "python_version": python.rstrip("t"),
+        "python_full_version": f"{python.rstrip('t')}.99",
+        "platform_machine": machine,
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "extra": "",
+    }
 
 
 def _why_refused(line: str) -> str | None:

@@ -21,7 +21,9 @@ from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import refuse
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
+from provision.resolve.pairs import pair_demands, pair_extras
 from provision.resolve.request import FRAMEWORKS, Request, is_askable_os, matches
+from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
     Rejection,
     Wish,
@@ -54,7 +56,8 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         found = _attempt(request, matrix)
         if isinstance(found, Solution):
             return assemble(found, matrix)
-        return refuse(request, matrix, found, lambda other: _trial(other, matrix))
+        held = _held_parts(request)
+        return refuse(request, matrix, found, lambda other: _trial(other, matrix, request, held))
     except ValueError as error:
         # What people ask for was checked before; a malformed version can only come from a file.
         raise DataError(
@@ -64,8 +67,29 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         ) from error
 
 
-def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
-    """Attempt a changed request; one that makes no sense counts as not met."""
+def _held_parts(request: Request) -> dict[str, bool]:
+    """Return the parts that requirement lines ask for too, and whether they fix them: a flag alone changes none."""
+    held: dict[str, bool] = {}
+    if not request.requirements:
+        return held
+    for line in parse_requirements("\n".join(request.requirements), "-r"):
+        if line.name in FRAMEWORKS and " @ " not in line.text:
+            held[line.name] = held.get(line.name, False) or bool(line.specifier)
+        if line.name == "jax" and "cuda" in line.text:
+            held["cuda"] = True
+    return held
+
+
+def _trial(request: Request, matrix: Matrix, asked: Request, held: dict[str, bool]) -> Solution | list[Rejection]:
+    """Attempt a changed request; one that makes no sense counts as not met.
+
+    So does one that requirement lines would change back: whoever follows the advice still has them.
+    """
+    for part, is_fixed in held.items():
+        wish = getattr(request, part)
+        if request.requirements and wish != getattr(asked, part) and (is_fixed or wish is None):
+            because = f"the requirements ask for {part} too"
+            return [Rejection(rule="usage", is_proved=True, subject="", because=because)]
     try:
         return _attempt(request, matrix)
     except UsageError as error:
@@ -79,7 +103,7 @@ def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
     rejections = list(reject_wish(matrix, wish))
     if rejections:
         return rejections
-    frameworks = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None) or ("cuda",)
+    frameworks = _frameworks(request, matrix)
     offers: list[list[Option]] = []
     for framework in frameworks:
         options = offer(matrix, framework, request, wish.platform)
@@ -100,6 +124,34 @@ def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
             return found
         rejections += found
     return rejections
+
+
+def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
+    """Return the frameworks of a request: those it names, else what its extras need, else CUDA alone.
+
+    Raises:
+        UsageError: There is to be something installed, and nothing says beside what.
+    """
+    named = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None)
+    if named or not (request.extras or request.requirements):
+        return named or ("cuda",)
+    for row in matrix.extras:
+        if row.id in request.extras and row.frameworks:
+            return row.frameworks[:1]
+    if request.python is not None:
+        return ("cuda",)
+    what = f"`--with {','.join(request.extras)}` names no framework"
+    if request.requirements:
+        what = "your requirements file names no framework"
+        if request.extras:
+            what = f"neither `--with {','.join(request.extras)}` nor your requirements file names a framework"
+    raise UsageError(
+        f"{what}, so nothing says what to install it beside",
+        hints=(
+            "name one, as in `--torch 2.1`, or by a line such as `torch>=2.1` in the requirements file",
+            "or name the Python to install it in beside CUDA alone, as in `--cuda 12.4 --python 3.11`",
+        ),
+    )
 
 
 def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
@@ -318,10 +370,14 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
     extras = _extras(matrix, wish, options)
     if isinstance(extras, Rejection):
         return replace(extras, subject=subject)
+    paired = pair_extras(matrix, extras, options, python, wish.request.requirements) if extras else (extras, ())
+    if isinstance(paired, Rejection):
+        return replace(paired, subject=subject)
+    extras, pairs = paired
     environment = Environment(picks=())
     constraints: tuple[HiddenConstraint, ...] = ()
     if python is not None:
-        solved = close(matrix, wish, options, python, base.glibc, extras)
+        solved = close(matrix, wish, options, python, base.glibc, extras, pair_demands(pairs))
         if isinstance(solved, Clash):
             parts = {demand.part for demand in solved.demands}
             return Rejection(
@@ -350,6 +406,7 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
         python_image=base.python_image,
         cuda_image=base.cuda_image,
         extras=extras,
+        pairs=pairs,
     )
 
 

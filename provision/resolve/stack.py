@@ -20,6 +20,7 @@ __all__ = [
     "DriverNeed",
     "ExtraPart",
     "FactRef",
+    "FrameworkBuild",
     "ImagePart",
     "LockedPackage",
     "NodeBuild",
@@ -385,6 +386,25 @@ class NodePart:
 
 
 @record
+class FrameworkBuild:
+    """What one framework of several was built for, as the facts state it; what they do not state is absent.
+
+    Attributes:
+        cuda: Minor (``12.5``), or the major alone where a plugin serves all of it.
+        cudnn: Version, major, or the range that its wheel admits (``>=9.8,<10.0``).
+        nccl: Version.
+        sm: Cubins inside; ``ptx`` what the driver compiles.
+    """
+
+    framework: str
+    cuda: str | None = None
+    cudnn: str | None = None
+    nccl: str | None = None
+    sm: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+
+
+@record
 class Stack:
     """A set of versions that the facts say work together.
 
@@ -398,7 +418,11 @@ class Stack:
         variants: Framework → build.
         frameworks: Framework → version without local part.
         packages: Name → version with local part.
-        sm: Cubins inside (``sm_80``), ascending; ``ptx`` what the driver compiles at run time (``compute_90``).
+        cudnn: What is installed, and so for all frameworks; ``nccl`` likewise.
+        sm: Cubins inside (``sm_80``), ascending; ``ptx`` what the driver compiles at run time (``compute_90``). With
+            several frameworks, what all of them serve.
+        builds: What each framework was built for, in the order of ``frameworks``; empty where there is only one, of
+            which the stack itself says it.
         gpus: Names of the requested GPUs as the matrix writes them.
         warnings: What a person should know, one sentence each.
     """
@@ -418,6 +442,7 @@ class Stack:
     driver: DriverNeed
     sm: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
+    builds: tuple[FrameworkBuild, ...] = ()
     gpus: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -436,6 +461,16 @@ class Stack:
         if self.image is not None and self.image.flavor != "runtime":
             parts.append(self.image.flavor)
         return "-".join(parts)
+
+    @property
+    def built_for(self) -> tuple[FrameworkBuild, ...]:
+        """What each framework was built for; nothing in locks of several frameworks that do not tell it apart."""
+        if self.builds or len(self.frameworks) != 1:
+            return self.builds
+        (name,) = self.frameworks
+        return (
+            FrameworkBuild(framework=name, cuda=self.cuda, cudnn=self.cudnn, nccl=self.nccl, sm=self.sm, ptx=self.ptx),
+        )
 
     @property
     def unverified(self) -> int:
@@ -458,6 +493,9 @@ class Stack:
         if self.node is None:
             # Locks without this part are older than it, and their digests do not count it.
             del document["node"]
+        if not self.builds:
+            # So are those of several frameworks without this part; one framework never has it.
+            del document["builds"]
         if document["image"] is not None:
             for name in ("compiled", "compile_base"):
                 if not document["image"][name]:
@@ -545,6 +583,7 @@ _NESTED: dict[str, Any] = {
     "tuple[FactRef, ...]": (FactRef,),
     "tuple[LockedPackage, ...]": (LockedPackage,),
     "tuple[ExtraPart, ...]": (ExtraPart,),
+    "tuple[FrameworkBuild, ...]": (FrameworkBuild,),
     "NodePart | None": NodePart,
     "NodeKey": NodeKey,
     "NodeKernel | None": NodeKernel,

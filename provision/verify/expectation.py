@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.errors import UsageError
 from provision.records import NOTHING, fields_of, record, replace
-from provision.resolve.stack import Stack
+from provision.resolve.stack import FrameworkBuild, Stack
 from provision.versions import parse
 
 __all__ = ["Expectation", "expect_stack", "merge_expectation"]
@@ -23,6 +23,7 @@ class Expectation:
         driver: Exact version. ``driver_minimum`` is the stack's floor.
         os: Id of ``os.toml``.
         packages: Distribution → version with local part, all of the lock.
+        builds: What each framework was built for, from a lock of several alone; :meth:`build_of` reads it.
         has_containers: Whether containers with GPUs are meant to run.
         container_image: An image that is on the target, for the checks that start one.
         rdma_gbit: Rate every RDMA port should have; 0 says that there is no RDMA.
@@ -53,6 +54,7 @@ class Expectation:
     packages: Mapping[str, str] = NOTHING
     sm: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
+    builds: tuple[FrameworkBuild, ...] = ()
     has_toolkit: bool | None = None
     has_containers: bool | None = None
     container_image: str | None = None
@@ -72,6 +74,13 @@ class Expectation:
     has_textfile: bool | None = None
     has_dcgm: bool | None = None
 
+    def build_of(self, framework: str) -> FrameworkBuild:
+        """Return what a framework should be built for: its own line of the plan, or what the plan says of the whole."""
+        own = next((build for build in self.builds if build.framework == framework), None)
+        return own or FrameworkBuild(
+            framework=framework, cuda=self.cuda, cudnn=self.cudnn, nccl=self.nccl, sm=self.sm, ptx=self.ptx
+        )
+
 
 def expect_stack(stack: Stack) -> Expectation:
     """Return what a lock promises."""
@@ -86,6 +95,7 @@ def expect_stack(stack: Stack) -> Expectation:
         packages=stack.packages,
         sm=stack.sm,
         ptx=stack.ptx,
+        builds=stack.builds,
         has_toolkit=stack.image is not None and stack.image.flavor == "devel",
     )
 
@@ -102,6 +112,7 @@ def merge_expectation(base: Expectation, values: Mapping[str, Any], where: str) 
         UsageError: A name is no field, or a value has the wrong type.
     """
     kinds = {name: kind.removesuffix(" | None") for name, (kind, _) in fields_of(Expectation).items()}
+    del kinds["builds"]  # only a lock tells frameworks apart
     changes: dict[str, Any] = {}
     for name, value in values.items():
         if name not in kinds:
@@ -114,6 +125,10 @@ def merge_expectation(base: Expectation, values: Mapping[str, Any], where: str) 
             )
         changes[name] = _typed(kinds[name], value, f"{where}: `{name}`")
         _check_form(name, changes[name], f"{where}: `{name}`")
+    if told := set(changes) & set(_OF_BUILDS):
+        # Whoever writes it by hand means every framework.
+        builds = tuple(replace(build, **{name: changes[name] for name in told}) for build in base.builds)
+        return replace(base, **changes, builds=builds)
     return replace(base, **changes)
 
 
@@ -140,6 +155,7 @@ def _check_form(name: str, value: Any, where: str) -> None:
         raise UsageError(f"{where} must be one of {', '.join(_COMPUTE_MODES)}, not {value!r:.60}")
 
 
+_OF_BUILDS = ("cuda", "cudnn", "nccl", "sm", "ptx")
 _VERSIONS = ("driver", "driver_minimum", "cuda", "cudnn", "nccl")
 _COMPUTE_MODES = ("Default", "Exclusive_Process", "Prohibited")
 _PORTS = 1 << 16

@@ -96,9 +96,10 @@ def judge_devices(host: Snapshot, framework: Framework, expected: Expectation, m
 def _judge_build(framework: Framework, expected: Expectation) -> Outcome:
     """Judge what can be judged where no GPU is planned: an image may still be meant for machines that have one."""
     label = f"{framework.name} {framework.version or ''}".strip()
-    if expected.cuda is not None and framework.is_cuda_build is False:
-        return failed(f"{label} is a build for processors only", f"a build for CUDA {expected.cuda}")
-    if expected.cuda is not None and framework.is_cuda_build is None:
+    cuda = expected.build_of(framework.name).cuda
+    if cuda is not None and framework.is_cuda_build is False:
+        return failed(f"{label} is a build for processors only", f"a build for CUDA {cuda}")
+    if cuda is not None and framework.is_cuda_build is None:
         return unknown(f"{label} does not say whether it is a build for CUDA")
     return _judge_version(framework, expected) or passed(f"{label} imports; no GPU is expected")
 

@@ -14,6 +14,8 @@ __all__ = ["LOADER", "agrees", "judge_library", "major_of"]
 LOADER = ("ldconfig", "LD_LIBRARY_PATH")
 """Origins the loader itself looks in."""
 
+_OF_TORCH = "PyTorch's"
+
 
 def major_of(library: Library) -> str | None:
     """Return what stands behind ``.so.``: ``12`` of ``libcudart.so.12``; a link for compilers has its file's."""
@@ -31,7 +33,9 @@ def _parts(version: str) -> list[str]:
     return version.partition("+")[0].partition("-")[0].split(".")
 
 
-def judge_library(host: Snapshot, planned: str, *, label: str, soname: str, wheel: str, said: str) -> Outcome:
+def judge_library(
+    host: Snapshot, planned: str, *, label: str, soname: str, wheel: str, said: str, of_torch: str | None = None
+) -> Outcome:
     """Compare every copy that a program may get with the planned version.
 
     A wheel's own copy is what its framework loads, so the system's is judged only where there is no such copy; one on
@@ -44,6 +48,7 @@ def judge_library(host: Snapshot, planned: str, *, label: str, soname: str, whee
         soname: Beginning of the file name (``libcudnn.so``).
         wheel: Beginning of the distribution's name (``nvidia-cudnn``).
         said: Field of :class:`~provision.probe.parse.frameworks.Framework` in which PyTorch tells it.
+        of_torch: Version planned for PyTorch's own copy, where that is another one.
     """
     reasons: list[str] = []
     paths: list[tuple[str, str]] = []
@@ -66,10 +71,15 @@ def judge_library(host: Snapshot, planned: str, *, label: str, soname: str, whee
         copy for copy, library in zip(_located(copies), copies, strict=True) if library.origin == "LD_LIBRARY_PATH"
     ]
     judged = [copy for copy in shadowing if copy[1]] + (own or paths)
-    wrong = [(where, version) for where, version in dict.fromkeys(judged) if not agrees(planned, version)]
+    plans = {
+        where: of_torch if of_torch and (where.startswith(_OF_TORCH) or "/torch/lib/" in where) else planned
+        for where, _ in judged
+    }
+    wrong = [(where, version) for where, version in dict.fromkeys(judged) if not agrees(plans[where], version)]
     if wrong:
         told = "; ".join(f"{where} is {version}" for where, version in wrong)
-        return failed(told, f"{label} {planned}", subjects=[where for where, _ in wrong])
+        wanted = dict.fromkeys(plans[where] for where, _ in wrong)
+        return failed(told, f"{label} {' and '.join(wanted)}", subjects=[where for where, _ in wrong])
     if len(majors) > 1:
         told = " and ".join(f"{path} ({major})" for major, path in sorted(majors.items()))
         return failed(
@@ -101,4 +111,4 @@ def _torch(host: Snapshot, said: str, label: str, reasons: list[str]) -> list[tu
     except Unreadable as error:
         reasons.append(error.reason)
         return []
-    return [(f"PyTorch's {label}", version)] if isinstance(version, str) else []
+    return [(f"{_OF_TORCH} {label}", version)] if isinstance(version, str) else []

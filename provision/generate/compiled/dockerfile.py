@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "346059ace9b4a37283966a1fcab87d3a3fa3ac33ba7459d537e3525f0a72b2c7"
+SOURCE_DIGEST = "cc59240b7b5f06faeeea2e50a17b6dabafa3864334fa3597b5beb7f9c3dc410b"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -37,6 +37,8 @@ def root(context, missing=missing, environment=environment):
     l_0_apt = resolve('apt')
     l_0_has_cuda = resolve('has_cuda')
     l_0_link = resolve('link')
+    l_0_early_imports = resolve('early_imports')
+    l_0_imports = resolve('imports')
     l_0_arch_list = resolve('arch_list')
     l_0_uv = resolve('uv')
     l_0_index_options = resolve('index_options')
@@ -212,10 +214,14 @@ def root(context, missing=missing, environment=environment):
                 yield str(environment.finalize(environment.getattr(l_1_step, 'layer')))
                 yield '/ /\n'
             l_1_step = missing
-            yield 'COPY verify.py expect.json /opt/provision/\nRUN python /opt/provision/verify.py --static --lock /opt/provision/expect.json\n'
+            yield 'COPY verify.py expect.json /opt/provision/\nRUN python /opt/provision/verify.py --static --lock /opt/provision/expect.json'
+            yield str(environment.finalize(undefined(name='early_imports') if l_0_early_imports is missing else l_0_early_imports))
+            yield '\n'
             if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
                 pass
-                yield 'COPY --from=user /layers/user/ /\nRUN python /opt/provision/verify.py --packages --lock /opt/provision/expect.json\n'
+                yield 'COPY --from=user /layers/user/ /\nRUN python /opt/provision/verify.py --packages --lock /opt/provision/expect.json'
+                yield str(environment.finalize(undefined(name='imports') if l_0_imports is missing else l_0_imports))
+                yield '\n'
     else:
         pass
         for l_1_step in undefined(name='steps') if l_0_steps is missing else l_0_steps:
@@ -243,7 +249,9 @@ def root(context, missing=missing, environment=environment):
         l_1_step = missing
         if undefined(name='python') if l_0_python is missing else l_0_python:
             pass
-            yield 'RUN --mount=type=bind,source=verify.py,target=/build/verify.py \\\n    --mount=type=bind,source=expect.json,target=/build/expect.json \\\n    python /build/verify.py --static --lock /build/expect.json\n'
+            yield 'RUN --mount=type=bind,source=verify.py,target=/build/verify.py \\\n    --mount=type=bind,source=expect.json,target=/build/expect.json \\\n    python /build/verify.py --static --lock /build/expect.json'
+            yield str(environment.finalize(undefined(name='early_imports') if l_0_early_imports is missing else l_0_early_imports))
+            yield '\n'
             if undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base:
                 pass
                 yield '\n# Compiles what exists only as source, with nvcc and against the framework. Only the wheels of this stage are used.\nFROM '
@@ -302,7 +310,9 @@ def root(context, missing=missing, environment=environment):
                 if undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base:
                     pass
                     yield ' /wheels/*.whl'
-                yield ' && \\\n    python /build/compile_bytecode.py && \\\n    python /build/verify.py --packages --lock /build/expect.json\n'
+                yield ' && \\\n    python /build/compile_bytecode.py && \\\n    python /build/verify.py --packages --lock /build/expect.json'
+                yield str(environment.finalize(undefined(name='imports') if l_0_imports is missing else l_0_imports))
+                yield '\n'
     if not (undefined(name='python') if l_0_python is missing else l_0_python):
         pass
         yield 'RUN test -d /usr/local/cuda-'

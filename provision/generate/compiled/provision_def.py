@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "df51b4f02547478ec34d0f84a007c908b51c7836c62c97b3c32bf79d002c7f24"
+SOURCE_DIGEST = "f82632b3a414fc720bd82f9d4a47747b533cf7c601a627a4b52d0d077833fef1"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -27,8 +27,10 @@ def root(context, missing=missing, environment=environment):
     l_0_pip_options = resolve('pip_options')
     l_0_library_path = resolve('library_path')
     l_0_steps = resolve('steps')
+    l_0_early_imports = resolve('early_imports')
     l_0_user_step = resolve('user_step')
     l_0_uv = resolve('uv')
+    l_0_imports = resolve('imports')
     l_0_is_devel = resolve('is_devel')
     l_0_driver_minimum = resolve('driver_minimum')
     l_0_definition_labels = resolve('definition_labels')
@@ -135,7 +137,9 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
             yield '\n    python /build/compile_bytecode.py\n'
         l_1_step = missing
-        yield '    python /build/verify.py --static --lock /build/expect.json\n'
+        yield '    python /build/verify.py --static --lock /build/expect.json'
+        yield str(environment.finalize(undefined(name='early_imports') if l_0_early_imports is missing else l_0_early_imports))
+        yield '\n'
         if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
             pass
             yield '    '
@@ -144,7 +148,9 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'options')))
             yield ' -r /build/'
             yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
-            yield '\n    python /build/compile_bytecode.py\n    python /build/verify.py --packages --lock /build/expect.json\n'
+            yield '\n    python /build/compile_bytecode.py\n    python /build/verify.py --packages --lock /build/expect.json'
+            yield str(environment.finalize(undefined(name='imports') if l_0_imports is missing else l_0_imports))
+            yield '\n'
         yield '    cp /build/verify.py /build/expect.json /build/constraints.txt /opt/provision/\n'
     else:
         pass
@@ -182,7 +188,9 @@ def root(context, missing=missing, environment=environment):
     yield '\n    fi\n    exec sh /usr/local/bin/provision-entrypoint "$@"\n\n%test\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
-        yield '    python /opt/provision/verify.py --static --lock /opt/provision/expect.json\n'
+        yield '    python /opt/provision/verify.py --static --lock /opt/provision/expect.json'
+        yield str(environment.finalize(undefined(name='imports') if l_0_imports is missing else l_0_imports))
+        yield '\n'
     else:
         pass
         yield '    test -d /usr/local/cuda-'

@@ -17,4 +17,12 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     planned = expected.cudnn
     if planned is None:
         return skipped("no cuDNN is planned")
-    return judge_library(host, planned, label="cuDNN", soname="libcudnn.so", wheel="nvidia-cudnn", said="cudnn")
+    return judge_library(
+        host,
+        planned,
+        label="cuDNN",
+        soname="libcudnn.so",
+        wheel="nvidia-cudnn",
+        said="cudnn",
+        of_torch=expected.build_of("torch").cudnn,
+    )

@@ -17,4 +17,12 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     planned = expected.nccl
     if planned is None:
         return skipped("no NCCL is planned")
-    return judge_library(host, planned, label="NCCL", soname="libnccl.so", wheel="nvidia-nccl", said="nccl")
+    return judge_library(
+        host,
+        planned,
+        label="NCCL",
+        soname="libnccl.so",
+        wheel="nvidia-nccl",
+        said="nccl",
+        of_torch=expected.build_of("torch").nccl,
+    )

@@ -27,9 +27,10 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     if not targets:
         return unknown("torch does not tell what it was compiled for")
     if expected.gpus == 0 and not capabilities:
-        missing = [target for target in (*expected.sm, *expected.ptx) if target not in torch.targets]
+        build = expected.build_of("torch")
+        missing = [target for target in (*build.sm, *build.ptx) if target not in torch.targets]
         if missing:
-            return failed(f"torch has no code for {', '.join(missing)}", f"code for {', '.join(expected.sm)}")
+            return failed(f"torch has no code for {', '.join(missing)}", f"code for {', '.join(build.sm)}")
         return passed(f"torch was compiled for {', '.join(targets)}")
     if not capabilities:
         return unknown("torch tells the compute capability of no GPU")

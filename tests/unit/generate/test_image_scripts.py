@@ -190,8 +190,12 @@ def test_torch_that_differs(monkeypatch: pytest.MonkeyPatch, changed, check, sta
     assert _run_torch(monkeypatch, **changed)[check] == status
 
 
-def test_kernels_the_lock_does_not_know_are_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _run_torch(monkeypatch, lock={**LOCK, "sm": [], "ptx": []})["torch kernels"] == "unknown"
+@pytest.mark.parametrize(("flags", "status"), [("sm_80 sm_90", "pass"), ("", "unknown"), (None, "unknown")])
+def test_where_the_lock_names_no_kernels_torch_must_name_some(
+    monkeypatch: pytest.MonkeyPatch, flags: str | None, status: str
+) -> None:
+    found = _run_torch(monkeypatch, lock={**LOCK, "sm": [], "ptx": []}, flags=flags)
+    assert found["torch kernels"] == status
 
 
 @pytest.mark.parametrize(
@@ -210,25 +214,201 @@ def test_cudnns_own_number(number: int, version: str, status: str) -> None:
     assert findings[0]["status"] == status
 
 
-@pytest.mark.parametrize(
-    ("info", "failed"),
-    [
-        ({"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9"}, set()),
-        ({"is_cuda_build": False}, {"tensorflow is a CUDA build", "tensorflow cuda", "tensorflow cudnn"}),
-        (
-            {"is_cuda_build": True, "cuda_version": "12.2", "cudnn_version": "8"},
-            {"tensorflow cuda", "tensorflow cudnn"},
-        ),
-    ],
-)
-def test_tensorflow(monkeypatch: pytest.MonkeyPatch, info: dict, failed: set) -> None:
+TENSORFLOW = {
+    "is_cuda_build": True,
+    "cuda_version": "12.5.1",
+    "cudnn_version": "9",
+    "cuda_compute_capabilities": ["sm_80", "sm_90", "compute_90"],
+}
+
+
+def _run_tensorflow(monkeypatch: pytest.MonkeyPatch, lock: dict, info: dict) -> set[str]:
     module = types.ModuleType("tensorflow")
     module.__version__ = "2.21.0"
     module.sysconfig = types.SimpleNamespace(get_build_info=lambda: info)
     monkeypatch.setitem(sys.modules, "tensorflow", module)
     findings = verify.Findings()
-    verify.check_tensorflow(findings, {**LOCK, "cuda": "12.5", "cudnn": "9", "frameworks": {"tensorflow": "2.21.0"}})
-    assert {item["check"] for item in findings if item["status"] != "pass"} == failed
+    verify.check_tensorflow(findings, lock)
+    return {item["check"] for item in findings if item["status"] != "pass"}
+
+
+@pytest.mark.parametrize(
+    ("info", "failed"),
+    [
+        ({}, set()),
+        ({"cuda_version": "12.2", "cudnn_version": "8"}, {"tensorflow cuda", "tensorflow cudnn"}),
+        ({"cuda_compute_capabilities": ["sm_80", "compute_90"]}, {"tensorflow kernels"}),
+        ({"cuda_compute_capabilities": None}, {"tensorflow kernels"}),
+        (dict.fromkeys(TENSORFLOW), {f"tensorflow {part}" for part in ("is a CUDA build", "cuda", "cudnn", "kernels")}),
+    ],
+)
+def test_tensorflow(monkeypatch: pytest.MonkeyPatch, info: dict, failed: set) -> None:
+    lock = {**LOCK, "cuda": "12.5", "cudnn": "9", "frameworks": {"tensorflow": "2.21.0"}}
+    assert _run_tensorflow(monkeypatch, lock, {**TENSORFLOW, **info}) == failed
+
+
+MIXED = {
+    **LOCK,
+    "frameworks": {"tensorflow": "2.21.0", "torch": "2.1.2"},
+    "builds": [
+        {"framework": "torch", "cuda": "12.1", "cudnn": "8.9.2.26", "nccl": "2.18.1", "sm": ["sm_80"], "ptx": []},
+        {
+            "framework": "tensorflow",
+            "cuda": "12.5",
+            "cudnn": "9",
+            "nccl": None,
+            "sm": ["sm_80", "sm_90"],
+            "ptx": ["compute_90"],
+        },
+    ],
+}
+
+
+def test_each_framework_of_several_is_held_to_its_own_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(_run_torch(monkeypatch, lock=MIXED, flags="sm_80").values()) == {"pass"}
+    assert _run_tensorflow(monkeypatch, MIXED, TENSORFLOW) == set()
+
+
+def test_one_wrong_framework_of_several_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _run_torch(monkeypatch, lock=MIXED, flags="sm_80 sm_90", cuda="12.5")
+    assert {check for check, status in found.items() if status != "pass"} == {"torch cuda", "torch kernels"}
+    assert _run_tensorflow(monkeypatch, MIXED, {**TENSORFLOW, "cuda_version": "12.1"}) == {"tensorflow cuda"}
+
+
+def _run_jax(monkeypatch: pytest.MonkeyPatch, **changed: object) -> dict[str, str]:
+    said = {"cuda_runtime": (12060, 12090), "cudnn": (91000, 90800), "cufft": (11300, 11012), **changed}
+    versions = types.ModuleType("jax_cuda12_plugin._versions")
+    for part, (have, built) in said.items():
+        setattr(versions, f"{part}_build_version", lambda built=built: built)
+        setattr(versions, f"{part}_get_version", lambda have=have: have if have is not None else 1 / 0)
+    jax, jaxlib = types.ModuleType("jax"), types.ModuleType("jaxlib")
+    jax.__version__ = jaxlib.__version__ = "0.7.1"
+    plugin, plugins = types.ModuleType("jax_plugins.xla_cuda12"), types.ModuleType("jax_plugins")
+    for module in (jax, jaxlib, plugins, plugin, versions):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, "jax_cuda12_plugin", types.ModuleType("jax_cuda12_plugin"))
+    findings = verify.Findings()
+    lock = {
+        **LOCK,
+        "cuda": "12.9",
+        "frameworks": {"jax": "0.7.1"},
+        "packages": {"jaxlib": "0.7.1", "jax-cuda12-plugin": "0.7.1"},
+    }
+    findings.attempt("jax", lambda: verify.check_jax(findings, lock))
+    return _statuses(findings)
+
+
+def test_jax_with_all_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(_run_jax(monkeypatch).values()) == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "check"),
+    [
+        ({"cuda_runtime": (12090, 13000)}, "jax cuda"),
+        ({"cudnn": (None, 90800)}, "jax cuDNN"),
+        ({"cudnn": (8907, 90800)}, "jax cuDNN"),
+        ({"cufft": (None, 11012)}, "jax cuFFT"),
+    ],
+)
+def test_a_library_that_jax_cannot_load_is_a_failure(monkeypatch: pytest.MonkeyPatch, changed, check) -> None:
+    assert _run_jax(monkeypatch, **changed)[check] == "fail"
+
+
+def _import(site: Path, files: dict[str, str], *, name: str = "my-pkg", frameworks: tuple[str, ...] = ()) -> tuple:
+    """Install one distribution with these files and return what is said of its import."""
+    _install(site, name.replace("-", "_"), "1.5")
+    lines = [f"{name.replace('-', '_')}-1.5.dist-info/METADATA,,"]
+    for path, text in files.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text, encoding="utf-8")
+        lines.append(f"{path},sha256=x,1")
+    record = site / f"{name.replace('-', '_')}-1.5.dist-info" / "RECORD"
+    record.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lock = site / "lock"
+    lock.write_text(
+        json.dumps({**LOCK, "packages": {}, "frameworks": dict.fromkeys(frameworks, "1")}), encoding="utf-8"
+    )
+    words = [sys.executable, "-S", str(IMAGES / "verify.py"), "--packages", "--json", "--lock", str(lock)]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run([*words, "--import", name], env=environment, capture_output=True, text=True, check=False)
+    found = {item["check"]: item for item in json.loads(done.stdout)["findings"]}
+    return found[f"import {name}"]["status"], found[f"import {name}"]["detail"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"my_pkg/__init__.py": "", "my_pkg/tests/__init__.py": "1 / 0", "tests/__init__.py": "1 / 0"},
+        {"other.py": "", "setup.py": "1 / 0", "_private.py": "1 / 0"},
+        {"space/inner/__init__.py": "", "space/inner/deep/__init__.py": "1 / 0"},
+        {"my_pkg/__init__.py": "import sys; print('libcuda.so.1: cannot open shared object file')"},
+        {"my_pkg/__init__.py": "raise ImportError('libcuda.so.1: cannot open shared object file')"},
+        {"my_pkg/__init__.py": "print('PyTorch was not found. Models will not run, models won\\'t be available.')"},
+        {"my_pkg/my_pkg.abi3.so": "loaded in a way of its own", "my_pkg/__init__.py": ""},
+        {},
+    ],
+    ids=["own", "other name", "namespace", "driver is said", "driver is missing", "no torch", "own loader", "nothing"],
+)
+def test_a_distribution_that_imports(tmp_path: Path, files: dict[str, str]) -> None:
+    assert _import(tmp_path, files)[0] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("files", "text"),
+    [
+        ({"my_pkg/__init__.py": "1 / 0"}, "ZeroDivisionError: division by zero"),
+        ({"my_pkg/__init__.py": "import os; os.abort()"}, "signal 6"),
+        ({"my_pkg/__init__.py": "print('W: ImportError(\"my_pkg/_C.so: undefined symbol: _ZN3c10\")')"}, "undefined"),
+        ({"my_pkg/__init__.py": "", "my_pkg/_C.abi3.so": "broken"}, "ImportError"),
+        ({"my_pkg/__init__.py": "", "my_pkg_cuda.abi3.so": "broken"}, "ImportError"),
+        ({"my_pkg/__init__.py": "raise ImportError('libcudart.so.11.0: cannot open shared object file')"}, "libcudart"),
+    ],
+    ids=["error", "crash", "symbol", "extension", "extension beside", "library"],
+)
+def test_a_distribution_that_does_not_import_whole_is_a_failure(
+    tmp_path: Path, files: dict[str, str], text: str
+) -> None:
+    status, detail = _import(tmp_path, files)
+    assert status == "fail"
+    assert text in detail
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["def is_torch_available(): return False", "print('Disabling PyTorch because it is too old')"],
+    ids=["asked", "said"],
+)
+def test_a_backend_that_is_switched_off_is_a_failure_where_the_lock_has_it(tmp_path: Path, code: str) -> None:
+    (tmp_path / "torch.py").write_text("", encoding="utf-8")
+    (tmp_path / "without").mkdir()
+    assert _import(tmp_path, {"my_pkg/__init__.py": code}, frameworks=("torch",))[0] == "fail"
+    assert _import(tmp_path / "without", {"my_pkg/__init__.py": code}, frameworks=("jax",))[0] == "pass"
+
+
+def test_one_that_is_not_installed_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    findings = verify.Findings()
+    verify.check_requested(findings, LOCK, ["gone"])
+    assert findings == [{"check": "import gone", "status": "fail", "detail": "is not installed"}]
+
+
+def test_what_a_lock_was_asked_for_is_imported() -> None:
+    lines = [
+        "Einops>=0.7",
+        "old; python_version < '3'",
+        "a @ https://example.org/a;b.whl",
+        "new ; python_version > '3'",
+    ]
+    image = {"user_requirements": lines, "extras": [{"id": "x", "requires": ["jupyterlab>=4,<5"]}]}
+    assert verify.find_requested({**LOCK, "image": image}) == ["Einops", "a", "new", "jupyterlab"]
+    assert verify.find_requested(LOCK) == []
+
+
+def test_the_static_proof_imports_what_the_lock_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = {**LOCK, "frameworks": {}, "packages": {}, "image": {"user_requirements": ["nowhere"]}}
+    assert "import nowhere" in _statuses(verify.run(lock, "static"))
+    assert "import nowhere" not in _statuses(verify.run(lock, "packages"))
 
 
 def test_an_import_that_breaks_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from provision.errors import UsageError
+from provision.matrix.load import Matrix
+from provision.resolve.request import parse_request
 from provision.resolve.requirements import parse_requirements
+from provision.resolve.solve import solve
+from provision.resolve.stack import Stack
 
 
 def test_requirements_comments_and_blank_lines() -> None:
@@ -90,3 +94,11 @@ def test_never_a_traceback_and_never_another_line(text: str) -> None:
     for item in found:
         assert "\n" not in item.text
         Requirement(item.text)
+
+
+def test_a_local_part_holds_the_build_and_is_met_by_the_one_without() -> None:
+    facts = Matrix()
+    for variant, version in (("cu121", "2.4.1"), ("cu118", "2.4.1+cu118")):
+        found = solve(parse_request({"torch": "2.4.1", "requirements": [f"torch==2.4.1+{variant}"]}), facts)
+        assert isinstance(found, Stack)
+        assert found.packages["torch"] == version

@@ -1,0 +1,138 @@
+"""`provision image -r FILE` and `--with NAME`: what a file says of frameworks counts, and nothing is dropped."""
+
+from __future__ import annotations
+
+import pytest
+
+from provision.records import replace
+from provision.resolve.stack import Stack
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty folder to stand in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def image(provision, folder):
+    """Run `provision image` with a requirements file, into the folder `out`."""
+
+    def run(text: str | None, *words: str):
+        if text is not None:
+            (folder / "requirements.txt").write_text(text)
+            words = ("-r", "requirements.txt", *words)
+        answer = provision("image", *words, "-o", "out")
+        lock = folder / "out" / "provision.lock"
+        return answer, Stack.from_lock(lock.read_text()) if lock.exists() else None
+
+    return run
+
+
+def _user_lines(folder) -> list[str]:
+    file = folder / "out" / "requirements.user.txt"
+    return [line for line in file.read_text().splitlines() if not line.startswith("#")] if file.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("line", "frameworks", "variant"),
+    [
+        ("torch==2.4.1", {"torch": "2.4.1"}, "cu121"),
+        ("torch==2.4.1+cu121", {"torch": "2.4.1"}, "cu121"),
+        ("torch==2.4.1+cu118", {"torch": "2.4.1"}, "cu118"),
+        ("torch>=2.1,<2.4", {"torch": "2.3.1"}, "cu121"),
+        ("jax[cuda12]==0.4.30", {"jax": "0.4.30"}, "cuda12"),
+    ],
+)
+def test_the_framework_is_taken_from_the_file(image, folder, line, frameworks, variant):
+    answer, stack = image(f"{line}\neinops>=0.7\n")
+    assert answer.code == 0, answer.err
+    assert (stack.frameworks, stack.variant) == (frameworks, variant)
+    assert _user_lines(folder) == ["einops>=0.7"]
+    assert "plus 1 line of yours, resolved when the image is built: see requirements.user.txt" in answer.err
+
+
+def test_an_extra_of_the_framework_is_still_installed(image, folder):
+    answer, _ = image("torch[opt-einsum]==2.4.1\n")
+    assert answer.code == 0, answer.err
+    assert _user_lines(folder) == ["torch[opt-einsum]==2.4.1"]
+
+
+def test_an_extra_beside_a_local_part_is_installed_on_the_build_of_the_lock(image, folder):
+    answer, stack = image("torch[opt-einsum]==2.4.1+cu121\n")
+    assert answer.code == 0, answer.err
+    assert stack.packages["torch"] == "2.4.1"
+    assert _user_lines(folder) == ["torch[opt-einsum]==2.4.1"]
+
+
+def test_a_file_beside_a_flag_means_both_frameworks(image):
+    answer, stack = image("tensorflow==2.20.0\n", "--torch", "2.7.1")
+    assert answer.code == 0, answer.err
+    assert stack.frameworks == {"torch": "2.7.1", "tensorflow": "2.20.0"}
+
+
+def test_a_flag_against_the_file_is_refused_with_both_lines(image):
+    answer, stack = image("einops\ntorch==2.4.1\n", "--torch", "2.3")
+    assert (answer.code, stack) == (3, None)
+    assert "`--torch 2.3` and `torch==2.4.1` in requirements.txt, line 2 cannot be met together" in answer.err
+
+
+def test_a_file_without_a_framework_is_a_sentence(image):
+    answer, stack = image("einops\n")
+    assert (answer.code, stack) == (2, None)
+    assert "your requirements file names no framework" in answer.err
+
+
+def test_an_extra_without_a_framework_is_a_sentence(image):
+    answer, stack = image(None, "--with", "jupyter")
+    assert (answer.code, stack) == (2, None)
+    assert "`--with jupyter` names no framework" in answer.err
+
+
+def test_an_extra_is_written_as_the_release_that_goes_with_the_framework(image, folder):
+    answer, stack = image(None, "--torch", "2.6.0", "--with", "vllm")
+    assert answer.code == 0, answer.err
+    (extra,) = stack.image.extras
+    assert extra.requires == ("vllm==0.8.5.post1",)
+    assert _user_lines(folder) == ["vllm==0.8.5.post1"]
+
+
+def test_an_extra_without_a_known_release_is_refused_with_a_command_that_works(image, provision):
+    answer, stack = image(None, "--torch", "2.4.1", "--with", "vllm")
+    assert (answer.code, stack) == (4, None)
+    assert "paired with no vllm that the facts know" in answer.err
+    assert "`provision image --torch 2.5 --with vllm -o out` works" in answer.err
+    assert provision("image", "--torch", "2.5", "--with", "vllm", "-o", "out").code == 0
+
+
+def test_locked_keeps_to_what_the_file_named(image, provision):
+    assert image("torch==2.4.1\neinops\n")[0].code == 0
+    assert provision("image", "-r", "requirements.txt", "-o", "out", "--locked").code == 0
+    assert provision("image", "-r", "requirements.txt", "-o", "out", "--check").code == 0
+
+
+def test_an_extra_that_the_lock_holds_is_imported_with_it(image, folder):
+    answer, stack = image(None, "--tensorflow", "2.20.0", "--with", "tensorboard")
+    assert answer.code == 0, answer.err
+    assert "tensorboard" in stack.packages
+    assert _user_lines(folder) == []
+    assert "--static --lock /build/expect.json --import tensorboard\n" in (folder / "out" / "Dockerfile").read_text()
+
+
+def test_a_line_of_your_own_is_imported_once_it_is_installed(image, folder):
+    answer, _ = image("torch==2.4.1\neinops>=0.7\nold; python_version < '3'\n")
+    assert answer.code == 0, answer.err
+    text = (folder / "out" / "Dockerfile").read_text()
+    assert "--packages --lock /build/expect.json --import einops torch\n" in text
+    assert "--static --lock /build/expect.json\n" in text
+
+
+def test_an_upgrade_tells_a_lock_of_several_frameworks_apart(image, folder, provision):
+    _, stack = image(None, "--torch", "2.7.1", "--tensorflow", "2.20.0")
+    (folder / "old").mkdir()
+    (folder / "old" / "provision.lock").write_text(replace(stack, builds=()).to_lock())
+    answer = provision("image", "--upgrade", "-o", "old", "--force")
+    assert answer.code == 0, answer.err
+    assert "+ tensorflow built for CUDA 12.5, cuDNN 9" in answer.err
+    assert Stack.from_lock((folder / "old" / "provision.lock").read_text()) == stack

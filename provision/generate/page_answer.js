@@ -117,9 +117,11 @@ function makeAsker(tables) {
         rejections.push(rejection(candidate.no_python, candidate));
         continue;
       }
-      const environments = candidate.environments[cudaNumber] || candidate.environments[""];
+      const held = (candidate.held && candidate.held[classNumber]) || "";
+      const environments = candidate.environments[cudaNumber + held] || candidate.environments[held];
+      const bases = held ? candidate.held_bases[held] : candidate.bases;
       for (const position of positions) {
-        const standNumber = unpack(tables.rows[candidate.bases[position]], systemNumber);
+        const standNumber = unpack(tables.rows[bases[position]], systemNumber);
         if (standNumber < 0) {
           rejections.push(rejection(~standNumber, candidate));
           continue;
@@ -280,7 +282,7 @@ function makeAsker(tables) {
   }
 
   function completeness(causes) {
-    const rules = ["cuda", "gpu", "driver", "platform"];
+    const rules = ["cuda", "gpu", "gpu-library", "driver", "platform"];
     const versions = new Set(causes.filter((cause) => rules.includes(cause.rule)).map((cause) => cause.version));
     const rows = tables.complete.filter(([version]) => versions.has(`torch ${version}`));
     if (!rows.length) return [];

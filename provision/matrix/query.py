@@ -16,6 +16,7 @@ __all__ = [
     "PCIE",
     "capability_of",
     "cuda_releases",
+    "cudnn_distribution",
     "find_floor",
     "find_gpus",
     "find_layout",
@@ -232,6 +233,11 @@ def _compiles_for(ptx: str, capability: tuple[int, int]) -> bool:
 def cuda_releases(matrix: Matrix, minor: str) -> tuple[CudaRelease, ...]:
     """Return the toolkits of one CUDA minor (``11.8``), newest patch first."""
     return matrix.cuda_below(".".join(minor.split(".")[:2]))
+
+
+def cudnn_distribution(matrix: Matrix, cuda_major: int) -> str | None:
+    """Return the distribution with the cuDNN built for a CUDA major, or ``None`` where there is none."""
+    return matrix.setting("cudnn.toml", "pip_names").entries.get(str(cuda_major))
 
 
 def secure_minimums(matrix: Matrix) -> dict[int, tuple[str, str]]:

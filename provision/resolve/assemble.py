@@ -17,10 +17,11 @@ from provision.matrix.query import (
 )
 from provision.records import record
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
+from provision.resolve.fit import open_bounds
 from provision.resolve.options import Option, fact_of, index_requires
 from provision.resolve.request import plain_request
 from provision.resolve.requirements import parse_requirements
-from provision.resolve.rules import Wish, called, driver_floor, insecure_driver, insecure_toolkit
+from provision.resolve.rules import Wish, called, driver_floor, insecure_driver, insecure_toolkit, partial_pairs
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Reason, Stack
 from provision.versions import branch_of, parse
 
@@ -363,7 +364,7 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
         reasons.append(
             Reason(subject="driver branch", because=because, facts=(fact_of("driver", str(row.branch), row),))
         )
-    reasons += _gpu_reasons(solution)
+    reasons += _gpu_reasons(solution, matrix)
     for constraint in solution.constraints:
         needs = ", ".join(f"{name}{bound}" for name, bound in sorted(constraint.requires.items()))
         reasons.append(
@@ -433,7 +434,7 @@ def _python_reason(solution: Solution, matrix: Matrix) -> Reason:
     return Reason(subject="python", because=because, facts=facts)
 
 
-def _gpu_reasons(solution: Solution) -> list[Reason]:
+def _gpu_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
     reasons = []
     for name, rows in solution.wish.gpus:
         gpu, title = rows[0], called(name, rows)
@@ -447,6 +448,16 @@ def _gpu_reasons(solution: Solution) -> list[Reason]:
             because = f"{title} ({gpu.compute_capability}) {verb} {how} code"
             facts = (option.fact, fact_of("gpu", gpu.id, gpu))
             reasons.append(Reason(subject=f"gpu {title}", because=because, facts=facts))
+        for option in solution.options:
+            reasons += [
+                Reason(
+                    subject=f"gpu {title}",
+                    because=f"{bound.because}, so an older one is taken for {title} ({gpu.compute_capability})",
+                    facts=(bound.fact, fact_of("gpu", gpu.id, gpu)),
+                )
+                for bound in open_bounds(matrix, option, gpu)
+                if bound.specifier.startswith("<")
+            ]
     return reasons
 
 
@@ -503,6 +514,16 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
                 warnings.append(
                     f"{option.label} has no code for {called(name, rows)} itself; the driver compiles {how}, once"
                 )
+            first = rows[0].first_cuda
+            if option.sm is None and option.framework != "cuda" and first and parse(solution.cuda) < parse(first):
+                warnings.append(
+                    f"{called(name, rows)} begins with CUDA {first}: the libraries of CUDA {solution.cuda} were made "
+                    "before it, and no fact says whether they run there"
+                )
+            warnings += [
+                f"on {called(name, rows)} {row.symptom}" + (f"; what lifts it: {row.until}" if row.until else "")
+                for row in partial_pairs(matrix, option, rows[0])
+            ]
     if solution.python is not None and any(option.framework == "torch" for option in solution.options):
         names = {pick.name for pick in solution.picks}
         missing = [name for name in ("torchvision", "torchaudio") if name not in names]

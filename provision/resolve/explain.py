@@ -154,7 +154,15 @@ def _chain(causes: list[Rejection]) -> Iterator[Reason]:
             yield Reason(subject=rule, because=f"{count - GROUPS_SHOWN} more candidates fail likewise")
 
 
-PLURAL = {"is": "are", "has": "have", "needs": "need", "reaches": "reach", "lacks": "lack", "names": "name"}
+PLURAL = {
+    "is": "are",
+    "has": "have",
+    "needs": "need",
+    "reaches": "reach",
+    "lacks": "lack",
+    "names": "name",
+    "fails": "fail",
+}
 
 
 def _sentence(subjects: list[str], because: str) -> str:
@@ -179,7 +187,7 @@ def _completeness(causes: list[Rejection], matrix: Matrix) -> Iterator[Reason]:
     versions = {
         cause.version[1]
         for cause in causes
-        if cause.version[0] == "torch" and cause.rule in ("cuda", "gpu", "driver", "platform")
+        if cause.version[0] == "torch" and cause.rule in ("cuda", "gpu", "gpu-library", "driver", "platform")
     }
     rows = [row for row in matrix.torch_releases if row.version in versions and row.is_variants_complete]
     if rows:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, HiddenConstraint
 from provision.resolve.environment import MACHINES, Clash, Demand, Environment, Given, solve_environment
-from provision.resolve.options import Option, demands_of
+from provision.resolve.fit import cudnn_bounds
+from provision.resolve.options import Option, demands_of, fact_of
 from provision.resolve.request import matches
-from provision.resolve.rules import Wish, cuda_matches
+from provision.resolve.rules import Wish, called, cuda_matches
 from provision.versions import parse
 
 __all__ = ["close"]
@@ -47,6 +48,7 @@ def close(
         given.update(more_given)
         if not option.cuda:
             demands += _cuda_demands(matrix, wish, option)
+        demands += _gpu_demands(matrix, wish, option)
     bounds, direct = _user_demands(wish, python)
     demands += bounds
     for extra in extras:
@@ -119,6 +121,22 @@ def _cuda_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
     return [
         Demand(name=f"nvidia-cuda-{part}{suffix}", specifier=bound, why="the request", part="cuda", is_bound=True)
         for part in ("runtime", "nvcc", "nvrtc", "cupti")
+    ]
+
+
+def _gpu_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
+    """Hold the libraries of a build to versions that serve every GPU."""
+    return [
+        Demand(
+            name=bound.name,
+            specifier=bound.specifier,
+            why=f"{called(name, rows)} (sm_{rows[0].compute_capability.replace('.', '')}; {bound.because})",
+            part="gpus",
+            is_bound=True,
+            facts=(bound.fact, fact_of("gpu", rows[0].id, rows[0])),
+        )
+        for name, rows in wish.gpus
+        for bound in cudnn_bounds(matrix, rows[0], option.cuda_major)
     ]
 
 

@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Iterator
 
 from provision.matrix.load import Matrix
-from provision.matrix.model import Gpu, OsRelease
+from provision.matrix.model import Exclusion, Gpu, OsRelease
 from provision.matrix.query import capability_of, cuda_releases, secure_minimums, serves
 from provision.records import record
+from provision.resolve.fit import excluding_bound
 from provision.resolve.options import Option, fact_of, has_code_for, late_compiler
 from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
@@ -25,6 +26,7 @@ __all__ = [
     "cuda_matches",
     "driver_floor",
     "excluded_pair",
+    "partial_pairs",
     "reject_option",
     "reject_wish",
     "side_holds",
@@ -273,7 +275,17 @@ def _gpu(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
         if has_code is None and option.is_known:
             because = f"has no known list of GPU code, so whether it serves {title} is open"
             return _rejection("gpu", option, because, is_proved=False, facts=facts)
+        if gpu.last_cuda is not None and _is_later(option, gpu.last_cuda):
+            because = f"brings a CUDA that dropped {title} (sm_{number}); CUDA {gpu.last_cuda} was its last"
+            return _rejection("gpu", option, because, facts=facts)
     return None
+
+
+def _is_later(option: Option, cuda: str) -> bool:
+    """Tell whether a build's CUDA is surely later than one, also where the packages decide its minor."""
+    if option.cuda:
+        return parse(option.cuda) > parse(cuda)
+    return option.cuda_major > parse(cuda).major
 
 
 def _span(option: Option) -> str:
@@ -289,6 +301,21 @@ def _gpu_floor(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
         if branch_of(floor[0]) > last:
             because = f"needs driver {floor[0]}, and {called(name, rows)} ends with branch {last}"
             return _rejection("gpu", option, because, facts=(floor[1], fact_of("gpu", rows[0].id, rows[0])))
+    return None
+
+
+def _gpu_libraries(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    """Reject a build that pins, bundles or stands on a library that does not serve the GPU."""
+    for name, rows in wish.gpus:
+        found = excluding_bound(matrix, option, rows[0])
+        if found is None:
+            continue
+        wanted, bound = found
+        number = rows[0].compute_capability.replace(".", "")
+        because = f"needs cuDNN {wanted.removeprefix('==')}, and {bound.because}; {called(name, rows)} is sm_{number}"
+        return _rejection(
+            "gpu-library", option, because, facts=(option.fact, bound.fact, fact_of("gpu", rows[0].id, rows[0]))
+        )
     return None
 
 
@@ -339,7 +366,17 @@ def _existence(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     return _rejection("existence", option, "may or may not have been published", is_proved=False)
 
 
-OPTION_RULES: tuple[Rule, ...] = (_cuda, _platform, _gpu, _floor, _gpu_floor, _driver, _os, _existence)
+OPTION_RULES: tuple[Rule, ...] = (
+    _cuda,
+    _platform,
+    _gpu,
+    _gpu_libraries,
+    _floor,
+    _gpu_floor,
+    _driver,
+    _os,
+    _existence,
+)
 
 
 def reject_option(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
@@ -375,15 +412,28 @@ def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
         named: Distribution, ``cuda``, ``python`` or ``gpu-architecture`` → version or name.
     """
     for row in matrix.exclusions:
-        if side_holds(row.left, named) and side_holds(row.right, named):
+        if not row.is_partial and side_holds(row.left, named) and side_holds(row.right, named):
             return Rejection(
                 rule="exclusion",
                 is_proved=True,
                 subject="",
-                because=f"{row.left} and {row.right} fail together: {row.symptom}",
+                because=f"fails as {row.left} does with {row.right}: {row.symptom}",
                 facts=(fact_of("exclusion", row.id, row),),
             )
     return None
+
+
+def partial_pairs(matrix: Matrix, option: Option, gpu: Gpu) -> tuple[Exclusion, ...]:
+    """Return what of a build's own parts does not work on a GPU on which the rest of it does."""
+    named = {option.framework: option.version, "gpu-capability": gpu.compute_capability}
+    triton = getattr(option.row, "triton", None)
+    if triton and triton.startswith("=="):
+        named["triton"] = triton.removeprefix("==")
+    return tuple(
+        row
+        for row in matrix.exclusions
+        if row.is_partial and side_holds(row.left, named) and side_holds(row.right, named)
+    )
 
 
 def side_holds(side: str, named: dict[str, str]) -> bool:

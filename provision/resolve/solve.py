@@ -329,7 +329,10 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
                 is_proved=solved.is_proved,
                 subject=subject,
                 because=f"cannot be completed: {solved.sentence}",
-                facts=tuple(option.fact for option in options),
+                facts=(
+                    *(option.fact for option in options),
+                    *(fact for demand in solved.demands for fact in demand.facts),
+                ),
             )
         environment, constraints = solved
     cuda = options[0].cuda or cuda_runtime(environment.picks)

@@ -31,6 +31,7 @@ from provision.resolve.explain import (
     TRIALS_MAX,
     changes_of,
 )
+from provision.resolve.fit import Bound, open_bounds
 from provision.resolve.options import Option, demands_of, fact_of, offer
 from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, is_askable_os
 from provision.resolve.rules import (
@@ -355,6 +356,7 @@ class _Survey:
             option.is_known,
             floor,
             kind == "cuda" and option.cuda,
+            *_libraries(option),
         )
         gpu = self._kept(
             ("gpu", *code),
@@ -409,6 +411,18 @@ class _Survey:
         answers = {
             number: [self._answers(option, platform, python, wish) for python in tried]
             for number, wish in wishes.items()
+        }
+        held = self._held(option, gpu)
+        for suffix, row in held.items():
+            for number, wish in wishes.items():
+                answers[number + suffix] = [self._answers(option, platform, python, wish, row) for python in tried]
+            line.setdefault("held_bases", {})[suffix] = [
+                self._base_row(option, platform, python, row, suffix) for python in tried
+            ]
+        line["held"] = {
+            str(number): _suffix(open_bounds(self.matrix, option, item.row))
+            for number, item in enumerate(self.classes)
+            if held and not gpu[number] and open_bounds(self.matrix, option, item.row)
         }
         line["environments"] = {number: [self.rows.add(row) for row in rows] for number, rows in answers.items()}
         runtimes = {
@@ -475,7 +489,18 @@ class _Survey:
 
     # The environments
 
-    def _answers(self, option: Option, platform: str, python: str | None, cuda: str | None) -> tuple[int, ...]:
+    def _held(self, option: Option, gpu: Sequence[tuple[tuple[int, int], ...]]) -> dict[str, Gpu]:
+        """Return a GPU for each set of libraries that some GPUs hold back, by how the set is called."""
+        found: dict[str, Gpu] = {}
+        for item, cell in zip(self.classes, gpu, strict=True):
+            bounds = open_bounds(self.matrix, option, item.row)
+            if bounds and not cell:
+                found.setdefault(_suffix(bounds), item.row)
+        return found
+
+    def _answers(
+        self, option: Option, platform: str, python: str | None, cuda: str | None, gpu: Gpu | None = None
+    ) -> tuple[int, ...]:
         """Return the environment for each step of glibc, or what is wrong below zero; one where all are the same."""
         asked = _asking(option.framework, option.version)
         if option.framework == "cuda":
@@ -485,7 +510,8 @@ class _Survey:
         wish = self._wish(asked, platform)
         found: dict[int, int] = {}
         for step, system in self._steps(wish, option, python):
-            closed = try_python(self.matrix, replace(wish, os=system), (option,), python)
+            held = () if gpu is None else ((GPU, (gpu,)),)
+            closed = try_python(self.matrix, replace(wish, os=system, gpus=held), (option,), python)
             if isinstance(closed, Rejection):
                 found[step] = ~self._rejection(closed, option)
             else:
@@ -512,8 +538,8 @@ class _Survey:
         steps = self.steps[option.framework]
         return len(steps) if glibc is None else sum(step <= parse(glibc).release for step in steps)
 
-    def _base(self, wish: Wish, option: Option, python: str | None) -> Base | Rejection:
-        key = (self._base_key(option), python, wish.os.id if wish.os else None, wish.platform)
+    def _base(self, wish: Wish, option: Option, python: str | None, suffix: str = "") -> Base | Rejection:
+        key = (self._base_key(option), python, wish.os.id if wish.os else None, wish.platform, suffix)
         if key not in self.bases:
             self.bases[key] = choose_base(self.matrix, wish, (option,), python)
         return self.bases[key]
@@ -523,17 +549,20 @@ class _Survey:
         system = (option.framework, option.version, option.cuda, option.cudnn) if _needs_image(option) else None
         return system, option.glibc, option.framework
 
-    def _base_row(self, option: Option, platform: str, python: str | None) -> int:
+    def _base_row(
+        self, option: Option, platform: str, python: str | None, gpu: Gpu | None = None, suffix: str = ""
+    ) -> int:
         """Return the number of a row with the base on every system, or what is wrong below zero."""
-        key = (self._base_key(option), python, platform)
+        key = (self._base_key(option), python, platform, suffix)
         if key not in self.base_rows:
             asked = _asking(option.framework, option.version)
             if option.framework == "cuda":
                 asked = replace(asked, python=python)
             wish = self._wish(asked, platform)
+            held = () if gpu is None else ((GPU, (gpu,)),)
             row = []
             for system in self.systems:
-                base = self._base(replace(wish, os=system), option, python)
+                base = self._base(replace(wish, os=system, gpus=held), option, python, suffix)
                 if isinstance(base, Rejection):
                     because = base.because.replace(f" on {system.id} ", f" on {SYSTEM} ") if system else base.because
                     row.append(~self._rejection(replace(base, subject=option.label, because=because), option))
@@ -699,6 +728,18 @@ def _asking(kind: str, wish: str) -> Request:
     """Return a request for one framework, or for CUDA alone."""
     asked: dict[str, Any] = {kind: wish}
     return Request(**asked)
+
+
+def _suffix(bounds: Sequence[Bound]) -> str:
+    """Return what to call the environments that hold libraries back; two sets of bounds never share a name."""
+    return " ".join(("", *(bound.name + bound.specifier for bound in bounds)))
+
+
+def _libraries(option: Option) -> tuple[Any, ...]:
+    """Return what of an option its fit to a GPU depends on beside its own code."""
+    pins = getattr(option.row, "pins", None) or {}
+    cudnn = tuple((name, bound) for name, bound in pins.items() if "cudnn" in name)
+    return option.cuda_major, option.cuda, option.system_cuda, option.cudnn, cudnn, getattr(option.row, "triton", None)
 
 
 def _needs_image(option: Option) -> bool:

@@ -18,6 +18,8 @@ function makeAsker(tables) {
     return 0;
   };
   const branchOf = (driver) => Number(driver.split(".")[0]);
+  // A branch stands for its newest known release.
+  const releaseOf = (driver) => (driver != null && tables.branches[driver] ? tables.branches[driver][0] : driver);
 
   const unpack = (row, position) => {
     for (let i = 1; i < row.length; i += 2) if (row[i] === position) return row[i + 1];
@@ -34,9 +36,10 @@ function makeAsker(tables) {
     const systemNumber = request.os == null ? 0 : 1 + tables.systems.findIndex((row) => row[0] === request.os);
     const cudaNumber = request.cuda == null ? -1 : tables.cudas.indexOf(request.cuda);
     const pythonNumber = request.python == null ? -1 : tables.pythons.findIndex((row) => row[0] === request.python);
-    const branch = request.driver == null ? null : branchOf(request.driver);
+    const driver = releaseOf(request.driver);
+    const branch = driver == null ? null : branchOf(driver);
     const names = {
-      "\x01": gpu ? gpu[0] : "", "\x02": request.driver || "", "\x03": request.python || "", "\x04": "",
+      "\x01": gpu ? gpu[0] : "", "\x02": driver || "", "\x03": request.python || "", "\x04": "",
       "\x05": request.os || "",
     };
     const say = (number, own) =>
@@ -78,7 +81,7 @@ function makeAsker(tables) {
       if (gpu) found.push(...cell(candidate.gpu, classNumber));
       found.push(...cell(candidate.os, systemNumber));
       if (branch !== null && candidate.driver) {
-        if (compare(request.driver, candidate.driver[0]) < 0) found.push(...tables.cells[candidate.driver[1]]);
+        if (compare(driver, candidate.driver[0]) < 0) found.push(...tables.cells[candidate.driver[1]]);
         else if (gpu && branch < candidate.branch) found.push(...cell(candidate.jit, classNumber));
       }
       if (!found.length) {
@@ -156,6 +159,8 @@ function makeAsker(tables) {
       because: say(text, candidate.label),
       facts: resolveFacts(facts, candidate, gpu),
     }));
+    const ofDriver = worded.find((reason) => reason.subject === "driver");
+    if (ofDriver) for (const { because } of taken(request)) ofDriver.because += `; ${because}`;
     const facts = [candidate.fact, ...worded.flatMap((reason) => reason.facts)];
     if (gpu) facts.push(gpu[6]);
     if (request.os != null) facts.push(tables.systems.find((row) => row[0] === request.os)[2]);
@@ -181,7 +186,7 @@ function makeAsker(tables) {
       install: install < 0 ? null : tables.rows[install].map((number) => tables.texts[number]).join(" "),
       reasons: worded,
       warnings: [
-        ...insecure(request.driver),
+        ...insecure(releaseOf(request.driver)),
         ...[...need[5], ...stand[7], ...warnings].map((text) => say(text, candidate.label)),
       ],
       facts: [...new Set(facts)],
@@ -291,6 +296,11 @@ function makeAsker(tables) {
     return [{ subject: "complete", because: sentence(rows.map(([version]) => `torch ${version}`), because), facts }];
   }
 
+  function taken(core) {
+    const found = core.driver == null ? null : tables.branches[core.driver];
+    return found ? [{ subject: "driver release", because: tables.texts[found[1]], facts: [found[2]] }] : [];
+  }
+
   function* changes(part, request) {
     const put = (value, change) => [{ ...request, [part]: value }, change];
     if (FRAMEWORKS.includes(part)) {
@@ -361,7 +371,7 @@ function makeAsker(tables) {
       exit: proved ? 3 : 4,
       core,
       conflict: words(core),
-      because: [...chain(causes), ...(proved ? completeness(causes) : [])],
+      because: [...chain(causes), ...(proved ? completeness(causes) : []), ...taken(core)],
       alternatives: alternatives(request, core),
     };
   }

@@ -15,13 +15,23 @@ from provision.matrix.query import (
     secure_minimums,
     serves,
 )
-from provision.records import record
+from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
 from provision.resolve.options import Option, fact_of, index_requires
 from provision.resolve.request import plain_request
 from provision.resolve.requirements import parse_requirements
-from provision.resolve.rules import Wish, called, driver_floor, insecure_driver, insecure_toolkit, partial_pairs
+from provision.resolve.rules import (
+    Wish,
+    as_derived,
+    called,
+    driver_floor,
+    first_branch,
+    insecure_driver,
+    insecure_toolkit,
+    partial_pairs,
+    taken,
+)
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Reason, Stack
 from provision.versions import branch_of, parse
 
@@ -125,7 +135,7 @@ def _driver_need(solution: Solution, matrix: Matrix) -> DriverNeed:
     floors = [floor[0] for option in solution.options if (floor := driver_floor(matrix, option)) is not None]
     minimum = max(floors, key=parse)
     for _, rows in solution.wish.gpus:
-        first = min((row.first_driver_branch or 0 for row in rows), default=0)
+        first = first_branch(matrix, rows)[0]
         if first > branch_of(minimum):
             minimum = str(first)
     gpus = tuple(row for _, rows in solution.wish.gpus for row in rows)
@@ -352,9 +362,14 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
             because += f"; it was released with {driver.native}"
         facts = [floor[1]]
         for name, rows in wish.gpus:
-            if driver.minimum != floor[0] and str(min(row.first_driver_branch or 0 for row in rows)) == driver.minimum:
-                because = f"{called(name, rows)} begins with driver branch {driver.minimum}; {because}"
-                facts.append(fact_of("gpu", rows[0].id, rows[0]))
+            begins, known, is_derived = first_branch(matrix, rows)
+            if driver.minimum != floor[0] and str(begins) == driver.minimum:
+                how = as_derived(known, rows) if is_derived else ""
+                because = f"{called(name, rows)} begins with driver branch {driver.minimum}{how}; {because}"
+                row_of = fact_of("gpu", known.id, known)
+                facts.append(replace(row_of, status="derived") if is_derived else row_of)
+        if wish.driver != request.driver and wish.driver is not None:
+            because += f"; {taken(request.driver, wish.driver)}"
         reasons.append(Reason(subject="driver", because=because, facts=tuple(facts)))
     if driver.recommended_branch is not None:
         row = next(item for item in matrix.driver_branches if str(item.branch) == driver.recommended_branch)
@@ -491,8 +506,8 @@ def _base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
 def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[str]:
     wish = solution.wish
     warnings = []
-    if wish.request.driver is not None:
-        problem = insecure_driver(matrix, wish.request.driver)
+    if wish.driver is not None:
+        problem = insecure_driver(matrix, wish.driver)
         if problem:
             warnings.append(problem[0])
     if wish.request.container_toolkit is not None:

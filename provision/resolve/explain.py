@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import newest_release
 from provision.records import replace
 from provision.resolve.options import fact_of
 from provision.resolve.request import FRAMEWORKS, Request, matches, to_flags
-from provision.resolve.rules import Rejection
+from provision.resolve.rules import Rejection, taken
 from provision.resolve.stack import Alternative, FactRef, Reason, Refusal
-from provision.versions import parse
+from provision.versions import branch_of, parse
 
 __all__ = [
     "ALTERNATIVES_MAX",
@@ -57,9 +58,20 @@ def refuse(request: Request, matrix: Matrix, rejections: list[Rejection], trial:
         is_proved=is_proved,
         message=message,
         conflict=conflict,
-        because=(*_chain(causes), *(_completeness(causes, matrix) if is_proved else ())),
+        because=(*_chain(causes), *(_completeness(causes, matrix) if is_proved else ()), *_release(core, matrix)),
         alternatives=tuple(_alternatives(request, core, matrix, trial)),
     )
+
+
+def _release(core: Request, matrix: Matrix) -> Iterator[Reason]:
+    """Say which release a driver branch was taken as, where the conflict is about the driver."""
+    if core.driver is not None and "." not in core.driver:
+        branch = branch_of(core.driver)
+        release = newest_release(matrix, branch)
+        row = next((item for item in matrix.driver_branches if item.branch == branch), None)
+        if release is not None and row is not None:
+            fact = fact_of("driver", core.driver, row)
+            yield Reason(subject="driver release", because=taken(core.driver, release), facts=(fact,))
 
 
 def _is_proved(causes: list[Rejection]) -> bool:

@@ -130,7 +130,7 @@ def _gpu_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
         Demand(
             name=bound.name,
             specifier=bound.specifier,
-            why=f"{called(name, rows)} (sm_{rows[0].compute_capability.replace('.', '')}; {bound.because})",
+            why=f"{called(name, rows)} ({bound.because})",
             part="gpus",
             is_bound=True,
             facts=(bound.fact, fact_of("gpu", rows[0].id, rows[0])),

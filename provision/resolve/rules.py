@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import Exclusion, Gpu, OsRelease
-from provision.matrix.query import capability_of, cuda_releases, secure_minimums, serves
-from provision.records import record
+from provision.matrix.query import capability_of, cuda_releases, find_first_branch, secure_minimums, serves
+from provision.records import record, replace
 from provision.resolve.fit import excluding_bound
 from provision.resolve.options import Option, fact_of, has_code_for, late_compiler
 from provision.resolve.request import Request, matches
@@ -22,14 +22,17 @@ __all__ = [
     "OPTION_RULES",
     "Rejection",
     "Wish",
+    "as_derived",
     "called",
     "cuda_matches",
     "driver_floor",
     "excluded_pair",
+    "first_branch",
     "partial_pairs",
     "reject_option",
     "reject_wish",
     "side_holds",
+    "taken",
 ]
 
 
@@ -41,6 +44,7 @@ class Wish:
         gpus: For each name in the request, the rows it may mean (all of one compute capability).
         os: The row of ``--os``.
         flavor: The flavor in force, ``runtime`` unless asked or needed.
+        driver: The release of ``--driver``; a branch stands for its newest known release.
     """
 
     request: Request
@@ -48,6 +52,7 @@ class Wish:
     gpus: tuple[tuple[str, tuple[Gpu, ...]], ...]
     os: OsRelease | None
     flavor: str
+    driver: str | None = None
 
 
 @record
@@ -96,12 +101,17 @@ def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
     return (row.minimum_driver, fact_of("cuda", row.version, row, "minimum_driver")) if row is not None else None
 
 
+def taken(branch: str | None, release: str) -> str:
+    """Return the words that say which release a branch stands for."""
+    return f"`--driver {branch}` is taken as {release}, the newest known release of that branch"
+
+
 def reject_wish(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:
     """Reject what no stack could meet: GPUs no driver drives together, a driver that is not secure."""
     for name, rows in wish.gpus:
         for other, other_rows in wish.gpus:
             last = _last_branch(rows)
-            first = _first_branch(other_rows)
+            first = first_branch(matrix, other_rows)[0]
             if first > last:
                 yield Rejection(
                     rule="gpu-pair",
@@ -129,7 +139,7 @@ def reject_wish(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:
                 because=f"{called(name, rows)} runs NVIDIA's Linux for embedded boards, which the facts do not cover",
                 facts=(fact_of("gpu", rows[0].id, rows[0]),),
             )
-    driver = wish.request.driver
+    driver = wish.driver
     if driver is not None:
         yield from _reject_driver(matrix, wish, driver)
     yield from _reject_toolkit(matrix, wish)
@@ -139,13 +149,16 @@ def _reject_driver(matrix: Matrix, wish: Wish, driver: str) -> Iterator[Rejectio
     branch = branch_of(driver)
     for name, rows in wish.gpus:
         last = _last_branch(rows)
-        first = _first_branch(rows)
+        first, known, is_derived = first_branch(matrix, rows)
         fact = fact_of("gpu", rows[0].id, rows[0])
         if branch > last:
             because = f"driver {driver} no longer drives {called(name, rows)}, whose last branch is {last}"
             yield Rejection(rule="gpu-driver", is_proved=True, subject="", because=because, facts=(fact,))
         if branch < first:
             because = f"driver {driver} does not know {called(name, rows)} yet, whose first branch is {first}"
+            if is_derived:
+                because += as_derived(known, rows)
+                fact = replace(fact_of("gpu", known.id, known), status="derived")
             yield Rejection(rule="gpu-driver", is_proved=True, subject="", because=because, facts=(fact,))
     if wish.request.require_secure:
         problem = insecure_driver(matrix, driver)
@@ -199,8 +212,18 @@ def _last_branch(rows: tuple[Gpu, ...]) -> int:
     return max((row.last_driver_branch or _NO_END for row in rows), default=_NO_END)
 
 
-def _first_branch(rows: tuple[Gpu, ...]) -> int:
-    return min((row.first_driver_branch or 0 for row in rows), default=0)
+def first_branch(matrix: Matrix, rows: tuple[Gpu, ...]) -> tuple[int, Gpu, bool]:
+    """Return the first driver branch of GPUs that a name may mean, the row that says it, and whether it is derived."""
+    found = [find_first_branch(matrix, row) or (0, row, False) for row in rows]
+    return min(found, key=lambda item: (item[0], item[2]))
+
+
+def as_derived(known: Gpu, rows: tuple[Gpu, ...]) -> str:
+    """Return the words that go with a first branch that no fact states of the GPU."""
+    if any(row.id == known.id for row in rows):
+        return " (derived)"
+    trait = "compute capability" if known.compute_capability == rows[0].compute_capability else "architecture"
+    return f" (derived from {known.name}, the first of its {trait})"
 
 
 def called(name: str, rows: tuple[Gpu, ...]) -> str:
@@ -320,7 +343,7 @@ def _gpu_libraries(matrix: Matrix, wish: Wish, option: Option) -> Rejection | No
 
 
 def _driver(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
-    driver = wish.request.driver
+    driver = wish.driver
     if driver is None:
         return None
     floor = driver_floor(matrix, option)

@@ -13,7 +13,7 @@ from itertools import product
 from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, Gpu, HiddenConstraint
-from provision.matrix.query import find_gpus, is_settled
+from provision.matrix.query import driver_release, find_gpus, is_settled
 from provision.records import replace
 from provision.resolve.assemble import Solution, assemble
 from provision.resolve.bases import choose_base, choose_cuda_image
@@ -141,6 +141,7 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
         gpus=tuple(gpus),
         os=os_row,
         flavor=flavor,
+        driver=driver_release(matrix, request.driver) if request.driver is not None else None,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, OsRelease
-from provision.matrix.query import cuda_releases, find_gpus, secure_minimums
+from provision.matrix.query import cuda_releases, find_first_branch, find_gpus, newest_release, secure_minimums
 from provision.records import record, replace
 from provision.resolve.assemble import Solution, assemble
 from provision.resolve.bases import Base, choose_base
@@ -42,6 +42,7 @@ from provision.resolve.rules import (
     excluded_pair,
     insecure_driver,
     reject_wish,
+    taken,
 )
 from provision.resolve.solve import open_ends, order_pythons, reject_python, reject_version, try_python
 from provision.resolve.stack import FactRef, Reason, Stack
@@ -154,6 +155,7 @@ class _Survey:
             ],
             "near": self._near(),
             "drivers": self._drivers(),
+            "branches": self._branches(),
             "security": self._security(),
             "rejections": self.rejections.values,
             "cells": self.cells.values,
@@ -189,8 +191,10 @@ class _Survey:
         rows: list[_GpuClass] = []
         gpus = []
         for gpu in self.matrix.gpus:
+            known = find_first_branch(matrix=self.matrix, gpu=gpu)
             traits = (
                 parse(gpu.compute_capability),
+                (known[0], known[2], known[1].id if known[1] is not gpu else "") if known else None,
                 gpu.first_cuda,
                 gpu.last_cuda,
                 gpu.first_driver_branch,
@@ -233,7 +237,8 @@ class _Survey:
             wish = self._wish(Request(gpus=(GPU,)), platform, gpu=row)
             by_platform.append([self._rejection(item) for item in reject_wish(self.matrix, wish)])
         ends = []
-        for branch in (row.last_driver_branch, row.first_driver_branch):
+        first = find_first_branch(self.matrix, row)
+        for branch in (row.last_driver_branch, first[0] if first is not None else None):
             driver = str((branch or 0) + (1 if branch == row.last_driver_branch else -1))
             ends.append([branch, self._driver_end(row, class_.platform, driver)] if branch is not None else None)
         return {"platform": PLATFORMS.index(class_.platform), "wish": by_platform, "last": ends[0], "first": ends[1]}
@@ -255,6 +260,16 @@ class _Survey:
             if row.bundled_driver is not None:
                 named.setdefault(row.bundled_driver, f"released with CUDA {row.version}")
         return [[version, named[version]] for version in sorted(named, key=parse, reverse=True)]
+
+    def _branches(self) -> dict[str, list[Any]]:
+        """Return the release that each driver branch stands for, what is said of it, and the branch's fact."""
+        found = {}
+        for row in self.matrix.driver_branches:
+            name = str(row.branch)
+            release = newest_release(self.matrix, row.branch)
+            if release is not None:
+                found[name] = [release, self._text(taken(name, release)), self._fact(fact_of("driver", name, row))]
+        return found
 
     def _security(self) -> dict[str, Any]:
         """Return the lowest secure driver of each branch, and what is said of drivers below it."""
@@ -457,7 +472,7 @@ class _Survey:
 
     def _wish(self, request: Request, platform: str, gpu: Gpu | None = None) -> Wish:
         gpus = ((GPU, (gpu,)),) if gpu is not None else ()
-        return Wish(request=request, platform=platform, gpus=gpus, os=None, flavor="runtime")
+        return Wish(request=request, platform=platform, gpus=gpus, os=None, flavor="runtime", driver=request.driver)
 
     def _verdicts(
         self, wish: Wish, option: Option, besides: tuple[tuple[int, int], ...] = ()

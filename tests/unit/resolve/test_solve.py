@@ -9,6 +9,7 @@ import pytest
 from provision.assets import asset_dir
 from provision.errors import DataError, UsageError
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_first_branch
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
@@ -360,3 +361,50 @@ def test_legacy_jaxlib_gets_the_cudnn_it_was_built_against(matrix, row):
 def test_cuda_alone_is_not_put_on_another_system_than_asked(matrix, flavor):
     refusal(matrix, cuda="12.4", os="debian12", flavor=flavor)
     assert answer(matrix, cuda="12.4", os="ubuntu22.04", flavor=flavor).image.base.ref.endswith("ubuntu22.04")
+
+
+def test_driver_branch_stands_for_its_newest_known_release_and_the_answer_says_which(matrix):
+    found = answer(matrix, torch="2.9", cuda="13.0", driver="580")
+    newest = next(row.last_release for row in matrix.driver_branches if row.branch == 580)
+    (reason,) = [item for item in found.reasons if item.subject == "driver"]
+    assert f"`--driver 580` is taken as {newest}" in reason.because
+    assert found.request["driver"] == "580"
+    # A release is meant as it is written.
+    assert refusal(matrix, torch="2.9", cuda="13.0", driver="580.0").is_proved
+
+
+def test_refusal_about_a_driver_branch_says_the_release_that_was_taken(matrix):
+    found = refusal(matrix, torch="2.9", cuda="13.0", driver="570")
+    assert found.is_proved
+    newest = next(row.last_release for row in matrix.driver_branches if row.branch == 570)
+    assert any(f"`--driver 570` is taken as {newest}" in reason.because for reason in found.because)
+
+
+def test_gpu_without_a_first_driver_takes_that_of_its_compute_capability_and_says_so(matrix):
+    unstated = [
+        gpu
+        for gpu in matrix.gpus
+        if gpu.first_driver_branch is None
+        and gpu.first_driver_branch_derived is None
+        and gpu.compute_capability == "12.0"
+    ]
+    assert unstated
+    for gpu in unstated:
+        found = refusal(matrix, torch="2.9", gpu=gpu.id, driver="535.104.05")
+        assert found.is_proved
+        (reason,) = [item for item in found.because if item.subject == "gpu-driver"]
+        assert "first branch is 570 (derived from" in reason.because
+        assert [fact.status for fact in reason.facts] == ["derived"]
+        assert "(derived from" in next(
+            item.because
+            for item in answer(matrix, torch="2.9", gpu=gpu.id, cuda="12.8").reasons
+            if item.subject == "driver"
+        )
+
+
+def test_every_gpu_of_a_desktop_or_server_has_a_first_driver(matrix):
+    assert not [
+        gpu.id
+        for gpu in matrix.gpus
+        if gpu.segment != "embedded" and gpu.last_driver_branch is None and find_first_branch(matrix, gpu) is None
+    ]

@@ -345,6 +345,38 @@ function makeAsker(tables) {
       }
       if (solved.size === queues.length) break;
     }
+    return found.length ? found : pairs(request, core);
+  }
+
+  // Two parts changed at once, where no single change does: for each pair the nearest that works.
+  function pairs(request, core) {
+    const found = [];
+    let trials = 0;
+    const first = (part) => {
+      const values = [];
+      for (const value of changes(part, request)) if (values.push(value) >= tables.limits.near) break;
+      return values;
+    };
+    const parts = tables.parts.filter((part) => request[part] != null).reverse();
+    for (let i = 0; i < parts.length; i++) {
+      for (let j = i + 1; j < parts.length; j++) {
+        if (core[parts[i]] == null && core[parts[j]] == null) continue;
+        const lefts = first(parts[i]), rights = first(parts[j]);
+        search: for (let distance = 0; distance < lefts.length + rights.length - 1; distance++) {
+          for (let index = 0; index < lefts.length; index++) {
+            const right = rights[distance - index];
+            if (!right) continue;
+            if (trials >= tables.limits.pairs || found.length >= tables.limits.alternatives) return found;
+            trials += 1;
+            const changed = { ...right[0], [parts[i]]: lefts[index][0][parts[i]] };
+            if (attempt(changed).rejections) continue;
+            const change = `${lefts[index][1]} and ${right[1]}`;
+            found.push({ request: changed, command: toCommand("resolve", changed), change });
+            break search;
+          }
+        }
+      }
+    }
     return found;
   }
 

@@ -18,7 +18,7 @@ from provision.matrix.query import (
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
-from provision.resolve.options import Option, fact_of, index_requires
+from provision.resolve.options import Option, fact_of, index_of, index_requires
 from provision.resolve.request import plain_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
@@ -265,8 +265,11 @@ def _library_path(solution: Solution) -> tuple[str, ...]:
 
 def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
     rows = []
+    wish = solution.wish
     has_open_needs = any(
-        isinstance(option.row, TorchBuild) and option.row.index != "pypi" and index_requires(matrix, option.row) is None
+        isinstance(option.row, TorchBuild)
+        and index_of(option.row, MACHINES[wish.platform]) != "pypi"
+        and index_requires(matrix, option.row) is None
         for option in solution.options
     )
     urls = matrix.settings("frameworks/torch.toml").get("wheel_index")
@@ -503,6 +506,21 @@ def _base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
     return reasons
 
 
+def _foreign_base(base: str, matrix: Matrix) -> list[str]:
+    """Return what nobody knows of a base that is not in the facts."""
+    ref = base.partition("@")[0]
+    if ref in {row.tag for row in matrix.python_images} | {row.tag for row in matrix.cuda_images}:
+        return []
+    name = ref.rpartition(":")[0] if ":" in ref.rpartition("/")[2] else ref
+    brings = matrix.setting("audit_rules.toml", "framework_images").entries.get(name)
+    if brings is not None:
+        return [
+            f"`{base}` brings a {brings} of its own, built and tested as a whole; this stack goes beside it, and "
+            "nothing of the image is in the facts"
+        ]
+    return [f"`{base}` is not in the facts: whether its Python, glibc and libraries fit this stack is not checked"]
+
+
 def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[str]:
     wish = solution.wish
     warnings = []
@@ -510,6 +528,8 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
         problem = insecure_driver(matrix, wish.driver)
         if problem:
             warnings.append(problem[0])
+    if wish.request.base is not None:
+        warnings += _foreign_base(wish.request.base, matrix)
     if wish.request.container_toolkit is not None:
         problem = insecure_toolkit(matrix, wish.request.container_toolkit)
         if problem:

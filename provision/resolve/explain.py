@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations, islice
 from typing import Any
 
 from provision.matrix.load import Matrix
@@ -18,6 +19,8 @@ from provision.versions import branch_of, parse
 __all__ = [
     "ALTERNATIVES_MAX",
     "GROUPS_SHOWN",
+    "PAIR_TRIALS_MAX",
+    "PAIR_VALUES_MAX",
     "PARTS",
     "PLURAL",
     "SUBJECTS_SHOWN",
@@ -28,6 +31,8 @@ __all__ = [
 
 ALTERNATIVES_MAX = 3
 TRIALS_MAX = 60
+PAIR_TRIALS_MAX = 400
+PAIR_VALUES_MAX = 24
 SUBJECTS_SHOWN = 6
 GROUPS_SHOWN = 4
 
@@ -235,7 +240,37 @@ def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial)
             solved.add(number)
         if len(solved) == len(queues):
             break
+    return found or _pairs(request, core, matrix, trial)
+
+
+def _pairs(request: Request, core: Request, matrix: Matrix, trial: Trial) -> list[Alternative]:
+    """Return requests that work with two parts changed, where no single change does: for each pair the nearest."""
+    found: list[Alternative] = []
+    trials = 0
+    parts = [part for part in reversed(PARTS) if getattr(request, part)]
+    # A part outside the conflict may be what keeps the way out of it shut.
+    pairs = [pair for pair in combinations(parts, 2) if any(getattr(core, part) for part in pair)]
+    for first, second in pairs:
+        for changed, change in _both(first, second, request, matrix):
+            if trials >= PAIR_TRIALS_MAX or len(found) >= ALTERNATIVES_MAX:
+                return found
+            trials += 1
+            if not isinstance(trial(changed), list):
+                found.append(Alternative(flags=to_flags(changed), change=change))
+                break
     return found
+
+
+def _both(first: str, second: str, request: Request, matrix: Matrix) -> Iterator[tuple[Request, str]]:
+    """Yield the request with two parts changed, those nearest together first."""
+    lefts = list(islice(changes_of(first, request, matrix), PAIR_VALUES_MAX))
+    rights = list(islice(changes_of(second, request, matrix), PAIR_VALUES_MAX))
+    for distance in range(len(lefts) + len(rights) - 1):
+        for index, (_, left) in enumerate(lefts):
+            if 0 <= distance - index < len(rights):
+                changed, right = rights[distance - index]
+                value = getattr(lefts[index][0], first)
+                yield _changed(changed, first, value), f"{left} and {right}"
 
 
 def changes_of(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Request, str]]:

@@ -172,6 +172,15 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
                 because=f"torch {plain} was never built as {variant}, and all its builds are known",
                 facts=tuple(fact_of("torch", row.version, row) for row in closed),
             )
+    elsewhere = matrix.settings("frameworks/torch.toml").get("separate_indexes") if framework == "torch" else None
+    if elsewhere is not None and plain in elsewhere.entries:
+        address = elsewhere.entries[plain]
+        because = (
+            f"torch {plain} is on an index of its own, {address}, and the facts hold none of its wheels; "
+            f"`pip install torch=={plain} -f {address}` takes them from there"
+        )
+        fact = fact_of("torch", plain, elsewhere)
+        return Rejection(rule="version", is_proved=False, subject="", because=because, facts=(fact,))
     ordered = sorted(set(versions), key=parse)
     span = f"they reach from {ordered[0]} to {ordered[-1]}" if ordered else "they hold none"
     because = f"the facts know no {framework} {getattr(request, framework)}; {span}"

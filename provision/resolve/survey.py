@@ -25,6 +25,8 @@ from provision.resolve.environment import MACHINES, glibc_floors
 from provision.resolve.explain import (
     ALTERNATIVES_MAX,
     GROUPS_SHOWN,
+    PAIR_TRIALS_MAX,
+    PAIR_VALUES_MAX,
     PARTS,
     PLURAL,
     SUBJECTS_SHOWN,
@@ -32,7 +34,7 @@ from provision.resolve.explain import (
     changes_of,
 )
 from provision.resolve.fit import Bound, open_bounds
-from provision.resolve.options import Option, demands_of, fact_of, offer
+from provision.resolve.options import Option, demands_of, fact_of, index_of, offer
 from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, is_askable_os
 from provision.resolve.rules import (
     OPTION_RULES,
@@ -136,6 +138,8 @@ class _Survey:
                 "groups": GROUPS_SHOWN,
                 "subjects": SUBJECTS_SHOWN,
                 "trials": TRIALS_MAX,
+                "pairs": PAIR_TRIALS_MAX,
+                "near": PAIR_VALUES_MAX,
             },
             "parts": [part for part in PARTS if part in _PAGE_PARTS],
             "plural": dict(PLURAL),
@@ -637,7 +641,8 @@ class _Survey:
     def _install(self, solution: Solution) -> list[str]:
         """Return the words that install the same roots with pip, under the same hidden constraints, quoted."""
         option, python = solution.options[0], str(solution.python)
-        roots, _ = demands_of(self.matrix, option, python, MACHINES[solution.wish.platform])
+        machine = MACHINES[solution.wish.platform]
+        roots, _ = demands_of(self.matrix, option, python, machine)
         wanted: dict[str, list[str]] = {}
         for root in roots:
             wanted.setdefault(root.name, []).append(root.specifier)
@@ -649,7 +654,12 @@ class _Survey:
         words = ["pip", "install"]
         words += [name + ",".join(dict.fromkeys(item for item in bounds if item)) for name, bounds in wanted.items()]
         urls = self.matrix.settings("frameworks/torch.toml").get("wheel_index")
-        if option.framework == "torch" and option.row.index != "pypi" and urls is not None and urls.value is not None:
+        if (
+            option.framework == "torch"
+            and index_of(option.row, machine) != "pypi"
+            and urls is not None
+            and urls.value is not None
+        ):
             words += ["--extra-index-url", urls.value.replace("{variant}", option.variant)]
         legacy = self.matrix.settings("frameworks/jax.toml").get("legacy_index")
         if option.framework == "jax" and option.row.delivery == "legacy" and legacy is not None and legacy.value:

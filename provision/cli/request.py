@@ -40,7 +40,10 @@ FLAG_HELP: dict[str, tuple[str, str]] = {
     "cuda": ("VERSION", "CUDA, likewise"),
     "python": ("VERSION", "Python, likewise"),
     "os": ("NAME", "operating system of the image (debian12, ubuntu22.04)"),
-    "driver": ("VERSION", "driver it must run on; `host` reads this machine's"),
+    "driver": (
+        "VERSION",
+        "driver it must run on, or a branch, for its newest known release; `host` reads this machine's",
+    ),
     "container-toolkit": ("VERSION", "NVIDIA container toolkit of the machines that run it"),
     "base": ("IMAGE", "image to build on instead of the chosen one"),
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from provision.assets import asset_dir
-from provision.errors import DataError, ProvisionError, UsageError
+from provision.errors import DataError, IncompatibleError, ProvisionError, UsageError
 from provision.generate.engine import quote_dockerfile, render
 from provision.generate.write import Artifact
 from provision.records import NOTHING, plain, record
@@ -249,7 +249,13 @@ def to_artifacts(texts: Mapping[str, str]) -> tuple[Artifact, ...]:
 
 def _environment_files(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, str]:
     """Return the files about the Python environment as a whole."""
-    if not image.tools or any(tool.sha256 is None for tool in image.tools):
+    if not image.tools:
+        raise IncompatibleError(
+            f"no image can be built for Python {stack.python}",
+            because=(f"uv, which installs the wheels by hash in the build, has no wheel for Python {stack.python}",),
+            hints=(f"name a newer Python with `--python`; `provision resolve` answers for Python {stack.python} too",),
+        )
+    if any(tool.sha256 is None for tool in image.tools):
         raise DataError(
             "the facts hold no wheel with a sha256 for the tool that installs wheels",
             because=("the build stage installs it by hash",),

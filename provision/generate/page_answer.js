@@ -18,6 +18,8 @@ function makeAsker(tables) {
     return 0;
   };
   const branchOf = (driver) => Number(driver.split(".")[0]);
+  // A branch stands for its newest known release.
+  const releaseOf = (driver) => (driver != null && tables.branches[driver] ? tables.branches[driver][0] : driver);
 
   const unpack = (row, position) => {
     for (let i = 1; i < row.length; i += 2) if (row[i] === position) return row[i + 1];
@@ -34,9 +36,10 @@ function makeAsker(tables) {
     const systemNumber = request.os == null ? 0 : 1 + tables.systems.findIndex((row) => row[0] === request.os);
     const cudaNumber = request.cuda == null ? -1 : tables.cudas.indexOf(request.cuda);
     const pythonNumber = request.python == null ? -1 : tables.pythons.findIndex((row) => row[0] === request.python);
-    const branch = request.driver == null ? null : branchOf(request.driver);
+    const driver = releaseOf(request.driver);
+    const branch = driver == null ? null : branchOf(driver);
     const names = {
-      "\x01": gpu ? gpu[0] : "", "\x02": request.driver || "", "\x03": request.python || "", "\x04": "",
+      "\x01": gpu ? gpu[0] : "", "\x02": driver || "", "\x03": request.python || "", "\x04": "",
       "\x05": request.os || "",
     };
     const say = (number, own) =>
@@ -78,7 +81,7 @@ function makeAsker(tables) {
       if (gpu) found.push(...cell(candidate.gpu, classNumber));
       found.push(...cell(candidate.os, systemNumber));
       if (branch !== null && candidate.driver) {
-        if (compare(request.driver, candidate.driver[0]) < 0) found.push(...tables.cells[candidate.driver[1]]);
+        if (compare(driver, candidate.driver[0]) < 0) found.push(...tables.cells[candidate.driver[1]]);
         else if (gpu && branch < candidate.branch) found.push(...cell(candidate.jit, classNumber));
       }
       if (!found.length) {
@@ -117,9 +120,11 @@ function makeAsker(tables) {
         rejections.push(rejection(candidate.no_python, candidate));
         continue;
       }
-      const environments = candidate.environments[cudaNumber] || candidate.environments[""];
+      const held = (candidate.held && candidate.held[classNumber]) || "";
+      const environments = candidate.environments[cudaNumber + held] || candidate.environments[held];
+      const bases = held ? candidate.held_bases[held] : candidate.bases;
       for (const position of positions) {
-        const standNumber = unpack(tables.rows[candidate.bases[position]], systemNumber);
+        const standNumber = unpack(tables.rows[bases[position]], systemNumber);
         if (standNumber < 0) {
           rejections.push(rejection(~standNumber, candidate));
           continue;
@@ -154,6 +159,8 @@ function makeAsker(tables) {
       because: say(text, candidate.label),
       facts: resolveFacts(facts, candidate, gpu),
     }));
+    const ofDriver = worded.find((reason) => reason.subject === "driver");
+    if (ofDriver) for (const { because } of taken(request)) ofDriver.because += `; ${because}`;
     const facts = [candidate.fact, ...worded.flatMap((reason) => reason.facts)];
     if (gpu) facts.push(gpu[6]);
     if (request.os != null) facts.push(tables.systems.find((row) => row[0] === request.os)[2]);
@@ -179,7 +186,7 @@ function makeAsker(tables) {
       install: install < 0 ? null : tables.rows[install].map((number) => tables.texts[number]).join(" "),
       reasons: worded,
       warnings: [
-        ...insecure(request.driver),
+        ...insecure(releaseOf(request.driver)),
         ...[...need[5], ...stand[7], ...warnings].map((text) => say(text, candidate.label)),
       ],
       facts: [...new Set(facts)],
@@ -280,13 +287,18 @@ function makeAsker(tables) {
   }
 
   function completeness(causes) {
-    const rules = ["cuda", "gpu", "driver", "platform"];
+    const rules = ["cuda", "gpu", "gpu-library", "driver", "platform"];
     const versions = new Set(causes.filter((cause) => rules.includes(cause.rule)).map((cause) => cause.version));
     const rows = tables.complete.filter(([version]) => versions.has(`torch ${version}`));
     if (!rows.length) return [];
     const because = rows.length === 1 ? "is known with all its builds" : "are known with all their builds";
     const facts = rows.map(([, fact]) => fact).slice(0, tables.limits.subjects);
     return [{ subject: "complete", because: sentence(rows.map(([version]) => `torch ${version}`), because), facts }];
+  }
+
+  function taken(core) {
+    const found = core.driver == null ? null : tables.branches[core.driver];
+    return found ? [{ subject: "driver release", because: tables.texts[found[1]], facts: [found[2]] }] : [];
   }
 
   function* changes(part, request) {
@@ -333,6 +345,38 @@ function makeAsker(tables) {
       }
       if (solved.size === queues.length) break;
     }
+    return found.length ? found : pairs(request, core);
+  }
+
+  // Two parts changed at once, where no single change does: for each pair the nearest that works.
+  function pairs(request, core) {
+    const found = [];
+    let trials = 0;
+    const first = (part) => {
+      const values = [];
+      for (const value of changes(part, request)) if (values.push(value) >= tables.limits.near) break;
+      return values;
+    };
+    const parts = tables.parts.filter((part) => request[part] != null).reverse();
+    for (let i = 0; i < parts.length; i++) {
+      for (let j = i + 1; j < parts.length; j++) {
+        if (core[parts[i]] == null && core[parts[j]] == null) continue;
+        const lefts = first(parts[i]), rights = first(parts[j]);
+        search: for (let distance = 0; distance < lefts.length + rights.length - 1; distance++) {
+          for (let index = 0; index < lefts.length; index++) {
+            const right = rights[distance - index];
+            if (!right) continue;
+            if (trials >= tables.limits.pairs || found.length >= tables.limits.alternatives) return found;
+            trials += 1;
+            const changed = { ...right[0], [parts[i]]: lefts[index][0][parts[i]] };
+            if (attempt(changed).rejections) continue;
+            const change = `${lefts[index][1]} and ${right[1]}`;
+            found.push({ request: changed, command: toCommand("resolve", changed), change });
+            break search;
+          }
+        }
+      }
+    }
     return found;
   }
 
@@ -359,7 +403,7 @@ function makeAsker(tables) {
       exit: proved ? 3 : 4,
       core,
       conflict: words(core),
-      because: [...chain(causes), ...(proved ? completeness(causes) : [])],
+      because: [...chain(causes), ...(proved ? completeness(causes) : []), ...taken(core)],
       alternatives: alternatives(request, core),
     };
   }

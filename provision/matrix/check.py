@@ -578,7 +578,13 @@ def _floors(facts: _Facts) -> Iterator[Finding]:
         return
     for row in releases:
         floor = floors.entries.get(str(parse(row.value.version).release[0]))
-        if floor is not None and row.value.minimum_driver != floor:
+        # A toolkit that came before its major's floor runs on the driver that it came with.
+        is_older = (
+            row.value.minimum_driver == row.value.bundled_driver
+            and floor is not None
+            and parse(row.value.minimum_driver) < parse(floor)
+        )
+        if floor is not None and row.value.minimum_driver != floor and not is_older:
             yield Finding(row.file, f"{row.where}.minimum_driver", "D012", f"the floor of its major is {floor}")
     for row in facts.rows("drivers.toml", "branch"):
         reached = tuple(int(major) for major, floor in floors.entries.items() if branch_of(floor) <= row.value.branch)

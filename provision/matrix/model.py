@@ -250,6 +250,7 @@ class Cudnn(Fact):
 
     ``version`` is the first version the row speaks of and ``last_version`` the last. ``cuda`` holds specifiers
     (``>=11.0,<=11.8``), any of which may hold. ``minimum_driver`` maps a CUDA major to the floor.
+    ``forward_compatible_cuda`` lists the CUDA majors whose builds run on GPUs newer than ``sm_max`` by PTX.
     """
 
     version: str
@@ -258,6 +259,7 @@ class Cudnn(Fact):
     cuda: tuple[str, ...]
     sm_min: int | None = None
     sm_max: int | None = None
+    forward_compatible_cuda: tuple[int, ...] = ()
     minimum_driver: Mapping[str, str] = NOTHING
     apt: str | None = None
 
@@ -533,12 +535,14 @@ class Exclusion(Fact):
     """A pair known to fail together (``exceptions.toml``, ``[[exclusion]]``).
 
     ``left`` and ``right`` are requirement texts (``torch>=2.11``, ``tensorflow<=2.21``, ``cuda==13.0``,
-    ``gpu-architecture==Blackwell``). ``until`` names what lifts it.
+    ``gpu-architecture==Blackwell``, ``gpu-capability==12.1``). Where it ``is_partial``, the rest of the stack works and
+    a warning says what does not. ``until`` names what lifts it.
     """
 
     id: str
     left: str
     right: str
+    is_partial: bool | None = None
     symptom: str
     until: str | None = None
 

@@ -17,6 +17,9 @@ __all__ = [
     "PCIE",
     "capability_of",
     "cuda_releases",
+    "cudnn_distribution",
+    "driver_release",
+    "find_first_branch",
     "find_floor",
     "find_gpus",
     "find_layout",
@@ -25,6 +28,7 @@ __all__ = [
     "gpu_ids",
     "is_settled",
     "module_flavours",
+    "newest_release",
     "normalise_gpu",
     "only_flavours",
     "recommended_branch",
@@ -280,6 +284,11 @@ def cuda_releases(matrix: Matrix, minor: str) -> tuple[CudaRelease, ...]:
     return matrix.cuda_below(".".join(minor.split(".")[:2]))
 
 
+def cudnn_distribution(matrix: Matrix, cuda_major: int) -> str | None:
+    """Return the distribution with the cuDNN built for a CUDA major, or ``None`` where there is none."""
+    return matrix.setting("cudnn.toml", "pip_names").entries.get(str(cuda_major))
+
+
 def secure_minimums(matrix: Matrix) -> dict[int, tuple[str, str]]:
     """Return driver branch → (lowest version without a known vulnerability, bulletin) per the newest bulletins.
 
@@ -306,7 +315,7 @@ def recommended_branch(matrix: Matrix, *, minimum: str, cuda: str, gpus: tuple[G
         for row in matrix.driver_branches
         if row.branch >= branch_of(minimum)
         and (major in row.cuda_majors or (row.max_cuda is not None and parse(row.max_cuda) >= parse(cuda)))
-        and all(drives(row, gpu) for gpu in gpus)
+        and all(drives(matrix, row, gpu) for gpu in gpus)
     ]
     newest = max((row.branch for row in matrix.driver_branches), default=0)
     alive = [
@@ -331,11 +340,55 @@ def is_settled(python: PythonRelease, date: str) -> bool:
     return f"{int(python.released[:4]) + 2}{python.released[4:]}" <= date
 
 
-def drives(branch: DriverBranch, gpu: Gpu) -> bool:
+def find_first_branch(matrix: Matrix, gpu: Gpu) -> tuple[int, Gpu, bool] | None:
+    """Return the first driver branch of a GPU, the GPU whose row says it, and whether it is derived.
+
+    What no fact says of a GPU is derived from the others of its compute capability, or else of its architecture: no
+    driver knows it before the first that knows one of them.
+    """
+    if gpu.first_driver_branch is not None:
+        return gpu.first_driver_branch, gpu, False
+    if gpu.first_driver_branch_derived is not None:
+        return gpu.first_driver_branch_derived, gpu, True
+    if gpu.segment == "embedded":
+        return None
+    for trait in ("compute_capability", "architecture"):
+        known = [
+            (branch, other.id, other)
+            for other in matrix.gpus
+            if getattr(other, trait) == getattr(gpu, trait) and (branch := _first_known(other)) is not None
+        ]
+        if known:
+            branch, _, other = min(known, key=lambda item: item[:2])
+            return branch, other, True
+    return None
+
+
+def _first_known(gpu: Gpu) -> int | None:
+    return gpu.first_driver_branch if gpu.first_driver_branch is not None else gpu.first_driver_branch_derived
+
+
+def driver_release(matrix: Matrix, driver: str) -> str:
+    """Return the release a driver wish means: a branch stands for its newest known one, as far as any is known."""
+    return driver if "." in driver else newest_release(matrix, int(driver)) or driver
+
+
+def newest_release(matrix: Matrix, branch: int) -> str | None:
+    """Return the newest release of a driver branch that the facts know, or ``None`` where they know none."""
+    named = {row.last_release for row in matrix.driver_branches}
+    named |= {row.last_release_datacenter for row in matrix.driver_branches}
+    named |= {version for row in matrix.security_floors for version in row.fixed.values()}
+    named |= {row.bundled_driver for row in matrix.cuda}
+    known = (version for version in named if version is not None and branch_of(version) == branch)
+    return max(known, key=parse, default=None)
+
+
+def drives(matrix: Matrix, branch: DriverBranch, gpu: Gpu) -> bool:
     """Tell whether a driver branch supports a GPU, as far as the facts say."""
     if gpu.last_driver_branch is not None and branch.branch > gpu.last_driver_branch:
         return False
-    if gpu.first_driver_branch is not None and branch.branch < gpu.first_driver_branch:
+    first = find_first_branch(matrix, gpu)
+    if first is not None and branch.branch < first[0]:
         return False
     return gpu.architecture in branch.architectures
 

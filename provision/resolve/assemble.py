@@ -15,12 +15,23 @@ from provision.matrix.query import (
     secure_minimums,
     serves,
 )
-from provision.records import record
+from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
-from provision.resolve.options import Option, fact_of, index_requires
+from provision.resolve.fit import open_bounds
+from provision.resolve.options import Option, fact_of, index_of, index_requires
 from provision.resolve.request import plain_request
 from provision.resolve.requirements import parse_requirements
-from provision.resolve.rules import Wish, called, driver_floor, insecure_driver, insecure_toolkit
+from provision.resolve.rules import (
+    Wish,
+    as_derived,
+    called,
+    driver_floor,
+    first_branch,
+    insecure_driver,
+    insecure_toolkit,
+    partial_pairs,
+    taken,
+)
 from provision.resolve.stack import (
     BaseImage,
     DriverNeed,
@@ -157,7 +168,7 @@ def _driver_need(solution: Solution, matrix: Matrix) -> DriverNeed:
     floors = [floor[0] for option in solution.options if (floor := driver_floor(matrix, option)) is not None]
     minimum = max(floors, key=parse)
     for _, rows in solution.wish.gpus:
-        first = min((row.first_driver_branch or 0 for row in rows), default=0)
+        first = first_branch(matrix, rows)[0]
         if first > branch_of(minimum):
             minimum = str(first)
     gpus = tuple(row for _, rows in solution.wish.gpus for row in rows)
@@ -287,8 +298,11 @@ def _library_path(solution: Solution) -> tuple[str, ...]:
 
 def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
     rows = []
+    wish = solution.wish
     has_open_needs = any(
-        isinstance(option.row, TorchBuild) and option.row.index != "pypi" and index_requires(matrix, option.row) is None
+        isinstance(option.row, TorchBuild)
+        and index_of(option.row, MACHINES[wish.platform]) != "pypi"
+        and index_requires(matrix, option.row) is None
         for option in solution.options
     )
     urls = matrix.settings("frameworks/torch.toml").get("wheel_index")
@@ -384,9 +398,14 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
             because += f"; it was released with {driver.native}"
         facts = [floor[1]]
         for name, rows in wish.gpus:
-            if driver.minimum != floor[0] and str(min(row.first_driver_branch or 0 for row in rows)) == driver.minimum:
-                because = f"{called(name, rows)} begins with driver branch {driver.minimum}; {because}"
-                facts.append(fact_of("gpu", rows[0].id, rows[0]))
+            begins, known, is_derived = first_branch(matrix, rows)
+            if driver.minimum != floor[0] and str(begins) == driver.minimum:
+                how = as_derived(known, rows) if is_derived else ""
+                because = f"{called(name, rows)} begins with driver branch {driver.minimum}{how}; {because}"
+                row_of = fact_of("gpu", known.id, known)
+                facts.append(replace(row_of, status="derived") if is_derived else row_of)
+        if wish.driver != request.driver and wish.driver is not None:
+            because += f"; {taken(request.driver, wish.driver)}"
         reasons.append(Reason(subject="driver", because=because, facts=tuple(facts)))
     if driver.recommended_branch is not None:
         row = next(item for item in matrix.driver_branches if str(item.branch) == driver.recommended_branch)
@@ -396,7 +415,7 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
         reasons.append(
             Reason(subject="driver branch", because=because, facts=(fact_of("driver", str(row.branch), row),))
         )
-    reasons += _gpu_reasons(solution)
+    reasons += _gpu_reasons(solution, matrix)
     for pair in solution.pairs:
         torch = next(option for option in solution.options if option.framework == "torch")
         because = f"{pair.package} {pair.version} is the newest release that goes with torch {torch.version}"
@@ -473,7 +492,7 @@ def _python_reason(solution: Solution, matrix: Matrix) -> Reason:
     return Reason(subject="python", because=because, facts=facts)
 
 
-def _gpu_reasons(solution: Solution) -> list[Reason]:
+def _gpu_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
     reasons = []
     for name, rows in solution.wish.gpus:
         gpu, title = rows[0], called(name, rows)
@@ -487,6 +506,16 @@ def _gpu_reasons(solution: Solution) -> list[Reason]:
             because = f"{title} ({gpu.compute_capability}) {verb} {how} code"
             facts = (option.fact, fact_of("gpu", gpu.id, gpu))
             reasons.append(Reason(subject=f"gpu {title}", because=because, facts=facts))
+        for option in solution.options:
+            reasons += [
+                Reason(
+                    subject=f"gpu {title}",
+                    because=f"{bound.because}, so an older one is taken for {title} ({gpu.compute_capability})",
+                    facts=(bound.fact, fact_of("gpu", gpu.id, gpu)),
+                )
+                for bound in open_bounds(matrix, option, gpu)
+                if bound.specifier.startswith("<")
+            ]
     return reasons
 
 
@@ -517,13 +546,30 @@ def _base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
     return reasons
 
 
+def _foreign_base(base: str, matrix: Matrix) -> list[str]:
+    """Return what nobody knows of a base that is not in the facts."""
+    ref = base.partition("@")[0]
+    if ref in {row.tag for row in matrix.python_images} | {row.tag for row in matrix.cuda_images}:
+        return []
+    name = ref.rpartition(":")[0] if ":" in ref.rpartition("/")[2] else ref
+    brings = matrix.setting("audit_rules.toml", "framework_images").entries.get(name)
+    if brings is not None:
+        return [
+            f"`{base}` brings a {brings} of its own, built and tested as a whole; this stack goes beside it, and "
+            "nothing of the image is in the facts"
+        ]
+    return [f"`{base}` is not in the facts: whether its Python, glibc and libraries fit this stack is not checked"]
+
+
 def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[str]:
     wish = solution.wish
     warnings = []
-    if wish.request.driver is not None:
-        problem = insecure_driver(matrix, wish.request.driver)
+    if wish.driver is not None:
+        problem = insecure_driver(matrix, wish.driver)
         if problem:
             warnings.append(problem[0])
+    if wish.request.base is not None:
+        warnings += _foreign_base(wish.request.base, matrix)
     if wish.request.container_toolkit is not None:
         problem = insecure_toolkit(matrix, wish.request.container_toolkit)
         if problem:
@@ -543,6 +589,16 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
                 warnings.append(
                     f"{option.label} has no code for {called(name, rows)} itself; the driver compiles {how}, once"
                 )
+            first = rows[0].first_cuda
+            if option.sm is None and option.framework != "cuda" and first and parse(solution.cuda) < parse(first):
+                warnings.append(
+                    f"{called(name, rows)} begins with CUDA {first}: the libraries of CUDA {solution.cuda} were made "
+                    "before it, and no fact says whether they run there"
+                )
+            warnings += [
+                f"on {called(name, rows)} {row.symptom}" + (f"; what lifts it: {row.until}" if row.until else "")
+                for row in partial_pairs(matrix, option, rows[0])
+            ]
     if solution.python is not None and any(option.framework == "torch" for option in solution.options):
         names = {pick.name for pick in solution.picks}
         missing = [name for name in ("torchvision", "torchaudio") if name not in names]

@@ -6,10 +6,11 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, PythonImage
 from provision.matrix.query import cuda_releases
 from provision.records import record
+from provision.resolve.fit import cudnn_bounds
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.rules import Rejection, Wish
-from provision.versions import parse
+from provision.versions import parse, spec_of
 
 __all__ = ["Base", "choose_base", "choose_cuda_image"]
 
@@ -71,6 +72,11 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     return Base(python_image=best, cuda_image=cuda_image, glibc=row.glibc if row else None)
 
 
+def _serves_gpus(matrix: Matrix, wish: Wish, cudnn: str, cuda_major: int) -> bool:
+    bounds = (bound for _, rows in wish.gpus for bound in cudnn_bounds(matrix, rows[0], cuda_major))
+    return all(cudnn in spec_of(bound.specifier) for bound in bounds)
+
+
 _LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
 
 
@@ -116,6 +122,8 @@ def choose_cuda_image(
         if cudnn_major is not None and (not image.has_cudnn or (image.cudnn or "").split(".")[0] != cudnn_major):
             continue
         if cudnn_major is None and image.has_cudnn:
+            continue
+        if image.cudnn and not _serves_gpus(matrix, wish, image.cudnn, minor[0]):
             continue
         if wish.platform != "linux/amd64" and wish.platform not in image.platforms:
             continue

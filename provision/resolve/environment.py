@@ -13,6 +13,7 @@ from functools import lru_cache
 from provision.matrix.load import Matrix
 from provision.matrix.model import Wheel, WheelRelease
 from provision.records import record
+from provision.resolve.stack import FactRef
 from provision.versions import Spec, is_empty, parse, spec_of
 
 __all__ = [
@@ -45,6 +46,7 @@ class Demand:
         part: The part of the request it comes from (``torch``, ``requirements``), for conflicts.
         is_bound: It limits the distribution if something else needs it, and does not add it.
         by: The picked distribution it comes from; empty for what the search starts from.
+        facts: The rows it rests on, where it comes from no distribution.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Demand:
     part: str
     is_bound: bool = False
     by: str = ""
+    facts: tuple[FactRef, ...] = ()
 
 
 @record

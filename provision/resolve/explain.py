@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations, islice
 from typing import Any
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import newest_release
 from provision.records import replace
 from provision.resolve.options import fact_of
 from provision.resolve.request import FRAMEWORKS, Request, matches, to_flags
-from provision.resolve.rules import Rejection
+from provision.resolve.rules import Rejection, taken
 from provision.resolve.stack import Alternative, FactRef, Reason, Refusal
-from provision.versions import parse
+from provision.versions import branch_of, parse
 
 __all__ = [
     "ALTERNATIVES_MAX",
     "GROUPS_SHOWN",
+    "PAIR_TRIALS_MAX",
+    "PAIR_VALUES_MAX",
     "PARTS",
     "PLURAL",
     "SUBJECTS_SHOWN",
@@ -27,6 +31,8 @@ __all__ = [
 
 ALTERNATIVES_MAX = 3
 TRIALS_MAX = 60
+PAIR_TRIALS_MAX = 400
+PAIR_VALUES_MAX = 24
 SUBJECTS_SHOWN = 6
 GROUPS_SHOWN = 4
 
@@ -57,9 +63,20 @@ def refuse(request: Request, matrix: Matrix, rejections: list[Rejection], trial:
         is_proved=is_proved,
         message=message,
         conflict=conflict,
-        because=(*_chain(causes), *(_completeness(causes, matrix) if is_proved else ())),
+        because=(*_chain(causes), *(_completeness(causes, matrix) if is_proved else ()), *_release(core, matrix)),
         alternatives=tuple(_alternatives(request, core, matrix, trial)),
     )
+
+
+def _release(core: Request, matrix: Matrix) -> Iterator[Reason]:
+    """Say which release a driver branch was taken as, where the conflict is about the driver."""
+    if core.driver is not None and "." not in core.driver:
+        branch = branch_of(core.driver)
+        release = newest_release(matrix, branch)
+        row = next((item for item in matrix.driver_branches if item.branch == branch), None)
+        if release is not None and row is not None:
+            fact = fact_of("driver", core.driver, row)
+            yield Reason(subject="driver release", because=taken(core.driver, release), facts=(fact,))
 
 
 def _is_proved(causes: list[Rejection]) -> bool:
@@ -154,7 +171,15 @@ def _chain(causes: list[Rejection]) -> Iterator[Reason]:
             yield Reason(subject=rule, because=f"{count - GROUPS_SHOWN} more candidates fail likewise")
 
 
-PLURAL = {"is": "are", "has": "have", "needs": "need", "reaches": "reach", "lacks": "lack", "names": "name"}
+PLURAL = {
+    "is": "are",
+    "has": "have",
+    "needs": "need",
+    "reaches": "reach",
+    "lacks": "lack",
+    "names": "name",
+    "fails": "fail",
+}
 
 
 def _sentence(subjects: list[str], because: str) -> str:
@@ -179,7 +204,7 @@ def _completeness(causes: list[Rejection], matrix: Matrix) -> Iterator[Reason]:
     versions = {
         cause.version[1]
         for cause in causes
-        if cause.version[0] == "torch" and cause.rule in ("cuda", "gpu", "driver", "platform")
+        if cause.version[0] == "torch" and cause.rule in ("cuda", "gpu", "gpu-library", "driver", "platform")
     }
     rows = [row for row in matrix.torch_releases if row.version in versions and row.is_variants_complete]
     if rows:
@@ -215,7 +240,37 @@ def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial)
             solved.add(number)
         if len(solved) == len(queues):
             break
+    return found or _pairs(request, core, matrix, trial)
+
+
+def _pairs(request: Request, core: Request, matrix: Matrix, trial: Trial) -> list[Alternative]:
+    """Return requests that work with two parts changed, where no single change does: for each pair the nearest."""
+    found: list[Alternative] = []
+    trials = 0
+    parts = [part for part in reversed(PARTS) if getattr(request, part)]
+    # A part outside the conflict may be what keeps the way out of it shut.
+    pairs = [pair for pair in combinations(parts, 2) if any(getattr(core, part) for part in pair)]
+    for first, second in pairs:
+        for changed, change in _both(first, second, request, matrix):
+            if trials >= PAIR_TRIALS_MAX or len(found) >= ALTERNATIVES_MAX:
+                return found
+            trials += 1
+            if not isinstance(trial(changed), list):
+                found.append(Alternative(flags=to_flags(changed), change=change))
+                break
     return found
+
+
+def _both(first: str, second: str, request: Request, matrix: Matrix) -> Iterator[tuple[Request, str]]:
+    """Yield the request with two parts changed, those nearest together first."""
+    lefts = list(islice(changes_of(first, request, matrix), PAIR_VALUES_MAX))
+    rights = list(islice(changes_of(second, request, matrix), PAIR_VALUES_MAX))
+    for distance in range(len(lefts) + len(rights) - 1):
+        for index, (_, left) in enumerate(lefts):
+            if 0 <= distance - index < len(rights):
+                changed, right = rights[distance - index]
+                value = getattr(lefts[index][0], first)
+                yield _changed(changed, first, value), f"{left} and {right}"
 
 
 def changes_of(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Request, str]]:

@@ -14,9 +14,10 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, HiddenConstraint
 from provision.records import NOTHING
 from provision.resolve.environment import MACHINES, Clash, Demand, Environment, Given, solve_environment
-from provision.resolve.options import Option, demands_of
+from provision.resolve.fit import cudnn_bounds
+from provision.resolve.options import Option, demands_of, fact_of
 from provision.resolve.request import matches
-from provision.resolve.rules import Wish, cuda_matches
+from provision.resolve.rules import Wish, called, cuda_matches
 from provision.versions import parse
 
 __all__ = ["close"]
@@ -53,6 +54,7 @@ def close(
         given.update(more_given)
         if not option.cuda:
             demands += _cuda_demands(matrix, wish, option)
+        demands += _gpu_demands(matrix, wish, option)
     variants = {option.framework: option.variant for option in options}
     bounds, direct = _user_demands(wish, python, variants)
     demands += [*bounds, *more_bounds]
@@ -126,6 +128,22 @@ def _cuda_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
     return [
         Demand(name=f"nvidia-cuda-{part}{suffix}", specifier=bound, why="the request", part="cuda", is_bound=True)
         for part in ("runtime", "nvcc", "nvrtc", "cupti")
+    ]
+
+
+def _gpu_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
+    """Hold the libraries of a build to versions that serve every GPU."""
+    return [
+        Demand(
+            name=bound.name,
+            specifier=bound.specifier,
+            why=f"{called(name, rows)} ({bound.because})",
+            part="gpus",
+            is_bound=True,
+            facts=(bound.fact, fact_of("gpu", rows[0].id, rows[0])),
+        )
+        for name, rows in wish.gpus
+        for bound in cudnn_bounds(matrix, rows[0], option.cuda_major)
     ]
 
 

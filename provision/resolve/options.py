@@ -13,7 +13,7 @@ from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, parse
 
-__all__ = ["Option", "demands_of", "fact_of", "has_code_for", "index_requires", "late_compiler", "offer"]
+__all__ = ["Option", "demands_of", "fact_of", "has_code_for", "index_of", "index_requires", "late_compiler", "offer"]
 
 
 @record
@@ -334,24 +334,47 @@ def _torch_demands(
     matrix: Matrix, row: TorchBuild, python: str, machine: str
 ) -> tuple[tuple[Demand, ...], dict[str, Given]]:
     (release,) = matrix.torch_releases_where(lambda version: version == row.torch)
-    local = "" if row.index == "pypi" else f"+{row.variant}"
+    local = "" if index_of(row, machine) == "pypi" else f"+{row.variant}"
     demands = [_root("torch", f"=={row.torch}{local}", "torch")]
     given: dict[str, Given] = {}
     if local:
-        _give(matrix, given, "torch", row.torch, local, index_requires(matrix, row))
+        _give(matrix, given, "torch", row.torch, local, index_requires(matrix, row, machine))
     for name, version in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
         if version is None or not _has_wheel(matrix, name, version, python, machine):
             continue
         same_minor = parse(version).release[:2] == parse(row.torch).release[:2]
         is_built_with = name == "torchvision" or same_minor or parse(row.torch).major == 1
-        if not is_built_with:
-            # Past its last release torchaudio is no longer built for this torch; upstream asks to leave it out.
+        # The last torchaudio serves every later torch, and is taken as it was built for the torch of its own version.
+        own = local if is_built_with else _build_of(matrix, version, row, machine)
+        if own is None:
             continue
-        demands.append(_root(name, f"=={version}{local}", "torch", f"torch {row.torch}"))
-        if local:
-            _give(matrix, given, name, version, local, None)
+        demands.append(_root(name, f"=={version}{own}", "torch", f"torch {row.torch}"))
+        if own:
+            _give(matrix, given, name, version, own, None)
     demands.append(_root("numpy", "", "torch", f"torch {row.torch} (tensors to arrays and back)"))
     return tuple(demands), given
+
+
+def _build_of(matrix: Matrix, version: str, row: TorchBuild, machine: str) -> str | None:
+    """Return the local part of a package's build for the CUDA of a torch that is newer than the package.
+
+    That of the same variant, else that of the package index where it is of the same CUDA major; ``None`` where neither
+    is known.
+    """
+    built = {item.variant: item for item in matrix.torch_builds_of({version})}
+    same = built.get(row.variant)
+    if same is not None:
+        return "" if index_of(same, machine) == "pypi" else f"+{row.variant}"
+    major = parse(row.cuda).major
+    plain = next((item for item in built.values() if index_of(item, machine) == "pypi"), None)
+    return "" if plain is not None and parse(plain.cuda).major == major else None
+
+
+def index_of(row: TorchBuild, machine: str) -> str:
+    """Return which index serves a build on a machine: on Arm the wheel that PyPI has may be one without CUDA."""
+    if machine == "aarch64":
+        return row.arm64_index or "pytorch"
+    return row.index
 
 
 def _has_wheel(matrix: Matrix, name: str, version: str, python: str, machine: str) -> bool:
@@ -362,25 +385,50 @@ def _has_wheel(matrix: Matrix, name: str, version: str, python: str, machine: st
     return any(wheel_rank(wheel.file, python, machine, None) for wheel in release.wheels)
 
 
-def index_requires(matrix: Matrix, row: TorchBuild) -> tuple[tuple[str, str, str, str], ...] | None:
+def index_requires(
+    matrix: Matrix, row: TorchBuild, machine: str = "x86_64"
+) -> tuple[tuple[str, str, str, str], ...] | None:
     """Return what a build of the PyTorch index requires beyond its PyPI sibling; ``None`` when nobody knows.
 
     Args:
         matrix: The facts.
         row: A build that PyPI does not serve.
+        machine: ``x86_64`` or ``aarch64``.
     """
     if row.pins is None and not row.is_cuda_bundled:
         package = matrix.package("torch")
         release = package.release(f"{row.torch}+{row.variant}") if package else None
-        return release.requires if release is not None and release.requires else None
+        if release is None or not release.requires:
+            return None
+        return tuple(
+            (name, bound, _marker(matrix, marker, bound, machine) if name == "triton" else marker, extra)
+            for name, bound, marker, extra in release.requires
+        )
     needs = [(name, bound, "", "") for name, bound in sorted((row.pins or {}).items())]
     package = matrix.package("torch")
     sibling = package.release(row.torch) if package else None
     # Which Pythons and machines get triton is the same in every build of a version.
     markers = [marker for name, _, marker, _ in (sibling.requires if sibling else ()) if name == "triton"]
     if row.triton is not None:
-        needs.append(("triton", row.triton, markers[0] if markers else "", ""))
+        marker = _marker(matrix, markers[0] if markers else "", row.triton, machine)
+        needs.append(("triton", row.triton, marker, ""))
     return tuple(needs)
+
+
+def _marker(matrix: Matrix, marker: str, triton: str, machine: str) -> str:
+    """Return where a build asks for triton: an x86-64 wheel's marker does not hold for the Arm build with CUDA.
+
+    Since there is a triton for Arm, all CUDA builds ask for it. Source: pull request 165013 of PyTorch.
+    """
+    is_narrow = machine == "aarch64" and "platform_machine" in marker
+    return "" if is_narrow and _serves(matrix, "triton", triton.removeprefix("=="), machine) else marker
+
+
+def _serves(matrix: Matrix, name: str, version: str, machine: str) -> bool:
+    """Tell whether any wheel of a version is for a machine."""
+    package = matrix.package(name)
+    release = package.release(version) if package else None
+    return release is not None and any(f"_{machine}" in wheel.file for wheel in release.wheels)
 
 
 def _give(

@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Iterator
 
 from provision.matrix.load import Matrix
-from provision.matrix.model import Gpu, OsRelease
-from provision.matrix.query import capability_of, cuda_releases, secure_minimums, serves
-from provision.records import record
+from provision.matrix.model import Exclusion, Gpu, OsRelease
+from provision.matrix.query import capability_of, cuda_releases, find_first_branch, secure_minimums, serves
+from provision.records import record, replace
+from provision.resolve.fit import excluding_bound
 from provision.resolve.options import Option, fact_of, has_code_for, late_compiler
 from provision.resolve.request import Request, matches
 from provision.resolve.stack import FactRef
@@ -21,13 +22,17 @@ __all__ = [
     "OPTION_RULES",
     "Rejection",
     "Wish",
+    "as_derived",
     "called",
     "cuda_matches",
     "driver_floor",
     "excluded_pair",
+    "first_branch",
+    "partial_pairs",
     "reject_option",
     "reject_wish",
     "side_holds",
+    "taken",
 ]
 
 
@@ -39,6 +44,7 @@ class Wish:
         gpus: For each name in the request, the rows it may mean (all of one compute capability).
         os: The row of ``--os``.
         flavor: The flavor in force, ``runtime`` unless asked or needed.
+        driver: The release of ``--driver``; a branch stands for its newest known release.
     """
 
     request: Request
@@ -46,6 +52,7 @@ class Wish:
     gpus: tuple[tuple[str, tuple[Gpu, ...]], ...]
     os: OsRelease | None
     flavor: str
+    driver: str | None = None
 
 
 @record
@@ -94,12 +101,17 @@ def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
     return (row.minimum_driver, fact_of("cuda", row.version, row, "minimum_driver")) if row is not None else None
 
 
+def taken(branch: str | None, release: str) -> str:
+    """Return the words that say which release a branch stands for."""
+    return f"`--driver {branch}` is taken as {release}, the newest known release of that branch"
+
+
 def reject_wish(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:
     """Reject what no stack could meet: GPUs no driver drives together, a driver that is not secure."""
     for name, rows in wish.gpus:
         for other, other_rows in wish.gpus:
             last = _last_branch(rows)
-            first = _first_branch(other_rows)
+            first = first_branch(matrix, other_rows)[0]
             if first > last:
                 yield Rejection(
                     rule="gpu-pair",
@@ -127,7 +139,7 @@ def reject_wish(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:
                 because=f"{called(name, rows)} runs NVIDIA's Linux for embedded boards, which the facts do not cover",
                 facts=(fact_of("gpu", rows[0].id, rows[0]),),
             )
-    driver = wish.request.driver
+    driver = wish.driver
     if driver is not None:
         yield from _reject_driver(matrix, wish, driver)
     yield from _reject_toolkit(matrix, wish)
@@ -137,13 +149,16 @@ def _reject_driver(matrix: Matrix, wish: Wish, driver: str) -> Iterator[Rejectio
     branch = branch_of(driver)
     for name, rows in wish.gpus:
         last = _last_branch(rows)
-        first = _first_branch(rows)
+        first, known, is_derived = first_branch(matrix, rows)
         fact = fact_of("gpu", rows[0].id, rows[0])
         if branch > last:
             because = f"driver {driver} no longer drives {called(name, rows)}, whose last branch is {last}"
             yield Rejection(rule="gpu-driver", is_proved=True, subject="", because=because, facts=(fact,))
         if branch < first:
             because = f"driver {driver} does not know {called(name, rows)} yet, whose first branch is {first}"
+            if is_derived:
+                because += as_derived(known, rows)
+                fact = replace(fact_of("gpu", known.id, known), status="derived")
             yield Rejection(rule="gpu-driver", is_proved=True, subject="", because=because, facts=(fact,))
     if wish.request.require_secure:
         problem = insecure_driver(matrix, driver)
@@ -197,8 +212,18 @@ def _last_branch(rows: tuple[Gpu, ...]) -> int:
     return max((row.last_driver_branch or _NO_END for row in rows), default=_NO_END)
 
 
-def _first_branch(rows: tuple[Gpu, ...]) -> int:
-    return min((row.first_driver_branch or 0 for row in rows), default=0)
+def first_branch(matrix: Matrix, rows: tuple[Gpu, ...]) -> tuple[int, Gpu, bool]:
+    """Return the first driver branch of GPUs that a name may mean, the row that says it, and whether it is derived."""
+    found = [find_first_branch(matrix, row) or (0, row, False) for row in rows]
+    return min(found, key=lambda item: (item[0], item[2]))
+
+
+def as_derived(known: Gpu, rows: tuple[Gpu, ...]) -> str:
+    """Return the words that go with a first branch that no fact states of the GPU."""
+    if any(row.id == known.id for row in rows):
+        return " (derived)"
+    trait = "compute capability" if known.compute_capability == rows[0].compute_capability else "architecture"
+    return f" (derived from {known.name}, the first of its {trait})"
 
 
 def called(name: str, rows: tuple[Gpu, ...]) -> str:
@@ -273,7 +298,17 @@ def _gpu(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
         if has_code is None and option.is_known:
             because = f"has no known list of GPU code, so whether it serves {title} is open"
             return _rejection("gpu", option, because, is_proved=False, facts=facts)
+        if gpu.last_cuda is not None and _is_later(option, gpu.last_cuda):
+            because = f"brings a CUDA that dropped {title} (sm_{number}); CUDA {gpu.last_cuda} was its last"
+            return _rejection("gpu", option, because, facts=facts)
     return None
+
+
+def _is_later(option: Option, cuda: str) -> bool:
+    """Tell whether a build's CUDA is surely later than one, also where the packages decide its minor."""
+    if option.cuda:
+        return parse(option.cuda) > parse(cuda)
+    return option.cuda_major > parse(cuda).major
 
 
 def _span(option: Option) -> str:
@@ -292,8 +327,23 @@ def _gpu_floor(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     return None
 
 
+def _gpu_libraries(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
+    """Reject a build that pins, bundles or stands on a library that does not serve the GPU."""
+    for name, rows in wish.gpus:
+        found = excluding_bound(matrix, option, rows[0])
+        if found is None:
+            continue
+        wanted, bound = found
+        number = rows[0].compute_capability.replace(".", "")
+        because = f"needs cuDNN {wanted.removeprefix('==')}, and {bound.because}; {called(name, rows)} is sm_{number}"
+        return _rejection(
+            "gpu-library", option, because, facts=(option.fact, bound.fact, fact_of("gpu", rows[0].id, rows[0]))
+        )
+    return None
+
+
 def _driver(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
-    driver = wish.request.driver
+    driver = wish.driver
     if driver is None:
         return None
     floor = driver_floor(matrix, option)
@@ -339,7 +389,17 @@ def _existence(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     return _rejection("existence", option, "may or may not have been published", is_proved=False)
 
 
-OPTION_RULES: tuple[Rule, ...] = (_cuda, _platform, _gpu, _floor, _gpu_floor, _driver, _os, _existence)
+OPTION_RULES: tuple[Rule, ...] = (
+    _cuda,
+    _platform,
+    _gpu,
+    _gpu_libraries,
+    _floor,
+    _gpu_floor,
+    _driver,
+    _os,
+    _existence,
+)
 
 
 def reject_option(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
@@ -375,15 +435,28 @@ def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
         named: Distribution, ``cuda``, ``python`` or ``gpu-architecture`` → version or name.
     """
     for row in matrix.exclusions:
-        if side_holds(row.left, named) and side_holds(row.right, named):
+        if not row.is_partial and side_holds(row.left, named) and side_holds(row.right, named):
             return Rejection(
                 rule="exclusion",
                 is_proved=True,
                 subject="",
-                because=f"{row.left} and {row.right} fail together: {row.symptom}",
+                because=f"fails as {row.left} does with {row.right}: {row.symptom}",
                 facts=(fact_of("exclusion", row.id, row),),
             )
     return None
+
+
+def partial_pairs(matrix: Matrix, option: Option, gpu: Gpu) -> tuple[Exclusion, ...]:
+    """Return what of a build's own parts does not work on a GPU on which the rest of it does."""
+    named = {option.framework: option.version, "gpu-capability": gpu.compute_capability}
+    triton = getattr(option.row, "triton", None)
+    if triton and triton.startswith("=="):
+        named["triton"] = triton.removeprefix("==")
+    return tuple(
+        row
+        for row in matrix.exclusions
+        if row.is_partial and side_holds(row.left, named) and side_holds(row.right, named)
+    )
 
 
 def side_holds(side: str, named: dict[str, str]) -> bool:

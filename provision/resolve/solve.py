@@ -13,7 +13,7 @@ from itertools import product
 from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, Gpu, HiddenConstraint
-from provision.matrix.query import find_gpus, is_settled
+from provision.matrix.query import driver_release, find_gpus, is_settled
 from provision.records import replace
 from provision.resolve.assemble import Solution, assemble
 from provision.resolve.bases import choose_base, choose_cuda_image
@@ -193,6 +193,7 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
         gpus=tuple(gpus),
         os=os_row,
         flavor=flavor,
+        driver=driver_release(matrix, request.driver) if request.driver is not None else None,
     )
 
 
@@ -223,6 +224,15 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
                 because=f"torch {plain} was never built as {variant}, and all its builds are known",
                 facts=tuple(fact_of("torch", row.version, row) for row in closed),
             )
+    elsewhere = matrix.settings("frameworks/torch.toml").get("separate_indexes") if framework == "torch" else None
+    if elsewhere is not None and plain in elsewhere.entries:
+        address = elsewhere.entries[plain]
+        because = (
+            f"torch {plain} is on an index of its own, {address}, and the facts hold none of its wheels; "
+            f"`pip install torch=={plain} -f {address}` takes them from there"
+        )
+        fact = fact_of("torch", plain, elsewhere)
+        return Rejection(rule="version", is_proved=False, subject="", because=because, facts=(fact,))
     ordered = sorted(set(versions), key=parse)
     span = f"they reach from {ordered[0]} to {ordered[-1]}" if ordered else "they hold none"
     because = f"the facts know no {framework} {getattr(request, framework)}; {span}"
@@ -385,7 +395,10 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
                 is_proved=solved.is_proved,
                 subject=subject,
                 because=f"cannot be completed: {solved.sentence}",
-                facts=tuple(option.fact for option in options),
+                facts=(
+                    *(option.fact for option in options),
+                    *(fact for demand in solved.demands for fact in demand.facts),
+                ),
             )
         environment, constraints = solved
     cuda = options[0].cuda or cuda_runtime(environment.picks)

@@ -17,7 +17,7 @@ from typing import Any
 from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, OsRelease
-from provision.matrix.query import cuda_releases, find_gpus, secure_minimums
+from provision.matrix.query import cuda_releases, find_first_branch, find_gpus, newest_release, secure_minimums
 from provision.records import record, replace
 from provision.resolve.assemble import Solution, assemble
 from provision.resolve.bases import Base, choose_base
@@ -25,13 +25,16 @@ from provision.resolve.environment import MACHINES, glibc_floors
 from provision.resolve.explain import (
     ALTERNATIVES_MAX,
     GROUPS_SHOWN,
+    PAIR_TRIALS_MAX,
+    PAIR_VALUES_MAX,
     PARTS,
     PLURAL,
     SUBJECTS_SHOWN,
     TRIALS_MAX,
     changes_of,
 )
-from provision.resolve.options import Option, demands_of, fact_of, offer
+from provision.resolve.fit import Bound, open_bounds
+from provision.resolve.options import Option, demands_of, fact_of, index_of, offer
 from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, is_askable_os
 from provision.resolve.rules import (
     OPTION_RULES,
@@ -41,6 +44,7 @@ from provision.resolve.rules import (
     excluded_pair,
     insecure_driver,
     reject_wish,
+    taken,
 )
 from provision.resolve.solve import open_ends, order_pythons, reject_python, reject_version, try_python
 from provision.resolve.stack import FactRef, Reason, Stack
@@ -134,6 +138,8 @@ class _Survey:
                 "groups": GROUPS_SHOWN,
                 "subjects": SUBJECTS_SHOWN,
                 "trials": TRIALS_MAX,
+                "pairs": PAIR_TRIALS_MAX,
+                "near": PAIR_VALUES_MAX,
             },
             "parts": [part for part in PARTS if part in _PAGE_PARTS],
             "plural": dict(PLURAL),
@@ -153,6 +159,7 @@ class _Survey:
             ],
             "near": self._near(),
             "drivers": self._drivers(),
+            "branches": self._branches(),
             "security": self._security(),
             "rejections": self.rejections.values,
             "cells": self.cells.values,
@@ -188,8 +195,10 @@ class _Survey:
         rows: list[_GpuClass] = []
         gpus = []
         for gpu in self.matrix.gpus:
+            known = find_first_branch(matrix=self.matrix, gpu=gpu)
             traits = (
                 parse(gpu.compute_capability),
+                (known[0], known[2], known[1].id if known[1] is not gpu else "") if known else None,
                 gpu.first_cuda,
                 gpu.last_cuda,
                 gpu.first_driver_branch,
@@ -232,7 +241,8 @@ class _Survey:
             wish = self._wish(Request(gpus=(GPU,)), platform, gpu=row)
             by_platform.append([self._rejection(item) for item in reject_wish(self.matrix, wish)])
         ends = []
-        for branch in (row.last_driver_branch, row.first_driver_branch):
+        first = find_first_branch(self.matrix, row)
+        for branch in (row.last_driver_branch, first[0] if first is not None else None):
             driver = str((branch or 0) + (1 if branch == row.last_driver_branch else -1))
             ends.append([branch, self._driver_end(row, class_.platform, driver)] if branch is not None else None)
         return {"platform": PLATFORMS.index(class_.platform), "wish": by_platform, "last": ends[0], "first": ends[1]}
@@ -254,6 +264,16 @@ class _Survey:
             if row.bundled_driver is not None:
                 named.setdefault(row.bundled_driver, f"released with CUDA {row.version}")
         return [[version, named[version]] for version in sorted(named, key=parse, reverse=True)]
+
+    def _branches(self) -> dict[str, list[Any]]:
+        """Return the release that each driver branch stands for, what is said of it, and the branch's fact."""
+        found = {}
+        for row in self.matrix.driver_branches:
+            name = str(row.branch)
+            release = newest_release(self.matrix, row.branch)
+            if release is not None:
+                found[name] = [release, self._text(taken(name, release)), self._fact(fact_of("driver", name, row))]
+        return found
 
     def _security(self) -> dict[str, Any]:
         """Return the lowest secure driver of each branch, and what is said of drivers below it."""
@@ -355,6 +375,7 @@ class _Survey:
             option.is_known,
             floor,
             kind == "cuda" and option.cuda,
+            *_libraries(option),
         )
         gpu = self._kept(
             ("gpu", *code),
@@ -410,6 +431,18 @@ class _Survey:
             number: [self._answers(option, platform, python, wish) for python in tried]
             for number, wish in wishes.items()
         }
+        held = self._held(option, gpu)
+        for suffix, row in held.items():
+            for number, wish in wishes.items():
+                answers[number + suffix] = [self._answers(option, platform, python, wish, row) for python in tried]
+            line.setdefault("held_bases", {})[suffix] = [
+                self._base_row(option, platform, python, row, suffix) for python in tried
+            ]
+        line["held"] = {
+            str(number): _suffix(open_bounds(self.matrix, option, item.row))
+            for number, item in enumerate(self.classes)
+            if held and not gpu[number] and open_bounds(self.matrix, option, item.row)
+        }
         line["environments"] = {number: [self.rows.add(row) for row in rows] for number, rows in answers.items()}
         runtimes = {
             self.environments.values[number][0]
@@ -443,7 +476,7 @@ class _Survey:
 
     def _wish(self, request: Request, platform: str, gpu: Gpu | None = None) -> Wish:
         gpus = ((GPU, (gpu,)),) if gpu is not None else ()
-        return Wish(request=request, platform=platform, gpus=gpus, os=None, flavor="runtime")
+        return Wish(request=request, platform=platform, gpus=gpus, os=None, flavor="runtime", driver=request.driver)
 
     def _verdicts(
         self, wish: Wish, option: Option, besides: tuple[tuple[int, int], ...] = ()
@@ -475,7 +508,18 @@ class _Survey:
 
     # The environments
 
-    def _answers(self, option: Option, platform: str, python: str | None, cuda: str | None) -> tuple[int, ...]:
+    def _held(self, option: Option, gpu: Sequence[tuple[tuple[int, int], ...]]) -> dict[str, Gpu]:
+        """Return a GPU for each set of libraries that some GPUs hold back, by how the set is called."""
+        found: dict[str, Gpu] = {}
+        for item, cell in zip(self.classes, gpu, strict=True):
+            bounds = open_bounds(self.matrix, option, item.row)
+            if bounds and not cell:
+                found.setdefault(_suffix(bounds), item.row)
+        return found
+
+    def _answers(
+        self, option: Option, platform: str, python: str | None, cuda: str | None, gpu: Gpu | None = None
+    ) -> tuple[int, ...]:
         """Return the environment for each step of glibc, or what is wrong below zero; one where all are the same."""
         asked = _asking(option.framework, option.version)
         if option.framework == "cuda":
@@ -485,7 +529,8 @@ class _Survey:
         wish = self._wish(asked, platform)
         found: dict[int, int] = {}
         for step, system in self._steps(wish, option, python):
-            closed = try_python(self.matrix, replace(wish, os=system), (option,), python)
+            held = () if gpu is None else ((GPU, (gpu,)),)
+            closed = try_python(self.matrix, replace(wish, os=system, gpus=held), (option,), python)
             if isinstance(closed, Rejection):
                 found[step] = ~self._rejection(closed, option)
             else:
@@ -512,8 +557,8 @@ class _Survey:
         steps = self.steps[option.framework]
         return len(steps) if glibc is None else sum(step <= parse(glibc).release for step in steps)
 
-    def _base(self, wish: Wish, option: Option, python: str | None) -> Base | Rejection:
-        key = (self._base_key(option), python, wish.os.id if wish.os else None, wish.platform)
+    def _base(self, wish: Wish, option: Option, python: str | None, suffix: str = "") -> Base | Rejection:
+        key = (self._base_key(option), python, wish.os.id if wish.os else None, wish.platform, suffix)
         if key not in self.bases:
             self.bases[key] = choose_base(self.matrix, wish, (option,), python)
         return self.bases[key]
@@ -523,17 +568,20 @@ class _Survey:
         system = (option.framework, option.version, option.cuda, option.cudnn) if _needs_image(option) else None
         return system, option.glibc, option.framework
 
-    def _base_row(self, option: Option, platform: str, python: str | None) -> int:
+    def _base_row(
+        self, option: Option, platform: str, python: str | None, gpu: Gpu | None = None, suffix: str = ""
+    ) -> int:
         """Return the number of a row with the base on every system, or what is wrong below zero."""
-        key = (self._base_key(option), python, platform)
+        key = (self._base_key(option), python, platform, suffix)
         if key not in self.base_rows:
             asked = _asking(option.framework, option.version)
             if option.framework == "cuda":
                 asked = replace(asked, python=python)
             wish = self._wish(asked, platform)
+            held = () if gpu is None else ((GPU, (gpu,)),)
             row = []
             for system in self.systems:
-                base = self._base(replace(wish, os=system), option, python)
+                base = self._base(replace(wish, os=system, gpus=held), option, python, suffix)
                 if isinstance(base, Rejection):
                     because = base.because.replace(f" on {system.id} ", f" on {SYSTEM} ") if system else base.because
                     row.append(~self._rejection(replace(base, subject=option.label, because=because), option))
@@ -593,7 +641,8 @@ class _Survey:
     def _install(self, solution: Solution) -> list[str]:
         """Return the words that install the same roots with pip, under the same hidden constraints, quoted."""
         option, python = solution.options[0], str(solution.python)
-        roots, _ = demands_of(self.matrix, option, python, MACHINES[solution.wish.platform])
+        machine = MACHINES[solution.wish.platform]
+        roots, _ = demands_of(self.matrix, option, python, machine)
         wanted: dict[str, list[str]] = {}
         for root in roots:
             wanted.setdefault(root.name, []).append(root.specifier)
@@ -605,7 +654,12 @@ class _Survey:
         words = ["pip", "install"]
         words += [name + ",".join(dict.fromkeys(item for item in bounds if item)) for name, bounds in wanted.items()]
         urls = self.matrix.settings("frameworks/torch.toml").get("wheel_index")
-        if option.framework == "torch" and option.row.index != "pypi" and urls is not None and urls.value is not None:
+        if (
+            option.framework == "torch"
+            and index_of(option.row, machine) != "pypi"
+            and urls is not None
+            and urls.value is not None
+        ):
             words += ["--extra-index-url", urls.value.replace("{variant}", option.variant)]
         legacy = self.matrix.settings("frameworks/jax.toml").get("legacy_index")
         if option.framework == "jax" and option.row.delivery == "legacy" and legacy is not None and legacy.value:
@@ -699,6 +753,18 @@ def _asking(kind: str, wish: str) -> Request:
     """Return a request for one framework, or for CUDA alone."""
     asked: dict[str, Any] = {kind: wish}
     return Request(**asked)
+
+
+def _suffix(bounds: Sequence[Bound]) -> str:
+    """Return what to call the environments that hold libraries back; two sets of bounds never share a name."""
+    return " ".join(("", *(bound.name + bound.specifier for bound in bounds)))
+
+
+def _libraries(option: Option) -> tuple[Any, ...]:
+    """Return what of an option its fit to a GPU depends on beside its own code."""
+    pins = getattr(option.row, "pins", None) or {}
+    cudnn = tuple((name, bound) for name, bound in pins.items() if "cudnn" in name)
+    return option.cuda_major, option.cuda, option.system_cuda, option.cudnn, cudnn, getattr(option.row, "triton", None)
 
 
 def _needs_image(option: Option) -> bool:

@@ -534,3 +534,19 @@ def test_unwritable_folder_is_left_as_it_was(provision, folder, monkeypatch):
     assert answer.code == 5
     assert "No space left on device" in answer.err
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("python", ["3.6", "3.7"])
+def test_python_that_the_build_cannot_install_on_is_refused_with_the_reason(provision, folder, python):
+    answer = provision("image", "--torch", "1.10", "--python", python)
+    assert answer.code == 3
+    assert f"no image can be built for Python {python}" in answer.err
+    assert f"has no wheel for Python {python}" in answer.err
+    assert not _tree(folder)
+    assert provision("image", "--torch", "1.10", "--python", "3.8").code == 0
+
+
+def test_foreign_base_is_warned_of(provision, folder):
+    answer = provision("image", "--torch", "2.5", "--base", "nvcr.io/nvidia/pytorch:25.01-py3")
+    assert answer.code == 0
+    assert "brings a torch of its own" in answer.err

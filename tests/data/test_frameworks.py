@@ -301,7 +301,12 @@ def test_constraint_ends_where_it_was_seen_to_end(constraint: str, last: str, fi
 @pytest.mark.parametrize("row", matrix.exclusions, ids=name_of)
 def test_exclusion_sides_are_requirements(row: Any) -> None:
     for side in (row.left, row.right):
-        assert Requirement(side).specifier
+        if side.startswith("gpu-"):
+            name, _, value = side.partition("==")
+            known = {"gpu-architecture": "architecture", "gpu-capability": "compute_capability"}[name]
+            assert value in {getattr(gpu, known) for gpu in matrix.gpus}
+        else:
+            assert Requirement(side).specifier
 
 
 @pytest.mark.parametrize(
@@ -314,6 +319,9 @@ def test_exclusion_sides_are_requirements(row: Any) -> None:
         ({"torch": "2.3.1", "tensorflow": "2.17.1", "cuda": "12.1"}, False),
         ({"torch": "2.3.1", "tensorflow": "2.18.0", "cuda": "12.1"}, True),
         ({"torch": "2.5.1", "cuda": "12.4"}, False),
+        ({"tensorflow": "2.20.0", "gpu-architecture": "Blackwell"}, True),
+        ({"tensorflow": "2.20.0", "gpu-architecture": "Hopper"}, False),
+        ({"triton": "3.5.1", "gpu-capability": "12.1"}, False),
     ],
 )
 def test_known_bad_pairs(named: dict[str, str], is_excluded: bool) -> None:

@@ -22,7 +22,7 @@ from provision.cli.screen import align
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaRelease, DriverBranch, Gpu
-from provision.matrix.query import drives, find_gpus
+from provision.matrix.query import driver_release, drives, find_gpus
 from provision.records import record
 from provision.resolve.options import Option, offer
 from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, is_askable_os, matches
@@ -146,6 +146,7 @@ def _frameworks(matrix: Matrix, request: Request, kinds: Sequence[str], output: 
         gpus=tuple((name, find_gpus(matrix, name)) for name in request.gpus),
         os=os_row,
         flavor="runtime",
+        driver=driver_release(matrix, request.driver) if request.driver is not None else None,
     )
     header = ("framework", "version", "build", "CUDA", "driver", "Python", "GPU code", "")
     rejections = list(reject_wish(matrix, wish))
@@ -238,7 +239,7 @@ def _cuda(matrix: Matrix, request: Request) -> _Table:
         )
         for row in _toolkits(matrix, request)
         if all(_spans(gpu, row.version) for gpu in gpus)
-        and (request.driver is None or parse(request.driver) >= parse(row.minimum_driver))
+        and (request.driver is None or parse(driver_release(matrix, request.driver)) >= parse(row.minimum_driver))
     ]
     return _Table(header=("CUDA", "released", "driver", "released with", "GPU code", "gcc up to"), rows=tuple(rows))
 
@@ -268,7 +269,7 @@ def _drivers(matrix: Matrix, request: Request) -> _Table:
         )
         for row in matrix.driver_branches
         if (request.driver is None or branch_of(request.driver) == row.branch)
-        and all(drives(row, gpu) for gpu in gpus)
+        and all(drives(matrix, row, gpu) for gpu in gpus)
         and (request.cuda is None or any(_runs(row, toolkit) for toolkit in toolkits))
     ]
     header = ("branch", "kind", "newest", "end of life", "CUDA up to", "open modules", "architectures")
@@ -302,7 +303,7 @@ def _gpus(matrix: Matrix, request: Request) -> _Table:
         for gpu in matrix.gpus
         if (not request.gpus or gpu.id in named)
         and (request.cuda is None or any(_spans(gpu, row.version) for row in toolkits))
-        and (request.driver is None or (branch is not None and drives(branch, gpu)))
+        and (request.driver is None or (branch is not None and drives(matrix, branch, gpu)))
     ]
     return _Table(header=("GPU", "architecture", "code", "memory", "CUDA", "driver branch"), rows=tuple(rows))
 

@@ -9,7 +9,7 @@ from golden_cases import CASES, CERTIFICATE, TOOLS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.errors import DataError, ProvisionError, UsageError
+from provision.errors import DataError, IncompatibleError, ProvisionError, UsageError
 from provision.generate.image import ImageOptions, count_unlocked, render_image
 from provision.records import replace
 from provision.resolve.stack import BaseImage
@@ -156,10 +156,14 @@ def test_users_lines_are_checked_again() -> None:
         files(stack)
 
 
-@pytest.mark.parametrize("tools", [(), (replace(TOOLS[0], sha256=None),)], ids=["none", "no-hash"])
-def test_tools_need_a_hash(tools) -> None:
+def test_tools_need_a_hash() -> None:
     with pytest.raises(DataError):
-        files(replace(STACK, image=replace(STACK.image, tools=tools)))
+        files(replace(STACK, image=replace(STACK.image, tools=(replace(TOOLS[0], sha256=None),))))
+
+
+def test_python_without_an_installer_is_a_refusal() -> None:
+    with pytest.raises(IncompatibleError):
+        files(replace(STACK, image=replace(STACK.image, tools=())))
 
 
 def test_a_stack_without_an_image_part() -> None:

@@ -9,6 +9,8 @@ import pytest
 from provision.assets import asset_dir
 from provision.errors import DataError, UsageError
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_first_branch
+from provision.resolve.options import index_requires
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
@@ -59,7 +61,8 @@ def test_default_build_is_locked_with_every_hash(matrix):
 def test_newest_torch(matrix):
     stack = answer(matrix, torch="2")
     assert (stack.frameworks["torch"], stack.variant, stack.cuda) == ("2.15.0", "cu132", "13.2")
-    assert "torchaudio" not in stack.packages
+    # The last torchaudio, as it was built for the same CUDA major.
+    assert stack.packages["torchaudio"] == "2.11.0"
     assert stack.driver.minimum == "580.65.06"
     assert stack.packages["torchvision"] == "0.29.2"
 
@@ -360,3 +363,132 @@ def test_legacy_jaxlib_gets_the_cudnn_it_was_built_against(matrix, row):
 def test_cuda_alone_is_not_put_on_another_system_than_asked(matrix, flavor):
     refusal(matrix, cuda="12.4", os="debian12", flavor=flavor)
     assert answer(matrix, cuda="12.4", os="ubuntu22.04", flavor=flavor).image.base.ref.endswith("ubuntu22.04")
+
+
+def test_driver_branch_stands_for_its_newest_known_release_and_the_answer_says_which(matrix):
+    found = answer(matrix, torch="2.9", cuda="13.0", driver="580")
+    newest = next(row.last_release for row in matrix.driver_branches if row.branch == 580)
+    (reason,) = [item for item in found.reasons if item.subject == "driver"]
+    assert f"`--driver 580` is taken as {newest}" in reason.because
+    assert found.request["driver"] == "580"
+    # A release is meant as it is written.
+    assert refusal(matrix, torch="2.9", cuda="13.0", driver="580.0").is_proved
+
+
+def test_refusal_about_a_driver_branch_says_the_release_that_was_taken(matrix):
+    found = refusal(matrix, torch="2.9", cuda="13.0", driver="570")
+    assert found.is_proved
+    newest = next(row.last_release for row in matrix.driver_branches if row.branch == 570)
+    assert any(f"`--driver 570` is taken as {newest}" in reason.because for reason in found.because)
+
+
+def test_gpu_without_a_first_driver_takes_that_of_its_compute_capability_and_says_so(matrix):
+    unstated = [
+        gpu
+        for gpu in matrix.gpus
+        if gpu.first_driver_branch is None
+        and gpu.first_driver_branch_derived is None
+        and gpu.compute_capability == "12.0"
+    ]
+    assert unstated
+    for gpu in unstated:
+        found = refusal(matrix, torch="2.9", gpu=gpu.id, driver="535.104.05")
+        assert found.is_proved
+        (reason,) = [item for item in found.because if item.subject == "gpu-driver"]
+        assert "first branch is 570 (derived from" in reason.because
+        assert [fact.status for fact in reason.facts] == ["derived"]
+        assert "(derived from" in next(
+            item.because
+            for item in answer(matrix, torch="2.9", gpu=gpu.id, cuda="12.8").reasons
+            if item.subject == "driver"
+        )
+
+
+def test_every_gpu_of_a_desktop_or_server_has_a_first_driver(matrix):
+    assert not [
+        gpu.id
+        for gpu in matrix.gpus
+        if gpu.segment != "embedded" and gpu.last_driver_branch is None and find_first_branch(matrix, gpu) is None
+    ]
+
+
+@pytest.mark.parametrize("driver", ["450.51.06", "450.80.02"])
+def test_cuda_runs_on_the_driver_it_was_released_with(matrix, driver):
+    assert answer(matrix, cuda="11.0", driver=driver).driver.minimum == "450.51.06"
+    assert answer(matrix, torch="1.7.1", cuda="11.0", driver=driver).variant == "cu110"
+
+
+def test_later_minor_of_a_major_needs_the_floor_of_its_major(matrix):
+    assert refusal(matrix, cuda="11.1", driver="450.51.06").is_proved
+    assert answer(matrix, cuda="11.1", driver="450.80.02").driver.minimum == "450.80.02"
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda", "torchaudio"),
+    [
+        ("2.12", "12.6", "2.11.0+cu126"),
+        ("2.12", "13.2", "2.11.0"),
+        ("2.14", "13.0", "2.11.0"),
+        ("2.11", "12.8", "2.11.0+cu128"),
+    ],
+)
+def test_torch_gets_the_torchaudio_that_its_release_names(matrix, torch, cuda, torchaudio):
+    stack = answer(matrix, torch=torch, cuda=cuda)
+    assert stack.packages["torchaudio"] == torchaudio
+    assert not any("torchaudio" in warning for warning in stack.warnings)
+
+
+@pytest.mark.parametrize("torch", ["2.9", "2.10"])
+@pytest.mark.parametrize("cuda", ["12.8", "13.0"])
+def test_arm_stack_has_triton_and_the_wheel_with_cuda(matrix, torch, cuda):
+    stack = answer(matrix, torch=torch, cuda=cuda, platform="linux/arm64")
+    assert stack.packages["triton"] == answer(matrix, torch=torch, cuda=cuda).packages["triton"]
+    # What PyPI has for Arm is a build without CUDA.
+    assert stack.packages["torch"].endswith(f"+{stack.variant}")
+
+
+def test_arm_build_before_triton_was_built_for_arm_asks_for_none(matrix):
+    for build in matrix.torch_builds:
+        if build.torch == "2.8.0":
+            needs = index_requires(matrix, build, "aarch64") or ()
+            assert [marker for name, _, marker, _ in needs if name == "triton"] == ['platform_machine == "x86_64"']
+
+
+def test_long_term_release_on_an_index_of_its_own_is_refused_with_the_way_there(matrix):
+    found = refusal(matrix, torch="1.8.2")
+    assert not found.is_proved
+    (reason,) = found.because
+    assert "pip install torch==1.8.2 -f https://" in reason.because
+    # Its neighbour is on the common index.
+    assert answer(matrix, torch="1.8.1").frameworks["torch"] == "1.8.1"
+
+
+def test_refusal_that_no_single_change_lifts_gets_a_way_that_changes_two(matrix):
+    found = refusal(matrix, torch="1.13", cuda="11.7", gpu="b200")
+    (way, *_) = found.alternatives
+    asked = dict(zip(way.flags[::2], way.flags[1::2], strict=True))
+    assert asked["--torch"] != "1.13"
+    assert asked["--cuda"] != "11.7"
+    assert asked["--gpu"] == "b200"
+    assert way.change == f"torch {asked['--torch']} and CUDA {asked['--cuda']}"
+    assert answer(matrix, **{name.removeprefix("--"): value for name, value in asked.items()}).gpus == ("B200",)
+
+
+def test_refusal_that_one_change_lifts_changes_one(matrix):
+    for way in refusal(matrix, torch="2.1", cuda="12.6").alternatives:
+        assert " and " not in way.change
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        ("foo/bar:1", "is not in the facts"),
+        ("registry.example:5000/team/base", "is not in the facts"),
+        ("nvcr.io/nvidia/pytorch:25.01-py3", "brings a torch of its own"),
+        ("python:3.11-slim-bookworm", None),
+    ],
+)
+def test_base_that_the_facts_do_not_know_is_warned_of(matrix, base, said):
+    stack = answer(matrix, torch="2.5", python="3.11", base=base)
+    warned = [warning for warning in stack.warnings if base in warning]
+    assert [said in warning for warning in warned] == ([True] if said else [])

@@ -240,9 +240,12 @@ class Snapshot:
         """The driver that is loaded."""
         return self._read("driver-version", parse_loaded_driver)
 
-    @property
-    def driver_version(self) -> str:
-        """The loaded driver's version: the kernel's word, or nvidia-smi's where WSL or a sandbox shows no kernel's."""
+    def find_driver_version(self) -> str:
+        """Return the loaded driver's version: the kernel's word, or nvidia-smi's where WSL or a sandbox shows none.
+
+        Raises:
+            Unreadable: Neither tells it.
+        """
         try:
             return self.driver.version
         except Unreadable as error:

@@ -130,7 +130,7 @@ TRAITS: dict[str, Callable[[Snapshot], str]] = {
         for key, value in sorted(host.command_line.items())
         if key not in ("BOOT_IMAGE", "root", "initrd", "resume")
     ),
-    "driver": lambda host: host.driver_version,
+    "driver": lambda host: host.find_driver_version(),
     "kernel modules": lambda host: "open" if host.driver.is_open else "proprietary",
     "GPUs": _gpus,
     "VBIOS": _one_for_all("vbios"),

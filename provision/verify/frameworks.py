@@ -25,7 +25,7 @@ def has_planned_version(planned: str, found: str) -> bool:
 def loaded_driver(host: Snapshot) -> str | None:
     """Return the driver's version, as the kernel or nvidia-smi tells it."""
     try:
-        return host.driver_version
+        return host.find_driver_version()
     except Unreadable:
         return None
 

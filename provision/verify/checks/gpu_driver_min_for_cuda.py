@@ -20,7 +20,7 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     Source: CUDA compatibility guide: minor-version compatibility gives each CUDA major one floor; a forward
     compatibility package lifts listed branches on data-centre GPUs.
     """
-    loaded = host.driver_version
+    loaded = host.find_driver_version()
     floors: list[tuple[str, str]] = []
     unclear: list[str] = []
     if expected.driver_minimum is not None:

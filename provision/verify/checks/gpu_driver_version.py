@@ -15,5 +15,5 @@ def check(host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
     del matrix
     if expected.driver is None:
         return skipped("no exact driver is planned")
-    loaded = host.driver_version
+    loaded = host.find_driver_version()
     return passed(f"driver {loaded}") if loaded == expected.driver else failed(f"driver {loaded}", expected.driver)

@@ -43,6 +43,7 @@ def _user_lines(folder) -> list[str]:
         ("torch==2.4.1+cu118", {"torch": "2.4.1"}, "cu118"),
         ("torch>=2.1,<2.4", {"torch": "2.3.1"}, "cu121"),
         ("jax[cuda12]==0.4.30", {"jax": "0.4.30"}, "cuda12"),
+        ("jax[cuda11_cudnn86]==0.4.13", {"jax": "0.4.13"}, "cuda11"),
     ],
 )
 def test_the_framework_is_taken_from_the_file(image, folder, line, frameworks, variant):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from provision.errors import IncompatibleError, UsageError
+from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.matrix.load import Matrix
-from provision.resolve.named import FrameworkLine, join_frameworks, named_lines
+from provision.resolve.named import FrameworkLine, is_honoured, join_frameworks, named_lines
 from provision.resolve.request import parse_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.solve import solve
@@ -39,6 +39,8 @@ def join(text: str, **values: str) -> dict[str, str]:
         ("jax[cuda12]==0.4.30", {}, {"jax": "0.4.30", "cuda": "12"}),
         ("jax[cuda12_pip]", {"cuda": "12.4"}, {"jax": ">=0", "cuda": "12.4"}),
         ("jax[cuda]", {}, {"jax": ">=0"}),
+        ("jax[cuda11_cudnn86]==0.4.13", {}, {"jax": "0.4.13", "cuda": "11"}),
+        ("jax[cuda11-pip]==0.4.13", {}, {"jax": "0.4.13", "cuda": "11"}),
         ("einops>=0.7\ntorchvision==0.19", {}, {}),
         ("torch @ https://example.org/torch.whl", {}, {}),
         ("tensorflow==2.17; sys_platform == 'darwin'", {}, {}),
@@ -145,3 +147,44 @@ def test_the_platform_of_a_gpu_decides_a_marker(facts: Matrix) -> None:
     found = solve(parse_request({**join(text, gpu="gh200"), "requirements": text.split("\n")}), facts)
     assert isinstance(found, Stack), found
     assert (found.platform, found.frameworks) == ("linux/arm64", {"torch": "2.9.1"})
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "said"),
+    [
+        ("jax[cuda12_local]", UnknownError, "cuda12-local"),
+        ("jax[cuda12-local]; python_version < '3.12'", UnknownError, "cuda12-local"),
+        ("jax[tpu]==0.4.30", UnknownError, "tpu"),
+        ("jax[rocm]", UnknownError, "rocm"),
+        ("jax[cuda12,cuda13]", UsageError, "CUDA 12 and CUDA 13 at once"),
+    ],
+)
+def test_extras_of_jax_that_no_stack_honours_are_refused(line: str, kind: type[ProvisionError], said: str) -> None:
+    with pytest.raises(kind) as caught:
+        join(f"einops\n{line}")
+    assert caught.value.message.startswith(f"r.txt, line 2: `{line}`")
+    assert said in caught.value.message.replace("_", "-")
+
+
+def test_each_python_gets_the_cuda_that_its_line_names(facts: Matrix) -> None:
+    text = "jax[cuda12]==0.8.0; python_version < '3.12'\njax[cuda13]==0.8.0; python_version >= '3.12'"
+    for python, variant in (("<3.12", "cuda12"), (">=3.12", "cuda13")):
+        found = answer(facts, text, python=python)
+        assert isinstance(found, Stack), found
+        assert found.variants["jax"] == variant
+
+
+@pytest.mark.parametrize(
+    ("framework", "extras", "is_all"),
+    [
+        ("jax", ["cuda12"], True),
+        ("jax", ["cuda11_cudnn86"], True),
+        ("jax", ["cuda12_local"], False),
+        ("jax", ["cuda12", "k8s"], False),
+        ("tensorflow", ["and-cuda"], True),
+        ("torch", [""], True),
+        ("torch", ["cuda12"], False),
+    ],
+)
+def test_extras_that_the_lock_honours(framework: str, extras: list[str], is_all: bool) -> None:
+    assert is_honoured(framework, extras) is is_all

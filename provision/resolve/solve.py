@@ -7,6 +7,7 @@ the smallest set of its parts that cannot be met together is left, and every alt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -23,7 +24,7 @@ from provision.resolve.explain import refuse
 from provision.resolve.named import named_lines
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
-from provision.resolve.pairs import pair_demands, pair_extras
+from provision.resolve.pairs import pair_extras
 from provision.resolve.request import ANY, FRAMEWORKS, Request, is_askable_os, matches, python_fits
 from provision.resolve.rules import (
     Rejection,
@@ -165,8 +166,10 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         what = "your requirements file names no framework"
         if request.extras:
             what = f"neither `--with {','.join(request.extras)}` nor your requirements file names a framework"
+    addresses = [line for line in request.requirements if re.match(r"(torch|tensorflow|jax)\b[^;]*@", line.lower())]
     raise UsageError(
         f"{what}, so nothing says what to install it beside",
+        because=[f"`{line}` is an address, which does not tell its version" for line in addresses],
         hints=(
             "name one, as in `--torch 2.1`, or by a line such as `torch>=2.1` in the requirements file",
             "or name the Python to install it in beside CUDA alone, as in `--cuda 12.4 --python 3.11`",
@@ -233,6 +236,12 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
     }[framework]
     wanted = getattr(request, framework) or ""
     plain, _, variant = wanted.partition("+")
+    if framework == "torch" and variant and not re.fullmatch(r"cu[0-9]{2,3}", variant):
+        because = (
+            f"torch {plain}+{variant} is a build without CUDA, which the facts do not cover; "
+            f"leave `+{variant}` out for one with CUDA"
+        )
+        return Rejection(rule="version", is_proved=False, subject="", because=because)
     if framework == "torch" and variant:
         closed = [row for row in matrix.torch_releases if matches(plain, row.version) and row.is_variants_complete]
         is_open = any(matches(plain, row.torch) and row.variant == variant for row in matrix.unknown_torch_builds)
@@ -255,7 +264,9 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
         return Rejection(rule="version", is_proved=False, subject="", because=because, facts=(fact,))
     ordered = sorted(set(versions), key=parse)
     span = f"they reach from {ordered[0]} to {ordered[-1]}" if ordered else "they hold none"
-    because = f"the facts know no {framework} {getattr(request, framework)}; {span}"
+    lines = [f"`{line.text}`" for line in named_lines(request.requirements) if line.framework == framework]
+    what = f"that {' or '.join(lines)} admits" if lines and wanted == ANY else wanted
+    because = f"the facts know no {framework} {what}; {span}"
     return Rejection(rule="version", is_proved=False, subject="", because=because)
 
 
@@ -392,14 +403,15 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
     extras = _extras(matrix, wish, options)
     if isinstance(extras, Rejection):
         return replace(extras, subject=subject)
-    paired = pair_extras(matrix, extras, options, python, wish.request.requirements) if extras else (extras, ())
+    is_paired = bool(extras or wish.request.requirements)
+    paired = pair_extras(matrix, extras, wish, options, python) if is_paired else (extras, (), [])
     if isinstance(paired, Rejection):
         return replace(paired, subject=subject)
-    extras, pairs = paired
+    extras, pairs, more = paired
     environment = Environment(picks=())
     constraints: tuple[HiddenConstraint, ...] = ()
     if python is not None:
-        solved = close(matrix, wish, options, python, base.glibc, extras, pair_demands(pairs))
+        solved = close(matrix, wish, options, python, base.glibc, extras, more)
         if isinstance(solved, Clash):
             parts = {demand.part for demand in solved.demands}
             return Rejection(

@@ -11,7 +11,7 @@ from provision.cli.files import read_text
 from provision.cli.parser import Once, add_choice, parse_path
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.matrix.load import Matrix
-from provision.records import NOTHING, plain
+from provision.records import NOTHING, plain, replace
 from provision.resolve.request import FLAVORS, PLATFORMS, Request, parse_request
 
 if TYPE_CHECKING:
@@ -186,21 +186,12 @@ def solve_request(
 
     found = solve(request, matrix)
     if isinstance(found, Refusal):
-        raise refuse(found, command, others, places_of(request, values, files) if files else NOTHING)
+        raise refuse(place_refusal(found, request, values, files), command, others)
     return found
 
 
-def refuse(
-    refusal: Refusal, command: str, others: Sequence[str] = (), places: Mapping[str, str] = NOTHING
-) -> ProvisionError:
-    """Return a refusal as the error of its kind, its alternatives as commands that can be pasted.
-
-    Args:
-        refusal: The refusal.
-        command: Subcommand of the alternatives.
-        others: Words of the command line beyond the request.
-        places: Parts of the conflict → where they were written, as :func:`places_of` returns them.
-    """
+def refuse(refusal: Refusal, command: str, others: Sequence[str] = ()) -> ProvisionError:
+    """Return a refusal as the error of its kind, its alternatives as commands that can be pasted."""
     import shlex
 
     kind = IncompatibleError if refusal.is_proved else UnknownError
@@ -208,22 +199,36 @@ def refuse(
         {"command": shlex.join(("provision", *command.split(), *item.flags, *others)), "change": item.change}
         for item in refusal.alternatives
     ]
-    message = refusal.message
-    for part, place in places.items():
-        message = message.replace(f"`{part}`", place)
     return kind(
-        message,
+        refusal.message,
         because=[show_facts(reason) for reason in refusal.because],
         hints=[f"`{item['command']}` works: {item['change']}" for item in alternatives],
         details={
-            "conflict": [places.get(part, part).replace("`", "") for part in refusal.conflict],
+            "conflict": list(refusal.conflict),
             "reasons": plain(refusal.because),
             "alternatives": alternatives,
         },
     )
 
 
-def places_of(request: Request, values: Mapping[str, Any], files: Sequence[Path]) -> dict[str, str]:
+def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any], files: Sequence[Path]) -> Refusal:
+    """Return a refusal that names what was written, and where, for what requirements files ask for.
+
+    Args:
+        refusal: The refusal, with the parts of the request.
+        request: The request.
+        values: Flags as they were given.
+        files: Requirements files.
+    """
+    places = _places_of(request, values, files) if files else {}
+    message = refusal.message
+    for part, place in places.items():
+        message = message.replace(f"`{part}`", place)
+    conflict = tuple(places.get(part, part).replace("`", "") for part in refusal.conflict)
+    return replace(refusal, message=message, conflict=conflict)
+
+
+def _places_of(request: Request, values: Mapping[str, Any], files: Sequence[Path]) -> dict[str, str]:
     """Return where the parts of a request stand that requirements files ask for, by what a conflict calls them."""
     from provision.resolve.request import FRAMEWORKS
 

@@ -165,6 +165,13 @@ def test_a_refusal_names_the_line_and_no_flag_that_nobody_typed(image, text, wor
     assert ">=0" not in answer.err
 
 
+def test_explain_names_the_line_too(provision, folder):
+    (folder / "requirements.txt").write_text("torch==2.4.1+cu118\n")
+    answer = provision("explain", "-r", "requirements.txt", "--python", "3.13", "--json")
+    result = answer.document["result"]
+    assert result["conflict"] == ["torch==2.4.1+cu118 in requirements.txt, line 1", "--python 3.13"]
+
+
 def test_a_line_that_does_not_hold_on_the_named_python_is_refused_by_its_line(image):
     answer, stack = image('torch==2.4.1; python_version<"3.9"\neinops\n', "--python", "3.11")
     assert (answer.code, stack) == (2, None)

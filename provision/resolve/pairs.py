@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import CompanionPackage, Extra
@@ -15,6 +17,9 @@ from provision.resolve.requirements import parse_requirements, place_of
 from provision.resolve.rules import Rejection, Wish, called
 from provision.resolve.stack import FactRef
 from provision.versions import is_empty, parse, spec_of
+
+if TYPE_CHECKING:
+    from packaging.markers import Marker
 
 __all__ = ["pair_demands", "pair_extras"]
 
@@ -101,15 +106,21 @@ def pair_extras(
 
 def _own_bounds(wish: Wish, python: str) -> dict[str, list[str]]:
     """Return what the user's lines that count here ask for: name → specifiers."""
-    from packaging.requirements import Requirement
-
     place = place_of(python, MACHINES[wish.platform])
     bounds: dict[str, list[str]] = {}
-    for line in parse_requirements("\n".join(wish.request.requirements), "-r") if wish.request.requirements else ():
-        marker = Requirement(line.text).marker if ";" in line.text else None
-        if line.specifier and (marker is None or marker.evaluate(place)):
-            bounds.setdefault(line.name, []).append(line.specifier)
+    for name, specifier, marker in _own_lines(wish.request.requirements) if wish.request.requirements else ():
+        if marker is None or marker.evaluate(place):
+            bounds.setdefault(name, []).append(specifier)
     return bounds
+
+
+@lru_cache(maxsize=64)
+def _own_lines(lines: tuple[str, ...]) -> tuple[tuple[str, str, Marker | None], ...]:
+    """Return name, specifier and marker of the lines that bound a version; every candidate is held to them."""
+    from packaging.requirements import Requirement
+
+    found = parse_requirements("\n".join(lines), "-r")
+    return tuple((line.name, line.specifier, Requirement(line.text).marker) for line in found if line.specifier)
 
 
 def _named_release(

@@ -11,7 +11,7 @@ from provision.cli.files import read_text
 from provision.cli.parser import Once, add_choice, parse_path
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.matrix.load import Matrix
-from provision.records import plain
+from provision.records import NOTHING, plain, replace
 from provision.resolve.request import FLAVORS, PLATFORMS, Request, parse_request
 
 if TYPE_CHECKING:
@@ -157,7 +157,15 @@ def read_matrix(options: argparse.Namespace) -> Matrix:
     return Matrix(folder)
 
 
-def solve_request(request: Request, matrix: Matrix, command: str, others: Sequence[str] = ()) -> Stack:
+def solve_request(
+    request: Request,
+    matrix: Matrix,
+    command: str,
+    others: Sequence[str] = (),
+    *,
+    values: Mapping[str, Any] = NOTHING,
+    files: Sequence[Path] = (),
+) -> Stack:
     """Solve a request.
 
     Args:
@@ -165,6 +173,8 @@ def solve_request(request: Request, matrix: Matrix, command: str, others: Sequen
         matrix: The facts.
         command: Subcommand that alternatives are worded with (``resolve``, ``node lock``).
         others: Words of the command line beyond the request, for the same purpose.
+        values: Flags of the request as they were given, and
+        files: requirements files, for a refusal to name what was written.
 
     Raises:
         IncompatibleError: The facts exclude it.
@@ -176,7 +186,7 @@ def solve_request(request: Request, matrix: Matrix, command: str, others: Sequen
 
     found = solve(request, matrix)
     if isinstance(found, Refusal):
-        raise refuse(found, command, others)
+        raise refuse(place_refusal(found, request, values, files), command, others)
     return found
 
 
@@ -199,6 +209,44 @@ def refuse(refusal: Refusal, command: str, others: Sequence[str] = ()) -> Provis
             "alternatives": alternatives,
         },
     )
+
+
+def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any], files: Sequence[Path]) -> Refusal:
+    """Return a refusal that names what was written, and where, for what requirements files ask for.
+
+    Args:
+        refusal: The refusal, with the parts of the request.
+        request: The request.
+        values: Flags as they were given.
+        files: Requirements files.
+    """
+    places = _places_of(request, values, files) if files else {}
+    message = refusal.message
+    for part, place in places.items():
+        message = message.replace(f"`{part}`", place)
+    conflict = tuple(places.get(part, part).replace("`", "") for part in refusal.conflict)
+    return replace(refusal, message=message, conflict=conflict)
+
+
+def _places_of(request: Request, values: Mapping[str, Any], files: Sequence[Path]) -> dict[str, str]:
+    """Return where the parts of a request stand that requirements files ask for, by what a conflict calls them."""
+    from provision.resolve.request import FRAMEWORKS
+
+    lines = [line for path in files for line in _read_requirements(path)]
+    said = {line: f"`{line.requirement.text}` in {line.where}" for line in lines}
+    places = {f"requirement {line.requirement.text}": text for line, text in said.items()}
+    for name in (*FRAMEWORKS, "cuda"):
+        own = [
+            text
+            for line, text in said.items()
+            if " @ " not in line.requirement.text
+            and line.requirement.name == ("jax" if name == "cuda" else name)
+            and (name != "cuda" or "[cuda" in line.requirement.text)
+        ]
+        if own:
+            given = [f"`--{name} {values[name]}`"] if values.get(name) else []
+            places[f"--{name} {getattr(request, name)}"] = " and ".join([*given, *own])
+    return places
 
 
 def show_facts(reason: Reason) -> str:

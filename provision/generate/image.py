@@ -482,11 +482,12 @@ def _kept(line: str, have: set[str]) -> str | None:
 
     A local part goes: the build was chosen by it, and that of PyPI carries none in its version.
     """
+    from provision.resolve.named import is_honoured
+
     found = re.match(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?", line)
     if found is None or " @ " in line or found[1].lower() not in FRAMEWORKS or found[1].lower() not in have:
         return line
-    extras = [extra.strip() for extra in (found[2] or "").split(",")]
-    if all(extra in ("", "and-cuda") or extra.startswith("cuda") for extra in extras):
+    if is_honoured(found[1].lower(), (found[2] or "").split(",")):
         return None
     return re.sub(r"(==\s*[^;,+\s]+)\+[A-Za-z0-9.]+", r"\1", line)
 

@@ -19,7 +19,7 @@ from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
 from provision.resolve.options import Option, fact_of, index_of, index_requires
-from provision.resolve.request import plain_request
+from provision.resolve.request import ANY, plain_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
     Wish,
@@ -442,6 +442,8 @@ def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
         asked = "as asked"
     elif wanted is None:
         asked = f"the newest {option.framework} that `--with {','.join(wish.request.extras)}` and the rest admit"
+    elif wanted == ANY and wish.request.requirements:
+        asked = f"the newest {option.framework} that your requirements and the rest of the request admit"
     else:
         asked = f"the newest {option.framework} that `--{option.framework} {wanted}` and the rest of the request admit"
     because = asked

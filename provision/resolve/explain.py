@@ -10,8 +10,9 @@ from typing import Any
 from provision.matrix.load import Matrix
 from provision.matrix.query import newest_release
 from provision.records import replace
+from provision.resolve.named import named_lines
 from provision.resolve.options import fact_of
-from provision.resolve.request import FRAMEWORKS, Request, matches, to_flags
+from provision.resolve.request import ANY, FRAMEWORKS, Request, matches, to_flags
 from provision.resolve.rules import Rejection, taken
 from provision.resolve.stack import Alternative, FactRef, Reason, Refusal
 from provision.versions import branch_of, parse
@@ -53,7 +54,7 @@ def refuse(request: Request, matrix: Matrix, rejections: list[Rejection], trial:
     found = trial(core)
     causes = found if isinstance(found, list) else rejections
     is_proved = _is_proved(causes)
-    conflict = tuple(_words(core))
+    conflict = tuple(dict.fromkeys(_words(core, request)))
     wanted = " and ".join(f"`{words}`" for words in conflict) or "this request"
     if is_proved:
         message = f"{wanted} cannot be met" if len(conflict) < 2 else f"{wanted} cannot be met together"
@@ -138,17 +139,23 @@ def _is_empty(request: Request) -> bool:
     return not any(getattr(request, part) for part in PARTS)
 
 
-def _words(request: Request) -> Iterator[str]:
-    words = to_flags(request)
+def _words(core: Request, request: Request) -> Iterator[str]:
+    """Yield the parts of a conflict; a framework that only lines of the whole request name goes by these lines."""
+    words = to_flags(replace(core, requirements=()))
     position = 0
     while position < len(words):
         if position + 1 < len(words) and not words[position + 1].startswith("--"):
-            yield f"{words[position]} {words[position + 1]}"
+            framework = words[position].removeprefix("--")
+            lines = [line.text for line in named_lines(request.requirements) if line.framework == framework]
+            if lines and words[position + 1] == ANY:
+                yield from (f"requirement {line}" for line in lines)
+            else:
+                yield f"{words[position]} {words[position + 1]}"
             position += 2
         else:
             yield words[position]
             position += 1
-    for line in request.requirements:
+    for line in core.requirements:
         yield f"requirement {line}"
 
 

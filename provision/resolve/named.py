@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from provision.errors import IncompatibleError
+from provision.errors import IncompatibleError, UnknownError, UsageError
 from provision.records import record
 from provision.resolve.environment import MACHINES
-from provision.resolve.request import FRAMEWORKS, PLATFORMS, matches, parse_request
-from provision.resolve.requirements import UserRequirement, place_of
-from provision.versions import is_empty
+from provision.resolve.options import Option
+from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, matches, parse_request, python_fits
+from provision.resolve.requirements import UserRequirement, parse_requirements, place_of
+from provision.versions import is_empty, spec_of
 
-__all__ = ["FrameworkLine", "join_frameworks"]
+if TYPE_CHECKING:
+    from packaging.markers import Marker
 
-_ANY = ">=0"
-_CUDA_EXTRA = re.compile(r"cuda([0-9]+)(?:-(?:pip|local))?")
+__all__ = ["FrameworkLine", "NamedLine", "is_honoured", "join_frameworks", "named_lines"]
+
+_PYTHONS = tuple(f"3.{minor}" for minor in range(40))
+_CUDA_EXTRA = re.compile(r"cuda([0-9]+)(?:-pip|-cudnn[0-9]+)?")
+_FOREIGN_EXTRA = re.compile(r"cuda.*-local|tpu|rocm.*|neuron.*")
 
 
 @record
@@ -25,6 +31,44 @@ class FrameworkLine:
 
     where: str
     requirement: UserRequirement
+
+
+@record
+class NamedLine:
+    """A line that names a framework, and where it holds.
+
+    Attributes:
+        framework: ``torch``, ``tensorflow`` or ``jax``.
+        text: The line.
+        specifier: Versions without local part that will do, empty for any.
+        variant: Local part (``cu118``), where one was written.
+        cuda_major: CUDA that its extra names.
+        marker: What decides where it holds.
+    """
+
+    framework: str
+    text: str
+    specifier: str
+    variant: str | None
+    cuda_major: int | None
+    marker: Marker | None
+
+    def holds(self, python: str, platform: str) -> bool:
+        """Tell whether the line counts on a Python (``3.11``) of a platform."""
+        return self.marker is None or self.marker.evaluate(place_of(python, MACHINES[platform]))
+
+    def can_hold(self, python: str | None, platform: str | None) -> bool:
+        """Tell whether the line counts on a Python that a wish asks for."""
+        pythons, platforms = _pythons_of(python), [platform] if platform else PLATFORMS
+        return any(self.holds(one, other) for one in pythons for other in platforms)
+
+    def admits(self, option: Option) -> bool:
+        """Tell whether a build is what the line asks for."""
+        if self.specifier and option.version not in spec_of(self.specifier):
+            return False
+        if self.variant is not None and self.variant != option.variant:
+            return False
+        return self.cuda_major is None or self.cuda_major == option.cuda_major
 
 
 @record
@@ -41,12 +85,50 @@ class _Wish:
     @property
     def specifier(self) -> str:
         if self.text is None:
-            return _ANY
+            return ANY
         return self.text if self.text[0] in "<>=!~" else f"=={self.text}.*"
+
+
+@lru_cache(maxsize=64)
+def named_lines(lines: tuple[str, ...]) -> tuple[NamedLine, ...]:
+    """Return the lines that ask for a version of a framework; an address does not say which one it holds."""
+    if not any(framework in line.lower() for line in lines for framework in FRAMEWORKS):
+        return ()
+    from packaging.requirements import Requirement
+
+    found = []
+    for line in parse_requirements("\n".join(lines), "-r"):
+        parsed = Requirement(line.text)
+        if line.name not in FRAMEWORKS or parsed.url is not None:
+            continue
+        variants = re.findall(r"\+([A-Za-z0-9.]+)", line.specifier)
+        majors = _cuda_majors(parsed.extras) if line.name == "jax" else []
+        found.append(
+            NamedLine(
+                framework=line.name,
+                text=line.text,
+                specifier=re.sub(r"\+[A-Za-z0-9.]+", "", line.specifier),
+                variant=variants[0].lower() if variants else None,
+                cuda_major=majors[0] if majors else None,
+                marker=parsed.marker,
+            )
+        )
+    return tuple(found)
+
+
+def is_honoured(framework: str, extras: Iterable[str]) -> bool:
+    """Tell whether extras of a framework say no more than which CUDA it brings, which its lock holds already."""
+    plain = [extra.strip().lower().replace("_", "-") for extra in extras if extra.strip()]
+    if framework == "jax":
+        return all(extra == "cuda" or _CUDA_EXTRA.fullmatch(extra) for extra in plain)
+    return all(framework == "tensorflow" and extra == "and-cuda" for extra in plain)
 
 
 def join_frameworks(values: Mapping[str, Any], lines: Sequence[FrameworkLine]) -> dict[str, Any]:
     """Return the values of a request with the frameworks that its requirement lines name.
+
+    A line that holds on some of the Pythons in question only asks for its framework in any version here: the solver
+    holds every Python it tries to the lines that count there.
 
     Args:
         values: Flag without its dashes → value.
@@ -54,50 +136,107 @@ def join_frameworks(values: Mapping[str, Any], lines: Sequence[FrameworkLine]) -
 
     Raises:
         IncompatibleError: Two of them, or one and a flag, cannot be met together.
-        UsageError: A value or a line is malformed.
+        UnknownError: A line asks for a build that the facts do not cover.
+        UsageError: A value or a line is malformed, or the lines name a framework for other Pythons only.
     """
     joined = dict(values)
-    for framework in FRAMEWORKS:
-        named = [line for line in lines if line.requirement.name == framework and _counts(line.requirement, values)]
-        if not named:
+    everywhere: list[FrameworkLine] = []
+    elsewhere: list[FrameworkLine] = []
+    partial: list[FrameworkLine] = []
+    for line in lines:
+        if line.requirement.name not in FRAMEWORKS:
             continue
-        wishes = [_wish_of(line, framework) for line in named]
+        groups = {True: everywhere, None: partial, False: elsewhere}
+        found = _where_holds(line, values)
+        if found != ():
+            groups[found].append(line)
+    for framework in FRAMEWORKS:
+        own = [line for line in everywhere if line.requirement.name == framework]
+        wishes = [_wish_of(line, framework) for line in own]
+        for line in partial:
+            if line.requirement.name == framework:
+                _wish_of(line, framework)
+                wishes.append(_Wish(text=None, said=_said(line)))
+        if not wishes:
+            continue
         if values.get(framework) is not None:
             text = getattr(parse_request({framework: values[framework]}), framework)
             wishes.insert(0, _Wish(text=text, said=f"`--{framework} {values[framework]}`"))
         joined[framework] = _join(framework, wishes)
-    for line in lines:
-        if (
-            line.requirement.name == "jax"
-            and _counts(line.requirement, values)
-            and (major := _cuda_major(line.requirement)) is not None
-        ):
-            _join_cuda(joined, line, major)
+    if elsewhere and not any(joined.get(framework) for framework in FRAMEWORKS):
+        line = elsewhere[0]
+        raise UsageError(
+            f"{_said(line)} does not hold on Python {values.get('python')}, and nothing else names a framework",
+            hints=(
+                "leave --python out, so that one is chosen on which the line holds",
+                f"or name the framework whatever the Python, as in `--{line.requirement.name} VERSION`",
+            ),
+        )
+    for line in everywhere:
+        if line.requirement.name == "jax" and (major := _cuda_major(line)) is not None:
+            _join_cuda(joined, line, str(major))
+    for line in partial:
+        if line.requirement.name == "jax":
+            _cuda_major(line)
     return joined
 
 
-def _counts(requirement: UserRequirement, values: Mapping[str, Any]) -> bool:
-    """Tell whether a line asks for a version of its framework here; an address does not say which one it holds.
+def _said(line: FrameworkLine) -> str:
+    return f"`{line.requirement.text}` in {line.where}"
 
-    A marker that turns on a Python nobody named counts: the solver tries Pythons until one meets the line.
+
+def _pythons_of(wish: str | None) -> list[str]:
+    """Return the Pythons that a wish leaves open, the newest patch of each."""
+    if wish is not None and wish.endswith("t"):
+        return [wish]
+    return [python for python in _PYTHONS if python_fits(wish, python)]
+
+
+def _where_holds(line: FrameworkLine, values: Mapping[str, Any]) -> Any:
+    """Tell where a line asks for a version of its framework.
+
+    Returns:
+        True for every Python in question, None for some, False for none but others, and () where no Python matters:
+        an address, which does not say what it holds, and a marker that is about another system.
     """
     from packaging.requirements import Requirement
 
-    parsed = Requirement(requirement.text)
+    parsed = Requirement(line.requirement.text)
     if parsed.url is not None or parsed.marker is None:
-        return parsed.url is None
-    asked = parse_request({name: values.get(name) for name in ("python", "platform")})
-    python = asked.python if asked.python is not None and asked.python[:1].isdigit() else None
-    if python is None and "python_" in str(parsed.marker):
+        return True if parsed.url is None else ()
+    asked = parse_request({name: values.get(name) for name in ("python", "platform", "gpu")})
+    platforms = [asked.platform] if asked.platform else PLATFORMS if asked.gpus else PLATFORMS[:1]
+
+    def holds(pythons: Iterable[str]) -> set[bool]:
+        return {
+            parsed.marker is not None and parsed.marker.evaluate(place_of(python, MACHINES[platform]))
+            for python in pythons
+            for platform in platforms
+        }
+
+    found = holds(_pythons_of(asked.python))
+    if found == {True}:
         return True
-    return parsed.marker.evaluate(place_of(python or "", MACHINES[asked.platform or PLATFORMS[0]]))
+    if True in found:
+        return None
+    return False if True in holds(_PYTHONS) else ()
 
 
 def _wish_of(line: FrameworkLine, framework: str) -> _Wish:
-    text = line.requirement.specifier.replace(" ", "") or None
-    if text is not None and "+" not in text:
-        text = getattr(parse_request({framework: text}), framework)
-    return _Wish(text=text, said=f"`{line.requirement.text}` in {line.where}")
+    written = line.requirement.specifier.replace(" ", "")
+    if not written:
+        return _Wish(text=None, said=_said(line))
+    if "===" in written:
+        raise UsageError(f"{line.where}: `{line.requirement.text}` compares text with ===", hints=("write == instead",))
+    local = re.search(r"==[^,]*\+[^,]+", written)
+    try:
+        text = getattr(parse_request({framework: re.sub(r"\+[^,]+", "", written)}), framework)
+    except UsageError as error:
+        flag = f"--{framework} "
+        message = error.message.removeprefix(flag)
+        raise UsageError(f"{line.where}: {message}", because=error.because, hints=error.hints) from error
+    # Together with others an exact version is the one that counts; that they admit it was checked just now.
+    return _Wish(text=local[0] if local else text, said=_said(line))
 
 
 def _join(framework: str, wishes: Sequence[_Wish]) -> str:
@@ -111,13 +250,13 @@ def _join(framework: str, wishes: Sequence[_Wish]) -> str:
         prefix = [wish for wish in wishes if wish.text is not None]
         if len(prefix) == 1 and prefix[0].text is not None:
             return prefix[0].text
-        return ",".join(dict.fromkeys(wish.specifier for wish in prefix)) or _ANY
+        return ",".join(dict.fromkeys(wish.specifier for wish in prefix)) or ANY
     version = str(exact.text).removeprefix("==")
     variants = {}
     for wish in wishes:
         bare, _, variant = (wish.text or "").partition("+")
         if not matches(bare or None, version.partition("+")[0]):
-            raise _contradiction(framework, wish, exact)
+            raise _contradiction(framework, *sorted((wish, exact), key=wishes.index))
         if variant:
             variants[variant] = wish
     if len(variants) > 1:
@@ -125,14 +264,35 @@ def _join(framework: str, wishes: Sequence[_Wish]) -> str:
     return "+".join((version.partition("+")[0], *variants))
 
 
-def _cuda_major(requirement: UserRequirement) -> str | None:
+def _cuda_majors(extras: Iterable[str]) -> list[int]:
+    found = (_CUDA_EXTRA.fullmatch(extra.lower().replace("_", "-")) for extra in extras)
+    return sorted({int(match[1]) for match in found if match})
+
+
+def _cuda_major(line: FrameworkLine) -> int | None:
+    """Return the CUDA that the extras of a line for JAX name.
+
+    Raises:
+        UnknownError: They ask for another accelerator, or for a CUDA that is already there.
+        UsageError: They name two.
+    """
     from packaging.requirements import Requirement
 
-    for extra in sorted(Requirement(requirement.text).extras):
-        found = _CUDA_EXTRA.fullmatch(extra.replace("_", "-"))
-        if found:
-            return found[1]
-    return None
+    extras = sorted(Requirement(line.requirement.text).extras)
+    for extra in extras:
+        if _FOREIGN_EXTRA.fullmatch(extra.lower().replace("_", "-")):
+            what = "takes CUDA from the system" if "local" in extra and "cuda" in extra else "is not for NVIDIA GPUs"
+            raise UnknownError(
+                f"{line.where}: `{line.requirement.text}`: the extra {extra} {what}, which the facts do not cover",
+                hints=("write `jax[cuda12]` for CUDA in wheels, or leave the extra out to have it chosen",),
+            )
+    majors = _cuda_majors(extras)
+    if len(majors) > 1:
+        names = " and ".join(f"CUDA {major}" for major in majors)
+        raise UsageError(
+            f"{line.where}: `{line.requirement.text}` asks for {names} at once", hints=("leave one extra",)
+        )
+    return majors[0] if majors else None
 
 
 def _join_cuda(joined: dict[str, Any], line: FrameworkLine, major: str) -> None:
@@ -141,9 +301,9 @@ def _join_cuda(joined: dict[str, Any], line: FrameworkLine, major: str) -> None:
     if given is None:
         joined["cuda"] = major
         return
-    wish = parse_request({"cuda": given}).cuda or _ANY
+    wish = parse_request({"cuda": given}).cuda or ANY
     flag = _Wish(text=wish, said=f"`--cuda {given}`")
-    own = _Wish(text=major, said=f"`{line.requirement.text}` in {line.where}")
+    own = _Wish(text=major, said=_said(line))
     if is_empty((flag.specifier, own.specifier)):
         raise _contradiction("cuda", flag, own)
 

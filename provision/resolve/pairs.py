@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import CompanionPackage, Extra
+from provision.matrix.query import capability_of, runs_on
 from provision.records import replace
-from provision.resolve.environment import Demand
+from provision.resolve.environment import MACHINES, Demand
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import matches
-from provision.resolve.requirements import parse_requirements
-from provision.resolve.rules import Rejection
-from provision.versions import parse, spec_of
+from provision.resolve.requirements import parse_requirements, place_of
+from provision.resolve.rules import Rejection, Wish, called
+from provision.resolve.stack import FactRef
+from provision.versions import is_empty, parse, spec_of
+
+if TYPE_CHECKING:
+    from packaging.markers import Marker
 
 __all__ = ["pair_demands", "pair_extras"]
 
@@ -20,55 +27,181 @@ _TORCH = "torch"
 
 
 def pair_extras(
-    matrix: Matrix, extras: tuple[Extra, ...], options: Sequence[Option], python: str | None, lines: tuple[str, ...]
-) -> tuple[tuple[Extra, ...], tuple[CompanionPackage, ...]] | Rejection:
+    matrix: Matrix, extras: tuple[Extra, ...], wish: Wish, options: Sequence[Option], python: str | None
+) -> tuple[tuple[Extra, ...], tuple[CompanionPackage, ...], list[Demand]] | Rejection:
     """Return the extras with the exact releases that go with this PyTorch, and the rows that say so.
+
+    The user's own lines bind them, and releases that the lines name must go with this PyTorch themselves.
 
     Args:
         matrix: The facts.
         extras: What ``--with`` asks for.
+        wish: The request.
         options: One build a framework.
         python: The Python.
-        lines: The user's own requirements, which may ask for less.
+
+    Returns:
+        The extras, the rows of their releases, and what these rows and those of the user's releases ask of others.
     """
     torch = next((option for option in options if option.framework == _TORCH), None)
     if torch is None or python is None:
-        return extras, ()
+        return extras, (), []
     wanted = {
         requirement.name: (row, requirement.specifier)
         for row in extras
         for requirement in parse_requirements("\n".join(row.requires), row.id)
     }
+    own = _own_bounds(wish, python)
     releases = {}
-    for name in wanted:
-        rows = matrix.rows_where("companions.toml", "release", "package", name.__eq__)
-        if any(_TORCH in row.requires for row in rows):
-            releases[name] = rows
+    for name in sorted({*wanted, *own}):
+        known = matrix.rows_where("companions.toml", "release", "package", name.__eq__)
+        if any(_TORCH in row.requires for row in known):
+            releases[name] = known
+    if not releases:
+        return extras, (), []
     bounds = {name: [specifier] for name, (_, specifier) in wanted.items()}
-    if lines and releases:
-        for line in parse_requirements("\n".join(lines), "-r"):
-            bounds.setdefault(line.name, []).append(line.specifier)
+    for name, specifiers in own.items():
+        bounds.setdefault(name, []).extend(specifiers)
     pairs: dict[str, CompanionPackage] = {}
+    named: list[CompanionPackage] = []
     # What pins others is chosen before them.
     for name in sorted(releases, key=lambda name: (not _names(releases[name], set(releases)), name)):
-        built = [
-            row
-            for row in releases[name]
-            if all(_admits(bound, row.version) for bound in bounds[name])
-            and not parse(row.version).is_prerelease
-            and _is_built_for(matrix, row, torch)
-        ]
-        fitting = [row for row in built if _runs_on(row, python)]
+        rows = [row for row in releases[name] if all(_admits(bound, row.version) for bound in bounds[name])]
+        if name not in wanted:
+            found = _named_release(matrix, tuple(rows), wish, torch, python, bounds)
+            if isinstance(found, Rejection):
+                return found
+            named += found
+            for row in found:
+                _bind(bounds, row)
+            continue
+        built = [row for row in rows if not parse(row.version).is_prerelease and _is_built_for(matrix, row, torch)]
+        running = [row for row in built if _runs_on(row, python)]
+        serving = [row for row in running if not _unserved(row, wish)]
+        fitting = [row for row in serving if not _contradicted(row, bounds)]
         if not fitting:
             extra = wanted[name][0]
-            because = f"is paired with no {name}{f' for Python {python}' if built else ''} that the facts know"
-            facts = (torch.fact, fact_of("extra", extra.id, extra))
+            facts: tuple[FactRef, ...] = (torch.fact, fact_of("extra", extra.id, extra))
+            what = name
+            if serving:
+                other, bound = _contradicted(serving[0], bounds)[0]
+                what = f"{name} that takes {other}{','.join(filter(None, bounds[other]))} (it needs {other}{bound})"
+                facts = (*facts, _fact(serving[0]))
+            elif running:
+                what = f"{name} for {', '.join(_unserved(running[0], wish))}"
+                facts = (*facts, _fact(running[0]))
+            elif built:
+                what = f"{name} for Python {python}"
+            because = f"is paired with no {what} that the facts know"
             return Rejection(rule="extra", is_proved=False, subject="", because=because, facts=facts)
         pairs[name] = max(fitting, key=lambda row: parse(row.version))
-        for other, bound in pairs[name].requires.items():
-            bounds.setdefault(other, []).append(bound)
+        _bind(bounds, pairs[name])
     exact = {name: f"{name}=={row.version}" for name, row in pairs.items()}
-    return tuple(_pinned(row, exact) for row in extras), tuple(pairs.values())
+    return (
+        tuple(_pinned(row, exact) for row in extras),
+        tuple(pairs.values()),
+        pair_demands([*pairs.values(), *named]),
+    )
+
+
+def _own_bounds(wish: Wish, python: str) -> dict[str, list[str]]:
+    """Return what the user's lines that count here ask for: name → specifiers."""
+    place = place_of(python, MACHINES[wish.platform])
+    bounds: dict[str, list[str]] = {}
+    for name, specifier, marker in _own_lines(wish.request.requirements) if wish.request.requirements else ():
+        if marker is None or marker.evaluate(place):
+            bounds.setdefault(name, []).append(specifier)
+    return bounds
+
+
+@lru_cache(maxsize=64)
+def _own_lines(lines: tuple[str, ...]) -> tuple[tuple[str, str, Marker | None], ...]:
+    """Return name, specifier and marker of the lines that bound a version; every candidate is held to them."""
+    from packaging.requirements import Requirement
+
+    found = parse_requirements("\n".join(lines), "-r")
+    return tuple((line.name, line.specifier, Requirement(line.text).marker) for line in found if line.specifier)
+
+
+def _named_release(
+    matrix: Matrix,
+    rows: Sequence[CompanionPackage],
+    wish: Wish,
+    torch: Option,
+    python: str,
+    bounds: Mapping[str, list[str]],
+) -> list[CompanionPackage] | Rejection:
+    """Return the one release that the user's lines name, if it is one, or why none of those they admit will do."""
+    reasons = [_why_not(matrix, row, wish, torch, python, bounds) for row in rows]
+    if not rows or not all(reasons):
+        return list(rows) if len(rows) == 1 else []
+    newest, (because, is_proved) = max(
+        ((row, reason) for row, reason in zip(rows, reasons, strict=True) if reason),
+        key=lambda item: parse(item[0].version),
+    )
+    return Rejection(
+        rule="requirements",
+        # A range may admit releases that the facts do not list.
+        is_proved=is_proved and any(bound == f"=={newest.version}" for bound in bounds[newest.package]),
+        subject="",
+        because=f"fails {newest.package} {newest.version} of the requirements, which {because}",
+        facts=(torch.fact, _fact(newest)),
+    )
+
+
+def _why_not(
+    matrix: Matrix,
+    row: CompanionPackage,
+    wish: Wish,
+    torch: Option,
+    python: str,
+    bounds: Mapping[str, list[str]],
+) -> tuple[str, bool] | None:
+    """Return what keeps a release of the user's choice from this environment, and whether it surely does."""
+    need = row.requires.get(_TORCH)
+    if need is not None and not matches(need, torch.version):
+        return f"needs torch{need}", True
+    if not _runs_on(row, python):
+        return f"needs Python {row.requires_python}", True
+    major = _cuda_major(matrix, row, torch)
+    if major is not None and major != torch.cuda_major:
+        return f"is built for CUDA {major}", False
+    if gpus := _unserved(row, wish):
+        return f"has no code for {', '.join(gpus)}, only {' '.join(row.sm)}", True
+    for other, bound in _contradicted(row, bounds):
+        return f"needs {other}{bound}, against {other}{','.join(filter(None, bounds[other]))}", True
+    return None
+
+
+def _fact(row: CompanionPackage) -> FactRef:
+    return fact_of("companion", f"{row.package}-{row.version}", row)
+
+
+def _bind(bounds: dict[str, list[str]], row: CompanionPackage) -> None:
+    for other, bound in row.requires.items():
+        bounds.setdefault(other, []).append(bound)
+
+
+def _contradicted(row: CompanionPackage, bounds: Mapping[str, list[str]]) -> list[tuple[str, str]]:
+    """Return what a release needs of others that what is asked of them already leaves no version for."""
+    return [
+        (other, bound)
+        for other, bound in row.requires.items()
+        if bound and other != _TORCH and other in bounds and is_empty((*filter(None, bounds[other]), bound))
+    ]
+
+
+def _unserved(row: CompanionPackage, wish: Wish) -> list[str]:
+    """Return the GPUs that a release has no code for, where its code is known."""
+    if not row.sm:
+        return []
+    sm = [target for target in row.sm if target.startswith("sm_")]
+    ptx = [target for target in row.sm if not target.startswith("sm_")]
+    return [
+        f"{called(name, rows)} (sm_{rows[0].compute_capability.replace('.', '')})"
+        for name, rows in wish.gpus
+        if runs_on(capability_of(f"sm_{rows[0].compute_capability.replace('.', '')}"), sm, ptx) is None
+    ]
 
 
 def pair_demands(pairs: Sequence[CompanionPackage]) -> list[Demand]:
@@ -96,8 +229,12 @@ def _is_built_for(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
         return False
     if not need.startswith("==") and row.built_with is None:
         return False
-    major = parse(row.cuda).release[0] if row.cuda is not None else _usual_major(matrix, torch)
-    return major is None or major == torch.cuda_major
+    return _cuda_major(matrix, row, torch) in (None, torch.cuda_major)
+
+
+def _cuda_major(matrix: Matrix, row: CompanionPackage, torch: Option) -> int | None:
+    """Return the CUDA that a release is built for, where it is known."""
+    return parse(row.cuda).release[0] if row.cuda is not None else _usual_major(matrix, torch)
 
 
 def _usual_major(matrix: Matrix, torch: Option) -> int | None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from provision.errors import UsageError
 from provision.records import fields_of, record
-from provision.versions import Spec, is_empty, is_prefix_of, spec_of
+from provision.versions import Spec, is_empty, is_prefix_of, parse, spec_of
 
 __all__ = [
+    "ANY",
     "FLAVORS",
     "FRAMEWORKS",
     "PLATFORMS",
@@ -18,6 +19,7 @@ __all__ = [
     "matches",
     "parse_request",
     "plain_request",
+    "python_fits",
     "request_of",
     "to_flags",
 ]
@@ -25,6 +27,9 @@ __all__ = [
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
 FLAVORS = ("runtime", "devel", "jit")
+
+ANY = ">=0"
+"""The wish for a framework of which any version will do."""
 
 _VERSION = r"[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 _SPECIFIER = r"(~=|==|!=|<=|>=|<|>)[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\.\*)?"
@@ -80,6 +85,18 @@ def matches(wish: str | None, version: str) -> bool:
     return is_prefix_of(wish, version)
 
 
+def python_fits(wish: str | None, python: str) -> bool:
+    """Tell whether a Python that images are built for (``3.11``, ``3.13t``) is what a wish asks for."""
+    if wish is None:
+        return not python.endswith("t")
+    if wish.endswith("t") or python.endswith("t"):
+        return wish == python
+    if wish[0] not in "<>=!~":
+        # An image is built for a minor; a patch in the wish picks its minor.
+        return parse(wish).release[:2] == parse(python).release[: len(parse(wish).release[:2])]
+    return matches(wish, python)
+
+
 def parse_request(values: dict[str, Any]) -> Request:
     """Check values as they come from flags or from JSON.
 
@@ -108,13 +125,16 @@ def parse_request(values: dict[str, Any]) -> Request:
 def to_flags(request: Request) -> tuple[str, ...]:
     """Return the command-line words that ask for this request, in one fixed order.
 
-    The user's own requirement lines have no flag of their own and are left out.
+    The user's own requirement lines have no flag of their own and are left out, and so is a framework that is asked
+    for in any version because they name it.
     """
     words: list[str] = []
     for flag, (field, _) in _READERS.items():
         value = getattr(request, field)
         if value is True:
             words.append(f"--{flag}")
+        elif field in FRAMEWORKS and value == ANY and request.requirements:
+            continue
         elif field != "requirements" and value:
             for item in value if isinstance(value, tuple) else (value,):
                 words += [f"--{flag}", item]

@@ -7,8 +7,10 @@ the smallest set of its parts that cannot be met together is left, and every alt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
@@ -19,11 +21,11 @@ from provision.resolve.assemble import Solution, assemble
 from provision.resolve.bases import choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import refuse
+from provision.resolve.named import named_lines
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
-from provision.resolve.pairs import pair_demands, pair_extras
-from provision.resolve.request import FRAMEWORKS, Request, is_askable_os, matches
-from provision.resolve.requirements import parse_requirements
+from provision.resolve.pairs import pair_extras
+from provision.resolve.request import ANY, FRAMEWORKS, Request, is_askable_os, matches, python_fits
 from provision.resolve.rules import (
     Rejection,
     Wish,
@@ -56,8 +58,7 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         found = _attempt(request, matrix)
         if isinstance(found, Solution):
             return assemble(found, matrix)
-        held = _held_parts(request)
-        return refuse(request, matrix, found, lambda other: _trial(other, matrix, request, held))
+        return refuse(request, matrix, found, lambda other: _trial(other, matrix))
     except ValueError as error:
         # What people ask for was checked before; a malformed version can only come from a file.
         raise DataError(
@@ -67,29 +68,16 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         ) from error
 
 
-def _held_parts(request: Request) -> dict[str, bool]:
-    """Return the parts that requirement lines ask for too, and whether they fix them: a flag alone changes none."""
-    held: dict[str, bool] = {}
-    if not request.requirements:
-        return held
-    for line in parse_requirements("\n".join(request.requirements), "-r"):
-        if line.name in FRAMEWORKS and " @ " not in line.text:
-            held[line.name] = held.get(line.name, False) or bool(line.specifier)
-        if line.name == "jax" and "cuda" in line.text:
-            held["cuda"] = True
-    return held
-
-
-def _trial(request: Request, matrix: Matrix, asked: Request, held: dict[str, bool]) -> Solution | list[Rejection]:
+def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
     """Attempt a changed request; one that makes no sense counts as not met.
 
-    So does one that requirement lines would change back: whoever follows the advice still has them.
+    A framework that a requirement line names is still asked for when its flag is gone, and the solver holds every
+    version to the lines: whoever follows the advice still has them.
     """
-    for part, is_fixed in held.items():
-        wish = getattr(request, part)
-        if request.requirements and wish != getattr(asked, part) and (is_fixed or wish is None):
-            because = f"the requirements ask for {part} too"
-            return [Rejection(rule="usage", is_proved=True, subject="", because=because)]
+    for line in named_lines(request.requirements):
+        if getattr(request, line.framework) is None and line.can_hold(request.python, request.platform):
+            changes: dict[str, Any] = {line.framework: ANY}
+            request = replace(request, **changes)
     try:
         return _attempt(request, matrix)
     except UsageError as error:
@@ -106,7 +94,7 @@ def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
     frameworks = _frameworks(request, matrix)
     offers: list[list[Option]] = []
     for framework in frameworks:
-        options = offer(matrix, framework, request, wish.platform)
+        options = _as_named(offer(matrix, framework, request, wish.platform), wish)
         if not options:
             return [reject_version(matrix, framework, request)]
         kept = []
@@ -124,6 +112,39 @@ def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
             return found
         rejections += found
     return rejections
+
+
+def _as_named(options: list[Option], wish: Wish) -> list[Option]:
+    """Return the options that a requirement line asks for on some Python, where lines are what names the framework."""
+    if not options or getattr(wish.request, options[0].framework) != ANY:
+        return options
+    lines = [
+        line
+        for line in named_lines(wish.request.requirements)
+        if line.framework == options[0].framework and line.can_hold(wish.request.python, wish.platform)
+    ]
+    return [option for option in options if not lines or any(line.admits(option) for line in lines)]
+
+
+def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:
+    """Return what keeps options from being what the requirement lines ask for on one Python."""
+    for option in options:
+        lines = [line for line in named_lines(wish.request.requirements) if line.framework == option.framework]
+        holding = [line for line in lines if line.holds(python, wish.platform)]
+        because = ""
+        for line in holding:
+            if not line.admits(option):
+                because = f"fails `{line.text}` of the requirements"
+        if lines and not holding and getattr(wish.request, option.framework) == ANY:
+            texts = " and ".join(f"`{line.text}`" for line in lines)
+            because = f"is not asked for on Python {python}: {texts} of the requirements does not hold there"
+        if because:
+            # Of several frameworks named by markers, fewer may be what is meant on this Python.
+            is_proved = bool(holding) or len(options) == 1
+            return Rejection(
+                rule="requirements", is_proved=is_proved, subject=option.label, because=because, facts=(option.fact,)
+            )
+    return None
 
 
 def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
@@ -145,8 +166,10 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         what = "your requirements file names no framework"
         if request.extras:
             what = f"neither `--with {','.join(request.extras)}` nor your requirements file names a framework"
+    addresses = [line for line in request.requirements if re.match(r"(torch|tensorflow|jax)\b[^;]*@", line.lower())]
     raise UsageError(
         f"{what}, so nothing says what to install it beside",
+        because=[f"`{line}` is an address, which does not tell its version" for line in addresses],
         hints=(
             "name one, as in `--torch 2.1`, or by a line such as `torch>=2.1` in the requirements file",
             "or name the Python to install it in beside CUDA alone, as in `--cuda 12.4 --python 3.11`",
@@ -213,6 +236,12 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
     }[framework]
     wanted = getattr(request, framework) or ""
     plain, _, variant = wanted.partition("+")
+    if framework == "torch" and variant and not re.fullmatch(r"cu[0-9]{2,3}", variant):
+        because = (
+            f"torch {plain}+{variant} is a build without CUDA, which the facts do not cover; "
+            f"leave `+{variant}` out for one with CUDA"
+        )
+        return Rejection(rule="version", is_proved=False, subject="", because=because)
     if framework == "torch" and variant:
         closed = [row for row in matrix.torch_releases if matches(plain, row.version) and row.is_variants_complete]
         is_open = any(matches(plain, row.torch) and row.variant == variant for row in matrix.unknown_torch_builds)
@@ -235,7 +264,9 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
         return Rejection(rule="version", is_proved=False, subject="", because=because, facts=(fact,))
     ordered = sorted(set(versions), key=parse)
     span = f"they reach from {ordered[0]} to {ordered[-1]}" if ordered else "they hold none"
-    because = f"the facts know no {framework} {getattr(request, framework)}; {span}"
+    lines = [f"`{line.text}`" for line in named_lines(request.requirements) if line.framework == framework]
+    what = f"that {' or '.join(lines)} admits" if lines and wanted == ANY else wanted
+    because = f"the facts know no {framework} {what}; {span}"
     return Rejection(rule="version", is_proved=False, subject="", because=because)
 
 
@@ -320,7 +351,7 @@ def order_pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> li
         candidates = {row.version for row in matrix.pythons}
     else:
         candidates = set(options[0].pythons).intersection(*(option.pythons for option in options[1:]))
-    fitting = [text for text in candidates if _python_fits(wanted, text)]
+    fitting = [text for text in candidates if python_fits(wanted, text)]
     preferred = set(options[0].pythons_preferred or fitting).intersection(
         *(option.pythons_preferred for option in options[1:])
     )
@@ -336,17 +367,6 @@ def order_pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> li
         return (not text.endswith("t"), text in preferred, is_alive, is_old_enough, distance)
 
     return [*sorted(fitting, key=rank, reverse=True)]
-
-
-def _python_fits(wanted: str | None, have: str) -> bool:
-    if wanted is None:
-        return not have.endswith("t")
-    if wanted.endswith("t") or have.endswith("t"):
-        return wanted == have
-    if wanted[0] not in "<>=!~":
-        # An image is built for a minor; a patch in the wish picks its minor.
-        return parse(wanted).release[:2] == parse(have).release[: len(parse(wanted).release[:2])]
-    return matches(wanted, have)
 
 
 def reject_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
@@ -374,20 +394,24 @@ def reject_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
 def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None) -> Solution | Rejection:
     """Choose the base and close the environment of options on one Python, or say why that cannot be done."""
     subject = " with ".join(option.label for option in options)
+    unasked = _reject_lines(wish, options, python) if python is not None and wish.request.requirements else None
+    if unasked is not None:
+        return unasked
     base = choose_base(matrix, wish, options, python)
     if isinstance(base, Rejection):
         return replace(base, subject=subject)
     extras = _extras(matrix, wish, options)
     if isinstance(extras, Rejection):
         return replace(extras, subject=subject)
-    paired = pair_extras(matrix, extras, options, python, wish.request.requirements) if extras else (extras, ())
+    is_paired = bool(extras or wish.request.requirements)
+    paired = pair_extras(matrix, extras, wish, options, python) if is_paired else (extras, (), [])
     if isinstance(paired, Rejection):
         return replace(paired, subject=subject)
-    extras, pairs = paired
+    extras, pairs, more = paired
     environment = Environment(picks=())
     constraints: tuple[HiddenConstraint, ...] = ()
     if python is not None:
-        solved = close(matrix, wish, options, python, base.glibc, extras, pair_demands(pairs))
+        solved = close(matrix, wish, options, python, base.glibc, extras, more)
         if isinstance(solved, Clash):
             parts = {demand.part for demand in solved.demands}
             return Rejection(

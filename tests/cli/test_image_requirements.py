@@ -43,6 +43,7 @@ def _user_lines(folder) -> list[str]:
         ("torch==2.4.1+cu118", {"torch": "2.4.1"}, "cu118"),
         ("torch>=2.1,<2.4", {"torch": "2.3.1"}, "cu121"),
         ("jax[cuda12]==0.4.30", {"jax": "0.4.30"}, "cuda12"),
+        ("jax[cuda11_cudnn86]==0.4.13", {"jax": "0.4.13"}, "cuda11"),
     ],
 )
 def test_the_framework_is_taken_from_the_file(image, folder, line, frameworks, variant):
@@ -136,3 +137,49 @@ def test_an_upgrade_tells_a_lock_of_several_frameworks_apart(image, folder, prov
     assert answer.code == 0, answer.err
     assert "+ tensorflow built for CUDA 12.5, cuDNN 9" in answer.err
     assert Stack.from_lock((folder / "old" / "provision.lock").read_text()) == stack
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        (
+            "einops\ntorch==2.4.1+cu118\n",
+            ("--python", "3.13"),
+            "`torch==2.4.1+cu118` in requirements.txt, line 2 and `--python 3.13` cannot be met together",
+        ),
+        ("torch\n", ("--driver", "300"), "`torch` in requirements.txt, line 1"),
+        (
+            "torch>=2.2\n",
+            ("--torch", "2.4", "--python", "3.13"),
+            "`--torch 2.4` and `torch>=2.2` in requirements.txt, line 1 and `--python 3.13`",
+        ),
+        ("jax[cuda12]==0.4.30\n", ("--driver", "450"), "`jax[cuda12]==0.4.30` in requirements.txt, line 1"),
+        ("vllm==0.8.5\n", ("--torch", "2.5"), "`--torch 2.5` and `vllm==0.8.5` in requirements.txt, line 1"),
+    ],
+)
+def test_a_refusal_names_the_line_and_no_flag_that_nobody_typed(image, text, words, said):
+    answer, stack = image(text, *words)
+    assert stack is None
+    assert answer.code in (3, 4)
+    assert said in answer.err
+    assert ">=0" not in answer.err
+
+
+def test_explain_names_the_line_too(provision, folder):
+    (folder / "requirements.txt").write_text("torch==2.4.1+cu118\n")
+    answer = provision("explain", "-r", "requirements.txt", "--python", "3.13", "--json")
+    result = answer.document["result"]
+    assert result["conflict"] == ["torch==2.4.1+cu118 in requirements.txt, line 1", "--python 3.13"]
+
+
+def test_a_line_that_does_not_hold_on_the_named_python_is_refused_by_its_line(image):
+    answer, stack = image('torch==2.4.1; python_version<"3.9"\neinops\n', "--python", "3.11")
+    assert (answer.code, stack) == (2, None)
+    assert "in requirements.txt, line 1 does not hold on Python 3.11" in answer.err
+
+
+def test_a_line_with_a_marker_is_taken_out_of_what_is_installed_on_top(image, folder):
+    answer, stack = image('torch==2.4.1; python_version>="3.9"\neinops\n', "--python", "3")
+    assert answer.code == 0, answer.err
+    assert stack.frameworks == {"torch": "2.4.1"}
+    assert _user_lines(folder) == ["einops"]

@@ -185,8 +185,9 @@ def _subject(options: argparse.Namespace, matrix: Matrix) -> Subject:
 
     values = read_values(options)
     if options.lock is None:
-        request = read_request(values, options.requirements or ())
-        return subject_of(solve_request(request, matrix, "cluster", other_words(options)))
+        files = options.requirements or ()
+        request = read_request(values, files)
+        return subject_of(solve_request(request, matrix, "cluster", other_words(options), values=values, files=files))
     if values or options.requirements:
         raise UsageError(
             "--lock and a request exclude each other",

@@ -17,7 +17,7 @@ from provision.cli.facts import KINDS, describe_sources, fact_document, find_fac
 from provision.cli.files import read_text
 from provision.cli.output import Output
 from provision.cli.parser import shown
-from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values
+from provision.cli.request import add_request_flags, other_words, place_refusal, read_matrix, read_request, read_values
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.resolve.stack import FactRef, Reason, Refusal, Stack
@@ -48,11 +48,13 @@ def run(options: argparse.Namespace, output: Output) -> int:
         return 0
     from provision.resolve.solve import solve
 
-    found = solve(read_request(values, options.requirements or ()), matrix)
+    files = options.requirements or ()
+    request = read_request(values, files)
+    found = solve(request, matrix)
     if isinstance(found, Stack):
         _give_stack(matrix, found, output)
     else:
-        _give_refusal(matrix, found, other_words(options), output)
+        _give_refusal(matrix, place_refusal(found, request, values, files), other_words(options), output)
     return 0
 
 

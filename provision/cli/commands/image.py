@@ -267,7 +267,7 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple
         stack = read_lock(folder, "--locked")
         keep(stack, request, folder)
         return stack, folder
-    stack = solve_request(request, matrix, "image", other_words(options))
+    stack = solve_request(request, matrix, "image", other_words(options), values=values, files=files)
     if stack.image is None:
         raise _refuse_without_image(stack, request, matrix, other_words(options))
     return stack, folder or _default_folder(stack, form)

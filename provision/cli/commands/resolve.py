@@ -49,8 +49,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
             )
         return _answer_batch(options.batch, read_matrix(options), other_words(options), output)
     matrix = read_matrix(options)
-    request = read_request(values, options.requirements or ())
-    stack = solve_request(request, matrix, "resolve", other_words(options))
+    files = options.requirements or ()
+    request = read_request(values, files)
+    stack = solve_request(request, matrix, "resolve", other_words(options), values=values, files=files)
     output.note(f"facts of {stack.facts_date}")
     output.give({"stack": stack.to_json()}, show_stack(stack, output))
     return 0

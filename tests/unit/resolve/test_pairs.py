@@ -106,13 +106,59 @@ def test_the_users_own_line_narrows_the_release(facts: Matrix) -> None:
     assert chosen < parse("0.8.5")
 
 
+def test_a_line_that_does_not_count_here_binds_no_release(facts: Matrix) -> None:
+    values = {"torch": "2.6.0", "with": "vllm"}
+    plain = _lines(facts, **values)["vllm"]
+    for marker in ("sys_platform == 'darwin'", "python_version < '3.0'", "platform_machine == 'aarch64'"):
+        assert _lines(facts, **values, requirements=[f"vllm<0.8.5; {marker}"])["vllm"] == plain
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"torch": "2.6", "with": "vllm", "requirements": ["xformers==0.0.29"]}, "needs torch==2.5.1"),
+        (
+            {"torch": "2.5.1", "with": "vllm", "requirements": ["xformers==0.0.29"]},
+            "no vllm that takes xformers==0.0.29 (it needs xformers==0.0.28.post3)",
+        ),
+        ({"torch": "2.5", "requirements": ["vllm==0.8.5"]}, "vllm 0.8.5 of the requirements, which needs torch==2.6.0"),
+        ({"torch": "2.6", "cuda": "11.8", "requirements": ["vllm==0.8.5"]}, "is built for CUDA 12"),
+        ({"torch": "2.6", "python": "3.13", "requirements": ["vllm==0.8.5"]}, "which needs Python"),
+        ({"torch": "2.6", "requirements": ["vllm==0.8.5", "xformers==0.0.29.post3"]}, "against xformers==0.0.29.post3"),
+        ({"torch": "2.10", "with": "xformers", "gpu": "v100"}, "paired with no xformers for"),
+        ({"torch": "2.10", "requirements": ["xformers==0.0.35"], "gpu": "v100"}, "has no code for"),
+    ],
+)
+def test_the_users_own_releases_bind(facts: Matrix, values: dict[str, object], said: str) -> None:
+    found = solve(parse_request(values), facts)
+    assert isinstance(found, Refusal), found
+    assert any(said in reason.because for reason in found.because), found.because
+
+
+def test_a_release_of_the_user_chooses_the_torch_that_it_pins(facts: Matrix) -> None:
+    for line, torch in (("vllm==0.6.0", "2.4.0"), ("vllm==0.8.5", "2.6.0"), ("xformers<0.0.29,>=0.0.28", "2.5.1")):
+        found = solve(parse_request({"torch": ">=0", "requirements": ["torch", line]}), facts)
+        assert isinstance(found, Stack)
+        assert found.frameworks == {"torch": torch}
+
+
+def test_a_release_that_no_row_describes_is_the_users_own_choice(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.6", "requirements": ["vllm==99.1", "xformers"]}), facts)
+    assert isinstance(found, Stack)
+
+
+def test_a_gpu_gets_the_release_that_has_code_for_it(facts: Matrix) -> None:
+    for gpu in ("h100", "a100", "b200"):
+        assert _lines(facts, **{"torch": "2.10", "cuda": "12.8", "with": "xformers", "gpu": gpu})["xformers"]
+
+
 def test_what_the_release_pins_bounds_the_environment(facts: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     row = next(row for row in facts.companions if row.package == "vllm" and "torchvision" in row.requires)
     bounds = {demand.name: demand.specifier for demand in pair_demands([row])}
     assert bounds["torchvision"] == row.requires["torchvision"]
     assert "torch" not in bounds
     old = Demand(name="numpy", specifier="<2", why="vllm", part="with", is_bound=True)
-    monkeypatch.setattr("provision.resolve.solve.pair_demands", lambda pairs: [old] if pairs else [])
+    monkeypatch.setattr("provision.resolve.pairs.pair_demands", lambda pairs: [old] if pairs else [])
     found = solve(parse_request({"torch": "2.6.0", "with": "vllm"}), facts)
     assert isinstance(found, Stack)
     assert found.packages["numpy"].startswith("1.")
@@ -154,8 +200,52 @@ def test_advice_keeps_what_the_requirements_ask_for(facts: Matrix, values: dict[
         assert kept in zip(item.flags, item.flags[1:], strict=False)
 
 
+def test_advice_meets_a_range_that_the_requirements_ask_for(facts: Matrix) -> None:
+    for line, is_met in (("torch>=2.2", True), ("torch<2.5,>=2.2", False)):
+        found = solve(parse_request({"torch": "2.4.1", "with": "vllm", "requirements": [line]}), facts)
+        assert isinstance(found, Refusal)
+        flags = [item.flags for item in found.alternatives if "vllm" in item.flags]
+        assert (("--torch", "2.5", "--with", "vllm") in flags) is is_met
+
+
+def test_an_address_of_a_framework_does_not_say_which_it_is(facts: Matrix) -> None:
+    line = "torch @ https://example.org/torch.whl"
+    with pytest.raises(UsageError, match="names no framework") as caught:
+        solve(parse_request({"requirements": [line]}), facts)
+    assert caught.value.because == (f"`{line}` is an address, which does not tell its version",)
+
+
+@pytest.mark.parametrize(
+    ("requirements", "driver", "said"),
+    [
+        (["torch"], "300", "`requirement torch`"),
+        (["einops", "torch; python_version>='3'"], "300", "`requirement torch; python_version>='3'`"),
+        (["torch; python_version>='3'", "torch>=1"], "300", "`requirement torch"),
+    ],
+)
+def test_a_wish_for_any_version_is_called_by_its_line(
+    facts: Matrix, requirements: list[str], driver: str, said: str
+) -> None:
+    found = solve(parse_request({"torch": ">=0", "driver": driver, "requirements": requirements}), facts)
+    assert isinstance(found, Refusal)
+    assert said in found.message
+    assert ">=0" not in f"{found}"
+
+
+@pytest.mark.parametrize("variant", ["cpu", "rocm6.1", "xpu"])
+def test_a_build_without_cuda_is_not_covered(facts: Matrix, variant: str) -> None:
+    found = solve(parse_request({"torch": f"2.4.1+{variant}"}), facts)
+    assert isinstance(found, Refusal)
+    assert not found.is_proved
+    (reason,) = found.because
+    assert f"torch 2.4.1+{variant} is a build without CUDA, which the facts do not cover" in reason.because
+    assert "leave `+" in reason.because
+    never = solve(parse_request({"torch": "2.4.1+cu117"}), facts)
+    assert isinstance(never, Refusal)
+    assert never.is_proved
+
+
 def test_no_advice_is_given_against_a_build_that_the_requirements_name(facts: Matrix) -> None:
     found = solve(parse_request({"torch": "2.4.1+cpu", "requirements": ["torch==2.4.1+cpu"]}), facts)
     assert isinstance(found, Refusal)
-    assert found.is_proved
     assert found.alternatives == ()

@@ -638,7 +638,11 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
     if result.archive is not None:
         output.note(f"wrote {result.archive}")
     if result.image is not None:
-        proved = f"{len(findings)} checks passed inside" if findings is not None else "no Python inside to verify"
+        proved = "no Python inside to verify"
+        if findings is not None:
+            waiting = [finding.check for finding in findings if finding.needs_gpu]
+            proved = f"{len(findings) - len(waiting)} checks passed inside"
+            proved += f", only a GPU can tell of {', '.join(waiting)}" if waiting else ""
         output.note(f"built {tags[0]}: {result.image.id[:19]}, {result.image.size_bytes / 1e9:.2f} GB, {proved}")
     for tag, digest in pushed:
         output.note(f"pushed {tag}@{digest}")

@@ -178,7 +178,9 @@ PLURAL = {
     "reaches": "reach",
     "lacks": "lack",
     "names": "name",
+    "does": "do",
     "fails": "fail",
+    "stands": "stand",
 }
 
 

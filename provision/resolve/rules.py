@@ -91,8 +91,8 @@ def cuda_matches(matrix: Matrix, wish: str | None, minor: str) -> bool:
 def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
     """Return the lowest driver an option runs on, with the fact; ``None`` when its CUDA is not in the matrix.
 
-    A toolkit has the floor of its own patch. Wheels tell the minor alone, so the lowest floor of its patches is all that
-    can be claimed; images of a minor hold its newest patch.
+    A toolkit has the floor of its own patch. Wheels tell the minor alone, so the lowest floor of its patches is all
+    that can be claimed; images of a minor hold its newest patch.
 
     Source: CUDA minor-version compatibility: a build runs on any driver at or above its major's floor.
     """

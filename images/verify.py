@@ -5,7 +5,8 @@
     python verify.py --gpu        on a GPU: the driver, the device, a matrix product
 
 Prints a line per check, or one JSON document with ``--json``. Ends with 0 if every check passed and 6 if one failed or
-could not be carried out: what is unknown is not passed.
+could not be carried out: what is unknown is not passed. One thing unknown is let through, and said: a package that
+cannot be imported without a GPU, since no image is built on one.
 """
 
 import argparse
@@ -48,6 +49,14 @@ DISABLED = re.compile(
     r"|[Dd]isabling (PyTorch|TensorFlow|JAX)|[Mm]odels won't be available",
 )
 DRIVER_LIBRARY = re.compile(r"lib(cuda|nvidia-[a-z0-9-]+|nvcuvid)\.so")
+# Libraries that TensorFlow looks for and does without.
+OPTIONAL_LIBRARY = re.compile(r"libnvinfer(_plugin)?\.so")
+# What ends an import where there is no driver or no device.
+NEEDS_GPU = re.compile(
+    DRIVER_LIBRARY.pattern + r"|\d+ active drivers|No CUDA GPUs are available|Found no NVIDIA driver"
+    r"|no CUDA-capable device is detected|CUDA driver version is insufficient|CUDA_ERROR_NO_DEVICE"
+    r"|NVML Shared Library Not Found"
+)
 NOT_MODULES = ("test", "tests", "doc", "docs", "example", "examples", "benchmarks", "scripts", "setup", "conftest")
 
 
@@ -57,6 +66,10 @@ class Findings(list):
     def add(self, check, status, detail):
         """Record one outcome."""
         self.append({"check": check, "status": status, "detail": detail})
+
+    def need_gpu(self, check, detail):
+        """Record what only a machine with a GPU can tell; it is unknown and yet no reason to refuse an image."""
+        self.append({"check": check, "status": UNKNOWN, "detail": detail, "needs_gpu": True})
 
     def equal(self, check, found, wanted):
         """Record whether what was found is what the lock says."""
@@ -148,6 +161,11 @@ def find_build(lock, framework):
     return lock
 
 
+def is_common(lock):
+    """Tell whether a lock holds only what all of its frameworks serve, which is no list of any single one."""
+    return not lock.get("builds") and len(lock["frameworks"]) > 1
+
+
 def check_python(findings, lock):
     """Compare the interpreter and the machine with the lock."""
     findings.equal("python", ".".join(platform.python_version_tuple()[:2]), lock["python"].rstrip("t"))
@@ -166,7 +184,7 @@ def check_torch(findings, lock):
         findings.attempt("torch cudnn", lambda: check_cudnn(findings, torch.backends.cudnn.version(), build["cudnn"]))
     if build.get("nccl"):
         findings.attempt("torch nccl", lambda: check_nccl(findings, torch, build["nccl"]))
-    findings.attempt("torch kernels", lambda: check_kernels(findings, torch, build))
+    findings.attempt("torch kernels", lambda: check_kernels(findings, torch, build, is_common(lock)))
     if "numpy" in lock["packages"]:
         findings.attempt("torch numpy", lambda: check_numpy_bridge(findings, torch))
     for name in ("torchvision", "torchaudio"):
@@ -198,12 +216,14 @@ def check_nccl(findings, torch, wanted):
     findings.equal("torch nccl", have, ".".join(public(wanted).split(".")[:3]))
 
 
-def check_kernels(findings, torch, build):
-    """Compare the architectures torch has kernels for with the lock."""
+def check_kernels(findings, torch, build, has_common=False):
+    """Compare the architectures torch has kernels for with the lock, unless that has a common list alone."""
     wanted = sorted([*build["sm"], *build["ptx"]])
     flags = torch._C._cuda_getArchFlags()
     have = " ".join(sorted(flags.split())) if flags else None
-    if wanted or not have:
+    if has_common and have:
+        findings.add("torch kernels", PASS, f"{have}; the lock has no list of torch's own")
+    elif wanted or not have:
         findings.equal("torch kernels", have, " ".join(wanted) or "nothing about them")
     else:
         # Where the facts know no list none was promised; that there is GPU code at all can still be told.
@@ -219,20 +239,43 @@ def check_requested(findings, lock, names):
         if item is None:
             findings.add(f"import {name}", FAIL, "is not installed")
             continue
-        modules = find_modules(name, item.files())
+        modules = find_modules(name, item.files(), is_built_against(name, item, lock))
         if not modules:
             findings.add(f"import {name}", PASS, f"{item.version} holds no module")
             continue
-        problem = try_modules(frameworks, modules)
-        findings.add(f"import {name}", FAIL if problem else PASS, problem or f"{item.version}: {' '.join(modules)}")
+        problem, needs_gpu = try_modules(frameworks, modules)
+        if needs_gpu:
+            findings.need_gpu(f"import {name}", f"needs a GPU to be imported: {problem}")
+        else:
+            findings.add(f"import {name}", FAIL if problem else PASS, problem or f"{item.version}: {' '.join(modules)}")
 
 
-def find_modules(name, files):
-    """Return what to import of a distribution: the modules called like it, or all of them, and its compiled ones.
+def is_built_against(name, item, lock):
+    """Tell whether a distribution is compiled against a framework of the lock: the lock says so, or its metadata.
+
+    Compiled modules of such a distribution are what breaks when the framework is another one.
+    """
+    if name in map(normalise, (lock.get("image") or {}).get("compiled") or ()):
+        return True
+    for text in item.requires:
+        head, _, marker = text.partition(";")
+        match = re.match(r"\s*([A-Za-z0-9._-]+)", head)
+        try:
+            if match and normalise(match.group(1)) in lock["frameworks"] and (not marker.strip() or holds(marker)):
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+def find_modules(name, files, is_against=False):
+    """Return what to import of a distribution: the modules called like it, or all of them.
 
     Args:
         name: Of the distribution.
         files: Paths of its modules.
+        is_against: Whether it is compiled against a framework. Its private compiled modules are then imported as well;
+            those of other distributions may be optional parts, such as one for a toolkit that is not there.
     """
     packages, compiled = {}, []
     for path in files:
@@ -252,35 +295,68 @@ def find_modules(name, files):
     ]
     own = [module for module in top if normalise(module) == name] or top
     tops = {module.split(".")[0] for module in own}
-    # One that stands alone is a part of the distribution; of those inside a package, the private ones that it loads.
-    compiled = [module for module in compiled if "." not in module or (module.split(".")[0] in tops and "._" in module)]
-    return sorted(own) + sorted(set(compiled) - set(own))
+    # One that stands alone is a module of the distribution; of those inside a package, the private ones that it loads.
+    alone = [module for module in compiled if "." not in module and (is_against or not module.startswith("_"))]
+    inside = [module for module in compiled if is_against and module.split(".")[0] in tops and "._" in module]
+    return sorted(own) + sorted(set(alone + inside) - set(own))
 
 
 def try_modules(frameworks, modules):
-    """Import modules in an interpreter of their own; return what is wrong, or nothing."""
+    """Import modules in an interpreter of their own; return what is wrong, or nothing, and whether a GPU is missing."""
     words = [sys.executable, "-c", PROBE, frameworks, " ".join(modules)]
+    environment = dict(os.environ)
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=IMPORT_SECONDS, check=False
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=IMPORT_SECONDS,
+            check=False,
+            env=environment,
         )
     except subprocess.TimeoutExpired:
-        return f"does not import within {IMPORT_SECONDS} seconds"
-    lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+        return f"does not import within {IMPORT_SECONDS} seconds", False
+    raw = [line.rstrip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in raw]
     said = [line for line in lines if DISABLED.search(line) and not DRIVER_LIBRARY.search(line)]
+    if done.returncode == 0:
+        said = [line for line in said if not OPTIONAL_LIBRARY.search(line)]
     if "torch" not in frameworks.split():
         said = [line for line in said if "PyTorch" not in line]
     if said:
-        return said[-1]
+        return said[-1], False
     if done.returncode < 0:
-        return f"ends with signal {-done.returncode}"
-    last = lines[-1] if lines else f"ends with {done.returncode}"
-    # Without a driver nothing that needs its libraries can be tried.
-    return last if done.returncode and not DRIVER_LIBRARY.search(last) else None
+        return f"ends with signal {-done.returncode}", False
+    if done.returncode == 0:
+        return None, False
+    # Without a driver nothing that needs it can be tried; what the exception itself says decides, not what came before.
+    raised = find_exception(raw)
+    missing = [line for line in raised if NEEDS_GPU.search(line)]
+    if missing:
+        return missing[-1], True
+    return lines[-1] if lines else f"ends with {done.returncode}", False
 
 
-def find_requested(lock):
-    """Return the distributions that a lock was asked for beyond its frameworks, those whose marker holds here."""
+def find_exception(lines):
+    """Return the lines of the exception that ended a program, without those of its traceback."""
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    rest = lines[starts[-1] + 1 :] if starts else lines[-1:]
+    while rest and rest[0].startswith(" "):
+        rest = rest[1:]
+    return [line.strip() for line in rest]
+
+
+def check_asked(findings, lock):
+    """Import what a lock was asked for."""
+    check_requested(findings, lock, find_requested(findings, lock))
+
+
+def find_requested(findings, lock):
+    """Return the distributions that a lock was asked for beyond its frameworks, those whose marker holds here.
+
+    A line that cannot be read is unknown.
+    """
     image = lock.get("image") or {}
     lines = list(image.get("user_requirements") or ())
     for extra in image.get("extras") or ():
@@ -288,9 +364,17 @@ def find_requested(lock):
     names = []
     for line in lines:
         # An address may hold a semicolon, and then a marker has a space before its own.
-        marker = line.partition(" ;" if "@" in line else ";")[2]
-        if not marker.strip() or holds(marker):
-            names.append(re.match(r"\s*([A-Za-z0-9._-]+)", line)[1])
+        head = line.partition(";")[0]
+        marker = line.partition(" ;" if "@" in head else ";")[2]
+        match = re.match(r"\s*([A-Za-z0-9._-]+)", line)
+        if match is None:
+            findings.add(f"import {line}", UNKNOWN, f"cannot read {line!r}")
+            continue
+        try:
+            if not marker.strip() or holds(marker):
+                names.append(match.group(1))
+        except ValueError as error:
+            findings.add(f"import {match.group(1)}", UNKNOWN, str(error))
     return names
 
 
@@ -322,7 +406,7 @@ def check_tensorflow(findings, lock):
         found = said.get("cudnn_version")
         findings.equal("tensorflow cudnn", found and found.split(".")[0], build["cudnn"].split(".")[0])
     wanted = sorted([*build["sm"], *build["ptx"]])
-    if wanted:
+    if wanted and not is_common(lock):
         have = " ".join(sorted(said.get("cuda_compute_capabilities") or ())) or None
         findings.equal("tensorflow kernels", have, " ".join(wanted))
 
@@ -499,9 +583,16 @@ def holds(marker):
         "implementation_version": platform.python_version(),
         "extra": "",
     }
+    # Two operators of markers are none of Python's; two of Python's that no marker has stand for them.
+    pieces = re.split(r"""('[^']*'|"[^"]*")""", marker.strip())
+    bare, quoted = pieces[::2], [*pieces[1::2], ""]
+    if any("@" in piece or "//" in piece for piece in bare):
+        raise ValueError(f"cannot read the marker {marker.strip()!r}")
     try:
-        return evaluate(ast.parse(marker.strip(), mode="eval").body, values)
-    except (SyntaxError, KeyError, TypeError) as error:
+        bare = [piece.replace("~=", " @ ").replace("===", " // ") for piece in bare]
+        text = "".join(itertools.chain.from_iterable(zip(bare, quoted)))
+        return evaluate(ast.parse(text, mode="eval").body, values)
+    except (SyntaxError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"cannot read the marker {marker.strip()!r}") from error
 
 
@@ -510,14 +601,17 @@ def evaluate(node, values):
     if isinstance(node, ast.BoolOp):
         results = [evaluate(part, values) for part in node.values]
         return all(results) if isinstance(node.op, ast.And) else any(results)
-    if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+    if isinstance(node, ast.BinOp):
+        sides, operator = (node.left, node.right), type(node.op)
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        sides, operator = (node.left, node.comparators[0]), type(node.ops[0])
+    else:
         raise TypeError("neither a comparison nor and/or")
-    sides = (node.left, node.comparators[0])
     left, right = (values[side.id] if isinstance(side, ast.Name) else ast.literal_eval(side) for side in sides)
-    operator = type(node.ops[0])
     if operator in (ast.In, ast.NotIn):
         return (left in right) == (operator is ast.In)
     symbols = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+    symbols.update({ast.MatMult: "~=", ast.FloorDiv: "==="})
     is_version = any(isinstance(side, ast.Name) and side.id.endswith("version") for side in sides)
     if is_version and re.match(r"\d", left) and re.match(r"\d", right):
         return satisfies(left, symbols[operator] + right)
@@ -543,6 +637,8 @@ def satisfies_clause(version, clause):
         return (padded(release(have), len(prefix)) == prefix) == (operator == "==")
     if operator == "~=":
         prefix = release(wanted)[:-1]
+        if not prefix:
+            raise ValueError(f"cannot read {clause!r}")
         return order(have) >= order(wanted) and padded(release(have), len(prefix)) == prefix
     left, right = order(have), order(wanted)
     return {
@@ -630,19 +726,20 @@ def run(lock, mode, names=None):
         names: Distributions to import; what the lock was asked for unless given.
 
     Returns:
-        One dict a check: ``check``, ``status`` (pass, fail, unknown) and ``detail``.
+        One dict a check: ``check``, ``status`` (pass, fail, unknown) and ``detail``; with ``needs_gpu`` where nothing
+        but a GPU is missing.
     """
     findings = Findings()
     if mode in ("static", "packages"):
-        check_python(findings, lock)
+        findings.attempt("python", lambda: check_python(findings, lock))
         findings.attempt("packages", lambda: check_packages(findings, lock))
     if mode == "static":
         checks = {"torch": check_torch, "tensorflow": check_tensorflow, "jax": check_jax}
         for name in lock["frameworks"]:
             findings.attempt(name, lambda name=name: checks[name](findings, lock))
     if names is None and mode == "static":
-        names = find_requested(lock)
-    if names:
+        findings.attempt("imports", lambda: check_asked(findings, lock))
+    elif names:
         findings.attempt("imports", lambda: check_requested(findings, lock, names))
     if mode == "gpu":
         check_gpu(findings, lock)
@@ -673,14 +770,16 @@ def main(arguments=None):
         print(f"verify: cannot read {chosen.lock}: {error}", file=sys.stderr)
         return EXIT_FAILED
     findings = run(lock, mode, chosen.names)
-    failed = [finding for finding in findings if finding["status"] != PASS]
-    is_ok = bool(findings) and not failed
+    passed = [finding for finding in findings if finding["status"] == PASS]
+    waiting = [finding for finding in findings if finding.get("needs_gpu")]
+    is_ok = bool(passed) and len(passed) + len(waiting) == len(findings)
     if chosen.json:
         print(json.dumps({"mode": mode, "ok": is_ok, "findings": findings}))
     else:
         for finding in findings:
             print(f"{finding['status']:<8}{finding['check']}: {finding['detail']}")
-        print(f"verify: {len(findings) - len(failed)} of {len(findings)} checks passed", file=sys.stderr)
+        rest = f", {len(waiting)} need a GPU" if waiting else ""
+        print(f"verify: {len(passed)} of {len(findings)} checks passed{rest}", file=sys.stderr)
     return 0 if is_ok else EXIT_FAILED
 
 

@@ -79,6 +79,9 @@ function makeAsker(tables) {
       const found = [...tables.cells[candidate.fixed]];
       if (kind !== "cuda" && cudaNumber >= 0) found.push(...cell(candidate.cuda, cudaNumber));
       if (gpu) found.push(...cell(candidate.gpu, classNumber));
+      if (gpu && candidate.older && cudaNumber in candidate.older) {
+        found.push(...cell(candidate.older[cudaNumber], classNumber));
+      }
       found.push(...cell(candidate.os, systemNumber));
       if (branch !== null && candidate.driver) {
         if (compare(driver, candidate.driver[0]) < 0) found.push(...tables.cells[candidate.driver[1]]);

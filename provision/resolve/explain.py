@@ -185,7 +185,9 @@ PLURAL = {
     "reaches": "reach",
     "lacks": "lack",
     "names": "name",
+    "does": "do",
     "fails": "fail",
+    "stands": "stand",
 }
 
 

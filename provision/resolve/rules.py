@@ -14,7 +14,7 @@ from provision.matrix.query import capability_of, cuda_releases, find_first_bran
 from provision.records import record, replace
 from provision.resolve.fit import excluding_bound
 from provision.resolve.options import Option, fact_of, has_code_for, late_compiler
-from provision.resolve.request import Request, matches
+from provision.resolve.request import FRAMEWORKS, Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, parse
 
@@ -91,10 +91,17 @@ def cuda_matches(matrix: Matrix, wish: str | None, minor: str) -> bool:
 def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
     """Return the lowest driver an option runs on, with the fact; ``None`` when its CUDA is not in the matrix.
 
+    A toolkit has the floor of its own patch. Wheels tell the minor alone, so the lowest floor of its patches is all
+    that can be claimed; images of a minor hold its newest patch.
+
     Source: CUDA minor-version compatibility: a build runs on any driver at or above its major's floor.
     """
     rows = cuda_releases(matrix, option.cuda) if option.cuda else matrix.cuda_below(str(option.cuda_major))
-    row = max(rows, key=lambda row: parse(row.minimum_driver), default=None)
+    if option.framework == "cuda":
+        rows = tuple(row for row in rows if row.version == option.version)
+    is_lowest = bool(option.cuda) and not option.system_cuda
+    choose = min if is_lowest else max
+    row = choose(rows, key=lambda row: parse(row.minimum_driver), default=None)
     own = option.minimum_driver
     if own is not None and (row is None or parse(own) > parse(row.minimum_driver)):
         return own, option.fact
@@ -222,8 +229,9 @@ def as_derived(known: Gpu, rows: tuple[Gpu, ...]) -> str:
     """Return the words that go with a first branch that no fact states of the GPU."""
     if any(row.id == known.id for row in rows):
         return " (derived)"
-    trait = "compute capability" if known.compute_capability == rows[0].compute_capability else "architecture"
-    return f" (derived from {known.name}, the first of its {trait})"
+    if known.compute_capability == rows[0].compute_capability:
+        return f" (derived from other GPUs of compute capability {known.compute_capability})"
+    return f" (derived from other GPUs of the {known.architecture} architecture)"
 
 
 def called(name: str, rows: tuple[Gpu, ...]) -> str:
@@ -270,7 +278,6 @@ def _platform(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
 
 
 def _gpu(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
-    del matrix
     for name, rows in wish.gpus:
         gpu, title = rows[0], called(name, rows)
         facts = (option.fact, fact_of("gpu", gpu.id, gpu))
@@ -298,6 +305,12 @@ def _gpu(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
         if has_code is None and option.is_known:
             because = f"has no known list of GPU code, so whether it serves {title} is open"
             return _rejection("gpu", option, because, is_proved=False, facts=facts)
+        if option.sm is None and gpu.first_cuda is not None and _is_earlier(matrix, wish, option, gpu.first_cuda):
+            because = (
+                f"stands on a CUDA older than {title} (sm_{number}), which begins with CUDA {gpu.first_cuda}, and no "
+                "fact says that its libraries run there"
+            )
+            return _rejection("gpu", option, because, is_proved=False, facts=facts)
         if gpu.last_cuda is not None and _is_later(option, gpu.last_cuda):
             because = f"brings a CUDA that dropped {title} (sm_{number}); CUDA {gpu.last_cuda} was its last"
             return _rejection("gpu", option, because, facts=facts)
@@ -309,6 +322,16 @@ def _is_later(option: Option, cuda: str) -> bool:
     if option.cuda:
         return parse(option.cuda) > parse(cuda)
     return option.cuda_major > parse(cuda).major
+
+
+def _is_earlier(matrix: Matrix, wish: Wish, option: Option, cuda: str) -> bool:
+    """Tell whether a build's CUDA is surely earlier than one, also where the packages decide its minor as asked."""
+    if option.cuda:
+        return parse(option.cuda) < parse(cuda)
+    wanted = wish.request.cuda
+    minors = {".".join(row.version.split(".")[:2]) for row in matrix.cuda_below(str(option.cuda_major))}
+    asked = [minor for minor in minors if cuda_matches(matrix, wanted, minor)] if wanted is not None else []
+    return bool(asked) and all(parse(minor) < parse(cuda) for minor in asked)
 
 
 def _span(option: Option) -> str:
@@ -440,10 +463,20 @@ def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
                 rule="exclusion",
                 is_proved=True,
                 subject="",
-                because=f"fails as {row.left} does with {row.right}: {row.symptom}",
+                because=f"{_failing(row, named)}: {row.symptom}",
                 facts=(fact_of("exclusion", row.id, row),),
             )
     return None
+
+
+def _failing(row: Exclusion, named: dict[str, str]) -> str:
+    """Return the words, after what is named, that say what fails; which versions are meant stands in the row."""
+    name, _, value = row.right.partition("==")
+    if name == "gpu-architecture":
+        return f"does not work on {value} GPUs"
+    if name == "gpu-capability":
+        return f"does not work on GPUs of compute capability {value}"
+    return "fail together" if len(set(FRAMEWORKS) & set(named)) > 1 else f"does not work with {row.right}"
 
 
 def partial_pairs(matrix: Matrix, option: Option, gpu: Gpu) -> tuple[Exclusion, ...]:

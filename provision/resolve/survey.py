@@ -400,6 +400,9 @@ class _Survey:
             "open": [self._rejection(item, option) for item in open_ends([option], [], [_refused(option)])],
             "pair": self._cells([self._pair(option, None), *(self._pair(option, item.row) for item in self.classes)]),
         }
+        older = self._kept(("older", cuda_key, *code), lambda: self._older(asked, platform, option, cuda, gpu))
+        if older:
+            line["older"] = older
         if floor is not None:
             low = self._verdicts(self._wish(replace(asked, driver="0"), platform), option, fixed)
             line["driver"] = [floor[0], self._cell(low)]
@@ -495,6 +498,31 @@ class _Survey:
             named["gpu-architecture"] = gpu.architecture
         found = excluded_pair(self.matrix, named)
         return ((0, self._rejection(replace(found, subject=option.label))),) if found is not None else ()
+
+    def _older(
+        self,
+        asked: Request,
+        platform: str,
+        option: Option,
+        cuda: list[tuple[tuple[int, int], ...]],
+        gpu: list[tuple[tuple[int, int], ...]],
+    ) -> dict[str, int]:
+        """Return, for each CUDA asked of a build that leaves its own open, what is said of it and a GPU together."""
+        found: dict[str, int] = {}
+        if option.framework == "cuda" or option.cuda:
+            return found
+        fixed = self._verdicts(self._wish(asked, platform), option)
+        for number, wish in enumerate(self.cudas):
+            if cuda[number]:
+                continue
+            together = replace(asked, cuda=wish, gpus=(GPU,))
+            cells = [
+                self._verdicts(self._wish(together, platform, item.row), option, (*fixed, *known))
+                for item, known in zip(self.classes, gpu, strict=True)
+            ]
+            if any(cells):
+                found[str(number)] = self._cells(cells)
+        return found
 
     def _jit(self, option: Option, platform: str, gpu: Gpu, floor: str) -> tuple[tuple[int, int], ...]:
         """Return what is said of the lowest driver where the GPU needs code that the driver compiles."""

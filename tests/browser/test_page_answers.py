@@ -129,6 +129,14 @@ def _ask(browser, tables, questions):
     )
 
 
+@pytest.mark.parametrize("cuda", ["12.2", "12.9"])
+def test_libraries_older_than_the_gpu_are_open_on_the_page_too(opened, matrix, tables, cuda):
+    values = {"jax": "0.4.35", "cuda": cuda, "gpu": "b200"}
+    (answer,) = _ask(opened(), tables, [values])
+    assert _of_page(answer, tables) == _of_resolver(values, matrix)
+    assert answer["exit"] == (4 if cuda == "12.2" else 0)
+
+
 def test_answers_are_those_of_the_resolver(opened, matrix, tables):
     questions = _questions(tables)
     answers = _ask(opened(), tables, questions)

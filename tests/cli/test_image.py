@@ -546,6 +546,13 @@ def test_python_that_the_build_cannot_install_on_is_refused_with_the_reason(prov
     assert provision("image", "--torch", "1.10", "--python", "3.8").code == 0
 
 
+def test_where_the_newest_python_cannot_be_built_on_the_next_that_can_is_named(provision, folder):
+    answer = provision("image", "--torch", "1.7")
+    assert answer.code == 3
+    assert "hint: `provision image --torch 1.7 --python 3.8` works: Python 3.8" in answer.err
+    assert not _tree(folder)
+
+
 def test_foreign_base_is_warned_of(provision, folder):
     answer = provision("image", "--torch", "2.5", "--base", "nvcr.io/nvidia/pytorch:25.01-py3")
     assert answer.code == 0

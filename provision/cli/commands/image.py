@@ -40,7 +40,14 @@ from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
 from provision.cli.screen import show_stack
-from provision.errors import DriftError, MissingDependencyError, UnknownError, UsageError, install_command
+from provision.errors import (
+    DriftError,
+    IncompatibleError,
+    MissingDependencyError,
+    UnknownError,
+    UsageError,
+    install_command,
+)
 from provision.generate.formats import FORMATS, render_format
 from provision.generate.image import COMPRESSIONS, FRONTENDS, ImageOptions, count_unlocked
 from provision.generate.write import Artifact, check_artifacts, write_artifacts
@@ -48,6 +55,7 @@ from provision.matrix.load import Matrix
 from provision.records import NOTHING, plain, record, replace
 from provision.resolve.request import Request, request_of, to_flags
 from provision.resolve.stack import Stack
+from provision.versions import parse
 
 if TYPE_CHECKING:
     from provision.build.engine import Engine
@@ -270,6 +278,8 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple
     stack = solve_request(request, matrix, "image", other_words(options), values=values, files=files)
     if stack.image is None:
         raise _refuse_without_image(stack, request, matrix, other_words(options))
+    if stack.python is not None and not stack.image.tools:
+        raise _refuse_without_installer(stack, request, matrix, other_words(options))
     return stack, folder or _default_folder(stack, form)
 
 
@@ -528,6 +538,36 @@ def _refuse_without_image(stack: Stack, request: Request, matrix: Matrix, others
     )
 
 
+def _refuse_without_installer(
+    stack: Stack, request: Request, matrix: Matrix, others: tuple[str, ...]
+) -> IncompatibleError:
+    """Return why no image can be built for a stack's Python, with the same request on the next newer one that works."""
+    from provision.resolve.solve import solve
+
+    lowest = parse(str(stack.python).rstrip("t"))
+    hints, alternatives = [], []
+    for python in sorted((row.version for row in matrix.pythons if row.version[-1] != "t"), key=parse):
+        if parse(python) <= lowest:
+            continue
+        other = replace(request, python=python)
+        try:
+            found = solve(other, matrix)
+        except UsageError:
+            break  # what else the request holds says which Python, so that no other is possible
+        if isinstance(found, Stack) and found.image is not None and found.image.tools:
+            command = shlex.join(("provision", "image", *to_flags(other), *others))
+            change = f"Python {python}"
+            alternatives.append({"command": command, "change": change})
+            hints.append(f"`{command}` works: {change}")
+            break
+    return IncompatibleError(
+        f"no image can be built for Python {stack.python}",
+        because=(f"uv, which installs the wheels by hash in the build, has no wheel for Python {stack.python}",),
+        hints=(*hints, f"`provision resolve` answers for Python {stack.python} too"),
+        details={"alternatives": alternatives},
+    )
+
+
 def _fetch_hashes(stack: Stack, image_options: ImageOptions, output: Output) -> Stack:
     from provision.build.hashes import complete_hashes
     from provision.index.address import known_index
@@ -638,7 +678,11 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
     if result.archive is not None:
         output.note(f"wrote {result.archive}")
     if result.image is not None:
-        proved = f"{len(findings)} checks passed inside" if findings is not None else "no Python inside to verify"
+        proved = "no Python inside to verify"
+        if findings is not None:
+            waiting = [finding.check for finding in findings if finding.needs_gpu]
+            proved = f"{len(findings) - len(waiting)} checks passed inside"
+            proved += f", only a GPU can tell of {', '.join(waiting)}" if waiting else ""
         output.note(f"built {tags[0]}: {result.image.id[:19]}, {result.image.size_bytes / 1e9:.2f} GB, {proved}")
     for tag, digest in pushed:
         output.note(f"pushed {tag}@{digest}")

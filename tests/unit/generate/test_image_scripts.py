@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -88,6 +88,10 @@ def test_wildcards_match_as_packaging_matches_them(version: str, operator: str, 
         "python_version not in '3.9 3.10'",
         '(os_name == "posix" and implementation_name != "pypy") or python_version < "2.7"',
         'platform_python_implementation != "PyPy"',
+        'python_version ~= "3.8"',
+        "python_version~='2.7' or '3.0' ~= python_version",
+        'python_version === "3.8"',
+        'sys_platform == "linux" and os_name == "a ~= b === c"',
     ],
 )
 def test_markers_hold_as_packaging_says(marker: str) -> None:
@@ -95,7 +99,16 @@ def test_markers_hold_as_packaging_says(marker: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "marker", ["nonsense", "__import__('os')", 'python_version ~= "3.9"', 'unknown == "x"', "1 < 2 < 3"]
+    "marker",
+    [
+        "nonsense",
+        "__import__('os')",
+        'python_version ~= "3"',
+        'unknown == "x"',
+        "1 < 2 < 3",
+        'python_version @ "3.8"',
+        "-os_name",
+    ],
 )
 def test_a_marker_that_cannot_be_read_is_no_pass(marker: str) -> None:
     with pytest.raises(ValueError, match="cannot read"):
@@ -188,6 +201,14 @@ def test_torch_as_locked(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_torch_that_differs(monkeypatch: pytest.MonkeyPatch, changed, check, status) -> None:
     assert _run_torch(monkeypatch, **changed)[check] == status
+
+
+def test_the_common_kernels_of_an_older_lock_are_those_of_no_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = {**LOCK, "frameworks": {"torch": "2.1.2", "jax": "0.4.30"}, "sm": ["sm_80"], "ptx": []}
+    assert _run_torch(monkeypatch, lock=lock)["torch kernels"] == "pass"
+    assert _run_torch(monkeypatch, lock=lock, flags=None)["torch kernels"] == "unknown"
+    build = {"framework": "torch", "cuda": "12.1", "sm": ["sm_80"], "ptx": []}
+    assert _run_torch(monkeypatch, lock={**lock, "builds": [build]})["torch kernels"] == "fail"
 
 
 @pytest.mark.parametrize(("flags", "status"), [("sm_80 sm_90", "pass"), ("", "unknown"), (None, "unknown")])
@@ -315,9 +336,16 @@ def test_a_library_that_jax_cannot_load_is_a_failure(monkeypatch: pytest.MonkeyP
     assert _run_jax(monkeypatch, **changed)[check] == "fail"
 
 
-def _import(site: Path, files: dict[str, str], *, name: str = "my-pkg", frameworks: tuple[str, ...] = ()) -> tuple:
+def _run_import(
+    site: Path,
+    files: dict[str, str],
+    *,
+    name: str = "my-pkg",
+    frameworks: tuple[str, ...] = (),
+    requires: tuple[str, ...] = (),
+) -> dict[str, Any]:
     """Install one distribution with these files and return what is said of its import."""
-    _install(site, name.replace("-", "_"), "1.5")
+    _install(site, name.replace("-", "_"), "1.5", *requires)
     lines = [f"{name.replace('-', '_')}-1.5.dist-info/METADATA,,"]
     for path, text in files.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
@@ -332,8 +360,12 @@ def _import(site: Path, files: dict[str, str], *, name: str = "my-pkg", framewor
     words = [sys.executable, "-S", str(IMAGES / "verify.py"), "--packages", "--json", "--lock", str(lock)]
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([*words, "--import", name], env=environment, capture_output=True, text=True, check=False)
-    found = {item["check"]: item for item in json.loads(done.stdout)["findings"]}
-    return found[f"import {name}"]["status"], found[f"import {name}"]["detail"]
+    return next(item for item in json.loads(done.stdout)["findings"] if item["check"] == f"import {name}")
+
+
+def _import(site: Path, files: dict[str, str], **given: Any) -> tuple[str, str]:
+    found = _run_import(site, files, **given)
+    return found["status"], found["detail"]
 
 
 @pytest.mark.parametrize(
@@ -343,12 +375,25 @@ def _import(site: Path, files: dict[str, str], *, name: str = "my-pkg", framewor
         {"other.py": "", "setup.py": "1 / 0", "_private.py": "1 / 0"},
         {"space/inner/__init__.py": "", "space/inner/deep/__init__.py": "1 / 0"},
         {"my_pkg/__init__.py": "import sys; print('libcuda.so.1: cannot open shared object file')"},
-        {"my_pkg/__init__.py": "raise ImportError('libcuda.so.1: cannot open shared object file')"},
+        {"my_pkg/__init__.py": "print('W: Could not load dynamic library libnvinfer.so.7; dlerror: none')"},
+        {"my_pkg/__init__.py": "", "my_pkg/_imagingtk.cpython-311-x86_64-linux-gnu.so": "needs Tk"},
+        {"my_pkg/__init__.py": "import os; assert os.environ['TF_CPP_MIN_LOG_LEVEL']"},
         {"my_pkg/__init__.py": "print('PyTorch was not found. Models will not run, models won\\'t be available.')"},
         {"my_pkg/my_pkg.abi3.so": "loaded in a way of its own", "my_pkg/__init__.py": ""},
         {},
     ],
-    ids=["own", "other name", "namespace", "driver is said", "driver is missing", "no torch", "own loader", "nothing"],
+    ids=[
+        "own",
+        "other name",
+        "namespace",
+        "driver is said",
+        "optional",
+        "part",
+        "quiet",
+        "no torch",
+        "own loader",
+        "nothing",
+    ],
 )
 def test_a_distribution_that_imports(tmp_path: Path, files: dict[str, str]) -> None:
     assert _import(tmp_path, files)[0] == "pass"
@@ -360,11 +405,13 @@ def test_a_distribution_that_imports(tmp_path: Path, files: dict[str, str]) -> N
         ({"my_pkg/__init__.py": "1 / 0"}, "ZeroDivisionError: division by zero"),
         ({"my_pkg/__init__.py": "import os; os.abort()"}, "signal 6"),
         ({"my_pkg/__init__.py": "print('W: ImportError(\"my_pkg/_C.so: undefined symbol: _ZN3c10\")')"}, "undefined"),
-        ({"my_pkg/__init__.py": "", "my_pkg/_C.abi3.so": "broken"}, "ImportError"),
         ({"my_pkg/__init__.py": "", "my_pkg_cuda.abi3.so": "broken"}, "ImportError"),
         ({"my_pkg/__init__.py": "raise ImportError('libcudart.so.11.0: cannot open shared object file')"}, "libcudart"),
+        ({"my_pkg/__init__.py": "raise ImportError('libnvinfer.so.8: cannot open shared object file')"}, "libnvinfer"),
+        ({"my_pkg/__init__.py": "print('No CUDA GPUs are available'); 1 / 0"}, "ZeroDivisionError"),
+        ({"my_pkg/__init__.py": "print('undefined symbol: _ZN'); raise OSError('No CUDA GPUs are available')"}, "_ZN"),
     ],
-    ids=["error", "crash", "symbol", "extension", "extension beside", "library"],
+    ids=["error", "crash", "symbol", "extension beside", "library", "needed", "other error", "symbol first"],
 )
 def test_a_distribution_that_does_not_import_whole_is_a_failure(
     tmp_path: Path, files: dict[str, str], text: str
@@ -372,6 +419,57 @@ def test_a_distribution_that_does_not_import_whole_is_a_failure(
     status, detail = _import(tmp_path, files)
     assert status == "fail"
     assert text in detail
+
+
+@pytest.mark.parametrize("requires", ["torch>=2", "torch==2.1 ; python_version >= '3'"])
+def test_the_compiled_parts_of_what_is_built_against_a_framework_are_imported(tmp_path: Path, requires: str) -> None:
+    files = {"my_pkg/__init__.py": "", "my_pkg/_C.abi3.so": "broken"}
+    (tmp_path / "torch.py").write_text("", encoding="utf-8")
+    status, detail = _import(tmp_path, files, frameworks=("torch",), requires=(requires,))
+    assert (status, detail.partition(":")[0]) == ("fail", "ImportError")
+
+
+def test_the_lock_tells_what_is_compiled_against_its_framework() -> None:
+    lock = {**LOCK, "image": {"compiled": ["My_Pkg"]}}
+    item = types.SimpleNamespace(requires=["a", "torch; extra == 'x'"])
+    assert verify.is_built_against("my-pkg", item, lock)
+    assert not verify.is_built_against("my-pkg", item, LOCK)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0 active drivers ([]). There should only be one.",
+        "No CUDA GPUs are available",
+        "Found no NVIDIA driver on your system.",
+        "libcuda.so.1: cannot open shared object file: No such file or directory",
+        "libnvidia-ml.so.1: cannot open shared object file: No such file or directory",
+    ],
+)
+def test_what_cannot_be_imported_without_a_gpu_is_unknown_and_lets_the_image_through(tmp_path: Path, text: str) -> None:
+    found = _run_import(tmp_path, {"my_pkg/__init__.py": f"raise RuntimeError({text!r})"})
+    assert found["status"] == "unknown"
+    assert found["needs_gpu"] is True
+    assert found["detail"] == f"needs a GPU to be imported: RuntimeError: {text}"
+
+
+@pytest.mark.parametrize("needs_gpu", [True, False])
+def test_only_what_needs_a_gpu_may_stay_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], needs_gpu: bool
+) -> None:
+    (tmp_path / "lock").write_text(json.dumps(LOCK), encoding="utf-8")
+
+    def pretend(*_: object) -> list:
+        findings = verify.Findings()
+        findings.add("python", "pass", "3.11")
+        (findings.need_gpu("import x", "y") if needs_gpu else findings.add("import x", "unknown", "y"))
+        return findings
+
+    monkeypatch.setattr(verify, "run", pretend)
+    assert verify.main(["--lock", str(tmp_path / "lock")]) == (0 if needs_gpu else 6)
+    said = capsys.readouterr()
+    assert "unknown import x: y" in said.out
+    assert ("1 of 2 checks passed, 1 need a GPU" in said.err) is needs_gpu
 
 
 @pytest.mark.parametrize(
@@ -401,8 +499,24 @@ def test_what_a_lock_was_asked_for_is_imported() -> None:
         "new ; python_version > '3'",
     ]
     image = {"user_requirements": lines, "extras": [{"id": "x", "requires": ["jupyterlab>=4,<5"]}]}
-    assert verify.find_requested({**LOCK, "image": image}) == ["Einops", "a", "new", "jupyterlab"]
-    assert verify.find_requested(LOCK) == []
+    findings = verify.Findings()
+    assert verify.find_requested(findings, {**LOCK, "image": image}) == ["Einops", "a", "new", "jupyterlab"]
+    assert verify.find_requested(findings, LOCK) == []
+    assert findings == []
+
+
+@pytest.mark.parametrize("line", ["a; nonsense ~~ 'x'", "a; python_version ~= '3'", "=odd"])
+def test_a_line_that_cannot_be_read_is_unknown_and_no_traceback(line: str) -> None:
+    image = {"user_requirements": [line, "nowhere"]}
+    found = verify.run({**LOCK, "frameworks": {}, "packages": {}, "image": image}, "static")
+    statuses = _statuses(found)
+    assert statuses[f"import {'=odd' if line == '=odd' else 'a'}"] == "unknown"
+    assert statuses["import nowhere"] == "fail"
+
+
+def test_a_lock_whose_lines_are_no_lines_is_a_failure_and_no_traceback() -> None:
+    lock = {**LOCK, "frameworks": {}, "packages": {}, "image": {"user_requirements": [1]}}
+    assert _statuses(verify.run(lock, "static"))["imports"] == "fail"
 
 
 def test_the_static_proof_imports_what_the_lock_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

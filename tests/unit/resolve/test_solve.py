@@ -395,7 +395,7 @@ def test_gpu_without_a_first_driver_takes_that_of_its_compute_capability_and_say
         found = refusal(matrix, torch="2.9", gpu=gpu.id, driver="535.104.05")
         assert found.is_proved
         (reason,) = [item for item in found.because if item.subject == "gpu-driver"]
-        assert "first branch is 570 (derived from" in reason.because
+        assert "first branch is 570 (derived from other GPUs of compute capability 12.0)" in reason.because
         assert [fact.status for fact in reason.facts] == ["derived"]
         assert "(derived from" in next(
             item.because
@@ -492,3 +492,32 @@ def test_base_that_the_facts_do_not_know_is_warned_of(matrix, base, said):
     stack = answer(matrix, torch="2.5", python="3.11", base=base)
     warned = [warning for warning in stack.warnings if base in warning]
     assert [said in warning for warning in warned] == ([True] if said else [])
+
+
+def test_a_toolkit_has_the_floor_of_its_own_patch(matrix):
+    assert not refusal(matrix, cuda="11.0.2", driver="450.51.05").is_proved
+    assert not refusal(matrix, cuda="11.0", driver="450.51.05").is_proved
+    for cuda, driver in (("11.0.3", "450.51.05"), ("11.0.2", "450.51.04"), ("11.0", "450.51.04")):
+        assert refusal(matrix, cuda=cuda, driver=driver).is_proved
+
+
+def test_wheels_of_a_minor_claim_the_lowest_floor_of_its_patches_and_images_that_of_the_newest(matrix):
+    assert answer(matrix, torch="1.7.1", cuda="11.0", driver="450.51.05").driver.minimum == "450.51.05"
+    assert refusal(matrix, torch="1.7.1", cuda="11.0", driver="450.51.04").is_proved
+    assert refusal(matrix, tensorflow="2.4", driver="450.51.05").is_proved
+
+
+@pytest.mark.parametrize("cuda", ["12.2", "12.2.2", "<12.8"])
+def test_libraries_older_than_the_gpu_are_open_and_offered_by_no_hint(matrix, cuda):
+    found = refusal(matrix, jax="0.4", cuda=cuda, gpu="b200")
+    assert not found.is_proved
+    assert "stand on a CUDA older than B200 (sm_100), which begins with CUDA 12.8" in found.because[0].because
+    assert found.alternatives
+    assert all("12.9" in item.flags or "--cuda" not in item.flags for item in found.alternatives)
+    assert answer(matrix, jax="0.4", cuda="12.9", gpu="b200").cuda == "12.9"
+    assert answer(matrix, jax="0.4", cuda="12.2", gpu="h100").cuda == "12.2"
+
+
+def test_what_fails_together_is_said_in_words(matrix):
+    assert "fail together: " in refusal(matrix, torch="2.5.1", tensorflow="2.18.0").because[0].because
+    assert "does not work on " in refusal(matrix, tensorflow="2.21", gpu="rtx-5090").because[0].because

@@ -397,6 +397,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'",
         "RuntimeError: unable to write to file </torch_4242_12>",
         "shm_open failed",
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_4242_12_0>: Success (0)",
         "Bus error (core dumped)",
         "./train.sh: line 3:  4242 Bus error               (core dumped) python train.py",
         "Bus error",

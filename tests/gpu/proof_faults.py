@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,11 +84,11 @@ def in_namespace(*mounts: str) -> tuple[str, ...]:
     """
     prefix = ("unshare", "-m", "sh", "-c", f'{" && ".join(mounts)} && exec "$@"', "sh")
     try:
-        tried = subprocess.run([*prefix, "true"], capture_output=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        tried = run([*prefix, "true"], 20)
+    except OSError as error:
         raise NotHereError(f"no mount namespace can be made: {error}") from error
-    if tried.returncode:
-        said = tried.stderr.decode("utf-8", "replace").strip().splitlines()
+    if tried.code:
+        said = tried.err.strip().splitlines()
         raise NotHereError(f"no mount namespace can be made: {said[-1] if said else 'unshare failed'}")
     return prefix
 
@@ -150,9 +149,9 @@ def put_other_nvml_first(scene: Scene) -> Made:
     real = folder / "libnvidia-ml.so.535.104.05"
     words = [compiler, "-shared", "-fPIC", "-o", str(real), str(PROGRAMS / "nvml_mismatch.c")]
     words.append("-Wl,-soname,libnvidia-ml.so.1")
-    done = subprocess.run(words, capture_output=True, timeout=60, check=False)
-    if done.returncode:
-        raise NotHereError(f"the library of another version does not compile: {done.stderr.decode()[-200:]}")
+    done = run(words, 60)
+    if done.code:
+        raise NotHereError(f"the library of another version does not compile: {done.err[-200:]}")
     (folder / "libnvidia-ml.so.1").symlink_to(real.name)
     return Made(environment=in_front(folder))
 
@@ -211,9 +210,9 @@ def load_foreign_code(scene: Scene) -> Made:
     if compiler is None:
         raise NotHereError("neither nvcc nor Triton is here, which bring the assembler ptxas")
     words = [compiler, f"-arch={target}", "-o", str(code), str(PROGRAMS / "nothing.ptx")]
-    done = subprocess.run(words, capture_output=True, timeout=60, check=False)
-    if done.returncode:
-        raise NotHereError(f"ptxas compiles nothing for {target}: {done.stderr.decode('utf-8', 'replace')[-200:]}")
+    done = run(words, 60)
+    if done.code:
+        raise NotHereError(f"ptxas compiles nothing for {target}: {done.err[-200:]}")
     text = run_program(scene, "load_code.py", str(code), needs_torch=False)
     if not text:
         raise NotHereError(f"this GPU runs machine code of {target}")
@@ -225,9 +224,9 @@ def _find_ptxas(python: str | None) -> str | None:
     if found or python is None:
         return found
     code = "import triton, pathlib; print(pathlib.Path(triton.__file__).parent / 'backends/nvidia/bin/ptxas')"
-    done = subprocess.run([python, "-c", code], capture_output=True, timeout=60, check=False)
-    path = done.stdout.decode("utf-8", "replace").strip()
-    return path if done.returncode == 0 and os.access(path, os.X_OK) else None
+    done = run([python, "-c", code], 60)
+    path = done.out.strip()
+    return path if done.code == 0 and os.access(path, os.X_OK) else None
 
 
 _UNKNOWN_UUID = "GPU-00000000-0000-0000-0000-000000000000"

@@ -91,7 +91,6 @@ class Proof:
     captures: dict[str, Snapshot] = field(default_factory=dict)
     results: dict[str, Results] = field(default_factory=dict)
     forecasts: list[dict[str, Any]] = field(default_factory=list)
-    left_out: tuple[str, ...] = ()
     mask: Mask = field(default_factory=lambda: Mask([platform.node()]))
     began: float = field(default_factory=time.monotonic)
 
@@ -229,9 +228,9 @@ def find_gpus() -> tuple[list[str], str]:
     names = [match[1] for match in found if match]
     if names:
         return names, ""
-    marks = [*Path("/proc/driver/nvidia/gpus").glob("*"), *Path("/dev").glob("nvidia[0-9]*")]
+    marks = list(Path("/proc/driver/nvidia/gpus").glob("*")) or list(Path("/dev").glob("nvidia[0-9]*"))
     if marks:
-        return ["unknown"] * len({mark.name for mark in marks}), ""
+        return ["unknown"] * len(marks), ""
     has_tool = shutil.which("nvidia-smi") is not None
     return [], "nvidia-smi lists none" if has_tool else "neither nvidia-smi nor a device node"
 
@@ -293,7 +292,6 @@ def _run(plan: StepPlan, proof: Proof) -> Outcome:
 def collect(proof: Proof) -> Outcome:
     """Look at the machine with every probe, and keep what was printed."""
     chosen = [name for name in probes_of("deep") if PROBES[name].seconds <= PROBE_SECONDS_MAX]
-    proof.left_out = tuple(name for name in probes_of("deep") if name not in chosen)
     words = ["probe", "--probes", ",".join(chosen), "--bundle", str(proof.healthy), *proof.words_for_python()]
     answer = proof.provision(*words, seconds=proof.seconds_left)
     if not proof.healthy.exists():
@@ -307,7 +305,7 @@ def collect(proof: Proof) -> Outcome:
     slowest = sorted(outputs.values(), key=lambda output: -output.seconds)[:5]
     details = {
         "statuses": counts,
-        "left_out": list(proof.left_out),
+        "left_out": [name for name in probes_of("deep") if name not in chosen],
         "seconds": {output.probe: output.seconds for output in slowest},
     }
     said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))

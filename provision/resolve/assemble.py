@@ -18,6 +18,7 @@ from provision.matrix.query import (
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
+from provision.resolve.halves import layer_of
 from provision.resolve.options import Option, fact_of, index_of, index_requires
 from provision.resolve.request import ANY, plain_request
 from provision.resolve.requirements import parse_requirements
@@ -49,8 +50,6 @@ __all__ = ["Solution", "assemble"]
 _INSTALLER = "uv"
 _INDEX_OF = {"jax": "pypi", "jaxlib": "jax"}
 """Where a wheel without a row comes from; everything else without one is a build of the PyTorch index."""
-_CUDA_PREFIXES = ("nvidia-", "cuda-")
-_FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 
 
 @record
@@ -321,7 +320,7 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
             _package(
                 pick,
                 index=index,
-                layer=_layer(pick.name),
+                layer=layer_of(pick.name),
                 index_url=index_url,
                 has_unknown_dependencies=is_open,
                 is_source=is_source or (pick.wheel is not None and not pick.wheel.file.endswith(".whl")),
@@ -367,12 +366,6 @@ def _package(
         has_unknown_dependencies=has_unknown_dependencies,
         is_source=is_source,
     )
-
-
-def _layer(name: str) -> str:
-    if name.startswith(_CUDA_PREFIXES):
-        return "cuda"
-    return "framework" if name.startswith(_FRAMEWORK_PREFIXES) else "rest"
 
 
 def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str | None) -> list[Reason]:

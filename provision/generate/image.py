@@ -24,6 +24,7 @@ __all__ = [
     "check_value",
     "count_unlocked",
     "normalise_name",
+    "open_lines",
     "pull_reference",
     "render_image",
     "to_artifacts",
@@ -193,8 +194,11 @@ def count_unlocked(image: ImagePart) -> int:
 
 def unlocked_lines(image: ImagePart) -> tuple[str, ...]:
     """Return the lines of the user and of extras that are resolved only when the image is built."""
-    if image.is_whole:
-        return ()
+    return () if image.is_whole else open_lines(image)
+
+
+def open_lines(image: ImagePart) -> tuple[str, ...]:
+    """Return the lines of the user and of extras that the frameworks and what these need do not answer."""
     locked = _locked_names(image)
     return tuple(line for line in _user_lines(image) if normalise_name(_name_of(line)) not in locked or "[" in line)
 
@@ -456,7 +460,7 @@ def _builds(image: ImagePart, options: ImageOptions) -> list[_Build]:
     lines = _built_lines(image, options)
     compiled = {line for line in lines if normalise_name(_name_of(line)) in image.compiled}
     parts = (
-        ("requirements.source.txt", lambda line: line in compiled, "--no-build-isolation"),
+        ("requirements.source.txt", lambda line: line in compiled, " --no-build-isolation"),
         ("requirements.build.txt", lambda line: line not in compiled and " @ git+" not in line, ""),
         ("requirements.git.txt", lambda line: line not in compiled and " @ git+" in line, ""),
     )

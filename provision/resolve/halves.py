@@ -103,9 +103,7 @@ def split(stack: Stack, matrix: Matrix) -> Halves:
     return Halves(fixed=tuple(fixed), added=added, bounds=bounds, preferred=preferred)
 
 
-def hidden_needs(
-    matrix: Matrix, stack: Stack, versions: Mapping[str, str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def hidden_needs(matrix: Matrix, stack: Stack, versions: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what distributions need and their metadata does not say, as requirement lines, sorted.
 
     Args:

@@ -23,7 +23,8 @@ _KNOWN = (
     re.compile(r"RUN printf 'provision:x:[0-9]+:\\n' >> /etc/group && .* -m venv --without-pip /opt/venv"),
     re.compile(r"RUN --mount=.* /opt/tools/bin/uv pip install .* python /build/compile_bytecode\.py"),
     re.compile(
-        r"RUN --mount=.* python /build/verify\.py --(?:static|packages) --lock /build/expect\.json(?: --import [a-z0-9. -]+)?"
+        r"RUN --mount=.* python /build/verify\.py --(?:static|packages) --lock /build/expect\.json"
+        r"(?: --import [a-z0-9. -]+)?"
     ),
     re.compile(r"COPY (?:--link )?entrypoint\.sh /usr/local/bin/provision-entrypoint"),
     re.compile(r"COPY (?:--link )?verify\.py constraints\.txt provision\.lock /opt/provision/"),

@@ -36,6 +36,7 @@ from provision.cli.image_lock import (
     with_options,
 )
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
+from provision.cli.image_whole import add_whole_flags, lock_lines
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
@@ -139,6 +140,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--non-root-uid", action=Once, type=_uid, metavar="N", help="user the image runs as")
     how.add_argument("--label", action="append", metavar="KEY=VALUE", help="another label; may be repeated")
     how.add_argument("--fetch-hashes", action="store_true", help="ask the index for hashes the facts do not hold")
+    add_whole_flags(how)
     build = parser.add_argument_group("building it")
     build.add_argument("--build", action="store_true", help="build the image and verify it inside")
     build.add_argument("--push", action="store_true", help="build it and push every --tag")
@@ -176,6 +178,11 @@ def run(options: argparse.Namespace, output: Output) -> int:
         _check_build_flags(options)
         image_options = ImageOptions(**merge_options(written_before.image, given))
     form = options.format or "dockerfile"
+    if not options.locked:
+        names = [name for name in options.upgrade or () if name]
+        stack = lock_lines(stack, matrix, options, image_options, output, before=before, renewed=names)
+        if before is None and options.folder is None:
+            folder = _default_folder(stack, form)  # what the lines need may have named another version
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output)
     changes = compare(before, stack) if before is not None else None
@@ -438,7 +445,7 @@ def _check_flags(options: argparse.Namespace) -> None:
     actions = [flag for flag in ("print", "check", "build", "push") if getattr(options, flag)]
     if len(actions) > 1 and actions != ["build", "push"]:
         raise UsageError(f"--{actions[0]} and --{actions[1]} exclude each other", hints=("keep one of the two",))
-    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force"))
+    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force", "exclude-newer"))
     if options.folder is not None and (
         (options.print and not options.locked and not options.upgrade) or str(options.folder) == "-"
     ):
@@ -451,8 +458,14 @@ def _check_flags(options: argparse.Namespace) -> None:
             f"--upgrade takes the request from the lock, so `--{next(iter(values))}` has no place beside it",
             hints=("leave the request out", "or leave `--upgrade` out: the request is then solved with today's facts"),
         )
+    if options.offline:
+        _exclude(options, "offline", ("exclude-newer", "fetch-hashes"))
     if options.matrix is not None:
-        _exclude(options, "matrix", ("upgrade", "fetch-hashes", "frontend", "tag", "builder", "requirements"))
+        _exclude(
+            options,
+            "matrix",
+            ("upgrade", "fetch-hashes", "exclude-newer", "frontend", "tag", "builder", "requirements"),
+        )
         if options.format not in (None, "bake"):
             raise UsageError("--matrix writes a bake file", hints=("leave `--format` out",))
         if values := read_values(options):

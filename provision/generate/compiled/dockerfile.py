@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "f87325411e9d831974633f64ac0bdbfaab787e918350cbe89a8009838680036b"
+SOURCE_DIGEST = "de9df012f21a7c56c6080addcaf3515375567f7346e761fc0814c7b7e90f7f08"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -329,7 +329,6 @@ def root(context, missing=missing, environment=environment):
                     yield ' -m pip wheel '
                     yield str(environment.finalize(undefined(name='pip_options') if l_0_pip_options is missing else l_0_pip_options))
                     yield ' \\\n      --no-cache-dir --no-deps'
-                    yield str(environment.finalize(' ' if environment.getattr(l_1_build, 'options') else cond_expr_undefined("the inline if-expression on line 173 in 'Dockerfile.j2' evaluated to false and no else section was defined.")))
                     yield str(environment.finalize(environment.getattr(l_1_build, 'options')))
                     yield ' --wheel-dir /wheels -r /build/'
                     yield str(environment.finalize(environment.getattr(l_1_build, 'file')))

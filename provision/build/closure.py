@@ -36,12 +36,19 @@ class Opened:
     """How the open half is resolved.
 
     Attributes:
-        published_before: Moment (RFC 3339) from which on nothing counts.
+        moment: What was published before it (RFC 3339) is looked at.
+        is_dated: Whether an index is held to that; one that tells no dates cannot be.
         kept: Name → version of an earlier lock, taken where nothing speaks against it.
     """
 
-    published_before: str
+    moment: str
+    is_dated: bool = True
     kept: Mapping[str, str] = NOTHING
+
+    @property
+    def published_before(self) -> str | None:
+        """The moment, where an index is held to it."""
+        return self.moment if self.is_dated else None
 
 
 def needs_lock(stack: Stack) -> bool:
@@ -66,19 +73,19 @@ def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: O
         MissingDependencyError: The index cannot be reached.
     """
     best: Stack | None = None
-    reasons: tuple[str, ...] = ()
+    failed: NoSolution | None = None
     for start in chain((stack,), _older(request, matrix, stack)):
         if best is not None and not _has_more_wheels(start, best, uv, opened):
             continue
         locked = _lock_freely(request, matrix, start, uv, opened)
         if isinstance(locked, NoSolution):
-            reasons = reasons or locked.because
+            failed = failed or locked
         elif best is None or _sources(locked) < _sources(best):
             best = locked
         if best is not None and not _sources(best):
             break
     if best is None:
-        raise _refusal(request, matrix, stack, uv, opened, reasons)
+        raise _refusal(request, matrix, stack, uv, opened, failed or NoSolution(because=()))
     if best.frameworks != stack.frameworks or best.python != stack.python:
         best = replace(best, reasons=_told(best, stack))
     return replace(best, request=plain_request(request))
@@ -248,7 +255,7 @@ def _merge(stack: Stack, matrix: Matrix, found: tuple[Found, ...], opened: Opene
         packages=ordered,
         source_date_epoch=max(image.source_date_epoch, newest),
         build_base=_build_base(stack, matrix) if any(_is_built(package) for package in ordered) else None,
-        resolved_before=opened.published_before,
+        resolved_before=opened.moment,
     )
     return replace(stack, image=whole, packages={package.name: package.version for package in ordered})
 
@@ -298,14 +305,18 @@ def _told(best: Stack, first: Stack) -> tuple[Reason, ...]:
 
 
 def _refusal(
-    request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened, reasons: tuple[str, ...]
+    request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened, failed: NoSolution
 ) -> IncompatibleError:
-    ways = list(_ways(request, matrix, stack, uv, opened))
+    ways = [] if failed.is_dated else list(_ways(request, matrix, stack, uv, opened))
     names = " and ".join(f"{name} {version}" for name, version in stack.frameworks.items()) or f"CUDA {stack.cuda}"
+    hints = [f"{way} works" for way in ways] or ["loosen the lines that the reasons name"]
+    if failed.is_dated:
+        day = opened.moment.partition("T")[0]
+        hints = [f"`--exclude-newer now` takes what was published since {day} too, and what an index tells no date of"]
     return IncompatibleError(
         f"what your lines need cannot be installed beside {names} on Python {stack.python}",
-        because=(*reasons, *_hidden(matrix, stack, reasons)),
-        hints=[f"{way} works" for way in ways] or ["loosen the lines that the reasons name"],
+        because=(*failed.because, *_hidden(matrix, stack, failed.because)),
+        hints=hints,
         details={"alternatives": [{"change": way.replace("`", "")} for way in ways]},
     )
 

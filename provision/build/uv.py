@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import tomllib
 import zipfile
@@ -54,7 +55,7 @@ class Question:
         bounds: Lines that limit and add nothing.
         fixed: What is decided already.
         preferred: Name → version to take where nothing speaks against it.
-        published_before: Moment (RFC 3339) from which on nothing counts; absent = now.
+        published_before: Moment (RFC 3339) from which on nothing counts; absent = whatever is there now.
         extra_indexes: Roots of further indexes, the first one first.
         find_links: Pages that list files.
         has_needs: What the lines need counts too.
@@ -100,9 +101,10 @@ class Found:
 
 @record
 class NoSolution:
-    """Why there is no environment, in sentences, the most telling first."""
+    """Why there is no environment, in sentences, the most telling first; ``is_dated`` where a release was too new."""
 
     because: tuple[str, ...]
+    is_dated: bool = False
 
 
 def find_uv() -> str:
@@ -178,7 +180,8 @@ class Uv:
         words = [self._program, "pip", "compile", "requirements.in", "--constraints", "bounds.txt"]
         words += ["--output-file", "pylock.toml", "--format", "pylock.toml", "--generate-hashes"]
         words += ["--no-config", "--no-header", "--quiet", "--color", "never", "--python-version", place.python]
-        words += ["--python-platform", _platform(place)]
+        # This interpreter reads what only a build tells; looking for one of the other version can take seconds.
+        words += ["--python-platform", _platform(place), "--python", sys.executable]
         if question.published_before is not None:
             words += ["--exclude-newer", question.published_before]
         if not question.has_needs:
@@ -239,7 +242,7 @@ class Uv:
         sentences = _sentences(text, question)
         if not sentences:
             raise ActionFailedError("uv failed without a word", hints=("run it again with `-v`",))
-        return NoSolution(because=sentences)
+        return NoSolution(because=sentences, is_dated="exclude-newer" in text)
 
 
 def _platform(place: Place) -> str:
@@ -329,7 +332,7 @@ def _sentences(text: str, question: Question) -> tuple[str, ...]:
     found: list[str] = []
     for line in joined.splitlines():
         said = re.sub(r"^\s*(?:error|cause|hint|warning):\s*", "", line).strip()
-        if said and not said.startswith(_UNSOLVABLE):
+        if said and not said.startswith(_UNSOLVABLE) and "exclude-newer" not in said:
             said = re.sub(r" @ file://\S+", "", _MISSING.sub(held, said))
             found += [_plain(part) for part in re.split(r"(?<=\.)\s+(?=And |Because )", said)]
     return tuple(dict.fromkeys(filter(None, found)))

@@ -78,7 +78,9 @@ def lock_lines(
         if not set(renewed) & set(FRAMEWORKS):
             request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
     uv = Uv(find_uv(), index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert)
-    locked = lock_whole(request, matrix, stack, uv, Opened(published_before=moment, kept=kept))
+    locked = lock_whole(
+        request, matrix, stack, uv, Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
+    )
     built = (
         [item.name for item in locked.image.packages if item.layer == "user" and item.is_source] if locked.image else []
     )
@@ -91,8 +93,12 @@ def _has_lines(stack: Stack) -> bool:
     return stack.image is not None and bool(stack.image.user_requirements or stack.image.extras)
 
 
+def _is_now(day: str | None) -> bool:
+    return day is not None and day.strip().lower() == "now"
+
+
 def _moment(day: str | None, facts_date: str) -> str:
-    if day is not None and day.strip().lower() == "now":
+    if _is_now(day):
         return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = (day or facts_date).strip()
     if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):

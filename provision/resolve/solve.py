@@ -455,6 +455,8 @@ def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Ex
     named = _named(options)
     architectures = {row.architecture for _, rows in wish.gpus for row in rows}
     for row in wanted:
+        if row.refused is not None:
+            return _extra_rejection(row, f"cannot be given {row.id}: {row.refused}")
         if row.frameworks and not set(row.frameworks) & set(named):
             return _extra_rejection(row, f"lacks {' or '.join(row.frameworks)}, which `--with {row.id}` is for")
         for conflict in row.conflicts:

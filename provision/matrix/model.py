@@ -60,6 +60,8 @@ __all__ = [
     "SecurityFloor",
     "Setting",
     "Source",
+    "SystemLibrary",
+    "SystemNeed",
     "TensorflowRelease",
     "TorchBuild",
     "TorchRelease",
@@ -577,6 +579,32 @@ class Extra(Fact):
     apt: tuple[str, ...] = ()
     port: int | None = None
     command: tuple[str, ...] = ()
+
+
+@record
+class SystemLibrary(Fact):
+    """A library or program of the system (``system_libraries.toml``, ``[[library]]``).
+
+    ``id`` is the name that files ask for it by (``libGL.so.1``), or the program's. ``packages`` maps a system to the apt
+    packages that bring it.
+    """
+
+    id: str
+    packages: dict[str, str]
+
+
+@record
+class SystemNeed(Fact):
+    """What a distribution needs of the system that its wheel does not bring (``system_libraries.toml``, ``[[need]]``).
+
+    ``id`` is the distribution and ``version`` the release that was looked at. ``libraries`` are ids of system libraries.
+    One that ``is_source`` has no Linux wheel and needs them to be built too.
+    """
+
+    id: str
+    version: str
+    libraries: tuple[str, ...]
+    is_source: bool = False
 
 
 @record
@@ -1280,6 +1308,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "constraints.toml": {"constraint": HiddenConstraint},
     "exceptions.toml": {"exclusion": Exclusion},
     "extras.toml": {"extra": Extra},
+    "system_libraries.toml": {"library": SystemLibrary, "need": SystemNeed},
     "knowledge.toml": {"item": Knowledge},
     "checks.toml": {"check": Check, "limit": Limit},
     "diagnoses.toml": {"diagnosis": Diagnosis},

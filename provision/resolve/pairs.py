@@ -77,6 +77,7 @@ def pair_extras(
                 _bind(bounds, row)
             continue
         built = [row for row in rows if not parse(row.version).is_prerelease and _is_built_for(matrix, row, torch)]
+        built = [row for row in built if not _is_overtaken(row, rows, torch)]
         running = [row for row in built if _runs_on(row, python, MACHINES[wish.platform])]
         serving = [row for row in running if not _unserved(row, wish)]
         fitting = [row for row in serving if not _contradicted(row, bounds)]
@@ -234,6 +235,18 @@ def _is_built_for(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
     if not is_bare and row.paired_torch is None and row.built_with is None and not _is_pin(need, torch):
         return False
     return _is_for_cuda(matrix, row, torch)
+
+
+def _is_overtaken(row: CompanionPackage, rows: Sequence[CompanionPackage], torch: Option) -> bool:
+    """Tell whether a later release ends below this PyTorch: then an earlier one without an end only did not know it."""
+    bound = row.requires.get(_TORCH)
+    if bound is None or "<" in bound or bound.startswith("=="):
+        return False
+    return any(
+        "<" in (need := other.requires.get(_TORCH, "")) and is_empty((need, f">={torch.version}"))
+        for other in rows
+        if parse(other.version) > parse(row.version)
+    )
 
 
 def _is_pin(need: str | None, torch: Option) -> bool:

@@ -239,8 +239,8 @@ def _compiled(solution: Solution, matrix: Matrix) -> tuple[tuple[str, ...], bool
     wish = solution.wish
     if wish.flavor != "devel" or solution.python is None:
         return (), False
-    sources = {row.id: row for row in matrix.extras if row.needs_nvcc}
-    wanted = {row.id for row in solution.extras}
+    sources = {name: row for row in matrix.extras if row.needs_nvcc for name in row.compiles or (row.id,)}
+    wanted = {name for row in solution.extras for name in row.compiles or (row.id,)}
     if wish.request.requirements:
         lines = parse_requirements("\n".join(wish.request.requirements), "-r")
         wanted |= {requirement.name for requirement in lines}

@@ -198,6 +198,9 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
             because = f"nothing called `{name}` can be added; known are {', '.join(sorted(extras))}"
             return Rejection(rule="extra-name", is_proved=False, subject="", because=because)
     wanted = [extras[name] for name in request.extras]
+    for row in wanted:
+        if row.refused is not None:
+            return _extra_rejection(row, f"`--with {row.id}` cannot be met: {row.refused}")
     needed = "jit" if any(row.needs_compiler for row in wanted) else None
     needed = "devel" if any(row.needs_nvcc for row in wanted) else needed
     if request.flavor == "runtime" and needed:

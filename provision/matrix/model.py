@@ -535,14 +535,16 @@ class Exclusion(Fact):
     """A pair known to fail together (``exceptions.toml``, ``[[exclusion]]``).
 
     ``left`` and ``right`` are requirement texts (``torch>=2.11``, ``tensorflow<=2.21``, ``cuda==13.0``,
-    ``gpu-architecture==Blackwell``, ``gpu-capability==12.1``). Where it ``is_partial``, the rest of the stack works and
-    a warning says what does not. ``until`` names what lifts it.
+    ``gpu-architecture==Volta``, ``gpu-capability>=10,<13``). Where it ``is_partial``, the rest of the stack works and
+    a warning says what does not. Where it ``is_open``, no report decides whether the pair works: it is refused as
+    unknown. ``until`` names what lifts it.
     """
 
     id: str
     left: str
     right: str
     is_partial: bool | None = None
+    is_open: bool | None = None
     symptom: str
     until: str | None = None
 

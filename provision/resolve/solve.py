@@ -324,12 +324,10 @@ def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) ->
         return [
             Rejection(rule="majors", is_proved=True, subject=subject, version=version, because=because, facts=facts)
         ]
-    named = _named(options)
-    architectures = {rows[0].architecture for _, rows in wish.gpus}
-    for architecture in sorted(architectures) or [""]:
-        pair = excluded_pair(matrix, {**named, **({"gpu-architecture": architecture} if architecture else {})})
-        if pair is not None:
-            return [replace(pair, subject=subject, version=version)]
+    pairs = [excluded_pair(matrix, _named(options), gpu) for gpu in [rows[0] for _, rows in wish.gpus] or [None]]
+    pair = max((pair for pair in pairs if pair is not None), key=lambda pair: pair.is_proved, default=None)
+    if pair is not None:
+        return [replace(pair, subject=subject, version=version)]
     pythons = order_pythons(matrix, wish, options)
     if not pythons:
         return [reject_python(wish, options)]

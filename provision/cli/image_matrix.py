@@ -179,7 +179,7 @@ def _solve(entry: Entry, matrix: Matrix) -> Stack:
     from provision.resolve.solve import solve
 
     request = _of(entry.where, lambda: read_request(entry.request, entry.files))
-    found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix))
+    found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix, is_image=True))
     if isinstance(found, Refusal):
         raise refuse(found, "image")
     if found.image is None:

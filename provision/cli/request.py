@@ -184,7 +184,7 @@ def solve_request(
     from provision.resolve.solve import solve
     from provision.resolve.stack import Refusal
 
-    found = solve(request, matrix)
+    found = solve(request, matrix, is_image=command == "image")
     if isinstance(found, Refusal):
         raise refuse(place_refusal(found, request, values, files), command, others)
     return found

@@ -44,7 +44,7 @@ from provision.resolve.stack import (
 )
 from provision.versions import branch_of, parse
 
-__all__ = ["Solution", "assemble"]
+__all__ = ["Solution", "assemble", "find_installer"]
 
 _INSTALLER = "uv"
 _INDEX_OF = {"jax": "pypi", "jaxlib": "jax"}
@@ -331,15 +331,17 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
 
 
 def _tools(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
-    """Return the newest installer whose wheel runs where the image is built."""
     if solution.python is None:
         return ()
+    found = find_installer(matrix, solution.python, solution.wish.platform)
+    return tuple(_package(pick, index="pypi", layer="tools") for pick in found)
+
+
+def find_installer(matrix: Matrix, python: str, platform: str) -> tuple[Pick, ...]:
+    """Return the newest installer whose wheel runs where an image is built; nothing where none does."""
     demand = Demand(name=_INSTALLER, specifier="", why="the build", part="image")
-    machine = MACHINES[solution.wish.platform]
-    found = solve_environment(matrix, (demand,), python=solution.python, machine=machine, glibc=None, given={})
-    if not isinstance(found, Environment):
-        return ()
-    return tuple(_package(pick, index="pypi", layer="tools") for pick in found.picks)
+    found = solve_environment(matrix, (demand,), python=python, machine=MACHINES[platform], glibc=None, given={})
+    return found.picks if isinstance(found, Environment) else ()
 
 
 def _package(
@@ -441,7 +443,8 @@ def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
     elif wanted == option.version:
         asked = "as asked"
     elif wanted is None:
-        asked = f"the newest {option.framework} that `--with {','.join(wish.request.extras)}` and the rest admit"
+        extras = f"`--with {','.join(wish.request.extras)}`" if wish.request.extras else "your requirements file"
+        asked = f"the newest {option.framework} that {extras} and the rest of the request admit"
     elif wanted == ANY and wish.request.requirements:
         asked = f"the newest {option.framework} that your requirements and the rest of the request admit"
     else:
@@ -491,6 +494,11 @@ def _python_reason(solution: Solution, matrix: Matrix) -> Reason:
         because = f"{until}; the newest supported one with every wheel"
         if is_old_enough:
             because = f"{until}; the newest with every wheel that other packages had caught up with by the release"
+        if solution.wish.is_image and solution.python is not None:
+            known = sorted({text for option in solution.options for text in option.pythons})
+            left = [text for text in known if not find_installer(matrix, text, solution.wish.platform)]
+            if left:
+                because += f"; {_INSTALLER}, which installs in the build, has no wheel for {' and '.join(left)}"
     return Reason(subject="python", because=because, facts=facts)
 
 

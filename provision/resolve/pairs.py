@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -52,6 +53,9 @@ def pair_extras(
         for requirement in parse_requirements("\n".join(row.requires), row.id)
     }
     own = _own_bounds(wish, python)
+    unpaired = _unpaired_wheel(matrix, own, torch)
+    if unpaired is not None:
+        return unpaired
     releases = {}
     for name in sorted({*wanted, *own}):
         known = matrix.rows_where("companions.toml", "release", "package", name.__eq__)
@@ -121,6 +125,29 @@ def _own_lines(lines: tuple[str, ...]) -> tuple[tuple[str, str, Marker | None], 
 
     found = parse_requirements("\n".join(lines), "-r")
     return tuple((line.name, line.specifier, Requirement(line.text).marker) for line in found if line.specifier)
+
+
+def _unpaired_wheel(matrix: Matrix, own: Mapping[str, list[str]], torch: Option) -> Rejection | None:
+    """Return why a package that PyTorch's own index serves, and the user's lines name, is of another PyTorch."""
+    for name, specifiers in own.items():
+        package = matrix.package(name) if name != _TORCH else None
+        bare = [re.sub(r"\+[^,]*", "", specifier) for specifier in specifiers]
+        needs: dict[str, str] = {}
+        for version in package.versions if package is not None else ():
+            release = package.release(version) if package is not None else None
+            plain = version.partition("+")[0]
+            if release is not None and all(plain in spec_of(specifier) for specifier in bare):
+                needs.update((plain, need) for other, need, *_ in release.requires if other == _TORCH)
+        if needs and not any(matches(need or None, torch.version) for need in needs.values()):
+            version, need = next(iter(needs.items()))
+            return Rejection(
+                rule="requirements",
+                is_proved=f"=={version}" in bare,
+                subject="",
+                because=f"fails {name} {version} of the requirements, which needs torch{need}",
+                facts=(torch.fact,),
+            )
+    return None
 
 
 def _named_release(

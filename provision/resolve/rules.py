@@ -45,6 +45,7 @@ class Wish:
         os: The row of ``--os``.
         flavor: The flavor in force, ``runtime`` unless asked or needed.
         driver: The release of ``--driver``; a branch stands for its newest known release.
+        is_image: An image is to be built, which takes a Python that the installer runs on where there is a choice.
     """
 
     request: Request
@@ -53,6 +54,7 @@ class Wish:
     os: OsRelease | None
     flavor: str
     driver: str | None = None
+    is_image: bool = False
 
 
 @record

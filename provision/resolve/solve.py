@@ -17,11 +17,11 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, Gpu, HiddenConstraint
 from provision.matrix.query import driver_release, find_gpus, is_settled
 from provision.records import replace
-from provision.resolve.assemble import Solution, assemble
+from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import refuse
-from provision.resolve.named import named_lines
+from provision.resolve.named import implied_by, named_lines
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
 from provision.resolve.pairs import pair_extras
@@ -40,12 +40,14 @@ from provision.versions import parse
 __all__ = ["open_ends", "order_pythons", "reject_python", "reject_version", "solve", "try_python"]
 
 
-def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
+def solve(request: Request, matrix: Matrix, *, is_image: bool = False) -> Stack | Refusal:
     """Find the best stack for a request.
 
     Args:
         request: What is wanted.
         matrix: The facts.
+        is_image: An image is to be built: Pythons that its installer has no wheel for are taken only where no other
+            is left.
 
     Returns:
         The newest versions that satisfy every part, or why there are none.
@@ -55,10 +57,10 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         DataError: The facts are broken.
     """
     try:
-        found = _attempt(request, matrix)
+        found = _attempt(request, matrix, is_image)
         if isinstance(found, Solution):
             return assemble(found, matrix)
-        return refuse(request, matrix, found, lambda other: _trial(other, matrix))
+        return refuse(request, matrix, found, lambda other: _trial(other, matrix, is_image))
     except ValueError as error:
         # What people ask for was checked before; a malformed version can only come from a file.
         raise DataError(
@@ -68,7 +70,7 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         ) from error
 
 
-def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
+def _trial(request: Request, matrix: Matrix, is_image: bool) -> Solution | list[Rejection]:
     """Attempt a changed request; one that makes no sense counts as not met.
 
     A framework that a requirement line names is still asked for when its flag is gone, and the solver holds every
@@ -79,15 +81,16 @@ def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
             changes: dict[str, Any] = {line.framework: ANY}
             request = replace(request, **changes)
     try:
-        return _attempt(request, matrix)
+        return _attempt(request, matrix, is_image)
     except UsageError as error:
         return [Rejection(rule="usage", is_proved=True, subject="", because=error.message)]
 
 
-def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
+def _attempt(request: Request, matrix: Matrix, is_image: bool) -> Solution | list[Rejection]:
     wish = _look_up(request, matrix)
     if isinstance(wish, Rejection):
         return [wish]
+    wish = replace(wish, is_image=is_image)
     rejections = list(reject_wish(matrix, wish))
     if rejections:
         return rejections
@@ -148,7 +151,7 @@ def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejec
 
 
 def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
-    """Return the frameworks of a request: those it names, else what its extras need, else CUDA alone.
+    """Return the frameworks of a request: those it names, else what its packages need, else CUDA alone.
 
     Raises:
         UsageError: There is to be something installed, and nothing says beside what.
@@ -156,9 +159,8 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
     named = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None)
     if named or not (request.extras or request.requirements):
         return named or ("cuda",)
-    for row in matrix.extras:
-        if row.id in request.extras and row.frameworks:
-            return row.frameworks[:1]
+    if implied := implied_by(matrix, request):
+        return implied
     if request.python is not None:
         return ("cuda",)
     what = f"`--with {','.join(request.extras)}` names no framework"
@@ -324,7 +326,8 @@ def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) ->
         return [
             Rejection(rule="majors", is_proved=True, subject=subject, version=version, because=because, facts=facts)
         ]
-    pairs = [excluded_pair(matrix, _named(options), gpu) for gpu in [rows[0] for _, rows in wish.gpus] or [None]]
+    gpus = [rows[0] for _, rows in wish.gpus]
+    pairs = [excluded_pair(matrix, _named(options), gpu) for gpu in gpus or (None,)]
     pair = max((pair for pair in pairs if pair is not None), key=lambda pair: pair.is_proved, default=None)
     if pair is not None:
         return [replace(pair, subject=subject, version=version)]
@@ -350,6 +353,8 @@ def order_pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> li
     else:
         candidates = set(options[0].pythons).intersection(*(option.pythons for option in options[1:]))
     fitting = [text for text in candidates if python_fits(wanted, text)]
+    if wish.is_image:
+        fitting = [text for text in fitting if find_installer(matrix, text, wish.platform)] or fitting
     preferred = set(options[0].pythons_preferred or fitting).intersection(
         *(option.pythons_preferred for option in options[1:])
     )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from provision.assets import asset_dir
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.resolve.environment import Demand
+from provision.resolve.named import implied_frameworks
 from provision.resolve.pairs import pair_demands
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
@@ -69,6 +74,49 @@ def test_an_extra_alone_takes_a_framework_it_is_for(facts: Matrix) -> None:
     found = solve(parse_request({"with": "huggingface", "python": "3.12"}), facts)
     assert isinstance(found, Stack)
     assert "torch" in found.frameworks
+
+
+@pytest.mark.parametrize(
+    ("line", "torch"),
+    [
+        ("vllm==0.6.3", "2.4.0"),
+        ("xformers==0.0.28", "2.4.1"),
+        ("torchvision==0.19.0", "2.4.0"),
+        ("torchvision==0.19.0+cu118", "2.4.0"),
+    ],
+)
+def test_a_package_of_the_user_alone_takes_the_torch_that_goes_with_it(facts: Matrix, line: str, torch: str) -> None:
+    for more in ({}, {"python": "3.11"}):
+        found = solve(parse_request({"requirements": [line], **more}), facts)
+        assert isinstance(found, Stack)
+        assert found.frameworks == {"torch": torch}
+
+
+def test_a_package_that_does_not_count_here_implies_nothing(facts: Matrix) -> None:
+    with pytest.raises(UsageError, match="names no framework"):
+        solve(parse_request({"requirements": ["vllm==0.6.3; sys_platform == 'win32'"]}), facts)
+
+
+def test_what_a_package_cannot_be_without_is_read_from_the_facts(facts: Matrix, tmp_path: Path) -> None:
+    assert implied_frameworks(facts, ["einops", "jupyter"]) == ()
+    assert implied_frameworks(facts, ["vllm", "torchaudio"]) == ("torch",)
+    assert implied_frameworks(facts, ["xformers", "horovod"]) == ("torch",)
+    data = shutil.copytree(asset_dir("compat"), tmp_path / "compat")
+    for name in ("companions.toml", "extras.toml"):
+        blocks = (data / name).read_text().split("\n\n")
+        (data / name).write_text("\n\n".join(block for block in blocks if '"vllm"' not in block))
+    assert implied_frameworks(Matrix(data), ["vllm"]) == ()
+
+
+def test_a_torchvision_of_another_torch_is_refused(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.5", "requirements": ["torchvision==0.19.0"]}), facts)
+    assert isinstance(found, Refusal)
+    assert found.is_proved
+    assert "torchvision 0.19.0 of the requirements, which needs torch==2.4.0" in found.because[0].because
+    fitting = solve(parse_request({"torch": "2.5", "requirements": ["torchvision>=0.19,<0.21"]}), facts)
+    assert isinstance(fitting, Stack)
+    # A release that the facts do not list is the user's own choice.
+    assert isinstance(solve(parse_request({"torch": "2.5", "requirements": ["torchvision==0.19.77"]}), facts), Stack)
 
 
 def test_xformers_comes_in_the_release_that_vllm_pins(facts: Matrix) -> None:

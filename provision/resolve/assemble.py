@@ -18,8 +18,9 @@ from provision.matrix.query import (
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
+from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
-from provision.resolve.request import ANY, plain_request
+from provision.resolve.request import plain_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
     Wish,
@@ -379,7 +380,9 @@ def _layer(name: str) -> str:
 
 def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str | None) -> list[Reason]:
     wish, request = solution.wish, solution.wish.request
-    reasons = [_option_reason(option, getattr(request, option.framework), wish) for option in solution.options]
+    reasons = [
+        _option_reason(option, getattr(request, option.framework), wish, solution.python) for option in solution.options
+    ]
     reasons.append(_cuda_reason(solution))
     if cudnn is not None:
         first = solution.options[0]
@@ -437,7 +440,16 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
     return reasons
 
 
-def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
+def _lines_for(option: Option, wish: Wish, python: str | None) -> str:
+    """Return the user's lines that ask for a framework on a Python, in words."""
+    return " and ".join(
+        f"`{line.text}`"
+        for line in named_lines(wish.request.requirements)
+        if line.framework == option.framework and python is not None and line.holds(python, wish.platform)
+    )
+
+
+def _option_reason(option: Option, wanted: str | None, wish: Wish, python: str | None) -> Reason:
     if option.framework == "cuda":
         asked = f"the newest CUDA that `--cuda {wanted}` admits" if wanted else "the newest CUDA"
     elif wanted == option.version:
@@ -445,8 +457,8 @@ def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
     elif wanted is None:
         extras = f"`--with {','.join(wish.request.extras)}`" if wish.request.extras else "your requirements file"
         asked = f"the newest {option.framework} that {extras} and the rest of the request admit"
-    elif wanted == ANY and wish.request.requirements:
-        asked = f"the newest {option.framework} that your requirements and the rest of the request admit"
+    elif texts := _lines_for(option, wish, python):
+        asked = f"the newest {option.framework} that {texts} of your requirements and the rest of the request admit"
     else:
         asked = f"the newest {option.framework} that `--{option.framework} {wanted}` and the rest of the request admit"
     because = asked

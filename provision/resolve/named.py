@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from packaging.markers import Marker
 
 __all__ = [
+    "AddressLine",
     "FrameworkLine",
     "NamedLine",
+    "address_lines",
     "implied_by",
     "implied_frameworks",
     "is_honoured",
@@ -80,6 +82,25 @@ class NamedLine:
 
 
 @record
+class AddressLine:
+    """A line that takes a framework from an address, and what the name of the file there says.
+
+    Attributes:
+        framework: ``torch``, ``tensorflow`` or ``jax``.
+        text: The line.
+        version: Version with local part (``2.4.1+cu121``), where the file is a wheel of the framework.
+        python: Python of such a wheel (``3.11``), where it is for one.
+        platform: Platform of such a wheel, where it is for one.
+    """
+
+    framework: str
+    text: str
+    version: str | None
+    python: str | None
+    platform: str | None
+
+
+@record
 class _Wish:
     """What one place asks of a framework: an exact version, a prefix, a specifier, or nothing in particular."""
 
@@ -120,6 +141,40 @@ def named_lines(lines: tuple[str, ...]) -> tuple[NamedLine, ...]:
                 cuda_major=majors[0] if majors else None,
                 marker=parsed.marker,
             )
+        )
+    return tuple(found)
+
+
+def address_lines(request: Request) -> tuple[AddressLine, ...]:
+    """Return the lines of a request that take a framework from an address and can count for it."""
+    if not any("@" in line for line in request.requirements):
+        return ()
+    from packaging.requirements import Requirement
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    found = []
+    for line in parse_requirements("\n".join(request.requirements), "-r"):
+        parsed = Requirement(line.text)
+        if line.name not in FRAMEWORKS or parsed.url is None:
+            continue
+        if not _can_hold(parsed.marker, request.python, request.platform):
+            continue
+        file = re.split(r"[?#]", parsed.url)[0].rpartition("/")[2].replace("%2B", "+").replace("%2b", "+")
+        version, python, platform = None, None, None
+        try:
+            name, number, _, tags = parse_wheel_filename(file)
+        except InvalidWheelFilename:
+            name = None
+        if name == line.name:
+            version = str(number)
+            pythons = {tag.interpreter for tag in tags}
+            machines = {machine for tag in tags for machine in MACHINES.values() if tag.platform.endswith(machine)}
+            match = re.fullmatch(r"cp3([0-9]+)", pythons.pop()) if len(pythons) == 1 else None
+            is_free_threaded = any(tag.abi.endswith("t") for tag in tags)
+            python = f"3.{match[1]}{'t' if is_free_threaded else ''}" if match else None
+            platform = next((name for name, machine in MACHINES.items() if {machine} == machines), None)
+        found.append(
+            AddressLine(framework=line.name, text=line.text, version=version, python=python, platform=platform)
         )
     return tuple(found)
 

@@ -21,11 +21,11 @@ from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import refuse
-from provision.resolve.named import implied_by, named_lines
+from provision.resolve.named import AddressLine, address_lines, implied_by, named_lines
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
 from provision.resolve.pairs import pair_extras
-from provision.resolve.request import ANY, FRAMEWORKS, Request, is_askable_os, matches, python_fits
+from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_askable_os, matches, python_fits
 from provision.resolve.rules import (
     Rejection,
     Wish,
@@ -34,7 +34,7 @@ from provision.resolve.rules import (
     reject_wish,
     side_holds,
 )
-from provision.resolve.stack import Refusal, Stack
+from provision.resolve.stack import Reason, Refusal, Stack
 from provision.versions import parse
 
 __all__ = ["open_ends", "order_pythons", "reject_python", "reject_version", "solve", "try_python"]
@@ -57,6 +57,8 @@ def solve(request: Request, matrix: Matrix, *, is_image: bool = False) -> Stack 
         DataError: The facts are broken.
     """
     try:
+        if lines := address_lines(request):
+            return _refuse_addresses(request, matrix, lines, is_image)
         found = _attempt(request, matrix, is_image)
         if isinstance(found, Solution):
             return assemble(found, matrix)
@@ -117,6 +119,42 @@ def _attempt(request: Request, matrix: Matrix, is_image: bool) -> Solution | lis
     return rejections
 
 
+def _refuse_addresses(request: Request, matrix: Matrix, lines: tuple[AddressLine, ...], is_image: bool) -> Refusal:
+    conflict = tuple(f"requirement {line.text}" for line in lines)
+    return Refusal(
+        is_proved=False,
+        message=f"the facts do not know whether {' and '.join(f'`{words}`' for words in conflict)} can be met",
+        conflict=conflict,
+        because=tuple(
+            Reason(subject="address", because=_on_address(request, matrix, line, is_image), facts=()) for line in lines
+        ),
+        alternatives=(),
+    )
+
+
+def _on_address(request: Request, matrix: Matrix, line: AddressLine, is_image: bool) -> str:
+    """Return why a framework is not taken from an address, with the line to write instead where that works."""
+    because = f"{line.framework} would come from an address, and the facts do not know the wheel there"
+    if line.version is None:
+        because += f"; write the version that it has, as in `{line.framework}==VERSION`, in its place"
+    elif line.python is not None and not python_fits(request.python, line.python):
+        because += f"; its name says Python {line.python}"
+    elif line.platform is not None and request.platform not in (None, line.platform):
+        because += f"; its name says {line.platform}"
+    else:
+        wanted = {"python": line.python, "platform": line.platform if line.platform != PLATFORMS[0] else None}
+        added: dict[str, Any] = {name: text for name, text in wanted.items() if text and text != getattr(request, name)}
+        kept = tuple(other for other in request.requirements if other != line.text)
+        asked = replace(request, requirements=kept, **{line.framework: line.version, **added})
+        if isinstance(_trial(asked, matrix, is_image), Solution):
+            flags = " ".join(f"--{name} {text}" for name, text in added.items())
+            because += (
+                f"; write `{line.framework}=={line.version}` in its place{f' and say `{flags}`' if flags else ''}"
+            )
+            because += ", and the wheel of that version is locked by its hash"
+    return because
+
+
 def _as_named(options: list[Option], wish: Wish) -> list[Option]:
     """Return the options that a requirement line asks for on some Python, where lines are what names the framework."""
     if not options or getattr(wish.request, options[0].framework) != ANY:
@@ -168,10 +206,8 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         what = "your requirements file names no framework"
         if request.extras:
             what = f"neither `--with {','.join(request.extras)}` nor your requirements file names a framework"
-    addresses = [line for line in request.requirements if re.match(r"(torch|tensorflow|jax)\b[^;]*@", line.lower())]
     raise UsageError(
         f"{what}, so nothing says what to install it beside",
-        because=[f"`{line}` is an address, which does not tell its version" for line in addresses],
         hints=(
             "name one, as in `--torch 2.1`, or by a line such as `torch>=2.1` in the requirements file",
             "or name the Python to install it in beside CUDA alone, as in `--cuda 12.4 --python 3.11`",

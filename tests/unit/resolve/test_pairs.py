@@ -256,11 +256,34 @@ def test_advice_meets_a_range_that_the_requirements_ask_for(facts: Matrix) -> No
         assert (("--torch", "2.5", "--with", "vllm") in flags) is is_met
 
 
-def test_an_address_of_a_framework_does_not_say_which_it_is(facts: Matrix) -> None:
-    line = "torch @ https://example.org/torch.whl"
-    with pytest.raises(UsageError, match="names no framework") as caught:
-        solve(parse_request({"requirements": [line]}), facts)
-    assert caught.value.because == (f"`{line}` is an address, which does not tell its version",)
+WHEEL = "torch @ https://download.example/torch-2.4.1%2Bcu121-cp311-cp311-linux_x86_64.whl"
+
+
+@pytest.mark.parametrize(
+    ("line", "values", "said"),
+    [
+        ("torch @ https://example.org/torch.whl", {}, "write the version that it has, as in `torch==VERSION`"),
+        ("torch @ https://example.org/torch.whl", {"python": "3.11"}, "write the version that it has"),
+        (WHEEL, {}, "write `torch==2.4.1+cu121` in its place and say `--python 3.11`, and"),
+        (WHEEL, {"python": "3.11"}, "write `torch==2.4.1+cu121` in its place, and"),
+        (WHEEL.replace("x86_64", "aarch64"), {"platform": "linux/amd64"}, "its name says linux/arm64"),
+        (WHEEL, {"python": "3.12"}, "its name says Python 3.11"),
+        (f"{WHEEL} ; python_version < '3.12'", {"torch": "2.4"}, "write `torch==2.4.1+cu121` in its place"),
+        (WHEEL.replace("cu121", "cu117"), {}, "the facts do not know the wheel there"),
+    ],
+)
+def test_a_framework_is_not_taken_from_an_address(facts: Matrix, line: str, values: dict[str, str], said: str) -> None:
+    found = solve(parse_request({"requirements": [line], **values}), facts)
+    assert isinstance(found, Refusal)
+    assert not found.is_proved
+    assert found.conflict == (f"requirement {line}",)
+    assert said in found.because[0].because
+    assert ("in its place" in found.because[0].because) is ("in its place" in said or "write the version" in said)
+
+
+def test_an_address_that_does_not_count_here_is_none(facts: Matrix) -> None:
+    request = {"torch": "2.4", "requirements": [f"{WHEEL} ; sys_platform == 'win32'"]}
+    assert isinstance(solve(parse_request(request), facts), Stack)
 
 
 @pytest.mark.parametrize(

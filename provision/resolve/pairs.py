@@ -81,7 +81,7 @@ def pair_extras(
             continue
         built = [row for row in rows if not parse(row.version).is_prerelease and _is_built_for(matrix, row, torch)]
         running = [row for row in built if _runs_on(row, python)]
-        serving = [row for row in running if not _unserved(row, wish)]
+        serving = [row for row in running if not _unserved(matrix, row, wish)]
         fitting = [row for row in serving if not _contradicted(row, bounds)]
         if not fitting:
             extra = wanted[name][0]
@@ -92,8 +92,13 @@ def pair_extras(
                 what = f"{name} that takes {other}{','.join(filter(None, bounds[other]))} (it needs {other}{bound})"
                 facts = (*facts, _fact(serving[0]))
             elif running:
-                what = f"{name} for {', '.join(_unserved(running[0], wish))}"
-                facts = (*facts, _fact(running[0]))
+                lacking, gpus = _unserved(matrix, running[0], wish)[0]
+                what = f"{name} for {', '.join(gpus)}"
+                if lacking is not running[0]:
+                    what += (
+                        f" ({running[0].version} pins {lacking.package} {lacking.version}, which has no code for it)"
+                    )
+                facts = (*facts, _fact(lacking))
             elif built:
                 what = f"{name} for Python {python}"
             because = f"is paired with no {what} that the facts know"
@@ -193,8 +198,11 @@ def _why_not(
     major = _cuda_major(matrix, row, torch)
     if major is not None and major != torch.cuda_major:
         return f"is built for CUDA {major}", False
-    if gpus := _unserved(row, wish):
-        return f"has no code for {', '.join(gpus)}, only {' '.join(row.sm)}", True
+    for lacking, gpus in _unserved(matrix, row, wish):
+        is_own = lacking is row
+        pins = "" if is_own else f"pins {lacking.package} {lacking.version}, which "
+        # A package may do without one that it pins.
+        return f"{pins}has no code for {', '.join(gpus)}, only {' '.join(lacking.sm)}", is_own
     for other, bound in _contradicted(row, bounds):
         return f"needs {other}{bound}, against {other}{','.join(filter(None, bounds[other]))}", True
     return None
@@ -218,8 +226,21 @@ def _contradicted(row: CompanionPackage, bounds: Mapping[str, list[str]]) -> lis
     ]
 
 
-def _unserved(row: CompanionPackage, wish: Wish) -> list[str]:
-    """Return the GPUs that a release has no code for, where its code is known."""
+def _unserved(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[tuple[CompanionPackage, list[str]]]:
+    """Return what has no code for GPUs, and these, where its code is known: a release, and others that it pins."""
+    machine = MACHINES[wish.platform]
+    found = [row]
+    for other, bound in row.requires.items():
+        known = matrix.rows_where("companions.toml", "release", "package", other.__eq__) if wish.gpus else ()
+        found += [
+            pinned
+            for pinned in known
+            if bound == f"=={pinned.version}" and any(tag.endswith(machine) for tag in pinned.platform_tags)
+        ]
+    return [(item, gpus) for item in found if (gpus := _left_out(item, wish))]
+
+
+def _left_out(row: CompanionPackage, wish: Wish) -> list[str]:
     if not row.sm:
         return []
     sm = [target for target in row.sm if target.startswith("sm_")]

@@ -200,6 +200,22 @@ def test_a_gpu_gets_the_release_that_has_code_for_it(facts: Matrix) -> None:
         assert _lines(facts, **{"torch": "2.10", "cuda": "12.8", "with": "xformers", "gpu": gpu})["xformers"]
 
 
+def test_a_release_that_is_pinned_by_another_must_have_code_for_the_gpu(facts: Matrix, tmp_path: Path) -> None:
+    wish = {"torch": "2.7.1", "cuda": "12.6", "gpu": "v100-sxm2-32gb"}
+    for more in ({"with": "vllm"}, {"requirements": ["vllm==0.10.1"]}):
+        found = solve(parse_request({**wish, **more}), facts)
+        assert isinstance(found, Refusal)
+        assert not found.is_proved
+        reason = next(item for item in found.because if "pins xformers 0.0.31, which has no code for" in item.because)
+        assert "V100" in reason.because
+        assert isinstance(solve(parse_request({**wish, **more, "gpu": "t4"}), facts), Stack)
+    data = shutil.copytree(asset_dir("compat"), tmp_path / "compat")
+    rows = (data / "companions.toml").read_text().split("\n\n")
+    kept = [row for row in rows if not ('"xformers"' in row and 'version = "0.0.31"' in row)]
+    (data / "companions.toml").write_text("\n\n".join(kept))
+    assert isinstance(solve(parse_request({**wish, "requirements": ["vllm==0.10.1"]}), Matrix(data)), Stack)
+
+
 def test_what_the_release_pins_bounds_the_environment(facts: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     row = next(row for row in facts.companions if row.package == "vllm" and "torchvision" in row.requires)
     bounds = {demand.name: demand.specifier for demand in pair_demands([row])}

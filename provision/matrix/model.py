@@ -48,6 +48,7 @@ __all__ = [
     "MigProfile",
     "ModelShape",
     "Nccl",
+    "NgcRelease",
     "NodeSystem",
     "NvlinkLayout",
     "OsRelease",
@@ -328,6 +329,23 @@ class PythonImage(Fact):
     platforms: tuple[str, ...]
     digest: str | None = None
     size_mb: int | None = None
+
+
+@record
+class NgcRelease(Fact):
+    """What NVIDIA's framework images of one month hold (``ngc.toml``, ``[[release]]``): ``25.01`` of every tag.
+
+    ``driver`` is the one its CUDA was released with; ``torch`` is the build in the image of PyTorch.
+    """
+
+    release: str
+    cuda: str
+    cudnn: str | None = None
+    nccl: str | None = None
+    python: str
+    os: str
+    driver: str
+    torch: str | None = None
 
 
 @record
@@ -1260,6 +1278,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "setting": Setting,
     },
     "python.toml": {"python": PythonRelease},
+    "ngc.toml": {"release": NgcRelease},
     "images.toml": {"python_image": PythonImage, "cuda_image": CudaImage, "setting": Setting},
     "container_toolkit.toml": {"release": ContainerToolkit, "setting": Setting},
     "frameworks/torch.toml": {

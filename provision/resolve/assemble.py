@@ -18,6 +18,7 @@ from provision.matrix.query import (
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
+from provision.resolve.foreign import known_base
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
 from provision.resolve.request import plain_request
@@ -557,6 +558,10 @@ def _base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
             "devel": "code is compiled, so the base has compilers that this nvcc accepts",
         }[flavor]
         reasons.append(Reason(subject="base", because=why, facts=(fact_of("image", image.tag, image),)))
+    named = solution.wish.request.base
+    foreign = known_base(matrix, named) if named is not None else None
+    if foreign is not None and foreign.facts:
+        reasons.append(Reason(subject="base", because=f"as asked; it brings {foreign.contents}", facts=foreign.facts))
     if solution.cuda_image is not None:
         image_row = solution.cuda_image
         because = f"{image_row.tag} holds the CUDA {image_row.cuda} libraries"
@@ -573,13 +578,10 @@ def _foreign_base(base: str, matrix: Matrix) -> list[str]:
     ref = base.partition("@")[0]
     if ref in {row.tag for row in matrix.python_images} | {row.tag for row in matrix.cuda_images}:
         return []
-    name = ref.rpartition(":")[0] if ":" in ref.rpartition("/")[2] else ref
-    brings = matrix.setting("audit_rules.toml", "framework_images").entries.get(name)
-    if brings is not None:
-        return [
-            f"`{base}` brings a {brings} of its own, built and tested as a whole; this stack goes beside it, and "
-            "nothing of the image is in the facts"
-        ]
+    foreign = known_base(matrix, base)
+    if foreign is not None:
+        rest = "" if foreign.cuda else ", and nothing of the image is in the facts"
+        return [f"`{base}` brings {foreign.contents}, built and tested as a whole; this stack goes beside it{rest}"]
     return [f"`{base}` is not in the facts: whether its Python, glibc and libraries fit this stack is not checked"]
 
 

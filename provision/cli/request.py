@@ -105,11 +105,9 @@ def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_b
         from provision.cli.host import read_host_driver
 
         values = {**values, "driver": read_host_driver()}
-    lines = [line for path in files for line in _read_requirements(path)]
+    lines = _lines_of(values, files)
     if files:
         values = {**values, "requirements": [line.requirement.text for line in lines]}
-    elif values.get("requirements"):
-        lines = _given_requirements(values["requirements"])
     if lines:
         from provision.resolve.named import join_frameworks
 
@@ -120,6 +118,13 @@ def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_b
             "nothing was asked for", hints=("name at least a framework, a CUDA or a GPU, as in `--torch 2.1`",)
         )
     return request
+
+
+def _lines_of(values: Mapping[str, Any], files: Sequence[Path]) -> list[FrameworkLine]:
+    """Return the requirements of files, else those that a request brings itself."""
+    if files or not values.get("requirements"):
+        return [line for path in files for line in _read_requirements(path)]
+    return _given_requirements(values["requirements"])
 
 
 def _read_requirements(path: Path) -> list[FrameworkLine]:
@@ -184,7 +189,7 @@ def solve_request(
     from provision.resolve.solve import solve
     from provision.resolve.stack import Refusal
 
-    found = solve(request, matrix)
+    found = solve(request, matrix, is_image=command == "image")
     if isinstance(found, Refusal):
         raise refuse(place_refusal(found, request, values, files), command, others)
     return found
@@ -220,7 +225,8 @@ def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any],
         values: Flags as they were given.
         files: Requirements files.
     """
-    places = _places_of(request, values, files) if files else {}
+    lines = _lines_of(values, files)
+    places = _places_of(request, values, lines) if lines else {}
     message = refusal.message
     for part, place in places.items():
         message = message.replace(f"`{part}`", place)
@@ -228,11 +234,10 @@ def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any],
     return replace(refusal, message=message, conflict=conflict)
 
 
-def _places_of(request: Request, values: Mapping[str, Any], files: Sequence[Path]) -> dict[str, str]:
-    """Return where the parts of a request stand that requirements files ask for, by what a conflict calls them."""
+def _places_of(request: Request, values: Mapping[str, Any], lines: Sequence[FrameworkLine]) -> dict[str, str]:
+    """Return where the parts of a request stand that requirements ask for, by what a conflict calls them."""
     from provision.resolve.request import FRAMEWORKS
 
-    lines = [line for path in files for line in _read_requirements(path)]
     said = {line: f"`{line.requirement.text}` in {line.where}" for line in lines}
     places = {f"requirement {line.requirement.text}": text for line, text in said.items()}
     for name in (*FRAMEWORKS, "cuda"):

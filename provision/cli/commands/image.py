@@ -537,7 +537,7 @@ def _refuse_without_image(stack: Stack, request: Request, matrix: Matrix, others
     hints, alternatives = [way_out], []
     if request.os is not None:
         anywhere = replace(request, os=None)
-        found = solve(anywhere, matrix)
+        found = solve(anywhere, matrix, is_image=True)
         if isinstance(found, Stack) and found.image is not None:
             command = shlex.join(("provision", "image", *to_flags(anywhere), *others))
             change = f"any system instead of {request.os}: {found.os}"
@@ -564,7 +564,7 @@ def _refuse_without_installer(
             continue
         other = replace(request, python=python)
         try:
-            found = solve(other, matrix)
+            found = solve(other, matrix, is_image=True)
         except UsageError:
             break  # what else the request holds says which Python, so that no other is possible
         if isinstance(found, Stack) and found.image is not None and found.image.tools:

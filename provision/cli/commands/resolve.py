@@ -59,11 +59,12 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 def _answer_batch(path: Path, matrix: Matrix, others: tuple[str, ...], output: Output) -> int:
     output.note(f"facts of {matrix.dated}")
-    for line in _read_lines(path):
+    for number, line in enumerate(_read_lines(path), 1):
         try:
-            stack = solve_request(read_request(_parse_line(line)), matrix, "resolve", others)
+            values = _parse_line(line)
+            stack = solve_request(read_request(values), matrix, "resolve", others, values=values)
         except ProvisionError as error:
-            output.stream(error)
+            output.stream(error.at(f"{'the standard input' if str(path) == '-' else path}, line {number}"))
         else:
             output.stream({"stack": stack.to_json()})
     return 0

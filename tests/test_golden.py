@@ -130,7 +130,9 @@ def test_image_is_not_root_and_carries_no_installer_or_certificate(golden_case) 
     programs = ["dumb-init"] if golden_case.stack.python else []
     programs += ["uv"] if golden_case.stack.image.flavor == "dev" else []
     words = [f"/opt/tools/bin/{name}" for name in programs]
-    assert [line.split("--from=tools ")[1].split() for line in tools] == ([[*words, "/usr/local/bin/"]] if words else [])
+    assert [line.split("--from=tools ")[1].split() for line in tools] == (
+        [[*words, "/usr/local/bin/"]] if words else []
+    )
     copied = [line for line in copied if line not in tools]
     assert not any("provision-ca" in line or "tools" in line for line in copied)
     has_path = golden_case.stack.image.library_path

@@ -21,10 +21,14 @@ from provision.records import record
 __all__ = ["Copy", "find_files", "is_current", "parse_copy", "write_code"]
 
 _WORKSPACE = "/workspace"
-_ALWAYS = (".git", ".hg", ".svn", "__pycache__", "*.py[co]", ".venv", ".tox", ".nox", ".mypy_cache", ".pytest_cache")
-_ALWAYS += (".ruff_cache", ".ipynb_checkpoints", ".DS_Store", "node_modules", "*.egg-info")
-_SECRET = (".env", ".env.*", ".netrc", ".pypirc", ".git-credentials", ".aws", ".ssh", "id_rsa", "id_ed25519", "*.pem")
-_SECRET += ("*.key", "*.p12")
+_ALWAYS: tuple[str, ...] = (
+    *(".git", ".hg", ".svn", "__pycache__", "*.py[co]", "*.egg-info", ".venv", ".tox", ".nox", "node_modules"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store"),
+)
+_SECRET: tuple[str, ...] = (
+    *(".env", ".env.*", ".netrc", ".pypirc", ".git-credentials", ".aws", ".ssh", "id_rsa", "id_ed25519"),
+    *("*.pem", "*.key", "*.p12"),
+)
 _EXAMPLES = ("!.env.example", "!.env.sample", "!.env.template")
 _IGNORE_BYTES_MAX = 1024 * 1024
 _ENVIRONMENT_MARK = "pyvenv.cfg"
@@ -76,7 +80,9 @@ def parse_copy(text: str, taken: Iterable[str] = ()) -> Copy:
         if not place:
             raise UsageError(f"--copy `{text}` has nothing after the colon", hints=("write it as in `src:/app`",))
     if not source.exists():
-        raise UsageError(f"--copy: {source} does not exist", hints=("write it as in `--copy src` or `--copy src:/app`",))
+        raise UsageError(
+            f"--copy: {source} does not exist", hints=("write it as in `--copy src` or `--copy src:/app`",)
+        )
     label = source.resolve().name
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", label):
         raise UsageError(f"--copy: {source} has a name that cannot be copied as it is", hints=("rename it",))
@@ -228,7 +234,9 @@ def write_code(
         for copy in copies:
             files, left_out = find_files(copy.source, without=folder)
             if not files:
-                raise UsageError(f"--copy: nothing of {copy.source} is left to copy", hints=("look at its ignore file",))
+                raise UsageError(
+                    f"--copy: nothing of {copy.source} is left to copy", hints=("look at its ignore file",)
+                )
             count += len(files)
             secrets += [str(copy.source / name) for name in left_out]
             if not is_dry_run:
@@ -280,9 +288,7 @@ def is_current(folder: Path, copies: tuple[Copy, ...]) -> bool:
         wanted |= {f"{copy.name}{name}": path for name, path in files.items()}
     place = folder / CODE
     have = {
-        path.relative_to(place).as_posix(): path
-        for path in place.rglob("*")
-        if path.is_symlink() or not path.is_dir()
+        path.relative_to(place).as_posix(): path for path in place.rglob("*") if path.is_symlink() or not path.is_dir()
     }
     return sorted(have) == sorted(wanted) and all(_is_same(have[name], path) for name, path in wanted.items())
 

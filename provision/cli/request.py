@@ -61,7 +61,12 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
-    add_choice(group, "--flavor", FLAVORS, help="runtime, with a C compiler for Triton (jit), to work in (dev: jit, git, uv), or with nvcc (devel)")
+    add_choice(
+        group,
+        "--flavor",
+        FLAVORS,
+        help="runtime, with a C compiler for Triton (jit), to work in (dev: git and uv too), or with nvcc (devel)",
+    )
     group.add_argument(
         "--with", action="append", metavar="NAME,…", help="extras to add (jupyter, ray, …); may be repeated"
     )

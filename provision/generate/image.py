@@ -353,7 +353,7 @@ def _template_values(
             if image.compile_base is None or package in stack.request.get("apt", ())
         ],
         "apt_setup": _apt_setup(image.apt_snapshot),
-        "is_dev": image.flavor == "dev",
+        "is_dev": image.flavor == "dev" and stack.python is not None,
         "init": INIT if image.init is not None else None,
         "has_before_hook": HOOKS[0] in options.hooks,
         "has_after_hook": HOOKS[1] in options.hooks,

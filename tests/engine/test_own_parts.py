@@ -35,7 +35,8 @@ for _ in range(5):
         os._exit(0)
     os.wait()
 time.sleep(0.5)
-states = [open(f"/proc/{item}/stat").read().rsplit(")", 1)[1].split()[0] for item in os.listdir("/proc") if item.isdigit()]
+found = [open(f"/proc/{item}/stat").read() for item in os.listdir("/proc") if item.isdigit()]
+states = [text.rsplit(")", 1)[1].split()[0] for text in found]
 print("zombies", states.count("Z"))
 """
 WAITS = """
@@ -138,9 +139,7 @@ def image(
     source.mkdir()
     (source / "app.py").write_text("import sample\nprint('the app runs', sample.value)\n")
     (source / ".env").write_text("TOKEN=1\n")
-    options = ImageOptions(
-        index_url=wheels[0], command=("python", "src/app.py"), copies={"src/": "/workspace/src/"}
-    )
+    options = ImageOptions(index_url=wheels[0], command=("python", "src/app.py"), copies={"src/": "/workspace/src/"})
     tag = f"provision-test/own:{request.param}"
     write_context(stack, options, folder / "context", source)
     if request.param == "docker":
@@ -236,7 +235,9 @@ def test_in_a_dev_image_the_lock_guards_what_is_installed_later(
     folder.mkdir()
     hooks = folder / "hooks"
     hooks.mkdir()
-    (hooks / "before-packages.sh").write_text("test ! -e /opt/venv/lib/python3.11/site-packages/sample.py\n: > /before\n")
+    (hooks / "before-packages.sh").write_text(
+        "test ! -e /opt/venv/lib/python3.11/site-packages/sample.py\n: > /before\n"
+    )
     (hooks / "after-packages.sh").write_text("python -c 'import sample'\n: > /after\n")
     options = ImageOptions(index_url=wheels[0], hooks=("before-packages", "after-packages"))
     write_artifacts(folder, render_image(dev, options))

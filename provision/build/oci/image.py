@@ -1,8 +1,8 @@
 """A stack to an image without an engine: which layers it has, how they are made at once, what describes them.
 
 The layers are those of the Dockerfile, lowest first: the base's own; ``setup`` (the user, the empty environment, pip
-taken away), which depends on the base; one layer for each group of wheels, which depends on their hashes alone, and one for the
-init; ``files`` (entrypoint, verification, lock), which is the stack's own; and ``code``, which is the user's.
+taken away), which depends on the base; one layer for each group of wheels, which depends on their hashes alone, and
+one for the init; ``files`` (entrypoint, verification, lock), which is the stack's own; and ``code``, the user's.
 """
 
 from __future__ import annotations
@@ -187,7 +187,9 @@ def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
         date = image.source_date_epoch
         setup = work.write_small("setup", date, lambda layer: _write_setup(layer, job, stage, base, tree))
         files = work.write_small("files", date, lambda layer: _write_files(layer, job.artifacts))
-        code = [work.write_small("code", date, lambda layer: _write_code(layer, job, stage, tree))] if job.copies else []
+        code = (
+            [work.write_small("code", date, lambda layer: _write_code(layer, job, stage, tree))] if job.copies else []
+        )
         layers = (setup, *wheel_layers, files, *code)
         config = _config(base, stage, layers, date)
         below = tuple(
@@ -456,7 +458,7 @@ def _write_code(layer: LayerWriter, job: OciJob, stage: tuple[Instruction, ...],
 
     for name, target in sorted(job.copies.items()):
         source = (job.code or Path()) / name
-        paths = [path for path in sorted(source.rglob("*"))] if source.is_dir() else [source]
+        paths = sorted(source.rglob("*")) if source.is_dir() else [source]
         if source.is_dir():
             add_folders(target.strip("/"))
         for path in paths:

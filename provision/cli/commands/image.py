@@ -50,7 +50,7 @@ from provision.errors import (
     install_command,
 )
 from provision.generate.formats import FORMATS, render_format
-from provision.generate.image import CODE, COMPRESSIONS, FRONTENDS, HOOKS, ImageOptions, count_unlocked
+from provision.generate.image import CODE, COMPRESSIONS, FRONTENDS, HOOKS, ImageOptions, count_unlocked, pull_reference
 from provision.generate.write import Artifact, check_artifacts, own_steps, write_artifacts
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, plain, record, replace
@@ -192,7 +192,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
         stack = _fetch_hashes(stack, image_options, output)
     changes = compare(before, stack) if before is not None else None
     if options.copy and form not in _CONTEXT_FORMS:
-        raise UsageError(f"--copy goes into a context, which `--format {form}` is not", hints=("leave one of them out",))
+        raise UsageError(
+            f"--copy goes into a context, which `--format {form}` is not", hints=("leave one of them out",)
+        )
     job = _Job(
         stack=stack,
         options=_with_hooks(image_options, folder, form),
@@ -281,6 +283,10 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple
     values = read_values(options)
     files = options.requirements or ()
     request = read_request(values, files, can_be_empty=options.locked)
+    if form == "devcontainer" and request.flavor is None and request != Request():
+        compiled = {row.id for row in matrix.extras if row.needs_nvcc}
+        if not compiled.intersection(request.extras):
+            request = replace(request, flavor="dev")
     folder: Path | None = options.folder
     if options.locked:
         # Nothing is solved: today's facts may name another stack, and its folder would be another one.
@@ -732,6 +738,10 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
         # The context is worth having without an engine: another machine can build it.
         _write(job, output, is_forced=options.force)
         raise
+    if job.stack.image is not None and job.stack.python is not None and job.stack.request.get("base"):
+        from provision.build.base import check_base
+
+        check_base(engine, pull_reference(job.stack.image.base, job.options), job.stack.python)
     job = _render_for(engine, job, output)
     written = _write(job, output, is_forced=options.force)
     image = job.stack.image

@@ -61,9 +61,26 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
-    add_choice(group, "--flavor", FLAVORS, help="runtime, with a C compiler for Triton (jit), or with nvcc (devel)")
+    add_choice(
+        group,
+        "--flavor",
+        FLAVORS,
+        help="runtime, with a C compiler for Triton (jit), to work in (dev: git and uv too), or with nvcc (devel)",
+    )
     group.add_argument(
         "--with", action="append", metavar="NAME,…", help="extras to add (jupyter, ray, …); may be repeated"
+    )
+    group.add_argument(
+        "--apt",
+        action="append",
+        metavar="NAME",
+        help="package of the system to install in the image, NAME or NAME=VERSION; may be repeated",
+    )
+    group.add_argument(
+        "--apt-snapshot",
+        action=Once,
+        metavar="DAY",
+        help="take packages of the system from the archive of this day (2026-05-01); auto is the day of the facts",
     )
     group.add_argument(
         "-r",
@@ -78,7 +95,7 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_NAMES = (*FLAG_HELP, "gpu", "platform", "flavor", "with", "require-secure")
+_NAMES = (*FLAG_HELP, "gpu", "platform", "flavor", "with", "apt", "apt-snapshot", "require-secure")
 _LOOKS = {"json", "dry_run", "quiet", "verbose", "color", "batch"}
 
 

@@ -14,15 +14,18 @@ from provision.generate.engine import quote_dockerfile, render
 from provision.generate.write import Artifact
 from provision.records import NOTHING, plain, record
 from provision.resolve.request import FRAMEWORKS
-from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Stack
+from provision.resolve.stack import INIT, BaseImage, ImagePart, LockedPackage, Stack
 
 __all__ = [
+    "CODE",
     "COMPRESSIONS",
     "FRONTENDS",
+    "HOOKS",
     "LAYERS",
     "ImageOptions",
     "check_value",
     "count_unlocked",
+    "hook_files",
     "normalise_name",
     "open_lines",
     "pull_reference",
@@ -37,6 +40,13 @@ LAYERS = ("cuda", "framework", "rest", "user")
 COMPRESSIONS = ("zstd", "gzip", "estargz", "uncompressed")
 
 _TRIPLETS = {"linux/amd64": "x86_64-linux-gnu", "linux/arm64": "aarch64-linux-gnu"}
+HOOKS = ("before-packages", "after-packages")
+"""Scripts of the user's own in the folder ``hooks`` of a context, by the place where they run."""
+
+CODE = "code"
+"""The folder of a context that holds copies of the user's code."""
+
+_TARGETS_KEPT = ("/opt/venv", "/opt/provision", "/opt/tools", "/build", "/proc", "/sys", "/dev")
 _RESERVED_LABELS = ("dev.provision.", "org.opencontainers.image.base.")
 
 _REF = r"[a-z0-9]+(?:[._:/-]+[A-Za-z0-9_]+)*"
@@ -60,6 +70,8 @@ _GRAMMAR = {
     "Python version": r"[0-9]+\.[0-9]+t?",
     "CUDA version": r"[0-9]+\.[0-9]+",
     "date": r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    "name of code": r"[A-Za-z0-9_][A-Za-z0-9._-]*/?",
+    "place in the image": r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+/?",
 }
 _UID_MAX = 2**31 - 1
 _UV = ("/opt/tools/bin/uv", "pip", "install", "--python", "/opt/venv/bin/python", "--no-config", "--no-progress")
@@ -127,6 +139,9 @@ class ImageOptions:
         registry_mirror: Registry, with an optional path, to pull Docker Hub's images from.
         non_root_uid: User and group number the image runs as.
         labels: More labels.
+        command: What containers run, word by word, instead of what the stack starts.
+        copies: Name below the context's ``code`` → place in the image; folders end in a slash on both sides.
+        hooks: Which of ``HOOKS`` the context has; they are the folder's own and in no record.
 
     Raises:
         UsageError: A value does not fit its grammar.
@@ -139,6 +154,9 @@ class ImageOptions:
     registry_mirror: str | None = None
     non_root_uid: int = 10001
     labels: Mapping[str, str] = NOTHING
+    command: tuple[str, ...] = ()
+    copies: Mapping[str, str] = NOTHING
+    hooks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every value, so that no flag can put a line into a file."""
@@ -167,6 +185,13 @@ class ImageOptions:
                 raise UsageError(f"--label {key}: this name is set from the lock")
         if self.ca_cert is not None:
             _check_certificates(self.ca_cert)
+        if not all(word.isprintable() for word in self.command):
+            raise UsageError("--command: a word has a control character")
+        for name, place in self.copies.items():
+            check_value("name of code", name, "--copy")
+            check_value("place in the image", place, "--copy")
+            if f"{place.rstrip('/')}/".startswith(tuple(f"{kept}/" for kept in _TARGETS_KEPT)):
+                raise UsageError(f"--copy: {place} is a place that the image itself needs")
 
 
 def group_layers(image: ImagePart) -> list[tuple[str, list[LockedPackage]]]:
@@ -217,10 +242,17 @@ def render_image(stack: Stack, options: ImageOptions | None = None) -> tuple[Art
         UsageError: A value of the stack or an option would not be safe in a file.
         DataError: A tool has no sha256, or there is none for a stack with Python.
     """
-    texts, values = write_down(stack, options or ImageOptions())
+    chosen = options or ImageOptions()
+    texts, values = write_down(stack, chosen)
     texts["Dockerfile"] = render("Dockerfile.j2", values)
-    texts[".dockerignore"] = "\n".join(["*", *(f"!{path}" for path in sorted(texts))]) + "\n"
+    kept = [*texts, *(f"{CODE}/{name.rstrip('/')}" for name in chosen.copies), *hook_files(chosen)]
+    texts[".dockerignore"] = "\n".join(["*", *(f"!{path}" for path in sorted(kept))]) + "\n"
     return to_artifacts(texts)
+
+
+def hook_files(options: ImageOptions) -> list[str]:
+    """Return the paths of the user's own scripts in a context."""
+    return [f"hooks/{name}.sh" for name in options.hooks]
 
 
 def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dict[str, Any]]:
@@ -257,6 +289,8 @@ def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dic
         "provision.lock": stack.to_lock(),
         "entrypoint.sh": _shipped("entrypoint.sh"),
     }
+    if stack.image.apt_snapshot is not None:
+        texts["apt_snapshot.sh"] = _shipped("apt_snapshot.sh")
     if stack.python is not None:
         texts |= _environment_files(stack, stack.image, options)
         texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *user_steps) if step.file}
@@ -292,7 +326,7 @@ def _environment_files(stack: Stack, image: ImagePart, options: ImageOptions) ->
     tools = [_requirement(tool, options) for tool in image.tools]
     return {
         "expect.json": _expectations(stack),
-        "tools.txt": _lines("What the build stage needs; not part of the image.", tools),
+        "tools.txt": _lines("What the build stage needs.", tools),
         "constraints.txt": _constraints(image, packages),
         "requirements.lock.txt": _lines("Every package with a known sha256, and the wheel it is the hash of.", locked),
         "verify.py": _shipped("verify.py"),
@@ -320,7 +354,7 @@ def _template_values(
     ca_path = "/build/provision-ca.crt" if options.ca_cert is not None else None
     trust = f"SSL_CERT_FILE={ca_path} " if ca_path else ""
     labels = _labels(stack, image, options)
-    command = _command(stack, image)
+    command = list(options.command) or _command(stack, image)
     requested = _requested(stack, image)
     imports = f" --import {_join(*requested)}" if requested else ""
     values: dict[str, Any] = {
@@ -346,6 +380,18 @@ def _template_values(
         "index_options": "".join(f" {shlex.quote(word)}" for word in _index(options.index_url)),
         "has_ca_cert": ca_path is not None,
         "apt": [check_value("apt package", package, "apt") for package in image.apt],
+        # What is needed to compile stays in the stage that compiles.
+        "final_apt": [
+            check_value("apt package", package, "apt")
+            for package in image.apt
+            if image.compile_base is None or package in stack.request.get("apt", ())
+        ],
+        "apt_setup": _apt_setup(image.apt_snapshot),
+        "is_dev": image.flavor == "dev" and stack.python is not None,
+        "init": INIT if image.init is not None else None,
+        "has_before_hook": HOOKS[0] in options.hooks,
+        "has_after_hook": HOOKS[1] in options.hooks,
+        "copies": [(f"{CODE}/{name}", place) for name, place in sorted(options.copies.items())],
         "uid": options.non_root_uid,
         "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum"),
         "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(labels.items())],
@@ -371,6 +417,14 @@ def _template_values(
         folders = [f"{site_packages}/{check_value('folder', path, 'library_path')}" for path in image.library_path]
         values["library_path"] = ":".join(folders)
     return values
+
+
+def _apt_setup(day: str | None) -> str:
+    """Return what makes apt use the archive of a day, to stand before its first command."""
+    if day is None:
+        return ""
+    stamp = f"{check_value('date', day, 'apt_snapshot').replace('-', '')}T000000Z"
+    return f"sh /build/apt_snapshot.sh {stamp} /tmp/apt && export APT_CONFIG=/tmp/apt/snapshot.conf && "
 
 
 def _build_base(image: ImagePart) -> BaseImage:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, PythonImage
 from provision.matrix.query import cuda_releases
@@ -88,19 +90,30 @@ _LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
 
 
 def _unfit_base(matrix: Matrix, base: str, python: str | None) -> Rejection | None:
-    """Return why a base the facts know cannot hold this Python; of other bases nothing is known."""
+    """Return why a base whose name says what it holds cannot hold this Python; of other bases nothing is known."""
+    if python is None:
+        return None
     ref = base.partition("@")[0]
-    image = next((row for row in matrix.python_images if row.tag == ref), None)
-    if image is not None and python is not None and image.python != python:
+    has_tag = ":" in ref.rpartition("/")[2]
+    name = ref.rpartition(":")[0] if has_tag else ref
+    short = ref.removeprefix("docker.io/").removeprefix("library/")
+    image = next((row for row in matrix.python_images if row.tag == short), None)
+    if image is None and has_tag and (found := re.match(r"python:([0-9]+\.[0-9]+)(?![0-9t])", short)):
+        # An official tag that the facts do not list says its Python too.
+        image = next((row for row in matrix.python_images if row.python == found[1]), None)
+    if image is not None and image.python != python:
         because = f"cannot stand on {ref}, which holds Python {image.python}"
         fact = fact_of("image", image.tag, image)
         return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
-    if python is None:
-        return None
-    bare = next((row for row in matrix.cuda_images if row.tag == ref), None)
+    bare = next((row for row in matrix.cuda_images if row.tag == short), None)
+    if bare is None and name in (*matrix.setting("images.toml", "registries").values, *_names(matrix)):
+        bare = next(iter(matrix.cuda_images), None)
     if bare is None:
         return None
-    because = f"cannot stand on {ref}, which holds no Python {python}"
+    because = (
+        f"cannot stand on {ref}, which holds no Python {python}; without `--base` the CUDA that it needs is put into "
+        "an image that has one"
+    )
     fact = fact_of("image", bare.tag, bare)
     return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
 
@@ -127,6 +140,11 @@ def _unfit_foreign(
 
 def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
+
+
+def _names(matrix: Matrix) -> set[str]:
+    """Return the names of the images whose tags are listed as CUDA's."""
+    return {row.tag.partition(":")[0] for row in matrix.cuda_images}
 
 
 def choose_cuda_image(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ from provision.versions import Spec, is_empty, is_prefix_of, parse, spec_of
 
 __all__ = [
     "ANY",
+    "AUTO",
     "FLAVORS",
     "FRAMEWORKS",
     "PLATFORMS",
@@ -26,10 +28,13 @@ __all__ = [
 
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
-FLAVORS = ("runtime", "devel", "jit")
+FLAVORS = ("runtime", "devel", "jit", "dev")
 
 ANY = ">=0"
 """The wish for a framework of which any version will do."""
+
+AUTO = "auto"
+"""The wish for the archive of system packages as it was on the day of the facts."""
 
 _VERSION = r"[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 _SPECIFIER = r"(~=|==|!=|<=|>=|<|>)[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\.\*)?"
@@ -39,6 +44,7 @@ _REFERENCE = (
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
+_APT = r"[a-z0-9][a-z0-9+.-]{1,80}(=[A-Za-z0-9.+:~*-]{1,80})?"
 _LINE_MAX = 2000
 _MACHINES = {
     "linux/x86_64": "linux/amd64",
@@ -56,7 +62,8 @@ class Request:
 
     Versions are prefixes (``2.1``) or specifiers (``>=2.3,<2.5``). ``driver`` is a literal version, never
     ``host``. ``requirements`` are PEP 508 lines of the user's own packages; those that name a package of the
-    stack constrain it. ``extras`` are ids of ``compat/extras.toml``.
+    stack constrain it. ``extras`` are ids of ``compat/extras.toml``. ``apt`` are packages of the system, with or
+    without ``=version``, and ``apt_snapshot`` the day (ISO) of the archive that all of them come from, or ``auto``.
     """
 
     torch: str | None = None
@@ -73,6 +80,8 @@ class Request:
     base: str | None = None
     extras: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
+    apt: tuple[str, ...] = ()
+    apt_snapshot: str | None = None
     require_secure: bool = False
 
 
@@ -101,7 +110,7 @@ def parse_request(values: dict[str, Any]) -> Request:
     """Check values as they come from flags or from JSON.
 
     Args:
-        values: Flag name without its dashes → value. ``gpu``, ``with`` and ``requirements`` take a list or one
+        values: Flag name without its dashes → value. ``gpu``, ``with``, ``apt`` and ``requirements`` take a list or one
             string, ``require-secure`` a boolean, everything else a string. ``None`` and empty lists count as absent.
 
     Raises:
@@ -319,6 +328,36 @@ def _extras(flag: str, value: object) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _apt(flag: str, value: object) -> tuple[str, ...]:
+    packages: dict[str, str] = {}
+    for item in _items(flag, value):
+        text = _text(flag, item)
+        if not re.fullmatch(_APT, text):
+            raise UsageError(
+                f"{flag} `{_shown(item)}` is no package of a system",
+                hints=(f"write it as in `{flag} ffmpeg` or `{flag} 'libgl1=1.6.0-1'`",),
+            )
+        if packages.setdefault(text.partition("=")[0], text) != text:
+            raise UsageError(
+                f"{flag} names {text.partition('=')[0]} twice, as `{packages[text.partition('=')[0]]}` and `{text}`",
+                hints=("keep one of the two",),
+            )
+    return tuple(sorted(packages.values()))
+
+
+def _day(flag: str, value: object) -> str:
+    text = _text(flag, value).lower()
+    if text == AUTO:
+        return text
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError as error:
+        raise UsageError(
+            f"{flag} `{_shown(value)}` is no day",
+            hints=(f"write it as in `{flag} 2026-05-01`, or `{flag} {AUTO}` for the day of the facts",),
+        ) from error
+
+
 def _requirements(flag: str, value: object) -> tuple[str, ...]:
     lines = [value] if isinstance(value, str) else value
     if not isinstance(lines, (list, tuple)):
@@ -347,5 +386,7 @@ _READERS: dict[str, tuple[str, Any]] = {
     "base": ("base", _base),
     "with": ("extras", _extras),
     "requirements": ("requirements", _requirements),
+    "apt": ("apt", _apt),
+    "apt-snapshot": ("apt_snapshot", _day),
     "require-secure": ("require_secure", _boolean),
 }

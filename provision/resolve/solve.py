@@ -241,14 +241,17 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
             return _extra_rejection(row, f"`--with {row.id}` cannot be met: {row.refused}")
     needed = "jit" if any(row.needs_compiler for row in wanted) else None
     needed = "devel" if any(row.needs_nvcc for row in wanted) else needed
-    if request.flavor == "runtime" and needed:
-        names = ", ".join(row.id for row in wanted if row.needs_nvcc or row.needs_compiler)
+    lacking = {"runtime": wanted, "dev": [row for row in wanted if row.needs_nvcc]}.get(request.flavor or "", [])
+    lacking = [row for row in lacking if row.needs_nvcc or row.needs_compiler]
+    if lacking:
+        compiler = "nvcc" if request.flavor == "dev" else "compiler"
         return Rejection(
             rule="flavor",
             is_proved=True,
             subject="",
-            because=f"{names} compiles code, which the flavor runtime has no compiler for",
-            facts=tuple(fact_of("extra", row.id, row) for row in wanted if row.needs_nvcc or row.needs_compiler),
+            because=f"{', '.join(row.id for row in lacking)} compiles code, which the flavor {request.flavor} has no "
+            f"{compiler} for",
+            facts=tuple(fact_of("extra", row.id, row) for row in lacking),
         )
     flavor = "devel" if "devel" in (request.flavor, needed) else request.flavor or needed or "runtime"
     return Wish(

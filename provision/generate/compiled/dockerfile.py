@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "de9df012f21a7c56c6080addcaf3515375567f7346e761fc0814c7b7e90f7f08"
+SOURCE_DIGEST = "bd77bdb126c21c5b9651de84f47edf81be58c2681d7915e1f8571b3d31467809"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -34,19 +34,26 @@ def root(context, missing=missing, environment=environment):
     l_0_is_devel = resolve('is_devel')
     l_0_library_path = resolve('library_path')
     l_0_uid = resolve('uid')
-    l_0_apt = resolve('apt')
-    l_0_is_compiled = resolve('is_compiled')
+    l_0_final_apt = resolve('final_apt')
+    l_0_apt_setup = resolve('apt_setup')
+    l_0_has_before_hook = resolve('has_before_hook')
     l_0_has_cuda = resolve('has_cuda')
     l_0_link = resolve('link')
     l_0_early_imports = resolve('early_imports')
     l_0_imports = resolve('imports')
+    l_0_is_compiled = resolve('is_compiled')
     l_0_arch_list = resolve('arch_list')
+    l_0_apt = resolve('apt')
     l_0_builds = resolve('builds')
     l_0_uv = resolve('uv')
     l_0_index_options = resolve('index_options')
+    l_0_has_after_hook = resolve('has_after_hook')
+    l_0_init = resolve('init')
+    l_0_is_dev = resolve('is_dev')
     l_0_driver_minimum = resolve('driver_minimum')
     l_0_labels = resolve('labels')
     l_0_ports = resolve('ports')
+    l_0_copies = resolve('copies')
     l_0_command_json = resolve('command_json')
     try:
         t_1 = environment.filters['sh']
@@ -194,17 +201,37 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(undefined(name='python') if l_0_python is missing else l_0_python))
             yield ' -m venv --without-pip /opt/venv'
     yield '\n'
-    if (undefined(name='apt') if l_0_apt is missing else l_0_apt) and (not (undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled)):
+    if undefined(name='final_apt') if l_0_final_apt is missing else l_0_final_apt:
         pass
-        yield 'RUN apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
-        for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
+        if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
+            pass
+            yield 'COPY apt_snapshot.sh /build/\n'
+        yield 'RUN '
+        if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) != 'classic':
+            pass
+            yield '--mount=type=bind,source=apt_snapshot.sh,target=/build/apt_snapshot.sh \\\n    '
+        yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
+        yield 'apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
+        for l_1_package in undefined(name='final_apt') if l_0_final_apt is missing else l_0_final_apt:
             _loop_vars = {}
             pass
             yield '      '
             yield str(environment.finalize(t_1(l_1_package)))
             yield ' \\\n'
         l_1_package = missing
-        yield '      && \\\n    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache\n'
+        yield '      && \\\n    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache'
+        if undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup:
+            pass
+            yield ' /tmp/apt'
+        yield '\n'
+    if undefined(name='has_before_hook') if l_0_has_before_hook is missing else l_0_has_before_hook:
+        pass
+        if (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
+            pass
+            yield 'COPY hooks/before-packages.sh /build/hooks/\nRUN sh -eu /build/hooks/before-packages.sh\n'
+        else:
+            pass
+            yield 'RUN --mount=type=bind,source=hooks/before-packages.sh,target=/build/hooks/before-packages.sh \\\n    sh -eu /build/hooks/before-packages.sh\n'
     if undefined(name='has_cuda') if l_0_has_cuda is missing else l_0_has_cuda:
         pass
         yield 'COPY '
@@ -278,7 +305,15 @@ def root(context, missing=missing, environment=environment):
                     yield '"\n'
                     if undefined(name='apt') if l_0_apt is missing else l_0_apt:
                         pass
-                        yield 'RUN apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
+                        if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
+                            pass
+                            yield 'COPY apt_snapshot.sh /build/\n'
+                        yield 'RUN '
+                        if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) != 'classic':
+                            pass
+                            yield '--mount=type=bind,source=apt_snapshot.sh,target=/build/apt_snapshot.sh \\\n    '
+                        yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
+                        yield 'apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
                         for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
                             _loop_vars = {}
                             pass
@@ -286,7 +321,11 @@ def root(context, missing=missing, environment=environment):
                             yield str(environment.finalize(t_1(l_1_package)))
                             yield ' \\\n'
                         l_1_package = missing
-                        yield '      && \\\n    rm -rf /var/lib/apt/lists/*\n'
+                        yield '      && \\\n    rm -rf /var/lib/apt/lists/*'
+                        if undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup:
+                            pass
+                            yield ' /tmp/apt'
+                        yield '\n'
                     if undefined(name='cuda_base') if l_0_cuda_base is missing else l_0_cuda_base:
                         pass
                         yield 'COPY '
@@ -381,6 +420,25 @@ def root(context, missing=missing, environment=environment):
         yield 'RUN test -d /usr/local/cuda-'
         yield str(environment.finalize(undefined(name='cuda') if l_0_cuda is missing else l_0_cuda))
         yield '\n'
+    if undefined(name='has_after_hook') if l_0_has_after_hook is missing else l_0_has_after_hook:
+        pass
+        if (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
+            pass
+            yield 'COPY hooks/after-packages.sh /build/hooks/\nRUN sh -eu /build/hooks/after-packages.sh\n'
+        else:
+            pass
+            yield 'RUN --mount=type=bind,source=hooks/after-packages.sh,target=/build/hooks/after-packages.sh \\\n    sh -eu /build/hooks/after-packages.sh\n'
+    if undefined(name='init') if l_0_init is missing else l_0_init:
+        pass
+        yield 'COPY '
+        yield str(environment.finalize(undefined(name='link') if l_0_link is missing else l_0_link))
+        yield '--from=tools /opt/tools/bin/'
+        yield str(environment.finalize(undefined(name='init') if l_0_init is missing else l_0_init))
+        yield ' '
+        if undefined(name='is_dev') if l_0_is_dev is missing else l_0_is_dev:
+            pass
+            yield '/opt/tools/bin/uv '
+        yield '/usr/local/bin/\n'
     yield 'COPY '
     yield str(environment.finalize(undefined(name='link') if l_0_link is missing else l_0_link))
     yield 'entrypoint.sh /usr/local/bin/provision-entrypoint\nCOPY '
@@ -388,7 +446,15 @@ def root(context, missing=missing, environment=environment):
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield 'verify.py constraints.txt '
-    yield 'provision.lock /opt/provision/\nENV PROVISION_DRIVER_MIN='
+    yield 'provision.lock /opt/provision/\n'
+    if undefined(name='is_dev') if l_0_is_dev is missing else l_0_is_dev:
+        pass
+        yield '# Who works inside adds and replaces files; those of the layers below stay what they are.\nRUN find /opt/venv -type d -exec chown '
+        yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
+        yield ':'
+        yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
+        yield ' {} +\n'
+    yield 'ENV PROVISION_DRIVER_MIN='
     yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
     yield ' \\\n    NVIDIA_VISIBLE_DEVICES=all \\\n    NVIDIA_DRIVER_CAPABILITIES=compute,utility \\\n    NVIDIA_REQUIRE_DRIVER="driver>='
     yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
@@ -410,7 +476,21 @@ def root(context, missing=missing, environment=environment):
         yield str(environment.finalize(l_1_port))
         yield '\n'
     l_1_port = missing
-    yield 'WORKDIR /workspace\nUSER '
+    yield 'WORKDIR /workspace\n'
+    for l_1_place, l_1_target in undefined(name='copies') if l_0_copies is missing else l_0_copies:
+        _loop_vars = {}
+        pass
+        yield 'COPY --chown='
+        yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
+        yield ':'
+        yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
+        yield ' '
+        yield str(environment.finalize(l_1_place))
+        yield ' '
+        yield str(environment.finalize(l_1_target))
+        yield '\n'
+    l_1_place = l_1_target = missing
+    yield 'USER '
     yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
     yield ':'
     yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))

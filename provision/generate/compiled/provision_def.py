@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "20449c74ee0b7c9f3bb4dbb948a0e8133d0ac954680c5c95aac2caa560a8efdf"
+SOURCE_DIGEST = "3741a1990c8fe67c08cc49bb3aac2421126959d06e7d1939a0fc5a985730951a"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -21,7 +21,10 @@ def root(context, missing=missing, environment=environment):
     l_0_triplet = resolve('triplet')
     l_0_base_from = resolve('base_from')
     l_0_files = resolve('files')
+    l_0_copy_commands = resolve('copy_commands')
     l_0_apt = resolve('apt')
+    l_0_apt_setup = resolve('apt_setup')
+    l_0_has_before_hook = resolve('has_before_hook')
     l_0_python = resolve('python')
     l_0_pip_environment = resolve('pip_environment')
     l_0_pip_options = resolve('pip_options')
@@ -31,6 +34,8 @@ def root(context, missing=missing, environment=environment):
     l_0_builds = resolve('builds')
     l_0_user_steps = resolve('user_steps')
     l_0_imports = resolve('imports')
+    l_0_has_after_hook = resolve('has_after_hook')
+    l_0_is_dev = resolve('is_dev')
     l_0_is_devel = resolve('is_devel')
     l_0_driver_minimum = resolve('driver_minimum')
     l_0_definition_labels = resolve('definition_labels')
@@ -94,6 +99,9 @@ def root(context, missing=missing, environment=environment):
         yield str(environment.finalize(l_1_file))
         yield '\n'
     l_1_file = missing
+    if undefined(name='copy_commands') if l_0_copy_commands is missing else l_0_copy_commands:
+        pass
+        yield '    code /build/code\n'
     yield '\n%post\n    set -eu\n    mkdir -p /opt/provision /workspace\n'
     if undefined(name='cuda_base') if l_0_cuda_base is missing else l_0_cuda_base:
         pass
@@ -102,14 +110,23 @@ def root(context, missing=missing, environment=environment):
         yield "/lib64\\n' > /etc/ld.so.conf.d/provision-cuda.conf\n    ldconfig\n"
     if undefined(name='apt') if l_0_apt is missing else l_0_apt:
         pass
-        yield '    apt-get update\n    apt-get install -y --no-install-recommends'
+        yield '    '
+        yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
+        yield 'apt-get update\n    apt-get install -y --no-install-recommends'
         for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
             _loop_vars = {}
             pass
             yield ' '
             yield str(environment.finalize(t_1(l_1_package)))
         l_1_package = missing
-        yield '\n    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log /var/log/alternatives.log\n'
+        yield '\n    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log /var/log/alternatives.log'
+        if undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup:
+            pass
+            yield ' /tmp/apt'
+        yield '\n'
+    if undefined(name='has_before_hook') if l_0_has_before_hook is missing else l_0_has_before_hook:
+        pass
+        yield '    sh -eu /build/hooks/before-packages.sh\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield '    python='
@@ -180,6 +197,19 @@ def root(context, missing=missing, environment=environment):
         yield '    test -d /usr/local/cuda-'
         yield str(environment.finalize(undefined(name='cuda') if l_0_cuda is missing else l_0_cuda))
         yield '\n'
+    if undefined(name='has_after_hook') if l_0_has_after_hook is missing else l_0_has_after_hook:
+        pass
+        yield '    sh -eu /build/hooks/after-packages.sh\n'
+    if undefined(name='is_dev') if l_0_is_dev is missing else l_0_is_dev:
+        pass
+        yield '    cp /opt/tools/bin/uv /usr/local/bin/\n'
+    for l_1_line in undefined(name='copy_commands') if l_0_copy_commands is missing else l_0_copy_commands:
+        _loop_vars = {}
+        pass
+        yield '    '
+        yield str(environment.finalize(l_1_line))
+        yield '\n'
+    l_1_line = missing
     yield '    cp /build/provision.lock /opt/provision/\n    cp /build/entrypoint.sh /usr/local/bin/provision-entrypoint\n    rm -rf /build /opt/tools /opt/seed\n\n%environment\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass

@@ -257,7 +257,7 @@ def test_a_page_of_links_is_no_index(is_open: bool, words: str) -> None:
 def test_the_stacks_own_tools_are_used() -> None:
     stack = replace(STACK, image=replace(STACK.image))
     found = {item.path: item.text for item in render_image(stack)}
-    assert found["tools.txt"].splitlines()[1:] == [f"uv==0.9.0 --hash=sha256:{TOOLS[0].sha256}"]
+    assert found["tools.txt"].splitlines()[1:] == [f"{x.name}=={x.version} --hash=sha256:{x.sha256}" for x in TOOLS]
 
 
 def test_a_platform_nobody_builds() -> None:

@@ -88,7 +88,7 @@ def _trial(request: Request, matrix: Matrix, is_image: bool) -> Solution | list[
         return [Rejection(rule="usage", is_proved=True, subject="", because=error.message)]
 
 
-def _attempt(request: Request, matrix: Matrix, is_image: bool) -> Solution | list[Rejection]:
+def _attempt(request: Request, matrix: Matrix, is_image: bool = False) -> Solution | list[Rejection]:
     wish = _look_up(request, matrix)
     if isinstance(wish, Rejection):
         return [wish]

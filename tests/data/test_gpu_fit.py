@@ -134,3 +134,19 @@ def test_a_triton_without_the_code_of_a_gpu_is_a_warning_and_no_refusal(gpu: str
     found = solve(parse_request({"torch": torch, "gpu": gpu}), MATRIX)
     assert isinstance(found, Stack)
     assert any("ptxas inside Triton" in warning for warning in found.warnings) is is_warned
+
+
+def test_a_gpu_too_old_for_triton_is_a_warning_and_no_refusal(tmp_path: Path) -> None:
+    def warned(matrix: Matrix, gpu: str) -> bool:
+        found = solve(parse_request({"torch": "2.6", "gpu": gpu}), matrix)
+        assert isinstance(found, Stack)
+        return any("Triton serves compute capability 7.0 and newer" in warning for warning in found.warnings)
+
+    assert warned(MATRIX, "p100-pcie-16gb")
+    assert warned(MATRIX, "gtx-1080-ti")
+    assert not warned(MATRIX, "v100-sxm2-32gb")
+    data = tmp_path / "compat"
+    shutil.copytree(asset_dir("compat"), data)
+    rows = (data / "exceptions.toml").read_text().split("\n\n")
+    (data / "exceptions.toml").write_text("\n\n".join(row for row in rows if 'id = "triton-pascal"' not in row))
+    assert not warned(Matrix(data), "p100-pcie-16gb")

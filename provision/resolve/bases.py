@@ -96,7 +96,9 @@ def _unfit_base(matrix: Matrix, base: str, python: str | None) -> Rejection | No
     ref = base.partition("@")[0]
     has_tag = ":" in ref.rpartition("/")[2]
     name = ref.rpartition(":")[0] if has_tag else ref
-    short = ref.removeprefix("docker.io/").removeprefix("library/")
+    hub = matrix.setting("audit_rules.toml", "hub_names").values
+    short = ref.partition("/")[2] if ref.startswith(tuple(f"{host}/" for host in hub)) else ref
+    short = short.removeprefix("library/")
     image = next((row for row in matrix.python_images if row.tag == short), None)
     if image is None and has_tag and (found := re.match(r"python:([0-9]+\.[0-9]+)(?![0-9t])", short)):
         # An official tag that the facts do not list says its Python too.

@@ -19,7 +19,16 @@ from typing import Any, BinaryIO
 from provision.cli.files import open_stdin
 from provision.cli.output import Output
 from provision.cli.parser import Once, parse_path, shown
-from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
+from provision.cli.request import (
+    add_request_flags,
+    given_inputs,
+    has_inputs,
+    other_words,
+    read_matrix,
+    read_request,
+    read_values,
+    solve_request,
+)
 from provision.cli.screen import show_stack
 from provision.errors import ProvisionError, UsageError
 from provision.matrix.load import Matrix
@@ -41,7 +50,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     """Answer one request, or many."""
     values = read_values(options)
     if options.batch is not None:
-        if values or options.requirements or output.target is not None:
+        if values or has_inputs(options) or output.target is not None:
             raise UsageError(
                 "--batch takes neither a request nor -o",
                 because=("the requests are the lines of its file, the answers go to the standard output",),
@@ -49,9 +58,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
             )
         return _answer_batch(options.batch, read_matrix(options), other_words(options), output)
     matrix = read_matrix(options)
-    files = options.requirements or ()
-    request = read_request(values, files)
-    stack = solve_request(request, matrix, "resolve", other_words(options), values=values, files=files)
+    inputs = given_inputs(options, output, matrix)
+    request = read_request(values, inputs)
+    stack = solve_request(request, matrix, "resolve", other_words(options), values=values, inputs=inputs)
     output.note(f"facts of {stack.facts_date}")
     output.give({"stack": stack.to_json()}, show_stack(stack, output))
     return 0

@@ -131,8 +131,6 @@ def check_fragment_flags(options: argparse.Namespace) -> None:
         UsageError: ``--write`` without ``--format``, or either with ``--batch``.
     """
     if options.write is not None and options.format is None:
-        raise UsageError(
-            "--write needs to know for which tool", hints=(f"add `--format`: {', '.join(FRAGMENTS)}",)
-        )
+        raise UsageError("--write needs to know for which tool", hints=(f"add `--format`: {', '.join(FRAGMENTS)}",))
     if options.format is not None and options.batch is not None:
         raise UsageError("--batch takes no --format", because=("each of its answers is a document of its own",))

@@ -533,15 +533,15 @@ def _requested(stack: Stack, image: ImagePart) -> tuple[str, ...]:
     """Return the distributions that were asked for beyond the frameworks, by name: each must import."""
     if stack.python is None or not (image.extras or image.user_requirements):
         return ()
-    from packaging.requirements import Requirement
-
     from provision.resolve.environment import MACHINES
-    from provision.resolve.requirements import place_of
+    from provision.resolve.requirements import parse_requirements, place_of, requirement_of
 
     place = place_of(stack.python, MACHINES[stack.platform])
     lines = [line for part in image.extras for line in _checked_lines(part.requires, part.id)]
-    lines += _checked_lines(image.user_requirements, "-r")
-    wanted = [item for item in map(Requirement, lines) if item.marker is None or item.marker.evaluate(place)]
+    # What an address alone is called shows only once it is installed.
+    own = parse_requirements("\n".join(image.user_requirements), "-r")
+    lines += [requirement.text for requirement in own if requirement.is_named]
+    wanted = [item for item in map(requirement_of, lines) if item.marker is None or item.marker.evaluate(place)]
     return tuple(sorted({check_value("package name", normalise_name(item.name), "-r") for item in wanted}))
 
 

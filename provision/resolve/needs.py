@@ -158,29 +158,29 @@ def _gpu_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
 
 def _user_demands(wish: Wish, python: str, variants: Mapping[str, str]) -> tuple[list[Demand], dict[str, str]]:
     """Return the bounds of the user's lines, and those that name an address instead: name → line."""
-    lines = wish.request.requirements
-    return (
-        _requirement_demands(lines, "your requirements file", "requirements", wish, python, variants)
-        if lines
-        else ([], {})
-    )
+    lines, bounds = wish.request.requirements, wish.request.constraints
+    if not lines and not bounds:
+        return [], {}
+    demands, direct = _requirement_demands(lines, "your requirements file", "requirements", wish, python, variants)
+    more, _ = _requirement_demands(bounds, "your constraints", "constraints", wish, python, variants)
+    return [*demands, *more], direct
 
 
 def _requirement_demands(
     lines: tuple[str, ...], why: str, part: str, wish: Wish, python: str, variants: Mapping[str, str] = NOTHING
 ) -> tuple[list[Demand], dict[str, str]]:
-    from packaging.requirements import Requirement
-
-    from provision.resolve.requirements import parse_requirements, place_of
+    from provision.resolve.requirements import parse_requirements, place_of, requirement_of
 
     demands, direct = [], {}
     place = place_of(python, MACHINES[wish.platform])
     for line in parse_requirements("\n".join(lines), why):
-        requirement = Requirement(line.text)
+        requirement = requirement_of(line.text)
         if requirement.marker is not None and not requirement.marker.evaluate(place):
             continue
         if requirement.url is not None:
-            direct[line.name] = line.text
+            # The name of an address alone is only suggested by it.
+            if line.is_named:
+                direct[line.name] = line.text
         elif line.specifier:
             # The build that PyPI serves has no local part, so one that is chosen is not asked for its own again.
             variant = variants.get(line.name)

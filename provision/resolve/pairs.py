@@ -14,7 +14,7 @@ from provision.records import replace
 from provision.resolve.environment import MACHINES, Demand
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import matches
-from provision.resolve.requirements import UserRequirement, parse_requirements, place_of
+from provision.resolve.requirements import UserRequirement, parse_requirements, place_of, requirement_of
 from provision.resolve.rules import Rejection, Wish, called
 from provision.resolve.stack import FactRef
 from provision.versions import is_empty, parse, spec_of
@@ -52,7 +52,7 @@ def pair_extras(
         for row in extras
         for requirement in parse_requirements("\n".join(row.requires), row.id)
     }
-    own = _own_bounds(wish, python)
+    own = _own_bounds(wish.request.requirements, wish, python)
     unpaired = _unpaired_wheel(matrix, own, torch)
     if unpaired is not None:
         return unpaired
@@ -64,8 +64,9 @@ def pair_extras(
     if not releases:
         return extras, (), []
     bounds = {name: [specifier] for name, (_, specifier) in wanted.items()}
-    for name, specifiers in own.items():
-        bounds.setdefault(name, []).extend(specifiers)
+    for more in (own, _own_bounds(wish.request.constraints, wish, python)):
+        for name, specifiers in more.items():
+            bounds.setdefault(name, []).extend(specifiers)
     pairs: dict[str, CompanionPackage] = {}
     named: list[CompanionPackage] = []
     # What pins others is chosen before them.
@@ -114,11 +115,11 @@ def pair_extras(
     )
 
 
-def _own_bounds(wish: Wish, python: str) -> dict[str, list[str]]:
+def _own_bounds(lines: tuple[str, ...], wish: Wish, python: str) -> dict[str, list[str]]:
     """Return what the user's lines that count here ask for: name → specifiers."""
     place = place_of(python, MACHINES[wish.platform])
     bounds: dict[str, list[str]] = {}
-    for name, specifier, marker in _own_lines(wish.request.requirements) if wish.request.requirements else ():
+    for name, specifier, marker in _own_lines(lines) if lines else ():
         if marker is None or marker.evaluate(place):
             bounds.setdefault(name, []).append(specifier)
     return bounds
@@ -127,10 +128,8 @@ def _own_bounds(wish: Wish, python: str) -> dict[str, list[str]]:
 @lru_cache(maxsize=64)
 def _own_lines(lines: tuple[str, ...]) -> tuple[tuple[str, str, Marker | None], ...]:
     """Return name, specifier and marker of the lines that bound a version; every candidate is held to them."""
-    from packaging.requirements import Requirement
-
     found = parse_requirements("\n".join(lines), "-r")
-    return tuple((line.name, line.specifier, Requirement(line.text).marker) for line in found if line.specifier)
+    return tuple((line.name, line.specifier, requirement_of(line.text).marker) for line in found if line.specifier)
 
 
 def _unpaired_wheel(matrix: Matrix, own: Mapping[str, list[str]], torch: Option) -> Rejection | None:

@@ -40,7 +40,15 @@ from provision.cli.image_oci import add_engine_flags, choose_engine, plan_withou
 from provision.cli.image_whole import add_whole_flags, lock_lines
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
-from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
+from provision.cli.request import (
+    add_request_flags,
+    given_inputs,
+    other_words,
+    read_matrix,
+    read_request,
+    read_values,
+    solve_request,
+)
 from provision.cli.screen import show_stack
 from provision.errors import (
     DriftError,
@@ -180,7 +188,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         words = ("image", "--locked", *other_words(argparse.Namespace(**{**vars(options), "upgrade": None})))
     else:
         before = None
-        stack, folder = _find_stack(options, matrix, options.format or "dockerfile")
+        stack, folder = _find_stack(options, matrix, output, options.format or "dockerfile")
         words = ("image", *to_flags(request_of(dict(stack.request))), *other_words(options))
     written_before = read_written(folder) if options.upgrade or options.locked else Written()
     if options.locked:
@@ -285,11 +293,11 @@ def _keep_before(before: Stack, written: Written, job: _Job) -> None:
         keep_written(job.folder, replace(job, stack=before, is_recorded=False).render())
 
 
-def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple[Stack, Path]:
+def _find_stack(options: argparse.Namespace, matrix: Matrix, output: Output, form: str) -> tuple[Stack, Path]:
     """Return the stack to write and its folder: the answer to the request, or with ``--locked`` what the lock says."""
     values = read_values(options)
-    files = options.requirements or ()
-    request = read_request(values, files, can_be_empty=options.locked)
+    inputs = given_inputs(options, output, matrix)
+    request = read_request(values, inputs, can_be_empty=options.locked)
     if form == "devcontainer" and request.flavor is None and request != Request():
         compiled = {row.id for row in matrix.extras if row.needs_nvcc}
         if not compiled.intersection(request.extras):
@@ -304,7 +312,7 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple
         stack = read_lock(folder, "--locked")
         keep(stack, request, folder)
         return stack, folder
-    stack = solve_request(request, matrix, "image", other_words(options), values=values, files=files)
+    stack = solve_request(request, matrix, "image", other_words(options), values=values, inputs=inputs)
     if stack.image is None:
         raise _refuse_without_image(stack, request, matrix, other_words(options))
     if stack.python is not None and not stack.image.tools:
@@ -532,7 +540,10 @@ def _check_flags(options: argparse.Namespace) -> None:
         _exclude(
             options,
             "matrix",
-            ("upgrade", "fetch-hashes", "exclude-newer", "frontend", "tag", "builder", "requirements"),
+            (
+                *("upgrade", "fetch-hashes", "exclude-newer", "frontend", "tag", "builder"),
+                *("requirements", "project", "extra", "group"),
+            ),
         )
         if options.format not in (None, "bake"):
             raise UsageError("--matrix writes a bake file", hints=("leave `--format` out",))

@@ -24,7 +24,16 @@ from provision.cli.files import open_stdin
 from provision.cli.fragment import add_fragment_flags, check_fragment_flags, give_fragment
 from provision.cli.output import Output
 from provision.cli.parser import Once, parse_path, shown
-from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
+from provision.cli.request import (
+    add_request_flags,
+    given_inputs,
+    has_inputs,
+    other_words,
+    read_matrix,
+    read_request,
+    read_values,
+    solve_request,
+)
 from provision.cli.screen import show_stack
 from provision.errors import ProvisionError, UsageError
 from provision.matrix.load import Matrix
@@ -48,7 +57,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     values = read_values(options)
     check_fragment_flags(options)
     if options.batch is not None:
-        if values or options.requirements or output.target is not None:
+        if values or has_inputs(options) or output.target is not None:
             raise UsageError(
                 "--batch takes neither a request nor -o",
                 because=("the requests are the lines of its file, the answers go to the standard output",),
@@ -56,9 +65,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
             )
         return _answer_batch(options.batch, read_matrix(options), other_words(options), output)
     matrix = read_matrix(options)
-    files = options.requirements or ()
-    request = read_request(values, files)
-    stack = solve_request(request, matrix, "resolve", other_words(options), values=values, files=files)
+    inputs = given_inputs(options, output, matrix)
+    request = read_request(values, inputs)
+    stack = solve_request(request, matrix, "resolve", other_words(options), values=values, inputs=inputs)
     output.note(f"facts of {stack.facts_date}")
     if options.format is not None:
         give_fragment(stack, matrix, options, output)

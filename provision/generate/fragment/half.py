@@ -139,7 +139,7 @@ def take_gpu_half(stack: Stack, matrix: Matrix) -> GpuHalf:
     libraries = {
         package.name: package.version
         for package in (stack.image.packages if stack.image else ())
-        if package.layer == "cuda" and "torch" != "".join(stack.frameworks)
+        if package.layer == "cuda" and "".join(stack.frameworks) != "torch"
     }
     pins += [Pin(name=name, version=libraries[name]) for name in sorted(direct) if name in libraries]
     variant = stack.variants.get("torch", stack.variant)

@@ -71,9 +71,7 @@ def write_uv(half: GpuHalf, text: str | None, path: str, *, name: str | None = N
         _array(project, "dependencies")
     extras = table_in(project, "optional-dependencies")
     stale = _drop_stale(extras, half, log)
-    merge_requirements(
-        _array(extras, _CPU), [pin.line for pin in half.cpu_pins], half, f"extra {_CPU}", log
-    )
+    merge_requirements(_array(extras, _CPU), [pin.line for pin in half.cpu_pins], half, f"extra {_CPU}", log)
     merge_requirements(
         _array(extras, half.build),
         [*(pin.line for pin in half.pins), *half.added],

@@ -1326,7 +1326,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "frameworks/tensorflow.toml": {"release": TensorflowRelease},
     "frameworks/jax.toml": {"release": JaxRelease, "setting": Setting},
     "companions.toml": {"release": CompanionPackage},
-    "constraints.toml": {"constraint": HiddenConstraint},
+    "constraints.toml": {"constraint": HiddenConstraint, "setting": Setting},
     "exceptions.toml": {"exclusion": Exclusion},
     "extras.toml": {"extra": Extra},
     "system_libraries.toml": {"library": SystemLibrary, "need": SystemNeed},

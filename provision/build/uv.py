@@ -31,6 +31,9 @@ __all__ = ["Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
 _GLIBC_KNOWN = ((2, 17), (2, 28), *((2, minor) for minor in range(31, 41)))
 """What uv's platforms name."""
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
+_GIT_UNREACHABLE = re.compile(
+    r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username"
+)
 _NOT_OFFLINE = "Network connectivity is disabled"
 _UNSOLVABLE = "No solution found"
 _MISSING = re.compile(r"there (?:is|are) no versions? of ([a-z0-9._-]+)(?:\[[^\]]*\]|\{[^}]*\})?([<>=!~][^\s,]*)")
@@ -251,6 +254,15 @@ class Uv:
 
     def _failure(self, said: str, question: Question) -> NoSolution:
         text = without_secrets(said)
+        if cut_off := _GIT_UNREACHABLE.search(text):
+            raise MissingDependencyError(
+                f"the repository {cut_off[1] or 'of a line'} cannot be read",
+                because=(text.rpartition("fatal: ")[2].splitlines()[0].strip(),) if "fatal: " in text else (),
+                hints=(
+                    "let git reach it (`git config --global url.MIRROR.insteadOf ADDRESS` names another place)",
+                    "with `--offline` your lines are left to the build, and the image says so",
+                ),
+            )
         if _UNSOLVABLE not in text and (_UNREACHABLE.search(text) or _NOT_OFFLINE in text):
             raise MissingDependencyError(
                 "the package index does not answer",

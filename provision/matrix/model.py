@@ -585,8 +585,8 @@ class Extra(Fact):
 class SystemLibrary(Fact):
     """A library or program of the system (``system_libraries.toml``, ``[[library]]``).
 
-    ``id`` is the name that files ask for it by (``libGL.so.1``), or the program's. ``packages`` maps a system to the apt
-    packages that bring it.
+    ``id`` is the name that files ask for it by (``libGL.so.1``), or the program's. ``packages`` maps a system to the
+    apt packages that bring it.
     """
 
     id: str
@@ -597,8 +597,8 @@ class SystemLibrary(Fact):
 class SystemNeed(Fact):
     """What a distribution needs of the system that its wheel does not bring (``system_libraries.toml``, ``[[need]]``).
 
-    ``id`` is the distribution and ``version`` the release that was looked at. ``libraries`` are ids of system libraries.
-    One that ``is_source`` has no Linux wheel and needs them to be built too.
+    ``id`` is the distribution and ``version`` the release that was looked at. ``libraries`` are ids of system
+    libraries. One that ``is_source`` has no Linux wheel and needs them to be built too.
     """
 
     id: str

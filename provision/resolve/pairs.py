@@ -282,7 +282,11 @@ def _usual_major(matrix: Matrix, torch: Option) -> int | None:
 
 
 def _runs_on(row: CompanionPackage, python: str, machine: str | None = None) -> bool:
-    if machine is not None and row.platform_tags and not any(tag.endswith((machine, "any")) for tag in row.platform_tags):
+    if (
+        machine is not None
+        and row.platform_tags
+        and not any(tag.endswith((machine, "any")) for tag in row.platform_tags)
+    ):
         return False
     if row.pythons and python not in row.pythons:
         return False

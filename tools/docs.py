@@ -168,6 +168,10 @@ def extras_page() -> str:
             )
         ]
         paired.append((name, len(rows), span(row.version for row in rows), span(torches)))
+    prebuilt = [
+        (row.package, row.version, ", ".join(row.cuda), span(row.pythons), ", ".join(row.machines))
+        for row in matrix.rows("prebuilt.toml", "release")
+    ]
     needs = [
         (row.id, row.version, ", ".join(system_packages(matrix, [row.id], "debian12")), "yes" if row.is_source else "")
         for row in matrix.rows("system_libraries.toml", "need")
@@ -186,12 +190,19 @@ def extras_page() -> str:
             "## Releases that go with a PyTorch",
             "",
             "Of these packages the facts have releases with what their own metadata asks for. An extra takes the",
-            "newest that goes with the PyTorch of the stack: by its exact pin, by the table its publisher keeps, or",
-            "because none of its files needs PyTorch. A package without any of that is left to the installer, and one whose",
-            "files need a PyTorch that nobody names is refused as unknown. `provision data refresh --only companions`",
+            "newest that goes with the PyTorch of the stack: by its exact pin, by the table its publisher keeps, or because",
+            "none of its files needs PyTorch. A package without any of that is left to the installer, and one of which",
+            "the files need a PyTorch that nobody names is refused as unknown. `provision data refresh`",
             "keeps the list fresh.",
             "",
             table(("package", "releases", "from … to", "admit PyTorch"), paired),
+            "## Wheels beside the package index",
+            "",
+            "What a project publishes with its releases, for one PyTorch, CUDA, C++ ABI and Python each;",
+            "`compat/prebuilt.toml` has the addresses. No hash of them is known, so nothing is taken from there: the",
+            "source is compiled instead.",
+            "",
+            table(("package", "release", "CUDA", "PyTorch", "machines"), prebuilt),
             "## Libraries of the system",
             "",
             "What wheels need that they do not bring, read from their compiled files and code, with the packages of",

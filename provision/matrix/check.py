@@ -267,6 +267,7 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("frameworks/tensorflow.toml", "release"): _down("version"),
     ("frameworks/jax.toml", "release"): _down("version"),
     ("companions.toml", "release"): lambda row: (row.package, _Descending(parse(row.version))),
+    ("prebuilt.toml", "release"): lambda row: (row.package, _Descending(parse(row.version))),
     ("system_libraries.toml", "library"): lambda row: row.id.lower(),
     ("system_libraries.toml", "need"): lambda row: row.id,
     ("knowledge.toml", "item"): lambda row: (row.topic, row.id),
@@ -340,6 +341,7 @@ _KEYS: dict[type, Callable[[Any], Hashable]] = {
     model.Nccl: lambda row: (row.cuda, row.nccl, row.os),
     model.NvlinkLayout: lambda row: row.gpu,
     model.PciRange: lambda row: row.first,
+    model.PrebuiltWheels: lambda row: (row.package, row.version),
     model.PythonImage: lambda row: row.tag,
     model.PythonRelease: lambda row: row.version,
     model.RecordingRule: lambda row: row.name,
@@ -425,6 +427,7 @@ def _references(facts: _Facts) -> Iterator[Finding]:
     }
     alerts = facts.column("alerts.toml", "alert", "id")
     lists: dict[type, tuple[tuple[str, set[Any]], ...]] = {
+        model.PrebuiltWheels: (("pythons", {".".join(version.split(".")[:2]) for version in torches}),),
         model.SystemLibrary: (("packages", systems),),
         model.SystemNeed: (("libraries", facts.column("system_libraries.toml", "library", "id")),),
         model.Alert: (("runbook", runbooks),),

@@ -157,6 +157,19 @@ def small_data() -> dict[str, Any]:
         },
         "exceptions.toml": {"exclusion": [fact(id="e", left="torch>=2", right="tensorflow<2", symptom="fails")]},
         "extras.toml": {"extra": [fact(id="x", title="X", requires=["x>=1"])]},
+        "prebuilt.toml": {
+            "release": [
+                fact(
+                    package="flash-attn",
+                    version="2.6.3",
+                    address="https://project.example/{version}.whl",
+                    cuda={"12": "cu12"},
+                    pythons={"2.1": "3.11"},
+                    cxx11_abi=[0],
+                    machines=["x86_64"],
+                )
+            ]
+        },
         "system_libraries.toml": {
             "library": [fact(id="libGL.so.1", packages={"debian12": "libgl1"})],
             "need": [fact(id="opencv-python", version="4.10.0", libraries=["libGL.so.1"])],
@@ -463,6 +476,10 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
     "no such alert to silence": (
         "D008",
         lambda data: data["alerts.toml"]["inhibition"][0].update(targets=["node-down"]),
+    ),
+    "wheels for no torch": (
+        "D008",
+        lambda data: data["prebuilt.toml"]["release"][0].update(pythons={"2.0": "3.11"}),
     ),
     "a need of no library": (
         "D008",

@@ -48,6 +48,7 @@ __all__ = [
     "MigProfile",
     "ModelShape",
     "Nccl",
+    "NgcRelease",
     "NodeSystem",
     "NvlinkLayout",
     "OsRelease",
@@ -334,6 +335,23 @@ class PythonImage(Fact):
 
 
 @record
+class NgcRelease(Fact):
+    """What NVIDIA's framework images of one month hold (``ngc.toml``, ``[[release]]``): ``25.01`` of every tag.
+
+    ``driver`` is the one its CUDA was released with; ``torch`` is the build in the image of PyTorch.
+    """
+
+    release: str
+    cuda: str
+    cudnn: str | None = None
+    nccl: str | None = None
+    python: str
+    os: str
+    driver: str
+    torch: str | None = None
+
+
+@record
 class CudaImage(Fact):
     """One nvidia/cuda tag (``images.toml``, ``[[cuda_image]]``), never put together from parts.
 
@@ -543,14 +561,16 @@ class Exclusion(Fact):
     """A pair known to fail together (``exceptions.toml``, ``[[exclusion]]``).
 
     ``left`` and ``right`` are requirement texts (``torch>=2.11``, ``tensorflow<=2.21``, ``cuda==13.0``,
-    ``gpu-architecture==Blackwell``, ``gpu-capability==12.1``). Where it ``is_partial``, the rest of the stack works and
-    a warning says what does not. ``until`` names what lifts it.
+    ``gpu-architecture==Volta``, ``gpu-capability>=10,<13``). Where it ``is_partial``, the rest of the stack works and
+    a warning says what does not. Where it ``is_open``, no report decides whether the pair works: it is refused as
+    unknown. ``until`` names what lifts it.
     """
 
     id: str
     left: str
     right: str
     is_partial: bool | None = None
+    is_open: bool | None = None
     symptom: str
     until: str | None = None
 
@@ -1312,6 +1332,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "setting": Setting,
     },
     "python.toml": {"python": PythonRelease},
+    "ngc.toml": {"release": NgcRelease},
     "images.toml": {"python_image": PythonImage, "cuda_image": CudaImage, "setting": Setting},
     "container_toolkit.toml": {"release": ContainerToolkit, "setting": Setting},
     "frameworks/torch.toml": {

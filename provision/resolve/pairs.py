@@ -14,7 +14,7 @@ from provision.records import replace
 from provision.resolve.environment import MACHINES, Demand
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import matches
-from provision.resolve.requirements import UserRequirement, parse_requirements, place_of
+from provision.resolve.requirements import UserRequirement, parse_requirements, place_of, requirement_of
 from provision.resolve.rules import Rejection, Wish, called
 from provision.resolve.stack import FactRef
 from provision.versions import is_empty, parse, spec_of
@@ -52,7 +52,10 @@ def pair_extras(
         for row in extras
         for requirement in parse_requirements("\n".join(row.requires), row.id)
     }
-    own = _own_bounds(wish, python)
+    own = _own_bounds(wish.request.requirements, wish, python)
+    unpaired = _unpaired_wheel(matrix, own, torch)
+    if unpaired is not None:
+        return unpaired
     releases = {}
     for name in sorted({*wanted, *own}):
         known = matrix.rows_where("companions.toml", "release", "package", name.__eq__)
@@ -61,8 +64,9 @@ def pair_extras(
     if not releases:
         return extras, (), []
     bounds = {name: [specifier] for name, (_, specifier) in wanted.items()}
-    for name, specifiers in own.items():
-        bounds.setdefault(name, []).extend(specifiers)
+    for more in (own, _own_bounds(wish.request.constraints, wish, python)):
+        for name, specifiers in more.items():
+            bounds.setdefault(name, []).extend(specifiers)
     pairs: dict[str, CompanionPackage] = {}
     named: list[CompanionPackage] = []
     # What pins others is chosen before them.
@@ -79,7 +83,7 @@ def pair_extras(
         built = [row for row in rows if not parse(row.version).is_prerelease and _is_built_for(matrix, row, torch)]
         built = [row for row in built if not _is_overtaken(row, rows, torch)]
         running = [row for row in built if _runs_on(row, python, MACHINES[wish.platform])]
-        serving = [row for row in running if not _unserved(row, wish)]
+        serving = [row for row in running if not _unserved(matrix, row, wish)]
         fitting = [row for row in serving if not _contradicted(row, bounds)]
         if not fitting:
             extra = wanted[name][0]
@@ -90,8 +94,13 @@ def pair_extras(
                 what = f"{name} that takes {other}{','.join(filter(None, bounds[other]))} (it needs {other}{bound})"
                 facts = (*facts, _fact(serving[0]))
             elif running:
-                what = f"{name} for {', '.join(_unserved(running[0], wish))}"
-                facts = (*facts, _fact(running[0]))
+                lacking, gpus = _unserved(matrix, running[0], wish)[0]
+                what = f"{name} for {', '.join(gpus)}"
+                if lacking is not running[0]:
+                    what += (
+                        f" ({running[0].version} pins {lacking.package} {lacking.version}, which has no code for it)"
+                    )
+                facts = (*facts, _fact(lacking))
             elif built:
                 what = f"{name} for Python {python} on {MACHINES[wish.platform]}"
             because = f"is paired with no {what} that the facts know"
@@ -106,11 +115,11 @@ def pair_extras(
     )
 
 
-def _own_bounds(wish: Wish, python: str) -> dict[str, list[str]]:
+def _own_bounds(lines: tuple[str, ...], wish: Wish, python: str) -> dict[str, list[str]]:
     """Return what the user's lines that count here ask for: name → specifiers."""
     place = place_of(python, MACHINES[wish.platform])
     bounds: dict[str, list[str]] = {}
-    for name, specifier, marker in _own_lines(wish.request.requirements) if wish.request.requirements else ():
+    for name, specifier, marker in _own_lines(lines) if lines else ():
         if marker is None or marker.evaluate(place):
             bounds.setdefault(name, []).append(specifier)
     return bounds
@@ -119,10 +128,31 @@ def _own_bounds(wish: Wish, python: str) -> dict[str, list[str]]:
 @lru_cache(maxsize=64)
 def _own_lines(lines: tuple[str, ...]) -> tuple[tuple[str, str, Marker | None], ...]:
     """Return name, specifier and marker of the lines that bound a version; every candidate is held to them."""
-    from packaging.requirements import Requirement
-
     found = parse_requirements("\n".join(lines), "-r")
-    return tuple((line.name, line.specifier, Requirement(line.text).marker) for line in found if line.specifier)
+    return tuple((line.name, line.specifier, requirement_of(line.text).marker) for line in found if line.specifier)
+
+
+def _unpaired_wheel(matrix: Matrix, own: Mapping[str, list[str]], torch: Option) -> Rejection | None:
+    """Return why a package that PyTorch's own index serves, and the user's lines name, is of another PyTorch."""
+    for name, specifiers in own.items():
+        package = matrix.package(name) if name != _TORCH else None
+        bare = [re.sub(r"\+[^,]*", "", specifier) for specifier in specifiers]
+        needs: dict[str, str] = {}
+        for version in package.versions if package is not None else ():
+            release = package.release(version) if package is not None else None
+            plain = version.partition("+")[0]
+            if release is not None and all(plain in spec_of(specifier) for specifier in bare):
+                needs.update((plain, need) for other, need, *_ in release.requires if other == _TORCH)
+        if needs and not any(matches(need or None, torch.version) for need in needs.values()):
+            version, need = next(iter(needs.items()))
+            return Rejection(
+                rule="requirements",
+                is_proved=f"=={version}" in bare,
+                subject="",
+                because=f"fails {name} {version} of the requirements, which needs torch{need}",
+                facts=(torch.fact,),
+            )
+    return None
 
 
 def _named_release(
@@ -167,8 +197,11 @@ def _why_not(
         return f"needs Python {row.requires_python}", True
     if not _is_for_cuda(matrix, row, torch):
         return f"is built for CUDA {_cuda_major(matrix, row, torch) or 'of another major'}", False
-    if gpus := _unserved(row, wish):
-        return f"has no code for {', '.join(gpus)}, only {' '.join(row.sm)}", True
+    for lacking, gpus in _unserved(matrix, row, wish):
+        is_own = lacking is row
+        pins = "" if is_own else f"pins {lacking.package} {lacking.version}, which "
+        # A package may do without one that it pins.
+        return f"{pins}has no code for {', '.join(gpus)}, only {' '.join(lacking.sm)}", is_own
     for other, bound in _contradicted(row, bounds):
         return f"needs {other}{bound}, against {other}{','.join(filter(None, bounds[other]))}", True
     return None
@@ -192,8 +225,21 @@ def _contradicted(row: CompanionPackage, bounds: Mapping[str, list[str]]) -> lis
     ]
 
 
-def _unserved(row: CompanionPackage, wish: Wish) -> list[str]:
-    """Return the GPUs that a release has no code for, where its code is known."""
+def _unserved(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[tuple[CompanionPackage, list[str]]]:
+    """Return what has no code for GPUs, and these, where its code is known: a release, and others that it pins."""
+    machine = MACHINES[wish.platform]
+    found = [row]
+    for other, bound in row.requires.items():
+        known = matrix.rows_where("companions.toml", "release", "package", other.__eq__) if wish.gpus else ()
+        found += [
+            pinned
+            for pinned in known
+            if bound == f"=={pinned.version}" and any(tag.endswith(machine) for tag in pinned.platform_tags)
+        ]
+    return [(item, gpus) for item in found if (gpus := _left_out(item, wish))]
+
+
+def _left_out(row: CompanionPackage, wish: Wish) -> list[str]:
     if not row.sm:
         return []
     sm = [target for target in row.sm if target.startswith("sm_")]
@@ -282,11 +328,8 @@ def _usual_major(matrix: Matrix, torch: Option) -> int | None:
 
 
 def _runs_on(row: CompanionPackage, python: str, machine: str | None = None) -> bool:
-    if (
-        machine is not None
-        and row.platform_tags
-        and not any(tag.endswith((machine, "any")) for tag in row.platform_tags)
-    ):
+    tags = row.platform_tags if machine is not None else ()
+    if tags and not any(tag.endswith((str(machine), "any")) for tag in tags):
         return False
     if row.pythons and python not in row.pythons:
         return False

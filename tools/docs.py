@@ -189,7 +189,7 @@ def extras_page() -> str:
             table(("name", "is", "because"), refused),
             "## Releases that go with a PyTorch",
             "",
-            "Of these packages the facts have releases with what their own metadata asks for. An extra takes the newest",
+            "Of these packages the facts have releases with what their metadata asks for. An extra takes the newest",
             "that goes with the PyTorch of the stack: by its exact pin, by the table its publisher keeps, or because",
             "none of its files needs PyTorch. What has none of that is left to the installer, and what needs a PyTorch",
             "that nobody names is refused as unknown. `provision data refresh --only companions`",

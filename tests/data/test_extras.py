@@ -121,7 +121,9 @@ def test_extras_of_one_package_for_different_cudas_are_offered_for_one_another_a
     assert isinstance(found, Refusal)
     changes = [item.change for item in found.alternatives]
     assert any("transformer-engine-cuda12" in change for change in changes), changes
-    assert not any("--with transformers" in change for change in changes)
+    found = solve(parse_request({"torch": "2.8.0", "with": "torchtext"}), MATRIX)
+    assert isinstance(found, Refusal)
+    assert not any("--with" in item.change for item in found.alternatives), found.alternatives
 
 
 def test_the_extras_of_a_line_stay_when_its_release_is_chosen() -> None:

@@ -53,6 +53,7 @@ class Question:
     Attributes:
         lines: Requirement lines; what stands first is chosen first.
         bounds: Lines that limit and add nothing.
+        build_bounds: Lines that limit what builds a source distribution.
         fixed: What is decided already.
         preferred: Name → version to take where nothing speaks against it.
         published_before: Moment (RFC 3339) from which on nothing counts; absent = whatever is there now.
@@ -64,6 +65,7 @@ class Question:
     lines: tuple[str, ...]
     place: Place
     bounds: tuple[str, ...] = ()
+    build_bounds: tuple[str, ...] = ()
     fixed: tuple[Fixed, ...] = ()
     preferred: Mapping[str, str] = NOTHING
     published_before: str | None = None
@@ -81,10 +83,9 @@ class Found:
         sha256: Of the file.
         size: Bytes, where the index says.
         url: Where the file is, or ``git+https://…@COMMIT``.
-        index: Root of the index it came from, where that is not the default one.
         uploaded: When the file was published (ISO).
         is_source: No wheel of it fits, so one has to be built.
-        is_addressed: A line named its address.
+        is_addressed: It is found at its address alone: a line named that, or a further index serves it.
     """
 
     name: str
@@ -93,7 +94,6 @@ class Found:
     sha256: str | None
     size: int | None
     url: str | None
-    index: str | None
     uploaded: str | None
     is_source: bool
     is_addressed: bool
@@ -164,6 +164,7 @@ class Uv:
             lines = [f"{item.name} @ {path.as_uri()}" for item, path in zip(question.fixed, stubs, strict=True)]
             _write(folder / "requirements.in", [*lines, *question.lines])
             _write(folder / "bounds.txt", question.bounds)
+            _write(folder / "builds.txt", question.build_bounds)
             lock = folder / "pylock.toml"
             if question.preferred:
                 _write(lock, _preferences(question.preferred))
@@ -172,13 +173,33 @@ class Uv:
                 document = tomllib.loads(lock.read_text(encoding="utf-8"))
                 decided = {item.name for item in question.fixed}
                 rows = [row for row in document.get("packages", ()) if row["name"] not in decided]
-                return tuple(_found(row, question) for row in rows)
+                elsewhere = self._found_elsewhere(question, folder)
+                return tuple(_found(row, question, row["name"] in elsewhere) for row in rows)
             return self._failure(done.stderr, question)
 
-    def _run(self, question: Question, folder: Path) -> subprocess.CompletedProcess[str]:
+    def _found_elsewhere(self, question: Question, folder: Path) -> set[str]:
+        """Return what further indexes and pages serve: uv tells it in a list of requirements, and not in a lock."""
+        if not (question.extra_indexes or question.find_links):
+            return set()
+        shown = self._run(question, folder, "--emit-index-annotation", form="requirements.txt")
+        places = {url.rstrip("/") for url in (*question.extra_indexes, *question.find_links)}
+        names, name = set(), ""
+        for line in shown.stdout.splitlines():
+            if match := re.match(r"([a-z0-9-]+)==", line):
+                name = match[1]
+            elif (match := re.match(r"\s+# from (\S+)", line)) and match[1].rstrip("/") in places:
+                names.add(name)
+        return names
+
+    def _run(
+        self, question: Question, folder: Path, *more: str, form: str = "pylock.toml"
+    ) -> subprocess.CompletedProcess[str]:
         place = question.place
-        words = [self._program, "pip", "compile", "requirements.in", "--constraints", "bounds.txt"]
-        words += ["--output-file", "pylock.toml", "--format", "pylock.toml", "--generate-hashes"]
+        words = [self._program, "pip", "compile", "requirements.in", "--constraints", "bounds.txt", *more]
+        words += ["--build-constraints", "builds.txt"]
+        if form == "pylock.toml":
+            words += ["--output-file", "pylock.toml", "--generate-hashes"]
+        words += ["--format", form]
         words += ["--no-config", "--no-header", "--quiet", "--color", "never", "--python-version", place.python]
         # This interpreter reads what only a build tells; looking for one of the other version can take seconds.
         words += ["--python-platform", _platform(place), "--python", sys.executable]
@@ -276,7 +297,7 @@ def _preferences(preferred: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _found(row: Mapping[str, Any], question: Question) -> Found:
+def _found(row: Mapping[str, Any], question: Question, is_elsewhere: bool) -> Found:
     place = question.place
     wheels = [(_file_of(item), item) for item in row.get("wheels", ())]
     ranked = [
@@ -299,7 +320,6 @@ def _found(row: Mapping[str, Any], question: Question) -> Found:
     else:
         item = row.get("sdist", {})
         file, is_source = _file_of(item), True
-    index = str(row.get("index") or "").rstrip("/")
     uploaded = item.get("upload-time")
     return Found(
         name=row["name"],
@@ -308,10 +328,9 @@ def _found(row: Mapping[str, Any], question: Question) -> Found:
         sha256=(item.get("hashes") or {}).get("sha256"),
         size=item.get("size"),
         url=item.get("url"),
-        index=index if index in {url.rstrip("/") for url in question.extra_indexes} else None,
         uploaded=uploaded.isoformat() if uploaded is not None else None,
         is_source=is_source,
-        is_addressed="vcs" in row or "archive" in row,
+        is_addressed=is_elsewhere or "vcs" in row or "archive" in row,
     )
 
 

@@ -77,6 +77,8 @@ _UID_MAX = 2**31 - 1
 _UV = ("/opt/tools/bin/uv", "pip", "install", "--python", "/opt/venv/bin/python", "--no-config", "--no-progress")
 _MOUNTED = ("--link-mode", "copy")  # the cache is a mount, which no hard link can leave
 _ALONE = ("--no-cache",)  # unpacked once, beside the environment, and linked: the large layers are not written twice
+# The first is what older pips look at, the second what newer ones do.
+_BUILD_BOUNDS = "PIP_CONSTRAINT=/build/build-constraints.txt PIP_BUILD_CONSTRAINT=/build/build-constraints.txt "
 _LOCKED = ("--no-deps", "--require-hashes")
 
 
@@ -295,6 +297,9 @@ def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dic
         texts |= _environment_files(stack, stack.image, options)
         texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *user_steps) if step.file}
         texts |= {build.file: _lines("Built in a stage that only wheels leave.", build.lines) for build in builds}
+        if builds and stack.image.build_bounds:
+            bounds = _checked_lines(stack.image.build_bounds, "build_bounds")
+            texts["build-constraints.txt"] = _lines("What builds from source keeps to these.", bounds)
         if options.ca_cert is not None:
             texts["provision-ca.crt"] = options.ca_cert
     return texts, _template_values(stack, stack.image, options, steps, user_steps, builds)
@@ -375,6 +380,7 @@ def _template_values(
         "compile_base": pull_reference(_build_base(image), options) if builds else None,
         "is_compiled": bool(image.compiled),
         "builds": builds,
+        "build_environment": _BUILD_BOUNDS if builds and image.build_bounds else "",
         "has_cuda": image.cuda_base is not None and image.compile_base is None,
         "arch_list": ";".join(_capability(name) for name in stack.sm),
         "index_options": "".join(f" {shlex.quote(word)}" for word in _index(options.index_url)),
@@ -384,7 +390,7 @@ def _template_values(
         "final_apt": [
             check_value("apt package", package, "apt")
             for package in image.apt
-            if image.compile_base is None or package in stack.request.get("apt", ())
+            if image.compile_base is None or image.is_whole or package in stack.request.get("apt", ())
         ],
         "apt_setup": _apt_setup(image.apt_snapshot),
         "is_dev": image.flavor == "dev" and stack.python is not None,

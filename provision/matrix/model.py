@@ -1344,7 +1344,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "frameworks/tensorflow.toml": {"release": TensorflowRelease},
     "frameworks/jax.toml": {"release": JaxRelease, "setting": Setting},
     "companions.toml": {"release": CompanionPackage},
-    "constraints.toml": {"constraint": HiddenConstraint},
+    "constraints.toml": {"constraint": HiddenConstraint, "setting": Setting},
     "exceptions.toml": {"exclusion": Exclusion},
     "extras.toml": {"extra": Extra},
     "prebuilt.toml": {"release": PrebuiltWheels},

@@ -164,7 +164,8 @@ class ImagePart:
         compiled: Packages among the user's and the extras' lines that are compiled against the framework, by name.
         compile_base: Image to compile them on; the final image then has no compiler. Absent where their kernels are
             compiled at run time too, so that the final image needs nvcc itself.
-        build_base: Image with compilers, to build on what the user's lines brought that exists as source alone.
+        build_base: Image with compilers, to build on what the user's lines brought that exists as source alone;
+            ``build_bounds`` are requirement lines that hold for what builds it.
         resolved_before: Moment (RFC 3339): whatever the lines of the user and of the extras need is among the packages,
             of what was published before it. Absent where these lines are resolved when the image is built.
     """
@@ -182,6 +183,7 @@ class ImagePart:
     compiled: tuple[str, ...] = ()
     compile_base: BaseImage | None = None
     build_base: BaseImage | None = None
+    build_bounds: tuple[str, ...] = ()
     resolved_before: str | None = None
     apt_snapshot: str | None = None
 
@@ -520,7 +522,7 @@ class Stack:
             # So are those of several frameworks without this part; one framework never has it.
             del document["builds"]
         if document["image"] is not None:
-            for name in ("compiled", "compile_base", "build_base", "resolved_before", "apt_snapshot"):
+            for name in ("compiled", "compile_base", "build_base", "build_bounds", "resolved_before", "apt_snapshot"):
                 if not document["image"][name]:
                     del document["image"][name]
         return document

@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "bd77bdb126c21c5b9651de84f47edf81be58c2681d7915e1f8571b3d31467809"
+SOURCE_DIGEST = "0914b018c4419301685c4efd5291a38a9240b2555e299d3555f17b905b555e21"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -45,6 +45,7 @@ def root(context, missing=missing, environment=environment):
     l_0_arch_list = resolve('arch_list')
     l_0_apt = resolve('apt')
     l_0_builds = resolve('builds')
+    l_0_build_environment = resolve('build_environment')
     l_0_uv = resolve('uv')
     l_0_index_options = resolve('index_options')
     l_0_has_after_hook = resolve('has_after_hook')
@@ -347,6 +348,9 @@ def root(context, missing=missing, environment=environment):
                     yield str(environment.finalize(environment.getattr(l_1_build, 'file')))
                     yield ' \\\n'
                 l_1_build = missing
+                if undefined(name='build_environment') if l_0_build_environment is missing else l_0_build_environment:
+                    pass
+                    yield '    --mount=type=bind,source=build-constraints.txt,target=/build/build-constraints.txt \\\n'
                 if undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled:
                     pass
                     yield '    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n'
@@ -363,6 +367,7 @@ def root(context, missing=missing, environment=environment):
                     pass
                     yield ' && \\\n    '
                     yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
+                    yield str(environment.finalize(undefined(name='build_environment') if l_0_build_environment is missing else l_0_build_environment))
                     yield 'PYTHONPATH=/opt/tools '
                     yield str(environment.finalize('python' if (undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled) else undefined(name='python') if l_0_python is missing else l_0_python))
                     yield ' -m pip wheel '

@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "3741a1990c8fe67c08cc49bb3aac2421126959d06e7d1939a0fc5a985730951a"
+SOURCE_DIGEST = "62921619ce21ae548c60f07aca28cd5a7035192b08810f6a8003556525a1cfee"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -159,16 +159,18 @@ def root(context, missing=missing, environment=environment):
         yield str(environment.finalize(undefined(name='early_imports') if l_0_early_imports is missing else l_0_early_imports))
         yield '\n'
         for l_1_build in undefined(name='builds') if l_0_builds is missing else l_0_builds:
+            l_1_build_environment = resolve('build_environment')
             _loop_vars = {}
             pass
             yield '    '
             yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
+            yield str(environment.finalize(undefined(name='build_environment') if l_1_build_environment is missing else l_1_build_environment))
             yield 'PYTHONPATH=/opt/tools "$python" -m pip wheel '
             yield str(environment.finalize(undefined(name='pip_options') if l_0_pip_options is missing else l_0_pip_options))
             yield ' \\\n      --no-cache-dir --no-deps --wheel-dir /build/wheels -r /build/'
             yield str(environment.finalize(environment.getattr(l_1_build, 'file')))
             yield '\n'
-        l_1_build = missing
+        l_1_build = l_1_build_environment = missing
         for l_1_step in undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
             l_1_uv = resolve('uv')
             _loop_vars = {}

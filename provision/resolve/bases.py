@@ -40,7 +40,7 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     systems = {row.id: row for row in matrix.os_releases}
     if wish.request.base is not None:
         foreign = known_base(matrix, wish.request.base)
-        problem = _unfit_base(matrix, wish.request.base, python)
+        problem = _unfit_base(matrix, wish.request.base, options, python)
         problem = problem or (_unfit_foreign(matrix, wish, options, python, foreign) if foreign is not None else None)
         if problem:
             return problem
@@ -87,20 +87,18 @@ def _serves_gpus(matrix: Matrix, wish: Wish, cudnn: str, cuda_major: int) -> boo
 _LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
 
 
-def _unfit_base(matrix: Matrix, base: str, python: str | None) -> Rejection | None:
-    """Return why a base the facts know cannot hold this Python; of other bases nothing is known."""
+def _unfit_base(matrix: Matrix, base: str, options: tuple[Option, ...], python: str | None) -> Rejection | None:
+    """Return why a base the facts know cannot hold this Python or this CUDA; of other bases nothing is known."""
     ref = base.partition("@")[0]
     image = next((row for row in matrix.python_images if row.tag == ref), None)
     if image is not None and python is not None and image.python != python:
         because = f"cannot stand on {ref}, which holds Python {image.python}"
         fact = fact_of("image", image.tag, image)
         return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
-    if python is None:
-        return None
     bare = next((row for row in matrix.cuda_images if row.tag == ref), None)
-    if bare is None:
+    if bare is None or (python is None and _minor(bare.cuda) == _minor(options[0].cuda)):
         return None
-    because = f"cannot stand on {ref}, which holds no Python {python}"
+    because = f"cannot stand on {ref}, which holds {f'no Python {python}' if python else f'CUDA {bare.cuda}'}"
     fact = fact_of("image", bare.tag, bare)
     return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
 

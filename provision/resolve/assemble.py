@@ -18,7 +18,7 @@ from provision.matrix.query import (
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
-from provision.resolve.foreign import known_base
+from provision.resolve.foreign import base_cuda, known_base
 from provision.resolve.halves import layer_of
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
@@ -390,9 +390,8 @@ def _package(
 
 def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str | None) -> list[Reason]:
     wish, request = solution.wish, solution.wish.request
-    reasons = [
-        _option_reason(option, getattr(request, option.framework), wish, solution.python) for option in solution.options
-    ]
+    is_held = request.base is not None and base_cuda(matrix, request.base) is not None
+    reasons = [_option_reason(option, wish, solution.python, is_held=is_held) for option in solution.options]
     reasons.append(_cuda_reason(solution))
     if cudnn is not None:
         first = solution.options[0]
@@ -459,9 +458,12 @@ def _lines_for(option: Option, wish: Wish, python: str | None) -> str:
     )
 
 
-def _option_reason(option: Option, wanted: str | None, wish: Wish, python: str | None) -> Reason:
+def _option_reason(option: Option, wish: Wish, python: str | None, *, is_held: bool) -> Reason:
+    wanted = getattr(wish.request, option.framework)
     if option.framework == "cuda":
         asked = f"the newest CUDA that `--cuda {wanted}` admits" if wanted else "the newest CUDA"
+        if is_held:
+            asked += " and the base holds" if wanted else " that the base holds"
     elif wanted == option.version:
         asked = "as asked"
     elif wanted is None:

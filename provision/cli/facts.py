@@ -35,6 +35,7 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "image": lambda matrix: [
         *((row.tag, row) for row in matrix.python_images),
         *((row.tag, row) for row in matrix.cuda_images),
+        *((f"ngc-{row.release}", row) for row in matrix.ngc_releases),
     ],
     "container-toolkit": lambda matrix: [
         *((row.version, row) for row in matrix.container_toolkits),

@@ -408,7 +408,7 @@ def upgrade(locked: Stack, names: Sequence[str], matrix: Matrix) -> Stack:
 
 
 def _is_kept(package: LockedPackage, names: Sequence[str]) -> bool:
-    if package.name in names or package.is_source:
+    if package.name in names or package.is_source or package.layer == "user":
         return False
     if not set(names) & set(FRAMEWORKS):
         return True

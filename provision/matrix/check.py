@@ -258,6 +258,7 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("node_packages.toml", "driver"): lambda row: (row.os, row.method, -row.branch),
     ("node_packages.toml", "known_bad"): lambda row: row.id,
     ("python.toml", "python"): _down("version"),
+    ("ngc.toml", "release"): _down("release"),
     ("images.toml", "python_image"): _down("python"),
     ("images.toml", "cuda_image"): lambda row: (_Descending(parse(row.cuda)), row.tag),
     ("container_toolkit.toml", "release"): _down("version"),
@@ -267,6 +268,8 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("frameworks/tensorflow.toml", "release"): _down("version"),
     ("frameworks/jax.toml", "release"): _down("version"),
     ("companions.toml", "release"): lambda row: (row.package, _Descending(parse(row.version))),
+    ("system_libraries.toml", "library"): lambda row: row.id.lower(),
+    ("system_libraries.toml", "need"): lambda row: row.id,
     ("knowledge.toml", "item"): lambda row: (row.topic, row.id),
     ("checks.toml", "check"): lambda row: row.id,
     ("checks.toml", "limit"): lambda row: row.id,
@@ -336,6 +339,7 @@ _KEYS: dict[type, Callable[[Any], Hashable]] = {
     model.DriverImage: lambda row: row.branch,
     model.JaxRelease: lambda row: (row.version, row.variant),
     model.Nccl: lambda row: (row.cuda, row.nccl, row.os),
+    model.NgcRelease: lambda row: row.release,
     model.NvlinkLayout: lambda row: row.gpu,
     model.PciRange: lambda row: row.first,
     model.PythonImage: lambda row: row.tag,
@@ -402,6 +406,7 @@ def _references(facts: _Facts) -> Iterator[Finding]:
         model.TensorflowRelease: (("cuda", minors, _minor),),
         model.JaxRelease: (("cuda_floor", minors, _minor),),
         model.CudaImage: (("cuda", minors, _minor), ("os", systems, str)),
+        model.NgcRelease: (("cuda", minors, _minor), ("python", pythons, str), ("os", systems, str)),
         model.PythonImage: (("python", pythons, str), ("os", systems, str)),
         model.DistroDriver: (("os", systems, str), ("branch", branches, int), ("transition_to", branches, int)),
         model.Nccl: (("os", systems, str),),
@@ -423,6 +428,8 @@ def _references(facts: _Facts) -> Iterator[Finding]:
     }
     alerts = facts.column("alerts.toml", "alert", "id")
     lists: dict[type, tuple[tuple[str, set[Any]], ...]] = {
+        model.SystemLibrary: (("packages", systems),),
+        model.SystemNeed: (("libraries", facts.column("system_libraries.toml", "library", "id")),),
         model.Alert: (("runbook", runbooks),),
         model.Inhibition: (("sources", alerts), ("targets", alerts)),
     }
@@ -718,6 +725,7 @@ _SHAPED: dict[type, tuple[tuple[str, str], ...]] = {
     model.JaxRelease: (("pythons", "Python"), ("minimum_driver", "version"), ("pins", "specifier")),
     model.HiddenConstraint: (("versions", "specifier"), ("pythons", "specifier"), ("requires", "specifier")),
     model.Exclusion: (("left", "requirement"), ("right", "requirement")),
+    model.NgcRelease: (("release", "version"), ("cuda", "version"), ("python", "Python"), ("driver", "version")),
     model.Extra: (("requires", "requirement"), ("constraints", "requirement")),
     model.OsRelease: (("glibc", "version"),),
     model.ContainerToolkit: (("version", "version"),),

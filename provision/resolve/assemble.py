@@ -18,8 +18,11 @@ from provision.matrix.query import (
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
+from provision.resolve.foreign import known_base
+from provision.resolve.halves import layer_of
+from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
-from provision.resolve.request import ANY, AUTO, plain_request
+from provision.resolve.request import AUTO, plain_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
     Wish,
@@ -45,13 +48,11 @@ from provision.resolve.stack import (
 )
 from provision.versions import branch_of, parse
 
-__all__ = ["Solution", "assemble"]
+__all__ = ["Solution", "assemble", "find_installer"]
 
 _INSTALLER = "uv"
 _INDEX_OF = {"jax": "pypi", "jaxlib": "jax"}
 """Where a wheel without a row comes from; everything else without one is a build of the PyTorch index."""
-_CUDA_PREFIXES = ("nvidia-", "cuda-")
-_FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 
 
 @record
@@ -242,8 +243,8 @@ def _compiled(solution: Solution, matrix: Matrix) -> tuple[tuple[str, ...], bool
     wish = solution.wish
     if wish.flavor != "devel" or solution.python is None:
         return (), False
-    sources = {row.id: row for row in matrix.extras if row.needs_nvcc}
-    wanted = {row.id for row in solution.extras}
+    sources = {name: row for row in matrix.extras if row.needs_nvcc for name in row.compiles or (row.id,)}
+    wanted = {name for row in solution.extras for name in row.compiles or (row.id,)}
     if wish.request.requirements:
         lines = parse_requirements("\n".join(wish.request.requirements), "-r")
         wanted |= {requirement.name for requirement in lines}
@@ -326,7 +327,7 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
             _package(
                 pick,
                 index=index,
-                layer=_layer(pick.name),
+                layer=layer_of(pick.name),
                 index_url=index_url,
                 has_unknown_dependencies=is_open,
                 is_source=is_source or (pick.wheel is not None and not pick.wheel.file.endswith(".whl")),
@@ -339,15 +340,25 @@ def _tools(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
     """Return the newest installer whose wheel runs where the image is built, and the init that the image starts."""
     if solution.python is None:
         return ()
-    machine = MACHINES[solution.wish.platform]
     tools: list[LockedPackage] = []
     for name in (_INSTALLER, INIT):
-        demand = Demand(name=name, specifier="", why="the build", part="image")
-        found = solve_environment(matrix, (demand,), python=solution.python, machine=machine, glibc=None, given={})
-        if not isinstance(found, Environment):
+        found = find_tool(matrix, name, solution.python, solution.wish.platform)
+        if not found:
             break
-        tools += [_package(pick, index="pypi", layer="tools") for pick in found.picks]
+        tools += [_package(pick, index="pypi", layer="tools") for pick in found]
     return tuple(tools)
+
+
+def find_installer(matrix: Matrix, python: str, platform: str) -> tuple[Pick, ...]:
+    """Return the newest installer whose wheel runs where an image is built; nothing where none does."""
+    return find_tool(matrix, _INSTALLER, python, platform)
+
+
+def find_tool(matrix: Matrix, name: str, python: str, platform: str) -> tuple[Pick, ...]:
+    """Return the newest release of a tool whose wheel runs where an image is built; nothing where none does."""
+    demand = Demand(name=name, specifier="", why="the build", part="image")
+    found = solve_environment(matrix, (demand,), python=python, machine=MACHINES[platform], glibc=None, given={})
+    return found.picks if isinstance(found, Environment) else ()
 
 
 def _package(
@@ -377,15 +388,11 @@ def _package(
     )
 
 
-def _layer(name: str) -> str:
-    if name.startswith(_CUDA_PREFIXES):
-        return "cuda"
-    return "framework" if name.startswith(_FRAMEWORK_PREFIXES) else "rest"
-
-
 def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str | None) -> list[Reason]:
     wish, request = solution.wish, solution.wish.request
-    reasons = [_option_reason(option, getattr(request, option.framework), wish) for option in solution.options]
+    reasons = [
+        _option_reason(option, getattr(request, option.framework), wish, solution.python) for option in solution.options
+    ]
     reasons.append(_cuda_reason(solution))
     if cudnn is not None:
         first = solution.options[0]
@@ -443,15 +450,25 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
     return reasons
 
 
-def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
+def _lines_for(option: Option, wish: Wish, python: str | None) -> str:
+    """Return the user's lines that ask for a framework on a Python, in words."""
+    return " and ".join(
+        f"`{line.text}`"
+        for line in named_lines(wish.request.requirements)
+        if line.framework == option.framework and python is not None and line.holds(python, wish.platform)
+    )
+
+
+def _option_reason(option: Option, wanted: str | None, wish: Wish, python: str | None) -> Reason:
     if option.framework == "cuda":
         asked = f"the newest CUDA that `--cuda {wanted}` admits" if wanted else "the newest CUDA"
     elif wanted == option.version:
         asked = "as asked"
     elif wanted is None:
-        asked = f"the newest {option.framework} that `--with {','.join(wish.request.extras)}` and the rest admit"
-    elif wanted == ANY and wish.request.requirements:
-        asked = f"the newest {option.framework} that your requirements and the rest of the request admit"
+        extras = f"`--with {','.join(wish.request.extras)}`" if wish.request.extras else "your requirements file"
+        asked = f"the newest {option.framework} that {extras} and the rest of the request admit"
+    elif texts := _lines_for(option, wish, python):
+        asked = f"the newest {option.framework} that {texts} of your requirements and the rest of the request admit"
     else:
         asked = f"the newest {option.framework} that `--{option.framework} {wanted}` and the rest of the request admit"
     because = asked
@@ -499,6 +516,11 @@ def _python_reason(solution: Solution, matrix: Matrix) -> Reason:
         because = f"{until}; the newest supported one with every wheel"
         if is_old_enough:
             because = f"{until}; the newest with every wheel that other packages had caught up with by the release"
+        if solution.wish.is_image and solution.python is not None:
+            known = sorted({text for option in solution.options for text in option.pythons})
+            left = [text for text in known if not find_installer(matrix, text, solution.wish.platform)]
+            if left:
+                because += f"; {_INSTALLER}, which installs in the build, has no wheel for {' and '.join(left)}"
     return Reason(subject="python", because=because, facts=facts)
 
 
@@ -546,6 +568,10 @@ def _base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
             "devel": "code is compiled, so the base has compilers that this nvcc accepts",
         }[flavor]
         reasons.append(Reason(subject="base", because=why, facts=(fact_of("image", image.tag, image),)))
+    named = solution.wish.request.base
+    foreign = known_base(matrix, named) if named is not None else None
+    if foreign is not None and foreign.facts:
+        reasons.append(Reason(subject="base", because=f"as asked; it brings {foreign.contents}", facts=foreign.facts))
     if solution.cuda_image is not None:
         image_row = solution.cuda_image
         because = f"{image_row.tag} holds the CUDA {image_row.cuda} libraries"
@@ -562,13 +588,10 @@ def _foreign_base(base: str, matrix: Matrix) -> list[str]:
     ref = base.partition("@")[0]
     if ref in {row.tag for row in matrix.python_images} | {row.tag for row in matrix.cuda_images}:
         return []
-    name = ref.rpartition(":")[0] if ":" in ref.rpartition("/")[2] else ref
-    brings = matrix.setting("audit_rules.toml", "framework_images").entries.get(name)
-    if brings is not None:
-        return [
-            f"`{base}` brings a {brings} of its own, built and tested as a whole; this stack goes beside it, and "
-            "nothing of the image is in the facts"
-        ]
+    foreign = known_base(matrix, base)
+    if foreign is not None:
+        rest = "" if foreign.cuda else ", and nothing of the image is in the facts"
+        return [f"`{base}` brings {foreign.contents}, built and tested as a whole; this stack goes beside it{rest}"]
     return [f"`{base}` is not in the facts: whether its Python, glibc and libraries fit this stack is not checked"]
 
 

@@ -9,9 +9,10 @@ from provision.matrix.model import CudaImage, PythonImage
 from provision.matrix.query import cuda_releases
 from provision.records import record
 from provision.resolve.fit import cudnn_bounds
+from provision.resolve.foreign import ForeignBase, known_base
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import FRAMEWORKS
-from provision.resolve.rules import Rejection, Wish
+from provision.resolve.rules import Rejection, Wish, cuda_matches
 from provision.versions import parse, spec_of
 
 __all__ = ["Base", "choose_base", "choose_cuda_image"]
@@ -38,14 +39,20 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
         if isinstance(chosen, Rejection):
             return chosen
         cuda_image = chosen
-    if wish.request.base is not None and (problem := _unfit_base(matrix, wish.request.base, python)):
-        return problem
-    if python is None or wish.request.base is not None:
+    systems = {row.id: row for row in matrix.os_releases}
+    if wish.request.base is not None:
+        foreign = known_base(matrix, wish.request.base)
+        problem = _unfit_base(matrix, wish.request.base, python)
+        problem = problem or (_unfit_foreign(matrix, wish, options, python, foreign) if foreign is not None else None)
+        if problem:
+            return problem
+        below = wish.os or (systems.get(foreign.os) if foreign is not None and foreign.os is not None else None)
+        return Base(python_image=None, cuda_image=cuda_image, glibc=below.glibc if below else None)
+    if python is None:
         return Base(python_image=None, cuda_image=cuda_image, glibc=wish.os.glibc if wish.os else None)
     wanted = "full" if wish.flavor == "devel" else "slim"
     fitting = []
     preference = matrix.setting("images.toml", "base_preference").values
-    systems = {row.id: row for row in matrix.os_releases}
     glibc = max((option.glibc for option in options if option.glibc), key=parse, default=None)
     gcc_max = min((row.gcc_max for row in cuda_releases(matrix, options[0].cuda or "0") if row.gcc_max), default=None)
     for image in matrix.python_images_of(python):
@@ -113,6 +120,30 @@ def _unfit_base(matrix: Matrix, base: str, python: str | None) -> Rejection | No
     return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
 
 
+def _unfit_foreign(
+    matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None, foreign: ForeignBase
+) -> Rejection | None:
+    """Return why a base with a framework of its own cannot hold this Python, this CUDA or this system."""
+    because = ""
+    minor = _minor(foreign.cuda) if foreign.cuda is not None else None
+    stands_on_it = {_minor(option.cuda) for option in options if option.system_cuda or option.framework == "cuda"}
+    is_other_cuda = minor is not None and (not cuda_matches(matrix, wish.request.cuda, minor) or stands_on_it - {minor})
+    if python is not None and foreign.python is not None and python != foreign.python:
+        because = f"which holds Python {foreign.python}"
+    elif is_other_cuda:
+        because = f"which holds CUDA {foreign.cuda}"
+    elif wish.os is not None and foreign.os is not None and wish.os.id != foreign.os:
+        because = f"which is {foreign.os}"
+    if not because:
+        return None
+    because = f"cannot stand on {wish.request.base}, {because}"
+    return Rejection(rule="base", is_proved=True, subject="", because=because, facts=foreign.facts)
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
 def _names(matrix: Matrix) -> set[str]:
     """Return the names of the images whose tags are listed as CUDA's."""
     return {row.tag.partition(":")[0] for row in matrix.cuda_images}
@@ -134,7 +165,7 @@ def choose_cuda_image(
     fitting = []
     minor = parse(cuda).release[:2]
     is_final = wish.request.python is None and not any(getattr(wish.request, name) for name in FRAMEWORKS)
-    for image in matrix.cuda_images_below(".".join(cuda.split(".")[:2])):
+    for image in matrix.cuda_images_below(_minor(cuda)):
         if image.flavour != flavour or parse(image.cuda).release[:2] != minor:
             continue
         if patch is not None and image.cuda != patch:

@@ -6,13 +6,15 @@ import datetime
 import re
 from typing import Any
 
-from provision.errors import UsageError
+from provision.errors import UsageError, without_secrets
 from provision.records import fields_of, record
 from provision.versions import Spec, is_empty, is_prefix_of, parse, spec_of
 
 __all__ = [
     "ANY",
     "AUTO",
+    "FILED",
+    "FIND_LINKS",
     "FLAVORS",
     "FRAMEWORKS",
     "PLATFORMS",
@@ -30,6 +32,12 @@ FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
 FLAVORS = ("runtime", "devel", "jit", "dev")
 
+FILED = ("requirements", "constraints", "indexes")
+"""Parts of a request that files bring, and no flag."""
+
+FIND_LINKS = "find-links:"
+"""What stands before the address of a page of links among the indexes of a request."""
+
 ANY = ">=0"
 """The wish for a framework of which any version will do."""
 
@@ -46,6 +54,7 @@ _REFERENCE = (
 )
 _APT = r"[a-z0-9][a-z0-9+.-]{1,80}(=[A-Za-z0-9.+:~*-]{1,80})?"
 _LINE_MAX = 2000
+_INDEX = r"(?:https://[A-Za-z0-9][A-Za-z0-9.-]*|http://(?:localhost|127\.0\.0\.1))(?::[0-9]+)?(?:/[^\s$`\\\"'{}]*)?"
 _MACHINES = {
     "linux/x86_64": "linux/amd64",
     "amd64": "linux/amd64",
@@ -62,8 +71,10 @@ class Request:
 
     Versions are prefixes (``2.1``) or specifiers (``>=2.3,<2.5``). ``driver`` is a literal version, never
     ``host``. ``requirements`` are PEP 508 lines of the user's own packages; those that name a package of the
-    stack constrain it. ``extras`` are ids of ``compat/extras.toml``. ``apt`` are packages of the system, with or
-    without ``=version``, and ``apt_snapshot`` the day (ISO) of the archive that all of them come from, or ``auto``.
+    stack constrain it. ``constraints`` are lines that bound what is there and add nothing. ``indexes`` are addresses of
+    further package indexes, the one that is asked first at the front; ``find-links:`` stands before a page of links.
+    ``extras`` are ids of ``compat/extras.toml``. ``apt`` are packages of the system, with or without ``=version``, and
+    ``apt_snapshot`` the day (ISO) of the archive that all of them come from, or ``auto``.
     """
 
     torch: str | None = None
@@ -82,6 +93,8 @@ class Request:
     requirements: tuple[str, ...] = ()
     apt: tuple[str, ...] = ()
     apt_snapshot: str | None = None
+    constraints: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
     require_secure: bool = False
 
 
@@ -110,8 +123,9 @@ def parse_request(values: dict[str, Any]) -> Request:
     """Check values as they come from flags or from JSON.
 
     Args:
-        values: Flag name without its dashes → value. ``gpu``, ``with``, ``apt`` and ``requirements`` take a list or one
-            string, ``require-secure`` a boolean, everything else a string. ``None`` and empty lists count as absent.
+        values: Flag name without its dashes → value. ``gpu``, ``with``, ``apt`` and what files bring (``requirements``,
+            ``constraints``, ``indexes``) take a list or one string, ``require-secure`` a boolean, everything else a
+            string. ``None`` and empty lists count as absent.
 
     Raises:
         UsageError: An unknown name, or a value outside the grammar of its flag.
@@ -134,8 +148,8 @@ def parse_request(values: dict[str, Any]) -> Request:
 def to_flags(request: Request) -> tuple[str, ...]:
     """Return the command-line words that ask for this request, in one fixed order.
 
-    The user's own requirement lines have no flag of their own and are left out, and so is a framework that is asked
-    for in any version because they name it.
+    What the user's files bring has no flag of its own and is left out, and so is a framework that is asked for in any
+    version because they name it.
     """
     words: list[str] = []
     for flag, (field, _) in _READERS.items():
@@ -144,7 +158,7 @@ def to_flags(request: Request) -> tuple[str, ...]:
             words.append(f"--{flag}")
         elif field in FRAMEWORKS and value == ANY and request.requirements:
             continue
-        elif field != "requirements" and value:
+        elif field not in FILED and value:
             for item in value if isinstance(value, tuple) else (value,):
                 words += [f"--{flag}", item]
     return tuple(words)
@@ -365,6 +379,22 @@ def _requirements(flag: str, value: object) -> tuple[str, ...]:
     return tuple(sorted({_text(flag, line, limit=_LINE_MAX) for line in lines}))
 
 
+def _indexes(flag: str, value: object) -> tuple[str, ...]:
+    addresses = [value] if isinstance(value, str) else value
+    if not isinstance(addresses, (list, tuple)):
+        raise UsageError(f"{flag} takes addresses, not {_shown(value)}")
+    found: dict[str, None] = {}
+    for item in addresses:
+        text = _text(flag, item, limit=_LINE_MAX)
+        if not re.fullmatch(_INDEX, text.removeprefix(FIND_LINKS)):
+            raise UsageError(
+                f"{flag} `{_shown(without_secrets(text))}` is no address of a package index",
+                hints=("write it as `https://mirror.example/simple`, without user, password and variables",),
+            )
+        found[text] = None
+    return tuple(found)
+
+
 def _boolean(flag: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise UsageError(f"{flag} takes true or false, not {_shown(value)}")
@@ -388,5 +418,7 @@ _READERS: dict[str, tuple[str, Any]] = {
     "requirements": ("requirements", _requirements),
     "apt": ("apt", _apt),
     "apt-snapshot": ("apt_snapshot", _day),
+    "constraints": ("constraints", _requirements),
+    "indexes": ("indexes", _indexes),
     "require-secure": ("require_secure", _boolean),
 }

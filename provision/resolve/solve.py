@@ -17,15 +17,15 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, Gpu, HiddenConstraint
 from provision.matrix.query import driver_release, find_gpus, is_settled
 from provision.records import replace
-from provision.resolve.assemble import Solution, assemble
+from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import refuse
-from provision.resolve.named import named_lines
+from provision.resolve.named import AddressLine, address_lines, implied_by, lines_about, named_lines
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
 from provision.resolve.pairs import pair_extras
-from provision.resolve.request import ANY, FRAMEWORKS, Request, is_askable_os, matches, python_fits
+from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_askable_os, matches, python_fits
 from provision.resolve.rules import (
     Rejection,
     Wish,
@@ -34,18 +34,20 @@ from provision.resolve.rules import (
     reject_wish,
     side_holds,
 )
-from provision.resolve.stack import Refusal, Stack
+from provision.resolve.stack import Reason, Refusal, Stack
 from provision.versions import parse
 
 __all__ = ["open_ends", "order_pythons", "reject_python", "reject_version", "solve", "try_python"]
 
 
-def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
+def solve(request: Request, matrix: Matrix, *, is_image: bool = False) -> Stack | Refusal:
     """Find the best stack for a request.
 
     Args:
         request: What is wanted.
         matrix: The facts.
+        is_image: An image is to be built: Pythons that its installer has no wheel for are taken only where no other
+            is left.
 
     Returns:
         The newest versions that satisfy every part, or why there are none.
@@ -55,10 +57,12 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         DataError: The facts are broken.
     """
     try:
-        found = _attempt(request, matrix)
+        if lines := address_lines(request):
+            return _refuse_addresses(request, matrix, lines, is_image)
+        found = _attempt(request, matrix, is_image)
         if isinstance(found, Solution):
             return assemble(found, matrix)
-        return refuse(request, matrix, found, lambda other: _trial(other, matrix))
+        return refuse(request, matrix, found, lambda other: _trial(other, matrix, is_image))
     except ValueError as error:
         # What people ask for was checked before; a malformed version can only come from a file.
         raise DataError(
@@ -68,7 +72,7 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         ) from error
 
 
-def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
+def _trial(request: Request, matrix: Matrix, is_image: bool) -> Solution | list[Rejection]:
     """Attempt a changed request; one that makes no sense counts as not met.
 
     A framework that a requirement line names is still asked for when its flag is gone, and the solver holds every
@@ -79,15 +83,16 @@ def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
             changes: dict[str, Any] = {line.framework: ANY}
             request = replace(request, **changes)
     try:
-        return _attempt(request, matrix)
+        return _attempt(request, matrix, is_image)
     except UsageError as error:
         return [Rejection(rule="usage", is_proved=True, subject="", because=error.message)]
 
 
-def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
+def _attempt(request: Request, matrix: Matrix, is_image: bool = False) -> Solution | list[Rejection]:
     wish = _look_up(request, matrix)
     if isinstance(wish, Rejection):
         return [wish]
+    wish = replace(wish, is_image=is_image)
     rejections = list(reject_wish(matrix, wish))
     if rejections:
         return rejections
@@ -114,14 +119,50 @@ def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
     return rejections
 
 
+def _refuse_addresses(request: Request, matrix: Matrix, lines: tuple[AddressLine, ...], is_image: bool) -> Refusal:
+    conflict = tuple(f"requirement {line.text}" for line in lines)
+    return Refusal(
+        is_proved=False,
+        message=f"the facts do not know whether {' and '.join(f'`{words}`' for words in conflict)} can be met",
+        conflict=conflict,
+        because=tuple(
+            Reason(subject="address", because=_on_address(request, matrix, line, is_image), facts=()) for line in lines
+        ),
+        alternatives=(),
+    )
+
+
+def _on_address(request: Request, matrix: Matrix, line: AddressLine, is_image: bool) -> str:
+    """Return why a framework is not taken from an address, with the line to write instead where that works."""
+    because = f"{line.framework} would come from an address, and the facts do not know the wheel there"
+    if line.version is None:
+        because += f"; write the version that it has, as in `{line.framework}==VERSION`, in its place"
+    elif line.python is not None and not python_fits(request.python, line.python):
+        because += f"; its name says Python {line.python}"
+    elif line.platform is not None and request.platform not in (None, line.platform):
+        because += f"; its name says {line.platform}"
+    else:
+        wanted = {"python": line.python, "platform": line.platform if line.platform != PLATFORMS[0] else None}
+        added: dict[str, Any] = {name: text for name, text in wanted.items() if text and text != getattr(request, name)}
+        kept = tuple(other for other in request.requirements if other != line.text)
+        asked = replace(request, requirements=kept, **{line.framework: line.version, **added})
+        if isinstance(_trial(asked, matrix, is_image), Solution):
+            flags = " ".join(f"--{name} {text}" for name, text in added.items())
+            because += (
+                f"; write `{line.framework}=={line.version}` in its place{f' and say `{flags}`' if flags else ''}"
+            )
+            because += ", and the wheel of that version is locked by its hash"
+    return because
+
+
 def _as_named(options: list[Option], wish: Wish) -> list[Option]:
     """Return the options that a requirement line asks for on some Python, where lines are what names the framework."""
     if not options or getattr(wish.request, options[0].framework) != ANY:
         return options
     lines = [
         line
-        for line in named_lines(wish.request.requirements)
-        if line.framework == options[0].framework and line.can_hold(wish.request.python, wish.platform)
+        for line in lines_about(wish.request, options[0].framework)
+        if not line.is_bound and line.can_hold(wish.request.python, wish.platform)
     ]
     return [option for option in options if not lines or any(line.admits(option) for line in lines)]
 
@@ -129,13 +170,14 @@ def _as_named(options: list[Option], wish: Wish) -> list[Option]:
 def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:
     """Return what keeps options from being what the requirement lines ask for on one Python."""
     for option in options:
-        lines = [line for line in named_lines(wish.request.requirements) if line.framework == option.framework]
+        lines = lines_about(wish.request, option.framework)
         holding = [line for line in lines if line.holds(python, wish.platform)]
         because = ""
         for line in holding:
             if not line.admits(option):
-                because = f"fails `{line.text}` of the requirements"
-        if lines and not holding and getattr(wish.request, option.framework) == ANY:
+                because = f"fails `{line.text}` of the {'constraints' if line.is_bound else 'requirements'}"
+        lines = tuple(line for line in lines if not line.is_bound)
+        if lines and not any(line in holding for line in lines) and getattr(wish.request, option.framework) == ANY:
             texts = " and ".join(f"`{line.text}`" for line in lines)
             because = f"is not asked for on Python {python}: {texts} of the requirements does not hold there"
         if because:
@@ -148,7 +190,7 @@ def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejec
 
 
 def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
-    """Return the frameworks of a request: those it names, else what its extras need, else CUDA alone.
+    """Return the frameworks of a request: those it names, else what its packages need, else CUDA alone.
 
     Raises:
         UsageError: There is to be something installed, and nothing says beside what.
@@ -156,20 +198,17 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
     named = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None)
     if named or not (request.extras or request.requirements):
         return named or ("cuda",)
-    for row in matrix.extras:
-        if row.id in request.extras and row.frameworks:
-            return row.frameworks[:1]
-    if request.python is not None:
+    if implied := implied_by(matrix, request):
+        return implied
+    if request.cuda is not None and request.python is not None:
         return ("cuda",)
     what = f"`--with {','.join(request.extras)}` names no framework"
     if request.requirements:
         what = "your requirements file names no framework"
         if request.extras:
             what = f"neither `--with {','.join(request.extras)}` nor your requirements file names a framework"
-    addresses = [line for line in request.requirements if re.match(r"(torch|tensorflow|jax)\b[^;]*@", line.lower())]
     raise UsageError(
         f"{what}, so nothing says what to install it beside",
-        because=[f"`{line}` is an address, which does not tell its version" for line in addresses],
         hints=(
             "name one, as in `--torch 2.1`, or by a line such as `torch>=2.1` in the requirements file",
             "or name the Python to install it in beside CUDA alone, as in `--cuda 12.4 --python 3.11`",
@@ -198,6 +237,9 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
             because = f"nothing called `{name}` can be added; known are {', '.join(sorted(extras))}"
             return Rejection(rule="extra-name", is_proved=False, subject="", because=because)
     wanted = [extras[name] for name in request.extras]
+    for row in wanted:
+        if row.refused is not None:
+            return _extra_rejection(row, f"`--with {row.id}` cannot be met: {row.refused}")
     needed = "jit" if any(row.needs_compiler for row in wanted) else None
     needed = "devel" if any(row.needs_nvcc for row in wanted) else needed
     lacking = {"runtime": wanted, "dev": [row for row in wanted if row.needs_nvcc]}.get(request.flavor or "", [])
@@ -267,7 +309,7 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
         return Rejection(rule="version", is_proved=False, subject="", because=because, facts=(fact,))
     ordered = sorted(set(versions), key=parse)
     span = f"they reach from {ordered[0]} to {ordered[-1]}" if ordered else "they hold none"
-    lines = [f"`{line.text}`" for line in named_lines(request.requirements) if line.framework == framework]
+    lines = [f"`{line.text}`" for line in lines_about(request, framework)]
     what = f"that {' or '.join(lines)} admits" if lines and wanted == ANY else wanted
     because = f"the facts know no {framework} {what}; {span}"
     return Rejection(rule="version", is_proved=False, subject="", because=because)
@@ -327,12 +369,11 @@ def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) ->
         return [
             Rejection(rule="majors", is_proved=True, subject=subject, version=version, because=because, facts=facts)
         ]
-    named = _named(options)
-    architectures = {rows[0].architecture for _, rows in wish.gpus}
-    for architecture in sorted(architectures) or [""]:
-        pair = excluded_pair(matrix, {**named, **({"gpu-architecture": architecture} if architecture else {})})
-        if pair is not None:
-            return [replace(pair, subject=subject, version=version)]
+    gpus = [rows[0] for _, rows in wish.gpus]
+    pairs = [excluded_pair(matrix, _named(options), gpu) for gpu in gpus or (None,)]
+    pair = max((pair for pair in pairs if pair is not None), key=lambda pair: pair.is_proved, default=None)
+    if pair is not None:
+        return [replace(pair, subject=subject, version=version)]
     pythons = order_pythons(matrix, wish, options)
     if not pythons:
         return [reject_python(wish, options)]
@@ -355,6 +396,8 @@ def order_pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> li
     else:
         candidates = set(options[0].pythons).intersection(*(option.pythons for option in options[1:]))
     fitting = [text for text in candidates if python_fits(wanted, text)]
+    if wish.is_image:
+        fitting = [text for text in fitting if find_installer(matrix, text, wish.platform)] or fitting
     preferred = set(options[0].pythons_preferred or fitting).intersection(
         *(option.pythons_preferred for option in options[1:])
     )
@@ -397,7 +440,8 @@ def reject_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
 def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None) -> Solution | Rejection:
     """Choose the base and close the environment of options on one Python, or say why that cannot be done."""
     subject = " with ".join(option.label for option in options)
-    unasked = _reject_lines(wish, options, python) if python is not None and wish.request.requirements else None
+    has_lines = bool(wish.request.requirements or wish.request.constraints)
+    unasked = _reject_lines(wish, options, python) if python is not None and has_lines else None
     if unasked is not None:
         return unasked
     base = choose_base(matrix, wish, options, python)
@@ -418,7 +462,7 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
         if isinstance(solved, Clash):
             parts = {demand.part for demand in solved.demands}
             return Rejection(
-                rule="requirements" if "requirements" in parts else "packages",
+                rule="requirements" if {"requirements", "constraints"} & parts else "packages",
                 is_proved=solved.is_proved,
                 subject=subject,
                 because=f"cannot be completed: {solved.sentence}",

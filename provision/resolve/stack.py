@@ -100,7 +100,8 @@ class LockedPackage:
         installed: Bytes on disk.
         url: Direct address, for wheels that are not on PyPI.
         index_url: Where an unverified package is looked up.
-        layer: ``cuda`` (NVIDIA libraries), ``framework`` or ``rest``; the image's layers by churn.
+        layer: ``cuda`` (NVIDIA libraries), ``framework``, ``rest`` of what these need, or ``user`` for what lines of
+            the user and extras brought; the image's layers, by churn.
         why: The request or the package that asked for it.
         has_unknown_dependencies: The matrix does not know what it requires, so the installer must look.
         is_source: Its index has no wheel of it, so the installer builds one.
@@ -163,6 +164,9 @@ class ImagePart:
         compiled: Packages among the user's and the extras' lines that are compiled against the framework, by name.
         compile_base: Image to compile them on; the final image then has no compiler. Absent where their kernels are
             compiled at run time too, so that the final image needs nvcc itself.
+        build_base: Image with compilers, to build on what the user's lines brought that exists as source alone.
+        resolved_before: Moment (RFC 3339): whatever the lines of the user and of the extras need is among the packages,
+            of what was published before it. Absent where these lines are resolved when the image is built.
     """
 
     flavor: str
@@ -177,7 +181,14 @@ class ImagePart:
     user_requirements: tuple[str, ...] = ()
     compiled: tuple[str, ...] = ()
     compile_base: BaseImage | None = None
+    build_base: BaseImage | None = None
+    resolved_before: str | None = None
     apt_snapshot: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is resolved when the image is built."""
+        return self.resolved_before is not None
 
     @property
     def init(self) -> LockedPackage | None:
@@ -509,7 +520,7 @@ class Stack:
             # So are those of several frameworks without this part; one framework never has it.
             del document["builds"]
         if document["image"] is not None:
-            for name in ("compiled", "compile_base", "apt_snapshot"):
+            for name in ("compiled", "compile_base", "build_base", "resolved_before", "apt_snapshot"):
                 if not document["image"][name]:
                     del document["image"][name]
         return document

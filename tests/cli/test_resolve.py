@@ -237,6 +237,24 @@ def test_bad_line_is_answered_and_the_rest_goes_on(batch, line):
     assert documents[1]["ok"] is True
 
 
+def test_batch_names_file_and_line_of_what_it_refuses(batch, tmp_path):
+    documents = batch(
+        '{"torch": "2.1", "cuda": "12.4"}\n{"torch": 2.1}\n{"requirements": ["einops", "torch<2.4"], "gpu": "b200"}\n'
+    )
+    messages = [item["error"]["message"] for item in documents]
+    place = tmp_path / "requests"
+    assert [message.partition(": ")[0] for message in messages] == [f"{place}, line {number}" for number in (1, 2, 3)]
+    assert "`torch<2.4` in requirements, line 2 and `--gpu b200` cannot be met" in messages[2]
+
+
+def test_a_reason_names_the_line_that_asked(provision, tmp_path):
+    file = tmp_path / "r.txt"
+    file.write_text("torch>=2.1,<2.4\ntorch<2.2; python_version < '3'\n")
+    answer = provision("resolve", "-r", file, "--json")
+    reason = next(item for item in answer.document["result"]["stack"]["reasons"] if item["subject"] == "torch")
+    assert "that `torch>=2.1,<2.4` of your requirements and the rest of the request admit" in reason["because"]
+
+
 def test_batch_repeats_where_the_facts_are(provision, tmp_path):
     (tmp_path / "requests").write_text('{"torch": "2.1", "cuda": "12.4"}')
     answer = provision("resolve", "--batch", tmp_path / "requests", "--data-dir", Matrix().data_dir)

@@ -107,6 +107,7 @@ def small_data() -> dict[str, Any]:
             "known_bad": [fact(id="bad", driver="550.1", flavour="open", symptom="does not build")],
         },
         "python.toml": {"python": [fact(version="3.11", released=DAY)]},
+        "ngc.toml": {"release": [fact(release="25.01", cuda="12.9.0", python="3.11", os="debian12", driver="470.1")]},
         "images.toml": {
             "python_image": [
                 fact(

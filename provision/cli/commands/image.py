@@ -37,9 +37,18 @@ from provision.cli.image_lock import (
     with_options,
 )
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
+from provision.cli.image_whole import add_whole_flags, lock_lines
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
-from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
+from provision.cli.request import (
+    add_request_flags,
+    given_inputs,
+    other_words,
+    read_matrix,
+    read_request,
+    read_values,
+    solve_request,
+)
 from provision.cli.screen import show_stack
 from provision.errors import (
     DriftError,
@@ -151,6 +160,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--command", action=Once, metavar="WORDS", help="what containers run: `python -m app`")
     how.add_argument("--label", action="append", metavar="KEY=VALUE", help="another label; may be repeated")
     how.add_argument("--fetch-hashes", action="store_true", help="ask the index for hashes the facts do not hold")
+    add_whole_flags(how)
     build = parser.add_argument_group("building it")
     build.add_argument("--build", action="store_true", help="build the image and verify it inside")
     build.add_argument("--push", action="store_true", help="build it and push every --tag")
@@ -178,7 +188,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         words = ("image", "--locked", *other_words(argparse.Namespace(**{**vars(options), "upgrade": None})))
     else:
         before = None
-        stack, folder = _find_stack(options, matrix, options.format or "dockerfile")
+        stack, folder = _find_stack(options, matrix, output, options.format or "dockerfile")
         words = ("image", *to_flags(request_of(dict(stack.request))), *other_words(options))
     written_before = read_written(folder) if options.upgrade or options.locked else Written()
     if options.locked:
@@ -188,6 +198,11 @@ def run(options: argparse.Namespace, output: Output) -> int:
         _check_build_flags(options)
         image_options = ImageOptions(**merge_options(written_before.image, given))
     form = options.format or "dockerfile"
+    if not options.locked:
+        names = [name for name in options.upgrade or () if name]
+        stack = lock_lines(stack, matrix, options, image_options, output, before=before, renewed=names)
+        if before is None and options.folder is None:
+            folder = _default_folder(stack, form)  # what the lines need may have named another version
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output)
     changes = compare(before, stack) if before is not None else None
@@ -278,11 +293,11 @@ def _keep_before(before: Stack, written: Written, job: _Job) -> None:
         keep_written(job.folder, replace(job, stack=before, is_recorded=False).render())
 
 
-def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple[Stack, Path]:
+def _find_stack(options: argparse.Namespace, matrix: Matrix, output: Output, form: str) -> tuple[Stack, Path]:
     """Return the stack to write and its folder: the answer to the request, or with ``--locked`` what the lock says."""
     values = read_values(options)
-    files = options.requirements or ()
-    request = read_request(values, files, can_be_empty=options.locked)
+    inputs = given_inputs(options, output, matrix)
+    request = read_request(values, inputs, can_be_empty=options.locked)
     if form == "devcontainer" and request.flavor is None and request != Request():
         compiled = {row.id for row in matrix.extras if row.needs_nvcc}
         if not compiled.intersection(request.extras):
@@ -297,7 +312,7 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple
         stack = read_lock(folder, "--locked")
         keep(stack, request, folder)
         return stack, folder
-    stack = solve_request(request, matrix, "image", other_words(options), values=values, files=files)
+    stack = solve_request(request, matrix, "image", other_words(options), values=values, inputs=inputs)
     if stack.image is None:
         raise _refuse_without_image(stack, request, matrix, other_words(options))
     if stack.python is not None and not stack.image.tools:
@@ -505,7 +520,7 @@ def _check_flags(options: argparse.Namespace) -> None:
     actions = [flag for flag in ("print", "check", "build", "push") if getattr(options, flag)]
     if len(actions) > 1 and actions != ["build", "push"]:
         raise UsageError(f"--{actions[0]} and --{actions[1]} exclude each other", hints=("keep one of the two",))
-    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force"))
+    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force", "exclude-newer"))
     _exclude(options, "matrix", ("copy", "command"))
     if options.folder is not None and (
         (options.print and not options.locked and not options.upgrade) or str(options.folder) == "-"
@@ -519,8 +534,17 @@ def _check_flags(options: argparse.Namespace) -> None:
             f"--upgrade takes the request from the lock, so `--{next(iter(values))}` has no place beside it",
             hints=("leave the request out", "or leave `--upgrade` out: the request is then solved with today's facts"),
         )
+    if options.offline:
+        _exclude(options, "offline", ("exclude-newer", "fetch-hashes"))
     if options.matrix is not None:
-        _exclude(options, "matrix", ("upgrade", "fetch-hashes", "frontend", "tag", "builder", "requirements"))
+        _exclude(
+            options,
+            "matrix",
+            (
+                *("upgrade", "fetch-hashes", "exclude-newer", "frontend", "tag", "builder"),
+                *("requirements", "project", "extra", "group"),
+            ),
+        )
         if options.format not in (None, "bake"):
             raise UsageError("--matrix writes a bake file", hints=("leave `--format` out",))
         if values := read_values(options):
@@ -592,7 +616,7 @@ def _refuse_without_image(stack: Stack, request: Request, matrix: Matrix, others
     hints, alternatives = [way_out], []
     if request.os is not None:
         anywhere = replace(request, os=None)
-        found = solve(anywhere, matrix)
+        found = solve(anywhere, matrix, is_image=True)
         if isinstance(found, Stack) and found.image is not None:
             command = shlex.join(("provision", "image", *to_flags(anywhere), *others))
             change = f"any system instead of {request.os}: {found.os}"
@@ -619,7 +643,7 @@ def _refuse_without_installer(
             continue
         other = replace(request, python=python)
         try:
-            found = solve(other, matrix)
+            found = solve(other, matrix, is_image=True)
         except UsageError:
             break  # what else the request holds says which Python, so that no other is possible
         if isinstance(found, Stack) and found.image is not None and found.image.tools:

@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "f90c08f8cf520cf90c32851beb65b076b1bda01d63df27497661cd0b1131e264"
+SOURCE_DIGEST = "3741a1990c8fe67c08cc49bb3aac2421126959d06e7d1939a0fc5a985730951a"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -31,8 +31,8 @@ def root(context, missing=missing, environment=environment):
     l_0_library_path = resolve('library_path')
     l_0_steps = resolve('steps')
     l_0_early_imports = resolve('early_imports')
-    l_0_user_step = resolve('user_step')
-    l_0_uv = resolve('uv')
+    l_0_builds = resolve('builds')
+    l_0_user_steps = resolve('user_steps')
     l_0_imports = resolve('imports')
     l_0_has_after_hook = resolve('has_after_hook')
     l_0_is_dev = resolve('is_dev')
@@ -144,28 +144,51 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(undefined(name='library_path') if l_0_library_path is missing else l_0_library_path))
             yield '\n'
         for l_1_step in undefined(name='steps') if l_0_steps is missing else l_0_steps:
+            l_1_uv = resolve('uv')
             _loop_vars = {}
             pass
             yield '    '
-            yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+            yield str(environment.finalize(undefined(name='uv') if l_1_uv is missing else l_1_uv))
             yield ' \\\n      '
             yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
             yield ' -r /build/'
             yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
             yield '\n    python /build/compile_bytecode.py\n'
-        l_1_step = missing
+        l_1_step = l_1_uv = missing
         yield '    python /build/verify.py --static --lock /build/expect.json'
         yield str(environment.finalize(undefined(name='early_imports') if l_0_early_imports is missing else l_0_early_imports))
         yield '\n'
-        if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
+        for l_1_build in undefined(name='builds') if l_0_builds is missing else l_0_builds:
+            _loop_vars = {}
             pass
             yield '    '
-            yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+            yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
+            yield 'PYTHONPATH=/opt/tools "$python" -m pip wheel '
+            yield str(environment.finalize(undefined(name='pip_options') if l_0_pip_options is missing else l_0_pip_options))
+            yield ' \\\n      --no-cache-dir --no-deps --wheel-dir /build/wheels -r /build/'
+            yield str(environment.finalize(environment.getattr(l_1_build, 'file')))
+            yield '\n'
+        l_1_build = missing
+        for l_1_step in undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
+            l_1_uv = resolve('uv')
+            _loop_vars = {}
+            pass
+            yield '    '
+            yield str(environment.finalize(undefined(name='uv') if l_1_uv is missing else l_1_uv))
             yield ' \\\n      '
-            yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'options')))
-            yield ' -r /build/'
-            yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
-            yield '\n    python /build/compile_bytecode.py\n    python /build/verify.py --packages --lock /build/expect.json'
+            yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
+            if environment.getattr(l_1_step, 'file'):
+                pass
+                yield ' -r /build/'
+                yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
+            if environment.getattr(l_1_step, 'has_wheels'):
+                pass
+                yield ' /build/wheels/*.whl'
+            yield '\n'
+        l_1_step = l_1_uv = missing
+        if undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
+            pass
+            yield '    python /build/compile_bytecode.py\n    python /build/verify.py --packages --lock /build/expect.json'
             yield str(environment.finalize(undefined(name='imports') if l_0_imports is missing else l_0_imports))
             yield '\n'
         yield '    cp /build/verify.py /build/expect.json /build/constraints.txt /opt/provision/\n'

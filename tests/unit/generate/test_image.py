@@ -145,7 +145,8 @@ def test_changing_the_users_lines_keeps_every_earlier_step() -> None:
     before, after = steps("einops==0.7"), steps("einops==0.8")
     changed = [index for index, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]
     assert changed in ([], [len(before) - 1])  # only what follows the user's own step: labels
-    assert "requirements.user.txt" in before[-1]
+    assert "requirements.user.txt" in before[-2]
+    assert "verify.py --packages" in before[-1]
 
 
 def test_users_lines_are_checked_again() -> None:

@@ -157,6 +157,7 @@ class ImagePart:
         packages: The whole environment, sorted by name.
         tools: What the build installs wheels with, not part of the image, and the init, which is.
         apt: ``package=version`` patterns, sorted; the user's own among them.
+        build_apt: Packages of the system that only the stage needs which compiles on ``compile_base``.
         apt_snapshot: Day (ISO) of the archive to take them from; the archive of now where there is none.
         source_date_epoch: Newest upload among the wheels, seconds.
         library_path: Folders below site-packages that must be on LD_LIBRARY_PATH (only where a fact demands it).
@@ -183,6 +184,7 @@ class ImagePart:
     compile_base: BaseImage | None = None
     build_base: BaseImage | None = None
     resolved_before: str | None = None
+    build_apt: tuple[str, ...] = ()
     apt_snapshot: str | None = None
 
     @property
@@ -520,7 +522,7 @@ class Stack:
             # So are those of several frameworks without this part; one framework never has it.
             del document["builds"]
         if document["image"] is not None:
-            for name in ("compiled", "compile_base", "build_base", "resolved_before", "apt_snapshot"):
+            for name in ("compiled", "compile_base", "build_base", "resolved_before", "build_apt", "apt_snapshot"):
                 if not document["image"][name]:
                     del document["image"][name]
         return document

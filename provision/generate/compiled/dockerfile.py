@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "bd77bdb126c21c5b9651de84f47edf81be58c2681d7915e1f8571b3d31467809"
+SOURCE_DIGEST = "1398be92d918ad56526001659d001a83b5a16b663dceb9a4aa3a3eeca87f4816"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -34,7 +34,7 @@ def root(context, missing=missing, environment=environment):
     l_0_is_devel = resolve('is_devel')
     l_0_library_path = resolve('library_path')
     l_0_uid = resolve('uid')
-    l_0_final_apt = resolve('final_apt')
+    l_0_apt = resolve('apt')
     l_0_apt_setup = resolve('apt_setup')
     l_0_has_before_hook = resolve('has_before_hook')
     l_0_has_cuda = resolve('has_cuda')
@@ -43,7 +43,7 @@ def root(context, missing=missing, environment=environment):
     l_0_imports = resolve('imports')
     l_0_is_compiled = resolve('is_compiled')
     l_0_arch_list = resolve('arch_list')
-    l_0_apt = resolve('apt')
+    l_0_build_apt = resolve('build_apt')
     l_0_builds = resolve('builds')
     l_0_uv = resolve('uv')
     l_0_index_options = resolve('index_options')
@@ -201,7 +201,7 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(undefined(name='python') if l_0_python is missing else l_0_python))
             yield ' -m venv --without-pip /opt/venv'
     yield '\n'
-    if undefined(name='final_apt') if l_0_final_apt is missing else l_0_final_apt:
+    if undefined(name='apt') if l_0_apt is missing else l_0_apt:
         pass
         if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
             pass
@@ -212,7 +212,7 @@ def root(context, missing=missing, environment=environment):
             yield '--mount=type=bind,source=apt_snapshot.sh,target=/build/apt_snapshot.sh \\\n    '
         yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
         yield 'apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
-        for l_1_package in undefined(name='final_apt') if l_0_final_apt is missing else l_0_final_apt:
+        for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
             _loop_vars = {}
             pass
             yield '      '
@@ -303,7 +303,7 @@ def root(context, missing=missing, environment=environment):
                     yield 'ENV PATH="/opt/venv/bin:/usr/local/cuda/bin:${PATH}" \\\n    VIRTUAL_ENV=/opt/venv \\\n    CUDA_HOME=/usr/local/cuda \\\n    TORCH_CUDA_ARCH_LIST="'
                     yield str(environment.finalize(undefined(name='arch_list') if l_0_arch_list is missing else l_0_arch_list))
                     yield '"\n'
-                    if undefined(name='apt') if l_0_apt is missing else l_0_apt:
+                    if undefined(name='build_apt') if l_0_build_apt is missing else l_0_build_apt:
                         pass
                         if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
                             pass
@@ -314,7 +314,7 @@ def root(context, missing=missing, environment=environment):
                             yield '--mount=type=bind,source=apt_snapshot.sh,target=/build/apt_snapshot.sh \\\n    '
                         yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
                         yield 'apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
-                        for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
+                        for l_1_package in undefined(name='build_apt') if l_0_build_apt is missing else l_0_build_apt:
                             _loop_vars = {}
                             pass
                             yield '      '

@@ -267,6 +267,13 @@ def test_a_lock_without_an_init_gives_the_image_that_it_always_gave() -> None:
     assert "--from=tools /opt/tools/bin/dumb-init" in files()["Dockerfile"]
 
 
+def test_a_package_of_the_system_that_is_named_with_and_without_a_version_is_installed_once() -> None:
+    text = files(replace(STACK, image=replace(STACK.image, apt=("libgl1", "libgl1=1.6.0-1", "libgl1-mesa"))))[
+        "Dockerfile"
+    ]
+    assert [line.strip(" \\") for line in text.splitlines() if "libgl1" in line] == ["libgl1=1.6.0-1", "libgl1-mesa"]
+
+
 def test_a_platform_nobody_builds() -> None:
     with pytest.raises(UsageError, match="platform"):
         files(replace(STACK, platform="linux/riscv64"))

@@ -67,6 +67,11 @@ def test_dockerignore_stands_in_place_of_gitignore(source: Path) -> None:
     assert found(source) == ["app/__main__.py"]
 
 
+def test_docker_takes_in_one_file_of_a_folder_that_is_left_out(source: Path) -> None:
+    (source / ".dockerignore").write_text("*\n!app/data.bin\n")
+    assert found(source) == ["app/data.bin"]
+
+
 def test_a_pattern_of_docker_is_about_the_whole_path(source: Path) -> None:
     (source / ".dockerignore").write_text("data.bin\n")
     assert "app/data.bin" in found(source)

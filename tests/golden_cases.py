@@ -174,7 +174,7 @@ CASES: dict[str, Case] = {
                 compiled=("flash-attn",),
                 compile_base=BaseImage(ref="python:3.11-bookworm", os="debian12"),
                 extras=(ExtraPart(id="flash-attn", requires=("flash-attn>=2.5,<3", "einops>=0.6")),),
-                apt=("cmake=3.25.*",),
+                build_apt=("cmake=3.25.*",),
             )
         )
     ),

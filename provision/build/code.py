@@ -101,7 +101,7 @@ def find_files(source: Path, *, without: Path | None = None) -> tuple[dict[str, 
 
     Args:
         source: The folder or file.
-        without: A folder that is left out: the context, where it lies inside the source.
+        without: What is left out where it lies inside the source: the context, and what builds write beside it.
 
     Returns:
         Path below the source → file, sorted, and the secrets that were left out; a file alone has the empty path.
@@ -116,7 +116,12 @@ def find_files(source: Path, *, without: Path | None = None) -> tuple[dict[str, 
     if own.is_file():
         rules += [_rule(line, base="", is_docker=True) for line in _read(own)]
     walk = _Walk(is_git=not own.is_file(), without=without.resolve() if without is not None else None)
-    walk.enter(source, "", rules)
+    try:
+        walk.enter(source, "", rules)
+    except OSError as error:
+        raise UsageError(
+            f"--copy: {error.filename or source} cannot be read", because=(error.strerror or str(error),)
+        ) from error
     for path in walk.found.values():
         if path.is_symlink() and not path.resolve().is_relative_to(source.resolve()):
             raise UsageError(
@@ -143,6 +148,8 @@ class _Walk:
         for path in sorted(folder.iterdir()):
             name = f"{below}{path.name}"
             is_folder = path.is_dir() and not path.is_symlink()
+            if self._is_written_here(path):
+                continue
             rule = _last(rules, name, is_folder=is_folder)
             is_left_out = rule is not None and not rule.is_kept
             if rule is not None and rule.is_secret and is_left_out:
@@ -150,11 +157,17 @@ class _Walk:
             if not is_folder:
                 if not is_left_out and (path.is_file() or path.is_symlink()):
                     self.found[name] = path
-            elif (path / _ENVIRONMENT_MARK).is_file() or path.resolve() == self._without:
+            elif (path / _ENVIRONMENT_MARK).is_file():
                 continue
             elif not is_left_out or not (self._is_git or rule is None or rule.is_ours):
                 # Docker takes single files in again below a folder that is left out, git does not.
                 self.enter(path, f"{name}/", rules)
+
+    def _is_written_here(self, path: Path) -> bool:
+        """Tell whether a path is the context, or one of the records, logs and images named after it."""
+        if self._without is None or path.parent.resolve() != self._without.parent:
+            return False
+        return path.name == self._without.name or path.name.startswith(f"{self._without.name}.")
 
 
 def _read(path: Path) -> list[str]:

@@ -36,9 +36,9 @@ _COMBINATIONS_MAX = 10 * _STACKS_MAX
 """Of one [[stack]], before `exclude` takes some away."""
 _AXES = (
     *("torch", "tensorflow", "jax", "cuda", "python", "os", "platform", "driver", "container-toolkit", "flavor"),
-    "base",
+    *("base", "apt-snapshot"),
 )
-_LISTS = ("gpu", "with")
+_LISTS = ("gpu", "with", "apt")
 _IMAGE_TEXTS = ("index-url", "registry-mirror", "syntax")
 _KEYS = (
     *_AXES, *_LISTS, "require-secure", "requirements",

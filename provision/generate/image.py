@@ -385,13 +385,8 @@ def _template_values(
         "arch_list": ";".join(_capability(name) for name in stack.sm),
         "index_options": "".join(f" {shlex.quote(word)}" for word in _index(options.index_url)),
         "has_ca_cert": ca_path is not None,
-        "apt": [check_value("apt package", package, "apt") for package in image.apt],
-        # What is needed to compile stays in the stage that compiles.
-        "final_apt": [
-            check_value("apt package", package, "apt")
-            for package in image.apt
-            if image.compile_base is None or image.is_whole or package in stack.request.get("apt", ())
-        ],
+        "apt": _apt(image.apt),
+        "build_apt": _apt(image.build_apt),
         "apt_setup": _apt_setup(image.apt_snapshot),
         "is_dev": image.flavor == "dev" and stack.python is not None,
         "init": INIT if image.init is not None else None,
@@ -423,6 +418,13 @@ def _template_values(
         folders = [f"{site_packages}/{check_value('folder', path, 'library_path')}" for path in image.library_path]
         values["library_path"] = ":".join(folders)
     return values
+
+
+def _apt(packages: tuple[str, ...]) -> list[str]:
+    """Return the packages of the system to install, each once: with its version where any of its kind has one."""
+    checked = [check_value("apt package", package, "apt") for package in packages]
+    versioned = {name for name, equals, _ in (package.partition("=") for package in checked) if equals}
+    return [package for package in checked if package not in versioned]
 
 
 def _apt_setup(day: str | None) -> str:

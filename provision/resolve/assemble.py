@@ -216,6 +216,7 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         compile_base = base
     elif is_apart and (slim := _slim_image(solution, matrix)) is not None:
         compile_base, base = base, BaseImage(ref=slim.tag, digest=slim.digest, os=slim.os, size_mb=slim.size_mb)
+    apt, build_apt = _apt(solution, matrix, base.os, is_apart=compile_base is not None)
     uploaded = [pick.wheel.uploaded for pick in solution.picks if pick.wheel and pick.wheel.uploaded]
     released = max((option.released for option in solution.options), default="")
     return ImagePart(
@@ -224,7 +225,8 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         cuda_base=cuda_base,
         packages=packages,
         tools=_tools(solution, matrix),
-        apt=_apt(solution, matrix, base.os),
+        apt=tuple(sorted(apt)),
+        build_apt=tuple(sorted(build_apt)),
         apt_snapshot=matrix.dated if request.apt_snapshot == AUTO else request.apt_snapshot,
         extras=tuple(
             ExtraPart(id=row.id, requires=row.requires, constraints=row.constraints, port=row.port, command=row.command)
@@ -278,8 +280,12 @@ def _epoch(stamp: str) -> int:
     return int(moment.timestamp())
 
 
-def _apt(solution: Solution, matrix: Matrix, os_id: str | None) -> tuple[str, ...]:
-    packages: set[str] = {item for row in solution.extras for item in row.apt}
+def _apt(solution: Solution, matrix: Matrix, os_id: str | None, *, is_apart: bool) -> tuple[set[str], set[str]]:
+    """Return the packages of the system that the image needs, and those that only the stage needs which compiles."""
+    packages: set[str] = set()
+    compiling: set[str] = set()
+    for row in solution.extras:
+        (compiling if is_apart and row.needs_nvcc else packages).update(row.apt)
     for setting_id, flavors in (("compiler_packages", ("jit", "dev")), ("development_packages", ("dev",))):
         if solution.wish.flavor in flavors:
             setting = matrix.settings("images.toml").get(setting_id)
@@ -287,7 +293,7 @@ def _apt(solution: Solution, matrix: Matrix, os_id: str | None) -> tuple[str, ..
     own = solution.wish.request.apt
     # Who names a version of what the stack needs anyway means that one.
     named = {item.partition("=")[0] for item in own}
-    return tuple(sorted({*own, *(item for item in packages if item.partition("=")[0] not in named)}))
+    return {*own, *(item for item in packages if item not in named)}, compiling
 
 
 def _library_path(solution: Solution) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ _LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
 
 
 def _unfit_base(matrix: Matrix, base: str, options: tuple[Option, ...], python: str | None) -> Rejection | None:
-    """Return why a base whose name says what it holds cannot hold this Python or this CUDA; of others nothing is known."""
+    """Return why a base whose name says what it holds cannot hold this Python or CUDA; of others nothing is known."""
     ref = base.partition("@")[0]
     has_tag = ":" in ref.rpartition("/")[2]
     name = ref.rpartition(":")[0] if has_tag else ref
@@ -115,8 +115,8 @@ def _unfit_base(matrix: Matrix, base: str, options: tuple[Option, ...], python: 
     because = f"cannot stand on {ref}, which holds CUDA {bare.cuda}"
     if python is not None:
         because = (
-            f"cannot stand on {ref}, which holds no Python {python}; without `--base` the CUDA that it needs is put into "
-            "an image that has one"
+            f"cannot stand on {ref}, which holds no Python {python}; without `--base` the CUDA that it needs is put "
+            "into an image that has one"
         )
     fact = fact_of("image", bare.tag, bare)
     return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))

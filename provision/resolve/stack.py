@@ -157,6 +157,7 @@ class ImagePart:
         packages: The whole environment, sorted by name.
         tools: What the build installs wheels with, not part of the image, and the init, which is.
         apt: ``package=version`` patterns, sorted; the user's own among them.
+        build_apt: Packages of the system that only the stage needs which compiles on ``compile_base``.
         apt_snapshot: Day (ISO) of the archive to take them from; the archive of now where there is none.
         source_date_epoch: Newest upload among the wheels, seconds.
         library_path: Folders below site-packages that must be on LD_LIBRARY_PATH (only where a fact demands it).
@@ -185,6 +186,7 @@ class ImagePart:
     build_base: BaseImage | None = None
     build_bounds: tuple[str, ...] = ()
     resolved_before: str | None = None
+    build_apt: tuple[str, ...] = ()
     apt_snapshot: str | None = None
 
     @property
@@ -522,7 +524,8 @@ class Stack:
             # So are those of several frameworks without this part; one framework never has it.
             del document["builds"]
         if document["image"] is not None:
-            for name in ("compiled", "compile_base", "build_base", "build_bounds", "resolved_before", "apt_snapshot"):
+            parts = ("compiled", "compile_base", "build_base", "build_bounds", "resolved_before", "build_apt")
+            for name in (*parts, "apt_snapshot"):
                 if not document["image"][name]:
                     del document["image"][name]
         return document

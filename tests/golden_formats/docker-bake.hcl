@@ -1,4 +1,4 @@
-# provision.matrix sha256:9e20dbe4fc844e1118b8d57b386243a7992d505f82697345f6c00c2d7d04abcd
+# provision.matrix sha256:f9482c7f87aa700d4e30b0e4c646cc0955ac52e13e9a526ef896047728c391f6
 # 5 stacks: facts of 2026-11-21. Written by `provision image`; edits here count as drift.
 # Build, in this folder, with any buildx builder: docker buildx bake [--builder NAME] [--push] [GROUP|TARGET]
 # Each can be set for one build by a variable of the environment.
@@ -171,7 +171,7 @@ target "torch-devel-sources" {
   contexts = { "cuda" = "target:cuda-565e5ab4", "base" = "target:base-8c242204", "tools" = "target:tools-df2fdbd3" }
   args = { "SOURCE_DATE_EPOCH" = "1702512000" }
   platforms = ["linux/amd64"]
-  tags = [named("torch-devel-sources:${TAG}"), named("torch-devel-sources:lock-db9f834e983b")]
+  tags = [named("torch-devel-sources:${TAG}"), named("torch-devel-sources:lock-f4ea78797206")]
   cache-from = concat(cache_from("torch-devel-sources"), cache_from("cuda-565e5ab4"), cache_from("tools-df2fdbd3"))
   cache-to = cache_to("torch-devel-sources")
   attest = ["type=provenance,disabled=true"]

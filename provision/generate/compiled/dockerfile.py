@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "0914b018c4419301685c4efd5291a38a9240b2555e299d3555f17b905b555e21"
+SOURCE_DIGEST = "9374d0809b037236b8ecf53c7543fee4a161281dd7601b0e0165883ffd551051"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -34,7 +34,7 @@ def root(context, missing=missing, environment=environment):
     l_0_is_devel = resolve('is_devel')
     l_0_library_path = resolve('library_path')
     l_0_uid = resolve('uid')
-    l_0_final_apt = resolve('final_apt')
+    l_0_apt = resolve('apt')
     l_0_apt_setup = resolve('apt_setup')
     l_0_has_before_hook = resolve('has_before_hook')
     l_0_has_cuda = resolve('has_cuda')
@@ -43,7 +43,7 @@ def root(context, missing=missing, environment=environment):
     l_0_imports = resolve('imports')
     l_0_is_compiled = resolve('is_compiled')
     l_0_arch_list = resolve('arch_list')
-    l_0_apt = resolve('apt')
+    l_0_build_apt = resolve('build_apt')
     l_0_builds = resolve('builds')
     l_0_build_environment = resolve('build_environment')
     l_0_uv = resolve('uv')
@@ -202,7 +202,7 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(undefined(name='python') if l_0_python is missing else l_0_python))
             yield ' -m venv --without-pip /opt/venv'
     yield '\n'
-    if undefined(name='final_apt') if l_0_final_apt is missing else l_0_final_apt:
+    if undefined(name='apt') if l_0_apt is missing else l_0_apt:
         pass
         if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
             pass
@@ -213,7 +213,7 @@ def root(context, missing=missing, environment=environment):
             yield '--mount=type=bind,source=apt_snapshot.sh,target=/build/apt_snapshot.sh \\\n    '
         yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
         yield 'apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
-        for l_1_package in undefined(name='final_apt') if l_0_final_apt is missing else l_0_final_apt:
+        for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
             _loop_vars = {}
             pass
             yield '      '
@@ -304,7 +304,7 @@ def root(context, missing=missing, environment=environment):
                     yield 'ENV PATH="/opt/venv/bin:/usr/local/cuda/bin:${PATH}" \\\n    VIRTUAL_ENV=/opt/venv \\\n    CUDA_HOME=/usr/local/cuda \\\n    TORCH_CUDA_ARCH_LIST="'
                     yield str(environment.finalize(undefined(name='arch_list') if l_0_arch_list is missing else l_0_arch_list))
                     yield '"\n'
-                    if undefined(name='apt') if l_0_apt is missing else l_0_apt:
+                    if undefined(name='build_apt') if l_0_build_apt is missing else l_0_build_apt:
                         pass
                         if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
                             pass
@@ -315,7 +315,7 @@ def root(context, missing=missing, environment=environment):
                             yield '--mount=type=bind,source=apt_snapshot.sh,target=/build/apt_snapshot.sh \\\n    '
                         yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
                         yield 'apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
-                        for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
+                        for l_1_package in undefined(name='build_apt') if l_0_build_apt is missing else l_0_build_apt:
                             _loop_vars = {}
                             pass
                             yield '      '

@@ -67,6 +67,11 @@ def test_dockerignore_stands_in_place_of_gitignore(source: Path) -> None:
     assert found(source) == ["app/__main__.py"]
 
 
+def test_docker_takes_in_one_file_of_a_folder_that_is_left_out(source: Path) -> None:
+    (source / ".dockerignore").write_text("*\n!app/data.bin\n")
+    assert found(source) == ["app/data.bin"]
+
+
 def test_a_pattern_of_docker_is_about_the_whole_path(source: Path) -> None:
     (source / ".dockerignore").write_text("data.bin\n")
     assert "app/data.bin" in found(source)
@@ -144,12 +149,22 @@ def test_a_copy_has_one_date_and_one_of_two_modes_and_is_renewed_whole(source: P
 
 
 def test_a_context_inside_the_code_is_no_part_of_it(source: Path) -> None:
-    context = source / "out"
-    context.mkdir()
+    context = make(source / "out", "Dockerfile")
+    make(source, "out.build.json", "out.oci.tar")
     copies = (parse_copy("src:/app"),)
     write_code(context, copies, mtime=EPOCH)
     write_code(context, copies, mtime=EPOCH)
     assert sorted(path.name for path in (context / "code" / "src").iterdir()) == ["README.md", "app"]
+
+
+def test_a_folder_that_cannot_be_read_is_named(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(UsageError, match="src cannot be read") as caught:
+        find_files(source)
+    assert caught.value.because == ("Permission denied",)
 
 
 def test_nothing_left_to_copy_is_said_and_nothing_is_written(source: Path, tmp_path: Path) -> None:

@@ -261,6 +261,19 @@ def test_the_stacks_own_tools_are_used() -> None:
     assert found["tools.txt"].splitlines()[1:] == [f"{x.name}=={x.version} --hash=sha256:{x.sha256}" for x in TOOLS]
 
 
+def test_a_lock_without_an_init_gives_the_image_that_it_always_gave() -> None:
+    found = files(replace(STACK, image=replace(STACK.image, tools=TOOLS[:1])))
+    assert "--from=tools /opt" not in found["Dockerfile"]
+    assert "--from=tools /opt/tools/bin/dumb-init" in files()["Dockerfile"]
+
+
+def test_a_package_of_the_system_that_is_named_with_and_without_a_version_is_installed_once() -> None:
+    text = files(replace(STACK, image=replace(STACK.image, apt=("libgl1", "libgl1=1.6.0-1", "libgl1-mesa"))))[
+        "Dockerfile"
+    ]
+    assert [line.strip(" \\") for line in text.splitlines() if "libgl1" in line] == ["libgl1=1.6.0-1", "libgl1-mesa"]
+
+
 def test_a_platform_nobody_builds() -> None:
     with pytest.raises(UsageError, match="platform"):
         files(replace(STACK, platform="linux/riscv64"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,10 @@ def _write(stack: Stack, half: GpuHalf, form: str, named: Path, output: Output) 
     change = _difference(path, before or "", after)
     is_dry_run = output.is_dry_run
     if is_changed:
+        mode = None if is_new else path.stat().st_mode
         output.save(path, after)
+        if mode is not None and not is_dry_run:
+            path.chmod(stat.S_IMODE(mode))
     document = {
         "stack": stack.to_json(),
         "format": form,
@@ -131,8 +135,6 @@ def check_fragment_flags(options: argparse.Namespace) -> None:
         UsageError: ``--write`` without ``--format``, or either with ``--batch``.
     """
     if options.write is not None and options.format is None:
-        raise UsageError(
-            "--write needs to know for which tool", hints=(f"add `--format`: {', '.join(FRAGMENTS)}",)
-        )
+        raise UsageError("--write needs to know for which tool", hints=(f"add `--format`: {', '.join(FRAGMENTS)}",))
     if options.format is not None and options.batch is not None:
         raise UsageError("--batch takes no --format", because=("each of its answers is a document of its own",))

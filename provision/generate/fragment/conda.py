@@ -62,9 +62,7 @@ def _dependencies(lines: list[str], path: str) -> Any:
     pairs = root.value if isinstance(root, yaml.MappingNode) else []
     node = next((value for key, value in pairs if key.value == "dependencies"), None)
     if not isinstance(node, yaml.SequenceNode) or node.flow_style or not node.value:
-        raise UsageError(
-            f"{path} has no list `dependencies` with one entry a line", hints=("nothing was written",)
-        )
+        raise UsageError(f"{path} has no list `dependencies` with one entry a line", hints=("nothing was written",))
     return node
 
 

@@ -92,7 +92,10 @@ def _place_options(kept: list[str], half: GpuHalf, path: str, log: Log) -> list[
     for option in option_lines(half):
         flag, _, url = option.partition(" ")
         bodies = [_split(line)[0] for line in kept]
-        if any(url.rstrip("/") in body.replace("=", " ").split() or f"{url.rstrip('/')}/" in body.split() for body in bodies):
+        if any(
+            url.rstrip("/") in body.replace("=", " ").split() or f"{url.rstrip('/')}/" in body.split()
+            for body in bodies
+        ):
             continue
         root = url.rstrip("/").rpartition("/")[0]
         place = next(

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from provision.errors import UsageError
-from provision.generate.fragment.edit import Edit, Log, dump_toml, parse_toml, read_requirement, set_entry, table_in
+from provision.generate.fragment.edit import (
+    Edit,
+    Log,
+    dump_toml,
+    list_in,
+    parse_toml,
+    read_requirement,
+    set_entry,
+    table_in,
+)
 from provision.generate.fragment.half import GpuHalf, Pin
 
 __all__ = ["write_pixi"]
@@ -60,9 +69,7 @@ def _write_platforms(workspace: Any, half: GpuHalf) -> str:
 
     if "channels" not in workspace:
         workspace["channels"] = [_CHANNEL]
-    if "platforms" not in workspace:
-        workspace["platforms"] = tomlkit.array()
-    platforms = workspace["platforms"]
+    platforms = list_in(workspace, "platforms")
     plain = _PLATFORMS[half.machine]
     name = f"{plain}-cuda{half.cuda_major}"
     if not any(isinstance(item, dict) and item.get("name") == name for item in platforms):

@@ -49,8 +49,13 @@ FLAG_HELP: dict[str, tuple[str, str]] = {
 }
 
 
-def add_request_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a request; none is required."""
+def add_request_flags(parser: argparse.ArgumentParser, *, can_be_cpu: bool = False) -> None:
+    """Add the flags of a request; none is required.
+
+    Args:
+        parser: Takes them.
+        can_be_cpu: The command has a use for a stack without CUDA.
+    """
     group = parser.add_argument_group("what is wanted (whatever is left out is chosen)")
     for name, (metavar, text) in FLAG_HELP.items():
         group.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
@@ -60,6 +65,8 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
+    if can_be_cpu:
+        group.add_argument("--cpu", action="store_true", help="builds without CUDA, for machines without a GPU")
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
     add_choice(group, "--flavor", FLAVORS, help="runtime, with a C compiler for Triton (jit), or with nvcc (devel)")
     group.add_argument(
@@ -78,13 +85,14 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_NAMES = (*FLAG_HELP, "gpu", "platform", "flavor", "with", "require-secure")
+_NAMES = (*FLAG_HELP, "gpu", "cpu", "platform", "flavor", "with", "require-secure")
+_CAN_BE_CPU = ("image", "resolve")
 _LOOKS = {"json", "dry_run", "quiet", "verbose", "color", "batch"}
 
 
 def read_values(options: argparse.Namespace) -> dict[str, Any]:
     """Return the flags of the request that were given, as they were given, the requirements files left out."""
-    values = {name: getattr(options, name.replace("-", "_")) for name in _NAMES}
+    values = {name: getattr(options, name.replace("-", "_"), None) for name in _NAMES}
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
@@ -184,6 +192,11 @@ def solve_request(
     from provision.resolve.solve import solve
     from provision.resolve.stack import Refusal
 
+    if request.is_cpu and command not in _CAN_BE_CPU:
+        raise UsageError(
+            f"`provision {command}` is about GPUs, and a build without CUDA was asked for",
+            hints=("leave `+cpu` out of the requirement",),
+        )
     found = solve(request, matrix)
     if isinstance(found, Refusal):
         raise refuse(place_refusal(found, request, values, files), command, others)

@@ -6,11 +6,12 @@ import re
 from typing import Any
 
 from provision.errors import UsageError
-from provision.records import fields_of, record
+from provision.records import fields_of, record, replace
 from provision.versions import Spec, is_empty, is_prefix_of, parse, spec_of
 
 __all__ = [
     "ANY",
+    "CPU",
     "FLAVORS",
     "FRAMEWORKS",
     "PLATFORMS",
@@ -27,6 +28,9 @@ __all__ = [
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
 FLAVORS = ("runtime", "devel", "jit")
+
+CPU = "cpu"
+"""The build without CUDA, as an option's variant and as the local part of a version."""
 
 ANY = ">=0"
 """The wish for a framework of which any version will do."""
@@ -56,7 +60,7 @@ class Request:
 
     Versions are prefixes (``2.1``) or specifiers (``>=2.3,<2.5``). ``driver`` is a literal version, never
     ``host``. ``requirements`` are PEP 508 lines of the user's own packages; those that name a package of the
-    stack constrain it. ``extras`` are ids of ``compat/extras.toml``.
+    stack constrain it. ``extras`` are ids of ``compat/extras.toml``. ``is_cpu`` asks for builds without CUDA.
     """
 
     torch: str | None = None
@@ -74,6 +78,7 @@ class Request:
     extras: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     require_secure: bool = False
+    is_cpu: bool = False
 
 
 def matches(wish: str | None, version: str) -> bool:
@@ -119,7 +124,38 @@ def parse_request(values: dict[str, Any]) -> Request:
             continue
         field, reader = _READERS[flag]
         parts[field] = reader(f"--{flag}", value)
-    return Request(**parts)
+    return _without_cuda(Request(**parts))
+
+
+def _without_cuda(request: Request) -> Request:
+    """Return a request that says by its flag alone that it is for no GPU; a local part of torch says it too.
+
+    Raises:
+        UsageError: It asks for something that only a GPU has.
+    """
+    torch = request.torch or ""
+    is_cpu = torch.endswith(f"+{CPU}")
+    if is_cpu:
+        request = replace(request, torch=torch.removesuffix(f"+{CPU}"), is_cpu=True)
+    if not request.is_cpu:
+        return request
+    contrary = {
+        "gpu": request.gpus[:1],
+        "cuda": (request.cuda,) if request.cuda else (),
+        "driver": (request.driver,) if request.driver else (),
+        "container-toolkit": (request.container_toolkit,) if request.container_toolkit else (),
+        "flavor": ("devel",) if request.flavor == "devel" else (),
+        "torch": (torch,) if "+" in torch and not is_cpu else (),
+    }
+    said = f"`torch {torch}`" if is_cpu else f"`--{CPU}`"
+    for flag, values in contrary.items():
+        for value in values:
+            raise UsageError(
+                f"{said} and `--{flag} {value}` contradict each other",
+                because=(f"a stack without CUDA runs on no GPU, and `--{flag} {value}` asks for one",),
+                hints=("leave one of the two out",),
+            )
+    return request
 
 
 def to_flags(request: Request) -> tuple[str, ...]:
@@ -348,4 +384,5 @@ _READERS: dict[str, tuple[str, Any]] = {
     "with": ("extras", _extras),
     "requirements": ("requirements", _requirements),
     "require-secure": ("require_secure", _boolean),
+    "cpu": ("is_cpu", _boolean),
 }

@@ -72,7 +72,7 @@ _TAG = re.compile(
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    add_request_flags(parser)
+    add_request_flags(parser, can_be_cpu=True)
     where = parser.add_argument_group("where it goes")
     where.add_argument(
         "-o",
@@ -368,7 +368,9 @@ def _run_matrix(options: argparse.Namespace, output: Output) -> int:
 
 
 def _versions(stack: Stack) -> list[str]:
-    return [f"{name} {version}" for name, version in stack.frameworks.items()] + [f"CUDA {stack.cuda}"]
+    return [f"{name} {version}" for name, version in stack.frameworks.items()] + (
+        [f"CUDA {stack.cuda}"] if stack.cuda else []
+    )
 
 
 def _bake(folder: Path, *, is_push: bool, output: Output) -> dict[str, Any]:

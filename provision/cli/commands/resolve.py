@@ -36,7 +36,7 @@ _LINE_BYTES_MAX = 1024 * 1024
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    add_request_flags(parser)
+    add_request_flags(parser, can_be_cpu=True)
     add_fragment_flags(parser)
     parser.add_argument_group("many requests").add_argument(
         "--batch", action=Once, type=parse_path, metavar="FILE", help="answer one JSON request a line (- is stdin)"

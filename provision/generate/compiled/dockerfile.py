@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "cc59240b7b5f06faeeea2e50a17b6dabafa3864334fa3597b5beb7f9c3dc410b"
+SOURCE_DIGEST = "a691088542a4ab5e20d925ac0a7d102ac7c36556c1acdd68b9d5801de1f04085"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -325,11 +325,14 @@ def root(context, missing=missing, environment=environment):
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield 'verify.py constraints.txt '
-    yield 'provision.lock /opt/provision/\nENV PROVISION_DRIVER_MIN='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield ' \\\n    NVIDIA_VISIBLE_DEVICES=all \\\n    NVIDIA_DRIVER_CAPABILITIES=compute,utility \\\n    NVIDIA_REQUIRE_DRIVER="driver>='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield '"\n'
+    yield 'provision.lock /opt/provision/\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield 'ENV PROVISION_DRIVER_MIN='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield ' \\\n    NVIDIA_VISIBLE_DEVICES=all \\\n    NVIDIA_DRIVER_CAPABILITIES=compute,utility \\\n    NVIDIA_REQUIRE_DRIVER="driver>='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield '"\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield 'ENV PIP_CONSTRAINT=/opt/provision/constraints.txt \\\n    UV_CONSTRAINT=/opt/provision/constraints.txt\n'

@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "f82632b3a414fc720bd82f9d4a47747b533cf7c601a627a4b52d0d077833fef1"
+SOURCE_DIGEST = "cbb3db14b347de3dddd8f55dd2dc557772812289f19957a62555e3240f06ec2d"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -173,9 +173,12 @@ def root(context, missing=missing, environment=environment):
             yield '    export LD_LIBRARY_PATH="'
             yield str(environment.finalize(undefined(name='library_path') if l_0_library_path is missing else l_0_library_path))
             yield '${LD_LIBRARY_PATH:+:${LD_LIBRARY_PATH}}"\n'
-    yield '    export PROVISION_DRIVER_MIN='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield '\n\n%labels\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield '    export PROVISION_DRIVER_MIN='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield '\n'
+    yield '\n%labels\n'
     for l_1_label in undefined(name='definition_labels') if l_0_definition_labels is missing else l_0_definition_labels:
         _loop_vars = {}
         pass
@@ -196,10 +199,20 @@ def root(context, missing=missing, environment=environment):
         yield '    test -d /usr/local/cuda-'
         yield str(environment.finalize(undefined(name='cuda') if l_0_cuda is missing else l_0_cuda))
         yield '\n'
-    yield '\n%help\n    '
-    yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
-    yield ', driver '
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield ' or newer. With a GPU: apptainer run --nv '
-    yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
-    yield '.sif\n'
+    yield '\n%help\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield '    '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield ', driver '
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield ' or newer. With a GPU: apptainer run --nv '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield '.sif\n'
+    else:
+        pass
+        yield '    '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield ', without CUDA: apptainer run '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield '.sif\n'

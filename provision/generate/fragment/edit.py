@@ -79,7 +79,7 @@ def dump_toml(document: Any, before: str | None) -> str:
     import tomlkit
 
     text = (before or "").replace("\r\n", "\n")
-    known = {pair for pair in zip(text.split("\n"), text.split("\n")[1:], strict=False)}
+    known = set(zip(text.split("\n"), text.split("\n")[1:], strict=False))
     lines: list[str] = []
     for line in tomlkit.dumps(document).strip("\n").split("\n"):
         last = lines[-1] if lines else ""

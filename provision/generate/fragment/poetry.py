@@ -75,10 +75,16 @@ def _write_project(document: Any, half: GpuHalf, name: str | None, log: Log) -> 
     set_entry(project, "requires-python", narrowed, "project.requires-python", log)
     base = list_in(project, "dependencies")
     cuda = {pin.name: pin for pin in half.pins}
-    apart = {pin.name for pin in half.cpu_pins if pin.index is not None}
+    apart = {pin.name for pin in half.cpu_pins if pin.index is not None and not half.is_cpu}
     lines = [f'{pin.line}; extra != "{half.build}"' if pin.name in apart else pin.line for pin in half.cpu_pins]
     _merge_base(base, lines, log)
     _bound_base(base, half, log)
+    if half.is_cpu:
+        sourced = [pin for pin in half.pins if pin.index is not None]
+        table = table_in(document, "tool", "poetry", "dependencies") if sourced else {}
+        for pin in sourced:
+            set_entry(table, pin.name, {"source": _source(pin)}, f"tool.poetry.dependencies.{pin.name}", log)
+        return
     extras = table_in(project, "optional-dependencies")
     libraries = [f"{library}=={version}; {_LINUX}" for library, version in half.held]
     wanted = [*(pin.line for pin in half.pins), *half.added, *libraries]

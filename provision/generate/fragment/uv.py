@@ -62,7 +62,7 @@ def write_uv(half: GpuHalf, text: str | None, path: str, *, name: str | None = N
             hints=("write the extras into [project.optional-dependencies], or take `--format pip`",),
         )
     hold_requirements(document, half, log)
-    if all(pin.index is None for pin in half.pins) and "dependencies" not in dynamic:
+    if (half.is_cpu or all(pin.index is None for pin in half.pins)) and "dependencies" not in dynamic:
         # The package index serves this build, so whoever takes no extra gets it too.
         array = list_in(project, "dependencies")
         have = {own.name.lower() for entry in array if (own := read_requirement(str(entry))) is not None}
@@ -71,18 +71,26 @@ def write_uv(half: GpuHalf, text: str | None, path: str, *, name: str | None = N
         merge_requirements(array, missing, half, "project.dependencies", log)
     elif "dependencies" not in dynamic and "dependencies" not in project:
         list_in(project, "dependencies")
-    extras = table_in(project, "optional-dependencies")
-    stale = _drop_stale(extras, half, log)
     is_apart = _is_named_elsewhere(document, half)
-    for extra, pins, more in ((_CPU, half.cpu_pins, ()), (half.build, half.pins, half.added)):
-        lines = [*(_pin_line(pin, is_apart=is_apart) for pin in pins), *more]
-        merge_requirements(list_in(extras, extra), lines, half, f"extra {extra}", log)
+    stale: set[str] = set()
+    if not half.is_cpu:
+        stale = _write_extras(project, half, log, is_apart=is_apart)
     tool = table_in(document, "tool", "uv")
     _write_settings(tool, half, stale, log, is_apart=is_apart)
     indexes = _write_indexes(tool, half, log)
     _write_sources(tool, half, indexes, log)
     _drop_indexes(tool, indexes, log)
     return Edit(text=dump_toml(document, text), told=tuple(log.told))
+
+
+def _write_extras(project: Any, half: GpuHalf, log: Log, *, is_apart: bool) -> set[str]:
+    """Say the frameworks once without and once with CUDA; returns the extras of earlier stacks, which are gone."""
+    extras = table_in(project, "optional-dependencies")
+    stale = _drop_stale(extras, half, log)
+    for extra, pins, more in ((_CPU, half.cpu_pins, ()), (half.build, half.pins, half.added)):
+        lines = [*(_pin_line(pin, is_apart=is_apart) for pin in pins), *more]
+        merge_requirements(list_in(extras, extra), lines, half, f"extra {extra}", log)
+    return stale
 
 
 def check_project(document: Any, path: str, tool: str) -> None:
@@ -152,16 +160,8 @@ def _drop_stale(extras: Any, half: GpuHalf, log: Log) -> set[str]:
 
 
 def _write_settings(tool: Any, half: GpuHalf, stale: set[str], log: Log, *, is_apart: bool) -> None:
-    conflicts = list_in(tool, "conflicts")
-    known = next((group for group in conflicts if any(item.get("extra") == _CPU for item in group)), None)
-    wanted = [{"extra": _CPU}, {"extra": half.build}]
-    if known is None:
-        conflicts.append(_pairs(wanted))
-    else:
-        kept = [dict(item) for item in known if item.get("extra") not in stale]
-        kept += [item for item in wanted if item not in kept]
-        if kept != [dict(item) for item in known]:
-            conflicts[list(conflicts).index(known)] = _pairs(kept)
+    if not half.is_cpu:
+        _write_conflict(tool, half, stale)
     if "environments" not in tool:
         required = list_in(tool, "required-environments")
         place = f"{_LINUX} and platform_machine == '{half.machine}'"
@@ -174,6 +174,19 @@ def _write_settings(tool: Any, half: GpuHalf, stale: set[str], log: Log, *, is_a
     merge_requirements(array, lines, half, "tool.uv.constraint-dependencies", log)
     if len(array) > 1 and "\n" not in array.as_string():
         array.multiline(True)
+
+
+def _write_conflict(tool: Any, half: GpuHalf, stale: set[str]) -> None:
+    conflicts = list_in(tool, "conflicts")
+    known = next((group for group in conflicts if any(item.get("extra") == _CPU for item in group)), None)
+    wanted = [{"extra": _CPU}, {"extra": half.build}]
+    if known is None:
+        conflicts.append(_pairs(wanted))
+    else:
+        kept = [dict(item) for item in known if item.get("extra") not in stale]
+        kept += [item for item in wanted if item not in kept]
+        if kept != [dict(item) for item in known]:
+            conflicts[list(conflicts).index(known)] = _pairs(kept)
 
 
 def _pairs(items: list[dict[str, str]]) -> Any:
@@ -223,10 +236,10 @@ def _write_indexes(tool: Any, half: GpuHalf, log: Log) -> dict[str, str]:
 
 def _write_sources(tool: Any, half: GpuHalf, indexes: dict[str, str], log: Log) -> None:
     wanted: dict[str, list[dict[str, str]]] = {}
-    for extra, pins in ((_CPU, half.cpu_pins), (half.build, half.pins)):
+    for extra, pins in ((_CPU, half.cpu_pins), (half.build, half.pins))[half.is_cpu :]:
         for pin in pins:
             if pin.index is not None:
-                place = {"index": indexes[pin.index], "extra": extra}
+                place = {"index": indexes[pin.index]} if half.is_cpu else {"index": indexes[pin.index], "extra": extra}
                 wanted.setdefault(pin.name, []).append(place)
     if not wanted and "sources" not in tool:
         return

@@ -178,7 +178,7 @@ def solve_entries(
 def _solve(entry: Entry, matrix: Matrix) -> Stack:
     from provision.resolve.solve import solve
 
-    request = _of(entry.where, lambda: read_request(entry.request, entry.files))
+    request = _of(entry.where, lambda: read_request(entry.request, entry.files, can_be_cpu=True))
     found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix))
     if isinstance(found, Refusal):
         raise refuse(found, "image")

@@ -86,7 +86,6 @@ def add_request_flags(parser: argparse.ArgumentParser, *, can_be_cpu: bool = Fal
 
 
 _NAMES = (*FLAG_HELP, "gpu", "cpu", "platform", "flavor", "with", "require-secure")
-_CAN_BE_CPU = ("image", "resolve")
 _LOOKS = {"json", "dry_run", "quiet", "verbose", "color", "batch"}
 
 
@@ -96,13 +95,16 @@ def read_values(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
-def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_be_empty: bool = False) -> Request:
+def read_request(
+    values: Mapping[str, Any], files: Sequence[Path] = (), *, can_be_empty: bool = False, can_be_cpu: bool = False
+) -> Request:
     """Turn values into a request, with this machine's driver where they ask for it.
 
     Args:
         values: Flag without its dashes → value.
         files: Requirements files, read here.
         can_be_empty: Asking for nothing makes sense.
+        can_be_cpu: So does a stack without CUDA.
 
     Raises:
         UsageError: Nothing was asked for, or a value or file is malformed.
@@ -123,6 +125,11 @@ def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_b
 
         values = join_frameworks(values, lines)
     request = parse_request(dict(values))
+    if request.is_cpu and not can_be_cpu:
+        raise UsageError(
+            "a build without CUDA was asked for, and this command is about GPUs",
+            hints=("leave `+cpu` out of the version",),
+        )
     if request == Request() and not can_be_empty:
         raise UsageError(
             "nothing was asked for", hints=("name at least a framework, a CUDA or a GPU, as in `--torch 2.1`",)
@@ -192,11 +199,6 @@ def solve_request(
     from provision.resolve.solve import solve
     from provision.resolve.stack import Refusal
 
-    if request.is_cpu and command not in _CAN_BE_CPU:
-        raise UsageError(
-            f"`provision {command}` is about GPUs, and a build without CUDA was asked for",
-            hints=("leave `+cpu` out of the requirement",),
-        )
     found = solve(request, matrix)
     if isinstance(found, Refusal):
         raise refuse(place_refusal(found, request, values, files), command, others)

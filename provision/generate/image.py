@@ -302,7 +302,9 @@ def _template_values(
         "base": pull_reference(image.base, options),
         "cuda_base": pull_reference(image.cuda_base, options) if image.cuda_base else None,
         # An image of another minor than the stack's names its folders after its own.
-        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda or "none", "cuda"),
+        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda")
+        if stack.cuda
+        else "",
         "triplet": _TRIPLETS[stack.platform],
         "python": f"python{check_value('Python version', stack.python, 'python')}" if stack.python else None,
         "is_devel": has_toolkit,

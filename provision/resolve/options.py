@@ -131,10 +131,15 @@ def _without_cuda(matrix: Matrix, options: list[Option], platform: str) -> list[
         if option.is_known and option.version not in found:
             found[option.version] = option
     is_arm = platform == "linux/arm64"
+    listed = matrix.settings("frameworks/torch.toml").get("cpu_builds")
     plain = []
     for option in sorted(found.values(), key=lambda option: parse(option.version), reverse=True):
         row, has_platform = option.row, True
+        fact = option.fact
         if isinstance(row, TorchBuild):
+            if listed is None:
+                continue
+            fact = fact_of("torch", listed.id, listed)
             builds = matrix.torch_builds_of({row.torch})
             has_platform = not is_arm or _serves(matrix, "torch", row.torch, "aarch64")
             # PyPI's own wheel for Arm is without CUDA unless it is one of the builds with it.
@@ -165,7 +170,7 @@ def _without_cuda(matrix: Matrix, options: list[Option], platform: str) -> list[
                 is_pythons_complete=option.is_pythons_complete,
                 has_platform=has_platform or None,
                 glibc=option.glibc,
-                fact=option.fact,
+                fact=fact,
                 row=replace(row, pins={}, **changes),
             )
         )
@@ -508,8 +513,13 @@ def _jax_demands(matrix: Matrix, row: JaxRelease) -> tuple[tuple[Demand, ...], d
     if row.delivery == CPU:
         listed = matrix.package("jax")
         release = listed.release(row.version) if listed else None
-        has_extra = release is not None and any(extra == CPU for _, _, _, extra in release.requires)
-        return (_root(f"jax[{CPU}]" if has_extra else "jax", f"=={row.version}", "jax"),), {}
+        demands = [_root("jax", f"=={row.version}", "jax")]
+        if release is None or not any(name == "jaxlib" and not extra for name, _, _, extra in release.requires):
+            # Early versions name their jaxlib in extras alone.
+            jaxlib = (row.jaxlib or row.version).partition("+")[0]
+            specifier = jaxlib if jaxlib[0] in "<>=!~" else f"=={jaxlib}"
+            demands.append(_root("jaxlib", specifier, "jax", f"jax {row.version}"))
+        return tuple(demands), {}
     demands = [_root("jax", f"=={row.version}", "jax")]
     given: dict[str, Given] = {}
     package = matrix.package("jax")

@@ -394,3 +394,16 @@ def test_uv_locks_one_build_for_each_extra(provision, folder, tmp_path, dependen
         pins = {line.partition(" ")[0] for line in out.splitlines()}
         assert {f"{name}=={version}+{extra}" for name, version in versions.items()} <= pins
         assert not any("9.0" in pin for pin in pins)
+
+
+@pytest.mark.parametrize("form", sorted(FRAGMENTS))
+def test_a_stack_without_cuda_leaves_nothing_to_choose(provision, form):
+    text = provision("resolve", "--torch", "2.6", "--cpu", "--format", form).out
+    assert "whl/cpu" in text
+    assert "cuda" not in text
+    assert "nvidia" not in text
+    if form in ("uv", "poetry"):
+        document = tomllib.loads(text)
+        assert "optional-dependencies" not in document["project"]
+        assert "conflicts" not in document["tool"].get("uv", {})
+        assert document["project"]["dependencies"][0] == "torch==2.6.0"

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", metavar="LOCK|FACT", help="a provision.lock, its folder, or the id of a fact"
     )
-    add_request_flags(parser)
+    add_request_flags(parser, can_be_cpu=True)
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     from provision.resolve.solve import solve
 
     files = options.requirements or ()
-    request = read_request(values, files)
+    request = read_request(values, files, can_be_cpu=True)
     found = solve(request, matrix)
     if isinstance(found, Stack):
         _give_stack(matrix, found, output)

@@ -264,7 +264,7 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, form: str) -> tuple
     """Return the stack to write and its folder: the answer to the request, or with ``--locked`` what the lock says."""
     values = read_values(options)
     files = options.requirements or ()
-    request = read_request(values, files, can_be_empty=options.locked)
+    request = read_request(values, files, can_be_empty=options.locked, can_be_cpu=True)
     folder: Path | None = options.folder
     if options.locked:
         # Nothing is solved: today's facts may name another stack, and its folder would be another one.

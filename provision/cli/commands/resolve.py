@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         return _answer_batch(options.batch, read_matrix(options), other_words(options), output)
     matrix = read_matrix(options)
     files = options.requirements or ()
-    request = read_request(values, files)
+    request = read_request(values, files, can_be_cpu=True)
     stack = solve_request(request, matrix, "resolve", other_words(options), values=values, files=files)
     output.note(f"facts of {stack.facts_date}")
     if options.format is not None:
@@ -71,7 +71,7 @@ def _answer_batch(path: Path, matrix: Matrix, others: tuple[str, ...], output: O
     output.note(f"facts of {matrix.dated}")
     for line in _read_lines(path):
         try:
-            stack = solve_request(read_request(_parse_line(line)), matrix, "resolve", others)
+            stack = solve_request(read_request(_parse_line(line), can_be_cpu=True), matrix, "resolve", others)
         except ProvisionError as error:
             output.stream(error)
         else:

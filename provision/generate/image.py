@@ -373,7 +373,9 @@ def _template_values(
         "base": pull_reference(image.base, options),
         "cuda_base": pull_reference(image.cuda_base, options) if image.cuda_base else None,
         # An image of another minor than the stack's names its folders after its own.
-        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda"),
+        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda")
+        if stack.cuda
+        else "",
         "triplet": _TRIPLETS[stack.platform],
         "python": f"python{check_value('Python version', stack.python, 'python')}" if stack.python else None,
         "is_devel": has_toolkit,
@@ -394,7 +396,7 @@ def _template_values(
         "has_after_hook": HOOKS[1] in options.hooks,
         "copies": [(f"{CODE}/{name}", place) for name, place in sorted(options.copies.items())],
         "uid": options.non_root_uid,
-        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum"),
+        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum") if stack.cuda else "",
         "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(labels.items())],
         "label_values": labels,
         "ports": [extra.port for extra in image.extras if extra.port is not None],
@@ -646,9 +648,9 @@ def _expectations(stack: Stack) -> str:
     own = {item.name for item in stack.image.packages if item.layer == "user"} if stack.image else set()
     document = {
         "builds": plain(stack.built_for),
-        "cuda": stack.cuda,
+        "cuda": stack.cuda or None,
         "cudnn": stack.cudnn,
-        "driver": {"minimum": stack.driver.minimum},
+        "driver": {"minimum": stack.driver.minimum or None},
         "frameworks": stack.frameworks,
         "nccl": stack.nccl,
         "packages": {name: version for name, version in stack.packages.items() if name not in own},
@@ -659,6 +661,9 @@ def _expectations(stack: Stack) -> str:
         "variants": stack.variants,
     }
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+_CUDA_LABELS = ("dev.provision.cuda", "dev.provision.driver.min", "dev.provision.archs")
 
 
 def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, str]:
@@ -673,6 +678,8 @@ def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, 
         "dev.provision.unverified": str(image.unverified),
         "dev.provision.unlocked": str(count_unlocked(image) if stack.python else 0),
     }
+    if not stack.cuda:
+        labels = {key: value for key, value in labels.items() if key not in _CUDA_LABELS}
     if image.base.digest:
         labels["org.opencontainers.image.base.digest"] = image.base.digest
     return labels | dict(options.labels)

@@ -440,7 +440,7 @@ class Stack:
         facts_date: Day of the facts (ISO).
         python: ``3.11``; absent in a stack of CUDA alone.
         platform: ``linux/amd64`` or ``linux/arm64``.
-        cuda: ``11.8``, major.minor.
+        cuda: ``11.8``, major.minor; empty in a stack without CUDA, as is the driver's minimum.
         variant: Build of the first framework (``cu118``, ``cuda12``, ``and-cuda``) or of CUDA alone.
         variants: Framework → build.
         frameworks: Framework → version without local part.
@@ -480,7 +480,8 @@ class Stack:
     def name(self) -> str:
         """A name for folders and tags: ``torch2.1.2-cu118-py311``."""
         parts = [f"{framework}{version}" for framework, version in self.frameworks.items()]
-        parts.append(self.variant if self.variant.startswith("cu1") else f"cu{self.cuda.replace('.', '')}")
+        is_said = self.variant.startswith("cu1") or not self.cuda
+        parts.append(self.variant if is_said else f"cu{self.cuda.replace('.', '')}")
         if self.python:
             parts.append(f"py{self.python.replace('.', '')}")
         if self.platform != "linux/amd64":
@@ -496,7 +497,9 @@ class Stack:
             return self.builds
         (name,) = self.frameworks
         return (
-            FrameworkBuild(framework=name, cuda=self.cuda, cudnn=self.cudnn, nccl=self.nccl, sm=self.sm, ptx=self.ptx),
+            FrameworkBuild(
+                framework=name, cuda=self.cuda or None, cudnn=self.cudnn, nccl=self.nccl, sm=self.sm, ptx=self.ptx
+            ),
         )
 
     @property

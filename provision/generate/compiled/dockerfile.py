@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "9374d0809b037236b8ecf53c7543fee4a161281dd7601b0e0165883ffd551051"
+SOURCE_DIGEST = "d8a9eda938ae6c566254b12c994e28940b7fa8d85a8446dc90deb270932fb1e9"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -459,11 +459,13 @@ def root(context, missing=missing, environment=environment):
         yield ':'
         yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
         yield ' {} +\n'
-    yield 'ENV PROVISION_DRIVER_MIN='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield ' \\\n    NVIDIA_VISIBLE_DEVICES=all \\\n    NVIDIA_DRIVER_CAPABILITIES=compute,utility \\\n    NVIDIA_REQUIRE_DRIVER="driver>='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield '"\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield 'ENV PROVISION_DRIVER_MIN='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield ' \\\n    NVIDIA_VISIBLE_DEVICES=all \\\n    NVIDIA_DRIVER_CAPABILITIES=compute,utility \\\n    NVIDIA_REQUIRE_DRIVER="driver>='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield '"\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield 'ENV PIP_CONSTRAINT=/opt/provision/constraints.txt \\\n    UV_CONSTRAINT=/opt/provision/constraints.txt\n'

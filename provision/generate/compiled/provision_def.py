@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "62921619ce21ae548c60f07aca28cd5a7035192b08810f6a8003556525a1cfee"
+SOURCE_DIGEST = "85fabeed69411a50786546280c27482a630654622abb01770a278a4e524060b3"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -228,9 +228,12 @@ def root(context, missing=missing, environment=environment):
             yield '    export LD_LIBRARY_PATH="'
             yield str(environment.finalize(undefined(name='library_path') if l_0_library_path is missing else l_0_library_path))
             yield '${LD_LIBRARY_PATH:+:${LD_LIBRARY_PATH}}"\n'
-    yield '    export PROVISION_DRIVER_MIN='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield '\n\n%labels\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield '    export PROVISION_DRIVER_MIN='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield '\n'
+    yield '\n%labels\n'
     for l_1_label in undefined(name='definition_labels') if l_0_definition_labels is missing else l_0_definition_labels:
         _loop_vars = {}
         pass
@@ -251,10 +254,20 @@ def root(context, missing=missing, environment=environment):
         yield '    test -d /usr/local/cuda-'
         yield str(environment.finalize(undefined(name='cuda') if l_0_cuda is missing else l_0_cuda))
         yield '\n'
-    yield '\n%help\n    '
-    yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
-    yield ', driver '
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield ' or newer. With a GPU: apptainer run --nv '
-    yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
-    yield '.sif\n'
+    yield '\n%help\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield '    '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield ', driver '
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield ' or newer. With a GPU: apptainer run --nv '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield '.sif\n'
+    else:
+        pass
+        yield '    '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield ', without CUDA: apptainer run '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield '.sif\n'

@@ -14,6 +14,7 @@ __all__ = ["Needs", "Setup", "read_setup_cfg", "read_setup_py"]
 
 _FILE = re.compile(r"[\w./-]*(?:\.txt|\.in)")
 _STEPS_MAX = 2000
+_DEPTH_MAX = 12
 
 
 @record
@@ -164,10 +165,27 @@ class _Script:
     def _item(self, node: ast.expr) -> Needs:
         if isinstance(node, ast.Starred):
             return self.needs(node.value)
+        text = self._text(node)
+        return Needs(unread=node.lineno) if text is None else Needs(lines=((text, node.lineno),))
+
+    def _text(self, node: ast.expr, depth: int = 0) -> str | None:
+        """Return a text that is put together from parts that stand in the script."""
         found = self.value(node)
-        if isinstance(found, ast.Constant) and isinstance(found.value, str):
-            return Needs(lines=((found.value, found.lineno),))
-        return Needs(unread=node.lineno)
+        inner: list[ast.expr]
+        if depth > _DEPTH_MAX:
+            return None
+        if isinstance(found, ast.Constant):
+            return found.value if isinstance(found.value, str) else None
+        if isinstance(found, ast.JoinedStr):
+            inner = found.values
+        elif isinstance(found, ast.FormattedValue) and found.format_spec is None:
+            inner = [found.value]
+        elif isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add):
+            inner = [found.left, found.right]
+        else:
+            return None
+        parts = [part for item in inner if (part := self._text(item, depth + 1)) is not None]
+        return "".join(parts) if len(parts) == len(inner) else None
 
     def _named(self, node: ast.Name) -> Needs:
         around = self.around.get(node.id)

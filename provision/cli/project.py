@@ -508,6 +508,7 @@ class _Folder:
         self.groups = tuple(dict.fromkeys(_normalised(name) for name in groups))
         self.files = _Files("--project")
         self.taken: list[str] = []
+        self.empty: list[str] = []
         self.members: set[Path] = {folder.resolve()}
 
     def read(self) -> None:
@@ -525,7 +526,9 @@ class _Folder:
             if reader():
                 break
         else:
-            raise self._nothing()
+            if not self.empty:
+                raise self._nothing()
+            self.found.read.append(self.empty[0])
         self._python_version()
         self._tell_ignored()
 
@@ -537,7 +540,7 @@ class _Folder:
         return sorted(path for path in self.folder.glob(pattern) if path.is_file())
 
     def _nothing(self) -> UsageError:
-        lists = sorted(path for path in self.folder.glob("*/*.txt") if "require" in str(path.relative_to(self.folder)))
+        lists = self._here("requirements*/**/*.txt") or self._here("*/*requirements*.txt")
         hints = [f"give one of its lists to `-r`, as in `-r {lists[0]}`"] if lists else []
         if self.extras or self.groups or any(self._path(name) for name in PROJECT_FILES):
             hints.append("where its files name no package, write a requirements.txt, and give that to `-r`")
@@ -572,7 +575,10 @@ class _Folder:
         if path is None:
             return False
         before = len(self.found.lines)
-        has_own = _Manifest(self, path).read()
+        manifest = _Manifest(self, path)
+        has_own = manifest.read()
+        if not has_own and manifest.project.get("dependencies") == []:
+            self.empty.append(f"{path} asks for no package")
         if not has_own and len(self.found.lines) == before:
             return False
         self._tell(path, len(self.found.lines) - before)
@@ -712,6 +718,10 @@ class _Folder:
             if setup.python:
                 self.found.pythons.append((setup.python, f"`python_requires = {setup.python}` in {path}"))
         if len(self.found.lines) == before and not any(name in known for name in self.extras):
+            if lists and lists[0][1].unread is None:
+                others = f"; it has the extras {', '.join(sorted(known))}" if known else ""
+                self.taken.append(lists[0][0].name)
+                self.empty.append(f"{lists[0][0]} asks for no package{others}")
             return False
         for name in self.extras:
             if name not in known:

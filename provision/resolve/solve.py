@@ -184,7 +184,8 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
 
 def _needed_framework(request: Request, matrix: Matrix) -> str | None:
     """Return the framework that a package of the requirement lines is known to need."""
-    needs = {row.package: "torch" for row in matrix.companions if "torch" in row.requires}
+    needs = dict.fromkeys(matrix.setting("frameworks/torch.toml", "dependents").values, "torch")
+    needs |= {row.package: "torch" for row in matrix.companions if "torch" in row.requires}
     for extra in matrix.extras:
         if len(extra.frameworks) == 1:
             # What an extra is about comes first; behind it stands what that needs in turn.

@@ -115,7 +115,7 @@ def python_bound(text: str) -> str | None:
     clauses = []
     for part in text.replace(" ", "").split(","):
         match = re.fullmatch(
-            r"(===|~=|==|!=|<=|>=|<|>|=)?v?([0-9]+)(?:\.([0-9]+|\*))?(?:\.([0-9]+|\*))?[A-Za-z0-9.+]*", part
+            r"(===|~=|==|!=|<=|>=|<|>|=)?v?([0-9]+)(?:\.([0-9]+|\*))?(?:\.([0-9]+|\*))?[A-Za-z0-9.+*]*", part
         )
         if match is None:
             continue
@@ -404,7 +404,7 @@ def _why_ignored(text: str) -> str:
 
 
 def _refusal(item: Left, where: str, shown: str) -> UsageError:
-    flag = item.text.split("=")[0].split()[0] if item.text else ""
+    flag = re.split(r"[\s=]", without_secrets(item.text), maxsplit=1)[0]
     if item.kind == "option":
         return UsageError(
             f"{where}: `--no-index` cannot be kept to: the frameworks come from their own indexes",

@@ -68,20 +68,11 @@ def read_setup_py(source: Source) -> Setup:
         return Setup()
     words = {word.arg: word.value for word in call.keywords if word.arg}
     for word in call.keywords:
-        if word.arg is None and isinstance(mapping := script.value(word.value), ast.Dict):
-            words |= {
-                key.value: value
-                for key, value in zip(mapping.keys, mapping.values, strict=True)
-                if isinstance(key, ast.Constant) and isinstance(key.value, str)
-            }
+        if word.arg is None:
+            words |= script.mapping(word.value)
     needs = script.needs(words["install_requires"]) if "install_requires" in words else None
-    extras: dict[str, Needs] = {}
-    named = script.value(words["extras_require"]) if "extras_require" in words else None
-    if isinstance(named, ast.Dict):
-        pairs = zip(named.keys, named.values, strict=True)
-        extras = {str(key.value): script.needs(value) for key, value in pairs if isinstance(key, ast.Constant)}
-    elif isinstance(named, ast.Call) and _called(named) == "dict":
-        extras = {word.arg: script.needs(word.value) for word in named.keywords if word.arg}
+    named = script.mapping(words["extras_require"]) if "extras_require" in words else {}
+    extras = {name: script.needs(value) for name, value in named.items()}
     python = script.value(words["python_requires"]) if "python_requires" in words else None
     return Setup(
         needs=needs,
@@ -144,6 +135,16 @@ class _Script:
             seen.add(node.id)
             node = self.given[node.id]
         return node
+
+    def mapping(self, node: ast.expr) -> dict[str, ast.expr]:
+        """Return the entries of a dictionary by their names, nothing for what is none."""
+        found = self.value(node)
+        if isinstance(found, ast.Dict):
+            pairs = zip(found.keys, found.values, strict=True)
+            return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+        if isinstance(found, ast.Call) and _called(found) == "dict":
+            return {word.arg: word.value for word in found.keywords if word.arg}
+        return {}
 
     def needs(self, node: ast.expr) -> Needs:
         """Return the list that an expression makes."""

@@ -16,7 +16,7 @@ from provision.errors import USERINFO, IncompatibleError, UnknownError, UsageErr
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
 from provision.resolve.named import FrameworkLine
-from provision.resolve.request import FIND_LINKS
+from provision.resolve.request import FIND_LINKS, PLATFORMS
 from provision.resolve.requirements import SECRETS_HINT, parse_line
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def read_inputs(
     groups: Sequence[str] = (),
     *,
     matrix: Matrix | None = None,
+    platform: str | None = None,
 ) -> Inputs:
     """Read requirements files and a project.
 
@@ -90,13 +91,14 @@ def read_inputs(
         extras: Names of its optional dependencies, and
         groups: of its dependency groups, to take too.
         matrix: The facts; the shipped ones, unless given.
+        platform: What the image is for, where sources differ by it; linux/amd64, unless given.
 
     Raises:
         UsageError: A file is missing or malformed, or asks for what a request cannot hold.
         UnknownError: It asks for builds that the facts do not cover.
         IncompatibleError: Two places ask for different CUDA.
     """
-    found = _Collector(matrix or Matrix())
+    found = _Collector(matrix or Matrix(), platform or PLATFORMS[0])
     for path in files:
         _read_file(found, path)
     if project is not None:
@@ -163,8 +165,9 @@ class _Files:
 class _Collector:
     """What was found so far."""
 
-    def __init__(self, matrix: Matrix) -> None:
+    def __init__(self, matrix: Matrix, platform: str) -> None:
         self.matrix = matrix
+        self.platform = platform
         self.lines: list[FrameworkLine] = []
         self.constraints: list[FrameworkLine] = []
         self.indexes: list[str] = []
@@ -708,7 +711,11 @@ class _Folder:
         if (path := self._path("setup.cfg")) is not None:
             setups.append((path, read_setup_cfg(self.files.take(path))))
         if (path := self._path("setup.py")) is not None:
-            setups.append((path, read_setup_py(self.files.take(path))))
+            try:
+                setups.append((path, read_setup_py(self.files.take(path))))
+            except UsageError as error:
+                # Scripts for an older Python are still lying about; what else there is may say it all.
+                self.found.warnings.append(f"{error.message}, and is not read")
         known = {_normalised(name): (path, needs) for path, setup in setups for name, needs in setup.extras.items()}
         lists = [(path, setup.needs) for path, setup in setups if setup.needs is not None]
         before = len(self.found.lines)
@@ -969,12 +976,15 @@ class _Manifest:
                 return
 
     def _source_of(self, name: str) -> dict[str, Any] | None:
-        from provision.audit.project import holds_on_linux
+        from provision.audit.markers import holds
 
         sources = {_normalised(key): value for key, value in _table(self.uv, "sources").items()}
         entries = sources.get(name)
         for item in entries if isinstance(entries, list) else [entries]:
-            if not isinstance(item, dict) or holds_on_linux(str(item.get("marker", ""))) is False:
+            if not isinstance(item, dict):
+                continue
+            marker = str(item.get("marker", ""))
+            if marker and holds(marker, None, (self.found.platform,)) is False:
                 continue
             extra, group = item.get("extra"), item.get("group")
             if extra is not None and _normalised(str(extra)) not in self.folder.extras:

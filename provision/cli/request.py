@@ -153,6 +153,7 @@ def given_inputs(options: argparse.Namespace, output: Output, matrix: Matrix | N
         options.extra or (),
         options.group or (),
         matrix=matrix or read_matrix(options),
+        platform=parse_request({"platform": options.platform}).platform,
     )
     for text in inputs.read:
         output.note(text)

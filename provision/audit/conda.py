@@ -6,7 +6,7 @@ from provision.audit.installers import python_of
 from provision.audit.model import Environment, Index, Install, Requirement, Source, Span
 from provision.audit.places import Placed, read_yaml
 from provision.audit.requirement import parse_conda
-from provision.audit.requirements_file import Listing, Reader, read_listing
+from provision.audit.requirements_file import Left, Listing, Reader, read_listing
 from provision.errors import UsageError
 
 __all__ = ["CondaFile", "parse_conda_file", "read_conda_file"]
@@ -20,7 +20,7 @@ class CondaFile:
         channels: In order.
         packages: Of conda.
         pip: What its pip part asks for.
-        is_complete: Everything was understood.
+        left: What is neither a package nor the pip part.
     """
 
     def __init__(self, placed: Placed) -> None:
@@ -30,7 +30,12 @@ class CondaFile:
         self.packages: list[Requirement] = []
         self.pip = Listing()
         self.pip_span: Span | None = None
-        self.is_complete = True
+        self.left: list[Left] = []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything outside the pip part was understood."""
+        return not self.left
 
     def as_listing(self) -> Listing:
         """Return all of it as one list."""
@@ -39,7 +44,7 @@ class CondaFile:
         listing.constraints = list(self.pip.constraints)
         listing.indexes = list(self.pip.indexes)
         listing.has_no_index = self.pip.has_no_index
-        listing.is_complete = self.is_complete and self.pip.is_complete
+        listing.left = [*self.left, *self.pip.left]
         listing.sources = [self.placed.source.file, *self.pip.sources]
         return listing
 
@@ -69,13 +74,13 @@ def read_conda_file(source: Source, read: Reader) -> CondaFile:
             text = placed.text("dependencies", number)
             requirement = parse_conda(text, source.file)
             if requirement is None:
-                found.is_complete = False
+                found.left.append(Left(kind="malformed", text=item, span=placed.span("dependencies", number)))
             else:
                 found.packages.append(requirement)
         elif isinstance(item, dict) and isinstance(item.get("pip"), list):
             _read_pip(found, number, item["pip"], source, read)
         elif item is not None:
-            found.is_complete = False
+            found.left.append(Left(kind="malformed", text=str(item), span=placed.span("dependencies", number)))
     return found
 
 
@@ -83,7 +88,10 @@ def _read_pip(found: CondaFile, number: int, lines: list[object], source: Source
     found.pip_span = found.placed.span("dependencies", number, "pip")
     for position in range(len(lines)):
         if not isinstance(lines[position], str):
-            found.is_complete = False
+            text = str(lines[position])
+            found.left.append(
+                Left(kind="malformed", text=text, span=found.placed.span("dependencies", number, "pip", position))
+            )
             continue
         content = found.placed.text("dependencies", number, "pip", position)
         try:

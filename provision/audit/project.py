@@ -13,7 +13,17 @@ from provision.errors import UsageError
 from provision.records import record, replace
 from provision.versions import spec_of
 
-__all__ = ["Project", "parse_lock", "parse_pyproject", "read_project"]
+__all__ = [
+    "Project",
+    "address_of",
+    "holds_on_linux",
+    "parse_lock",
+    "parse_pyproject",
+    "poetry_specifier",
+    "read_groups",
+    "read_project",
+    "table_requirement",
+]
 
 _PACKAGE = re.compile(r"^\[\[package\]\]", re.MULTILINE)
 _CARET = re.compile(r"[~^]?\s*([0-9]+(?:\.[0-9]+)*)")
@@ -31,6 +41,7 @@ class Project:
         python: The Python that it pins, ``None`` for a range.
         pythons: The Pythons that it allows, as a specifier; empty where it does not say.
         is_complete: Everything was understood.
+        left: What was not, as written.
     """
 
     name: str
@@ -40,6 +51,7 @@ class Project:
     python: str | None = None
     pythons: str = ""
     is_complete: bool = True
+    left: tuple[str, ...] = ()
 
 
 def read_project(pyproject: Source | None, lock: Source | None) -> Project:
@@ -52,7 +64,7 @@ def read_project(pyproject: Source | None, lock: Source | None) -> Project:
         return _read_lock(lock)
     if pyproject is None:
         return Project(name="dependencies", requirements=(), is_complete=False)
-    groups = _read_groups(pyproject)
+    groups = read_groups(pyproject)
     return (
         next((group for group in groups if group.name == "dependencies"), groups[0])
         if groups
@@ -68,7 +80,7 @@ def parse_pyproject(source: Source) -> list[Environment]:
     Raises:
         UsageError: It is no TOML.
     """
-    groups = _read_groups(source)
+    groups = read_groups(source)
     main = next((group for group in groups if group.name == "dependencies"), None)
     found = []
     for group in groups:
@@ -114,14 +126,19 @@ def _environment(kind: str, source: Source, group: Project, parts: list[Project]
     )
 
 
-def _read_groups(source: Source) -> list[Project]:
+def read_groups(source: Source) -> list[Project]:
+    """Return what each set of dependencies of a ``pyproject.toml`` asks for.
+
+    Raises:
+        UsageError: It is no TOML, or a requirement in it is none.
+    """
     placed = read_toml(source)
     data = placed.data
     tool = _table(data, "tool")
     indexes, has_default = _indexes(placed, tool)
     bound = _bound_indexes(tool, {index.name: index.url for index in indexes})
     pythons = _specifier(_table(data, "project").get("requires-python"))
-    groups: list[tuple[str, list[Requirement], bool]] = []
+    groups: list[tuple[str, list[Requirement], list[str]]] = []
     project = _table(data, "project")
     if project:
         groups.append(("dependencies", *_listed(placed, ("project", "dependencies"), project.get("dependencies"))))
@@ -131,7 +148,7 @@ def _read_groups(source: Source) -> list[Project]:
     if poetry:
         groups += _poetry_groups(placed, poetry)
         own = _table(poetry, "dependencies").get("python")
-        pythons = pythons or _specifier(_poetry_specifier(own) if isinstance(own, str) else None)
+        pythons = pythons or _specifier(poetry_specifier(own) if isinstance(own, str) else None)
     for name, items in _table(data, "dependency-groups").items():
         groups.append((f"group {name}", *_listed(placed, ("dependency-groups", name), items)))
     for name, items in _table(_table(tool, "pdm"), "dev-dependencies").items():
@@ -149,10 +166,11 @@ def _read_groups(source: Source) -> list[Project]:
             has_default_index=has_default,
             python=_pinned(pythons),
             pythons=pythons,
-            is_complete=is_complete,
+            is_complete=not left,
+            left=tuple(left),
         )
-        for name, requirements, is_complete in groups
-        if requirements
+        for name, requirements, left in groups
+        if requirements or left
     ]
 
 
@@ -161,14 +179,14 @@ def _table(data: Any, key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _listed(placed: Placed, path: tuple[str, ...], items: object) -> tuple[list[Requirement], bool]:
+def _listed(placed: Placed, path: tuple[str, ...], items: object) -> tuple[list[Requirement], list[str]]:
     """Read a list of requirements; what is none of PEP 508 is an error, since pip would refuse the file."""
     found: list[Requirement] = []
-    is_complete = True
+    left: list[str] = []
     for number, item in enumerate(items if isinstance(items, list) else []):
         if not isinstance(item, str):
             # A group may include another one.
-            is_complete = False
+            left.append(str(item))
             continue
         requirement = parse_requirement(placed.text(*path, number), placed.source.file)
         if requirement is None:
@@ -178,7 +196,7 @@ def _listed(placed: Placed, path: tuple[str, ...], items: object) -> tuple[list[
                 hints=("write it as `name==version` or as another requirement of PEP 508",),
             )
         found.append(_placed(requirement, placed.span(*path, number)))
-    return found, is_complete
+    return found, left
 
 
 def _placed(requirement: Requirement, span: Span) -> Requirement:
@@ -188,8 +206,8 @@ def _placed(requirement: Requirement, span: Span) -> Requirement:
     return replace(requirement, span=span, name_span=span, specifier_span=span, is_literal=False)
 
 
-def _poetry_groups(placed: Placed, poetry: dict[str, Any]) -> list[tuple[str, list[Requirement], bool]]:
-    groups = []
+def _poetry_groups(placed: Placed, poetry: dict[str, Any]) -> list[tuple[str, list[Requirement], list[str]]]:
+    groups: list[tuple[str, list[Requirement], list[str]]] = []
     tables: list[tuple[str, tuple[str, ...]]] = [
         ("dependencies", ("tool", "poetry", "dependencies")),
         ("group dev", ("tool", "poetry", "dev-dependencies")),
@@ -199,52 +217,86 @@ def _poetry_groups(placed: Placed, poetry: dict[str, Any]) -> list[tuple[str, li
         values: Any = placed.data
         for part in path:
             values = _table(values, part)
-        found, is_complete = [], True
+        found: list[Requirement] = []
+        left: list[str] = []
         for name, value in values.items():
             if name == "python":
                 continue
-            made = _poetry_requirement(placed, path, name, value)
-            if made is None:
-                is_complete = False
-            else:
-                found.append(made)
-        if found:
-            groups.append((title, found, is_complete))
+            # What differs from place to place is a list, one entry a place.
+            for item in value if isinstance(value, list) else [value]:
+                made = table_requirement(placed, path, name, item)
+                if made is None:
+                    left.append(f"{name} = {item}")
+                else:
+                    found.append(made)
+        if found or left:
+            groups.append((title, found, left))
     return groups
 
 
-def _poetry_requirement(placed: Placed, path: tuple[str, ...], name: str, value: object) -> Requirement | None:
+def table_requirement(placed: Placed, path: tuple[str, ...], name: str, value: object) -> Requirement | None:
+    """Read an entry of a table of dependencies as poetry, pipenv and pixi write them.
+
+    Args:
+        placed: The file.
+        path: Keys of the table.
+        name: Key of the entry.
+        value: The versions, or a table with them.
+
+    Returns:
+        ``None`` for what has no form in PEP 508. Its text is that form; ``applies`` is ``None`` for an optional one.
+    """
     table = value if isinstance(value, dict) else {"version": value}
     version = table.get("version", "")
     if not isinstance(version, str) or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         return None
-    specifier = _poetry_specifier(version)
+    specifier = poetry_specifier(version)
     if specifier is None:
         return None
     extras = table.get("extras")
-    raw = f"{name}{specifier}"
+    extras = tuple(sorted(normalise(str(item)) for item in extras)) if isinstance(extras, list) else ()
+    url = address_of(table)
+    marker = _marker_of(table)
+    raw = name + (f"[{','.join(extras)}]" if extras else "") + (f" @ {url}" if url else specifier)
+    raw += f" ; {marker}" if marker else ""
     made = parse_requirement(Text(raw, [-1] * len(raw)), placed.source.file)
     if made is None:
         return None
-    where = path if isinstance(value, str) else (*path, name)
-    span = placed.span(*path, name) if isinstance(value, str) else placed.span(*where, "version")
-    url = table.get("url") or table.get("git")
+    span = placed.span(*path, name) if isinstance(value, str) else placed.span(*path, name, "version")
+    bound = table.get("source") or table.get("index")
     return replace(
         made,
-        extras=tuple(sorted(normalise(item) for item in extras)) if isinstance(extras, list) else (),
-        marker=str(table.get("markers", "")),
-        applies=None if table.get("markers") or table.get("optional") or table.get("platform") else True,
-        url=url if isinstance(url, str) else None,
-        index=str(table["source"]) if isinstance(table.get("source"), str) else None,
+        applies=None if marker or table.get("optional") else True,
+        index=bound if isinstance(bound, str) else None,
         is_literal=False,
-        text=raw,
         span=span,
         name_span=span,
         specifier_span=span,
     )
 
 
-def _poetry_specifier(version: str) -> str | None:
+def address_of(table: dict[str, Any]) -> str:
+    """Return the address or path that an entry takes its distribution from, empty for an index."""
+    git = table.get("git")
+    if isinstance(git, str):
+        ref = next((table[key] for key in ("rev", "ref", "tag", "branch") if isinstance(table.get(key), str)), "")
+        folder = table.get("subdirectory")
+        address = git if git.startswith("git+") else f"git+{git}"
+        return address + (f"@{ref}" if ref else "") + (f"#subdirectory={folder}" if isinstance(folder, str) else "")
+    return next((table[key] for key in ("url", "file", "path") if isinstance(table.get(key), str)), "")
+
+
+def _marker_of(table: dict[str, Any]) -> str:
+    """Return the conditions of an entry as one marker."""
+    parts = [f"({text})" for text in (table.get("markers"), table.get("marker")) if isinstance(text, str) and text]
+    python = poetry_specifier(str(table.get("python", ""))) or ""
+    parts += [re.sub(r"^([=<>!~]+)(.*)$", r"python_version \1 '\2'", clause) for clause in python.split(",") if clause]
+    if isinstance(table.get("platform"), str):
+        parts.append(f"sys_platform == '{table['platform']}'")
+    return parts[0].removeprefix("(").removesuffix(")") if len(parts) == 1 else " and ".join(parts)
+
+
+def poetry_specifier(version: str) -> str | None:
     """Return poetry's versions as PEP 440 clauses, ``None`` where they have no such form."""
     text = version.strip()
     if text in ("", "*"):
@@ -341,7 +393,7 @@ def _bound_indexes(tool: dict[str, Any], urls: dict[str, str | None]) -> dict[st
     found: dict[str, str] = {}
     for name, value in _table(_table(tool, "uv"), "sources").items():
         entries = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
-        answers = [(_holds_on_linux(str(item.get("marker", ""))), item) for item in entries]
+        answers = [(holds_on_linux(str(item.get("marker", ""))), item) for item in entries]
         possible = [(is_sure, item) for is_sure, item in answers if is_sure is not False]
         if not possible:
             continue
@@ -352,7 +404,8 @@ def _bound_indexes(tool: dict[str, Any], urls: dict[str, str | None]) -> dict[st
     return found
 
 
-def _holds_on_linux(marker: str) -> bool | None:
+def holds_on_linux(marker: str) -> bool | None:
+    """Tell whether a marker holds on Linux; ``None`` where that depends on more."""
     if not marker:
         return True
     if "python" in marker or "extra" in marker or "implementation" in marker:
@@ -438,7 +491,7 @@ def _read_lock(source: Source) -> Project:
     python = data.get("requires-python")
     metadata = data.get("metadata")
     if python is None and isinstance(metadata, dict):
-        python = _poetry_specifier(str(metadata.get("python-versions", ""))) or ""
+        python = poetry_specifier(str(metadata.get("python-versions", ""))) or ""
     return Project(
         name="lock",
         requirements=tuple(requirements),

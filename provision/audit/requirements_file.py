@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from posixpath import normpath
 
 from provision.audit.model import Index, Requirement, Source, Span, Variable
 from provision.audit.requirement import parse_requirement
 from provision.audit.shell import Text, content_of
 from provision.errors import UsageError
-from provision.records import NOTHING
+from provision.records import NOTHING, record
 
-__all__ = ["Listing", "Reader", "read_listing"]
+__all__ = ["Left", "Listing", "Reader", "read_listing"]
 
 Reader = Callable[[str], Source | None]
 """Path relative to where the program runs → its text, ``None`` where there is no such file."""
@@ -19,8 +20,10 @@ Reader = Callable[[str], Source | None]
 # Compiled when they are first used: a Dockerfile often reads no such file.
 _COMMENT = r"(?:^|(?<=\s))#.*$"
 _OPTION = r"\s+--?[a-z]"
+_HASH = r"--hash[=\s]\s*\S+"
 _VARIABLE = r"\$\{([A-Z0-9_]+)\}"
 _DEPTH_MAX = 8
+"""How many files may lead from one to the next."""
 _VALUED = {
     "-i": "index",
     "--index-url": "index",
@@ -34,14 +37,38 @@ _VALUED = {
     "--constraint": "constraint",
     "-e": "editable",
     "--editable": "editable",
-    "--no-binary": "",
-    "--only-binary": "",
-    "--trusted-host": "",
-    "--use-feature": "",
-    "--use-deprecated": "",
-    "--index-strategy": "",
+    "--no-binary": "note",
+    "--only-binary": "note",
+    "--trusted-host": "note",
+    "--use-feature": "note",
+    "--use-deprecated": "note",
+    "--index-strategy": "note",
 }
 _BARE = frozenset(("--no-index", "--require-hashes", "--pre", "--prefer-binary", "--all-releases"))
+
+
+@record
+class Left:
+    """Something that a file says and its requirements do not.
+
+    Attributes:
+        kind: ``option`` (chooses among files, not versions), ``line option`` (of one requirement), ``unknown option``,
+            ``malformed``, ``variable``, ``path``, ``editable``, and of files that are named: ``missing``, ``cycle``,
+            ``depth`` and ``address`` (it would have to be fetched).
+        text: What is written, without its comment.
+        span: Where.
+        chain: The files that lead to it, for a cycle.
+    """
+
+    kind: str
+    text: str
+    span: Span
+    chain: tuple[str, ...] = ()
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether what the file asks for is not known whole without it."""
+        return self.kind not in ("option", "line option")
 
 
 class Listing:
@@ -52,7 +79,7 @@ class Listing:
         constraints: Of the files it names as constraints.
         indexes: In order.
         has_no_index: It says ``--no-index``.
-        is_complete: Everything was understood and every file was there.
+        left: What is no requirement, constraint or index, in order.
         sources: Names of all files that were read.
     """
 
@@ -61,8 +88,13 @@ class Listing:
         self.constraints: list[Requirement] = []
         self.indexes: list[Index] = []
         self.has_no_index = False
-        self.is_complete = True
+        self.left: list[Left] = []
         self.sources: list[str] = []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was understood and every file was there."""
+        return not any(item.is_gap for item in self.left)
 
     def take(self, other: Listing, *, is_constraint: bool) -> None:
         """Add what a file that this one names asks for."""
@@ -71,7 +103,7 @@ class Listing:
         self.constraints += other.constraints
         self.indexes += other.indexes
         self.has_no_index = self.has_no_index or other.has_no_index
-        self.is_complete = self.is_complete and other.is_complete
+        self.left += other.left
         self.sources += other.sources
 
 
@@ -82,6 +114,7 @@ def read_listing(
     *,
     variables: Mapping[str, Variable] = NOTHING,
     open_files: tuple[str, ...] = (),
+    is_strict: bool = True,
 ) -> Listing:
     """Read a requirements or constraints file.
 
@@ -91,9 +124,10 @@ def read_listing(
         read: Finds the files it names, relative to its own folder.
         variables: Variables in force, for ``${NAME}``.
         open_files: Files that lead here.
+        is_strict: A line that is no requirement and no option of pip is an error; else it is left.
 
     Raises:
-        UsageError: A line is no requirement and no option of pip.
+        UsageError: There is such a line.
     """
     listing = Listing()
     if source.file not in open_files:
@@ -104,9 +138,9 @@ def read_listing(
         if not bare:
             continue
         if bare.startswith("-"):
-            _read_option(line, listing, source, read, variables, open_files)
+            _read_option(line, listing, source, read, variables, open_files, is_strict=is_strict)
             continue
-        _read_requirement(line, listing, source, variables)
+        _read_requirement(line, listing, source, variables, is_strict=is_strict)
     return listing
 
 
@@ -166,23 +200,34 @@ def _resolved(source: Text, variables: Mapping[str, Variable]) -> Text | None:
     return Text(text + source.text[position:], at + source.at[position:])
 
 
-def _read_requirement(line: Text, listing: Listing, source: Source, variables: Mapping[str, Variable]) -> None:
+def _leave(listing: Listing, kind: str, line: Text, source: Source, chain: tuple[str, ...] = ()) -> None:
+    span = line.span(source.file, 0, len(line.text))
+    listing.left.append(Left(kind=kind, text=line.text.strip(), span=span, chain=chain))
+
+
+def _read_requirement(
+    line: Text, listing: Listing, source: Source, variables: Mapping[str, Variable], *, is_strict: bool
+) -> None:
     option = re.search(_OPTION, line.text)
     options = line.text[option.start() :] if option else ""
     written = line.cut(0, option.start()) if option else line
     resolved = _resolved(written, variables)
     if resolved is None:
-        listing.is_complete = False
+        _leave(listing, "variable", line, source)
         return
+    if re.sub(_HASH, "", options).strip():
+        _leave(listing, "line option", line, source)
     found = parse_requirement(resolved, source.file, is_hashed="--hash" in options)
     if found is not None:
         listing.requirements.append(found)
         return
     bare = resolved.text.strip()
     if _is_path(bare):
-        listing.is_complete = False
+        _leave(listing, "path", line, source)
         return
-    raise _fault(line, source, f"`{_short(bare)}` is no requirement")
+    if is_strict:
+        raise _fault(line, source, f"`{_short(bare)}` is no requirement")
+    _leave(listing, "malformed", line, source)
 
 
 def _is_path(text: str) -> bool:
@@ -203,6 +248,8 @@ def _read_option(
     read: Reader,
     variables: Mapping[str, Variable],
     open_files: tuple[str, ...],
+    *,
+    is_strict: bool,
 ) -> None:
     start = len(line.text) - len(line.text.lstrip())
     text = line.text.rstrip()
@@ -217,34 +264,45 @@ def _read_option(
         end += 1
     if flag in _BARE:
         listing.has_no_index = listing.has_no_index or flag == "--no-index"
+        if flag != "--require-hashes":
+            _leave(listing, "option", line, source)
         return
     kind = _VALUED.get(flag)
     if kind is None:
-        listing.is_complete = False
-        if not re.fullmatch(r"--[a-z][a-z-]+", flag):
+        if not re.fullmatch(r"--[a-z][a-z-]+", flag) and is_strict:
             raise _fault(line, source, f"`{_short(flag)}` is no option of a requirements file")
+        # The audit takes an option of a newer pip for a gap, and so does whoever asks for what is left.
+        _leave(listing, "unknown option", line, source)
         return
     written = line.cut(end, len(text))
     value = _resolved(written, variables)
     if not written.text:
-        raise _fault(line, source, f"{flag} lacks its value")
+        if is_strict:
+            raise _fault(line, source, f"{flag} lacks its value")
+        _leave(listing, "malformed", line, source)
+        return
     span = written.span(source.file, 0, len(written.text))
     if kind in ("index", "extra", "find-links"):
         url = None if value is None else value.text.strip("'\"")
         listing.indexes.append(Index(kind=kind, url=url, origin="file", span=span))
+    elif kind == "note":
+        _leave(listing, "option", line, source)
     elif kind == "editable":
         found = parse_requirement(value, source.file) if value is not None else None
         if found is not None and found.url:
             listing.requirements.append(found)
         else:
-            listing.is_complete = False
+            _leave(listing, "editable", line, source)
     elif kind in ("file", "constraint"):
-        _read_named(value, span, listing, source, read, variables, open_files, is_constraint=kind == "constraint")
+        is_constraint = kind == "constraint"
+        _read_named(
+            line, value, listing, source, read, variables, open_files, is_constraint=is_constraint, is_strict=is_strict
+        )
 
 
 def _read_named(
+    line: Text,
     value: Text | None,
-    span: Span,
     listing: Listing,
     source: Source,
     read: Reader,
@@ -252,21 +310,26 @@ def _read_named(
     open_files: tuple[str, ...],
     *,
     is_constraint: bool,
+    is_strict: bool,
 ) -> None:
-    del span
     path = None if value is None else value.text.strip("'\"")
     if path is None or "://" in path:
-        listing.is_complete = False
+        _leave(listing, "variable" if path is None else "address", line, source)
         return
     folder = source.file.rpartition("/")[0]
-    name = path if path.startswith("/") or not folder else f"{folder}/{path}"
-    found = None if name in open_files or len(open_files) > _DEPTH_MAX else read(name)
-    if found is None:
-        listing.is_complete = False
+    name = normpath(path if path.startswith("/") or not folder else f"{folder}/{path}")
+    chain = (*open_files, source.file)
+    if name in map(normpath, chain):
+        _leave(listing, "cycle", line, source, (*chain, name))
         return
-    content = content_of(found)
-    inner = read_listing(content, found, read, variables=variables, open_files=(*open_files, source.file, name))
-    listing.sources.append(found.file)
+    if len(chain) > _DEPTH_MAX:
+        _leave(listing, "depth", line, source, (*chain, name))
+        return
+    found = read(name)
+    if found is None:
+        _leave(listing, "missing", line, source)
+        return
+    inner = read_listing(content_of(found), found, read, variables=variables, open_files=chain, is_strict=is_strict)
     listing.take(inner, is_constraint=is_constraint)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from provision.cli.files import read_text
 from provision.cli.image_lock import with_options
 from provision.cli.parser import did_you_mean, shown
+from provision.cli.project import read_inputs
 from provision.cli.request import place_refusal, read_request, refuse
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.generate.bake import BakeOptions, BakeStack, render_bake
@@ -178,10 +179,11 @@ def solve_entries(
 def _solve(entry: Entry, matrix: Matrix) -> Stack:
     from provision.resolve.solve import solve
 
-    request = _of(entry.where, lambda: read_request(entry.request, entry.files))
+    inputs = read_inputs(entry.files) if entry.files else None
+    request = _of(entry.where, lambda: read_request(entry.request, inputs))
     found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix, is_image=True))
     if isinstance(found, Refusal):
-        raise refuse(place_refusal(found, request, entry.request, entry.files), "image")
+        raise refuse(place_refusal(found, request, entry.request, inputs), "image")
     if found.image is None:
         raise UnknownError(f"{found.name} is a sound stack, but the facts list no image to build it on")
     return found

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.files import read_text
 from provision.cli.parser import Once, add_choice, parse_path
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.matrix.load import Matrix
@@ -15,12 +14,16 @@ from provision.records import NOTHING, plain, replace
 from provision.resolve.request import FLAVORS, PLATFORMS, Request, parse_request
 
 if TYPE_CHECKING:
+    from provision.cli.output import Output
+    from provision.cli.project import Inputs
     from provision.resolve.named import FrameworkLine
     from provision.resolve.stack import Reason, Refusal, Stack
 
 __all__ = [
     "FLAG_HELP",
     "add_request_flags",
+    "given_inputs",
+    "has_inputs",
     "other_words",
     "read_matrix",
     "read_request",
@@ -30,8 +33,6 @@ __all__ = [
     "solve_request",
 ]
 
-_REQUIREMENTS_BYTES_MAX = 1024 * 1024
-_REQUIREMENT_LENGTH_MAX = 2000  # addresses of wheels are long
 _FACTS_SHOWN = 3
 FLAG_HELP: dict[str, tuple[str, str]] = {
     "torch": ("VERSION", "PyTorch: a prefix (2.1) or a range ('>=2.3,<2.5')"),
@@ -61,9 +62,26 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
-    add_choice(group, "--flavor", FLAVORS, help="runtime, with a C compiler for Triton (jit), or with nvcc (devel)")
+    add_choice(
+        group,
+        "--flavor",
+        FLAVORS,
+        help="runtime, with a C compiler for Triton (jit), to work in (dev: git and uv too), or with nvcc (devel)",
+    )
     group.add_argument(
         "--with", action="append", metavar="NAME,…", help="extras to add (jupyter, ray, …); may be repeated"
+    )
+    group.add_argument(
+        "--apt",
+        action="append",
+        metavar="NAME",
+        help="package of the system to install in the image, NAME or NAME=VERSION; may be repeated",
+    )
+    group.add_argument(
+        "--apt-snapshot",
+        action=Once,
+        metavar="DAY",
+        help="take packages of the system from the archive of this day (2026-05-01); auto is the day of the facts",
     )
     group.add_argument(
         "-r",
@@ -74,30 +92,79 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         help="requirements of your own, constrained by the stack; they may name the framework; may be repeated",
     )
     group.add_argument(
+        "--project",
+        action=Once,
+        type=parse_path,
+        metavar="DIR",
+        help="take what the project in a folder asks for: pyproject.toml, pixi.toml, environment.yml, setup.py, "
+        "requirements.txt or Pipfile, read and never run",
+    )
+    group.add_argument(
+        "--extra", action="append", metavar="NAME", help="with the optional dependencies of it; may be repeated"
+    )
+    group.add_argument(
+        "--group", action="append", metavar="NAME", help="with a dependency group of it; may be repeated"
+    )
+    group.add_argument(
         "--require-secure", action="store_true", help="refuse drivers and toolkits with known vulnerabilities"
     )
 
 
-_NAMES = (*FLAG_HELP, "gpu", "platform", "flavor", "with", "require-secure")
+_NAMES = (*FLAG_HELP, "gpu", "platform", "flavor", "with", "apt", "apt-snapshot", "require-secure")
 _LOOKS = {"json", "dry_run", "quiet", "verbose", "color", "batch"}
 
 
 def read_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the flags of the request that were given, as they were given, the requirements files left out."""
+    """Return the flags of the request that were given, as they were given, the files left out."""
     values = {name: getattr(options, name.replace("-", "_")) for name in _NAMES}
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
-def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_be_empty: bool = False) -> Request:
+def has_inputs(options: argparse.Namespace) -> bool:
+    """Tell whether files of the user's own are part of the request."""
+    return bool(options.requirements or options.project or options.extra or options.group)
+
+
+def given_inputs(options: argparse.Namespace, output: Output, matrix: Matrix | None = None) -> Inputs | None:
+    """Read the files that the flags name, and tell what was read and what was left out.
+
+    Args:
+        options: The flags.
+        output: Where to tell it.
+        matrix: The facts, where they are read already.
+
+    Returns:
+        What they ask for, ``None`` where no file is named.
+    """
+    if not has_inputs(options):
+        return None
+    from provision.cli.project import read_inputs
+
+    inputs = read_inputs(
+        options.requirements or (),
+        options.project,
+        options.extra or (),
+        options.group or (),
+        matrix=matrix or read_matrix(options),
+    )
+    for text in inputs.read:
+        output.note(text)
+    for text in inputs.warnings:
+        output.warn(text)
+    return inputs
+
+
+def read_request(values: Mapping[str, Any], inputs: Inputs | None = None, *, can_be_empty: bool = False) -> Request:
     """Turn values into a request, with this machine's driver where they ask for it.
 
     Args:
         values: Flag without its dashes → value.
-        files: Requirements files, read here.
+        inputs: What files ask for.
         can_be_empty: Asking for nothing makes sense.
 
     Raises:
-        UsageError: Nothing was asked for, or a value or file is malformed.
+        UsageError: Nothing was asked for, or a value is malformed.
+        IncompatibleError: Files and flags cannot be met together.
         MissingDependencyError: ``--driver host`` on a machine without a driver.
     """
     driver = values.get("driver")
@@ -105,13 +172,16 @@ def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_b
         from provision.cli.host import read_host_driver
 
         values = {**values, "driver": read_host_driver()}
-    lines = _lines_of(values, files)
-    if files:
-        values = {**values, "requirements": [line.requirement.text for line in lines]}
-    if lines:
+    if inputs is not None:
+        values = _join_inputs(values, inputs)
+        lines, bounds = list(inputs.lines), list(inputs.constraints)
+    else:
+        lines = _given_lines(values.get("requirements"), "requirements")
+        bounds = _given_lines(values.get("constraints"), "constraints")
+    if lines or bounds:
         from provision.resolve.named import join_frameworks
 
-        values = join_frameworks(values, lines)
+        values = join_frameworks(values, lines, bounds)
     request = parse_request(dict(values))
     if request == Request() and not can_be_empty:
         raise UsageError(
@@ -120,38 +190,66 @@ def read_request(values: Mapping[str, Any], files: Sequence[Path] = (), *, can_b
     return request
 
 
-def _lines_of(values: Mapping[str, Any], files: Sequence[Path]) -> list[FrameworkLine]:
-    """Return the requirements of files, else those that a request brings itself."""
-    if files or not values.get("requirements"):
-        return [line for path in files for line in _read_requirements(path)]
-    return _given_requirements(values["requirements"])
+def _join_inputs(values: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
+    """Return values with what files ask for; a flag goes before them where the two can be met together.
+
+    Raises:
+        IncompatibleError: They cannot.
+    """
+    joined = dict(values)
+    joined["requirements"] = [line.requirement.text for line in inputs.lines]
+    joined["constraints"] = [line.requirement.text for line in inputs.constraints]
+    joined["indexes"] = list(inputs.indexes)
+    if inputs.cuda is not None and _is_about_torch(values, inputs):
+        joined["cuda"] = _join_wish("cuda", values.get("cuda"), inputs.cuda, inputs.places["cuda"])
+    if inputs.python is not None:
+        joined["python"] = _join_wish("python", values.get("python"), inputs.python, inputs.places["python"])
+    return joined
 
 
-def _read_requirements(path: Path) -> list[FrameworkLine]:
-    from provision.resolve.named import FrameworkLine
-    from provision.resolve.requirements import parse_requirements
+def _is_about_torch(values: Mapping[str, Any], inputs: Inputs) -> bool:
+    """Tell whether PyTorch is, or may be, part of the stack: what else is asked for takes CUDA from elsewhere."""
+    from provision.resolve.request import FRAMEWORKS
 
-    text = read_text(path, "-r", bytes_max=_REQUIREMENTS_BYTES_MAX)
-    found = parse_requirements(text, str(path))
-    for requirement in found:
-        if (length := len(requirement.text)) > _REQUIREMENT_LENGTH_MAX:
-            raise UsageError(
-                f"{path}, line {requirement.line}: the requirement is {length} characters long",
-                because=(f"more than {_REQUIREMENT_LENGTH_MAX} are not taken",),
-            )
-    return [FrameworkLine(where=f"{path}, line {item.line}", requirement=item) for item in found]
+    named = {name for name in FRAMEWORKS if values.get(name)} | {line.requirement.name for line in inputs.lines}
+    return not named & set(FRAMEWORKS) or "torch" in named
 
 
-def _given_requirements(value: object) -> list[FrameworkLine]:
+def _join_wish(name: str, given: object, own: str, place: str) -> str:
+    """Return one wish for what a flag and a file ask for.
+
+    Raises:
+        IncompatibleError: No version is both.
+    """
+    if given is None:
+        return own
+    from provision.resolve.request import ANY, python_fits
+    from provision.versions import is_empty
+
+    wish: str = getattr(parse_request({name: given}), name) or ANY
+    specifiers = [text if text[0] in "<>=!~" else f"=={text}.*" for text in (wish, own) if not text.endswith("t")]
+    if is_empty(specifiers) or (wish.endswith("t") and not python_fits(own, wish.removesuffix("t"))):
+        raise IncompatibleError(
+            f"`--{name} {given}` and {place} cannot be met together",
+            because=(f"no {'Python' if name == 'python' else 'CUDA'} is both",),
+            hints=("change one of the two, or leave it out",),
+            details={"conflict": [f"--{name} {given}", place.replace("`", "")]},
+        )
+    if wish[0] not in "<>=!~":
+        return wish
+    return own if own[0] not in "<>=!~" else ",".join(dict.fromkeys([*wish.split(","), *own.split(",")]))
+
+
+def _given_lines(value: object, what: str) -> list[FrameworkLine]:
     """Return the lines of a request that brings them itself; whoever checks its grammar refuses what is none."""
     from provision.resolve.named import FrameworkLine
     from provision.resolve.requirements import parse_requirements
 
     given = [value] if isinstance(value, str) else value
-    if not isinstance(given, (list, tuple)) or not all(isinstance(line, str) for line in given):
+    if not given or not isinstance(given, (list, tuple)) or not all(isinstance(line, str) for line in given):
         return []
-    found = parse_requirements("\n".join(given), "requirements")
-    return [FrameworkLine(where=f"requirements, line {item.line}", requirement=item) for item in found]
+    found = parse_requirements("\n".join(given), what)
+    return [FrameworkLine(where=f"{what}, line {item.line}", requirement=item) for item in found]
 
 
 def read_matrix(options: argparse.Namespace) -> Matrix:
@@ -169,7 +267,7 @@ def solve_request(
     others: Sequence[str] = (),
     *,
     values: Mapping[str, Any] = NOTHING,
-    files: Sequence[Path] = (),
+    inputs: Inputs | None = None,
 ) -> Stack:
     """Solve a request.
 
@@ -179,7 +277,7 @@ def solve_request(
         command: Subcommand that alternatives are worded with (``resolve``, ``node lock``).
         others: Words of the command line beyond the request, for the same purpose.
         values: Flags of the request as they were given, and
-        files: requirements files, for a refusal to name what was written.
+        inputs: what files ask for, for a refusal to name what was written.
 
     Raises:
         IncompatibleError: The facts exclude it.
@@ -191,7 +289,7 @@ def solve_request(
 
     found = solve(request, matrix, is_image=command == "image")
     if isinstance(found, Refusal):
-        raise refuse(place_refusal(found, request, values, files), command, others)
+        raise refuse(place_refusal(found, request, values, inputs), command, others)
     return found
 
 
@@ -216,17 +314,16 @@ def refuse(refusal: Refusal, command: str, others: Sequence[str] = ()) -> Provis
     )
 
 
-def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any], files: Sequence[Path]) -> Refusal:
-    """Return a refusal that names what was written, and where, for what requirements files ask for.
+def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any], inputs: Inputs | None) -> Refusal:
+    """Return a refusal that names what was written, and where, for what files ask for.
 
     Args:
         refusal: The refusal, with the parts of the request.
         request: The request.
         values: Flags as they were given.
-        files: Requirements files.
+        inputs: What files ask for.
     """
-    lines = _lines_of(values, files)
-    places = _places_of(request, values, lines) if lines else {}
+    places = _places_of(request, values, inputs)
     message = refusal.message
     for part, place in places.items():
         message = message.replace(f"`{part}`", place)
@@ -234,12 +331,22 @@ def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any],
     return replace(refusal, message=message, conflict=conflict)
 
 
-def _places_of(request: Request, values: Mapping[str, Any], lines: Sequence[FrameworkLine]) -> dict[str, str]:
-    """Return where the parts of a request stand that requirements ask for, by what a conflict calls them."""
+def _places_of(request: Request, values: Mapping[str, Any], inputs: Inputs | None) -> dict[str, str]:
+    """Return where the parts of a request stand that files ask for, by what a conflict calls them."""
     from provision.resolve.request import FRAMEWORKS
 
-    said = {line: f"`{line.requirement.text}` in {line.where}" for line in lines}
+    own_lines = inputs.lines if inputs is not None else _given_lines(values.get("requirements"), "requirements")
+    own_bounds = inputs.constraints if inputs is not None else _given_lines(values.get("constraints"), "constraints")
+    stated = inputs.places if inputs is not None else NOTHING
+    said = {line: f"`{line.requirement.text}` in {line.where}" for line in own_lines}
+    bounds = {line: f"`{line.requirement.text}` in {line.where}" for line in own_bounds}
     places = {f"requirement {line.requirement.text}": text for line, text in said.items()}
+    places |= {f"constraint {line.requirement.text}": text for line, text in bounds.items()}
+    for name in ("cuda", "python"):
+        if name in stated:
+            given = [f"`--{name} {values[name]}`"] if values.get(name) else []
+            places[f"--{name} {getattr(request, name)}"] = " and ".join([*given, stated[name]])
+    said |= bounds
     for name in (*FRAMEWORKS, "cuda"):
         own = [
             text
@@ -250,7 +357,8 @@ def _places_of(request: Request, values: Mapping[str, Any], lines: Sequence[Fram
         ]
         if own:
             given = [f"`--{name} {values[name]}`"] if values.get(name) else []
-            places[f"--{name} {getattr(request, name)}"] = " and ".join([*given, *own])
+            more = [stated[name]] if name in stated else []
+            places[f"--{name} {getattr(request, name)}"] = " and ".join([*given, *more, *own])
     return places
 
 

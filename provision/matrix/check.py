@@ -268,6 +268,8 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("frameworks/tensorflow.toml", "release"): _down("version"),
     ("frameworks/jax.toml", "release"): _down("version"),
     ("companions.toml", "release"): lambda row: (row.package, _Descending(parse(row.version))),
+    ("system_libraries.toml", "library"): lambda row: row.id.lower(),
+    ("system_libraries.toml", "need"): lambda row: row.id,
     ("knowledge.toml", "item"): lambda row: (row.topic, row.id),
     ("checks.toml", "check"): lambda row: row.id,
     ("checks.toml", "limit"): lambda row: row.id,
@@ -426,6 +428,8 @@ def _references(facts: _Facts) -> Iterator[Finding]:
     }
     alerts = facts.column("alerts.toml", "alert", "id")
     lists: dict[type, tuple[tuple[str, set[Any]], ...]] = {
+        model.SystemLibrary: (("packages", systems),),
+        model.SystemNeed: (("libraries", facts.column("system_libraries.toml", "library", "id")),),
         model.Alert: (("runbook", runbooks),),
         model.Inhibition: (("sources", alerts), ("targets", alerts)),
     }

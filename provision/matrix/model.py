@@ -61,6 +61,8 @@ __all__ = [
     "SecurityFloor",
     "Setting",
     "Source",
+    "SystemLibrary",
+    "SystemNeed",
     "TensorflowRelease",
     "TorchBuild",
     "TorchRelease",
@@ -514,6 +516,9 @@ class CompanionPackage(Fact):
     """A package built against a framework (``companions.toml``, ``[[release]]``).
 
     Such as vllm, xformers, flash-attn, onnxruntime-gpu, triton. ``requires`` maps a distribution to a specifier.
+    ``paired_torch`` is the PyTorch that its publisher names for it where its metadata leaves that open. ``links`` are
+    the libraries that its compiled files need, of ``torch`` and ``cudart.12``, or ``nothing``. A release without
+    ``platform_tags`` has no wheel.
     """
 
     package: str
@@ -521,8 +526,10 @@ class CompanionPackage(Fact):
     released: str | None = None
     requires_python: str | None = None
     requires: Mapping[str, str] = NOTHING
+    paired_torch: str | None = None
     built_with: str | None = None
     cuda: str | None = None
+    links: tuple[str, ...] = ()
     sm: tuple[str, ...] = ()
     extra_pins: Mapping[str, str] = NOTHING
     pythons: tuple[str, ...] = ()
@@ -574,21 +581,50 @@ class Extra(Fact):
     ``requires`` are pip requirements and ``conflicts`` requirement texts that must not be in the stack.
     ``needs_compiler`` and ``needs_nvcc`` demand the flavor ``jit`` or ``devel``; what needs nvcc is the package called
     as ``id``, which is compiled, and with ``runs_nvcc`` needs nvcc wherever it runs. ``port`` and ``command`` become
-    EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them.
+    EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them. ``compiles`` names what is compiled where that
+    is not the package called as ``id``. ``refused`` says why it cannot be added at all; it then requires nothing.
     """
 
     id: str
     title: str
-    requires: tuple[str, ...]
+    requires: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
+    compiles: tuple[str, ...] = ()
+    refused: str | None = None
     needs_compiler: bool = False
     needs_nvcc: bool = False
     runs_nvcc: bool = False
     apt: tuple[str, ...] = ()
     port: int | None = None
     command: tuple[str, ...] = ()
+
+
+@record
+class SystemLibrary(Fact):
+    """A library or program of the system (``system_libraries.toml``, ``[[library]]``).
+
+    ``id`` is the name that files ask for it by (``libGL.so.1``), or the program's. ``packages`` maps a system to the
+    apt packages that bring it.
+    """
+
+    id: str
+    packages: dict[str, str]
+
+
+@record
+class SystemNeed(Fact):
+    """What a distribution needs of the system that its wheel does not bring (``system_libraries.toml``, ``[[need]]``).
+
+    ``id`` is the distribution and ``version`` the release that was looked at. ``libraries`` are ids of system
+    libraries. One that ``is_source`` has no Linux wheel and needs them to be built too.
+    """
+
+    id: str
+    version: str
+    libraries: tuple[str, ...]
+    is_source: bool = False
 
 
 @record
@@ -1290,9 +1326,10 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "frameworks/tensorflow.toml": {"release": TensorflowRelease},
     "frameworks/jax.toml": {"release": JaxRelease, "setting": Setting},
     "companions.toml": {"release": CompanionPackage},
-    "constraints.toml": {"constraint": HiddenConstraint},
+    "constraints.toml": {"constraint": HiddenConstraint, "setting": Setting},
     "exceptions.toml": {"exclusion": Exclusion},
     "extras.toml": {"extra": Extra},
+    "system_libraries.toml": {"library": SystemLibrary, "need": SystemNeed},
     "knowledge.toml": {"item": Knowledge},
     "checks.toml": {"check": Check, "limit": Limit},
     "diagnoses.toml": {"diagnosis": Diagnosis},

@@ -19,9 +19,10 @@ from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
 from provision.resolve.foreign import base_cuda, known_base
+from provision.resolve.halves import layer_of
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
-from provision.resolve.request import plain_request
+from provision.resolve.request import AUTO, plain_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
     Wish,
@@ -35,6 +36,7 @@ from provision.resolve.rules import (
     taken,
 )
 from provision.resolve.stack import (
+    INIT,
     BaseImage,
     DriverNeed,
     ExtraPart,
@@ -51,8 +53,6 @@ __all__ = ["Solution", "assemble", "find_installer"]
 _INSTALLER = "uv"
 _INDEX_OF = {"jax": "pypi", "jaxlib": "jax"}
 """Where a wheel without a row comes from; everything else without one is a build of the PyTorch index."""
-_CUDA_PREFIXES = ("nvidia-", "cuda-")
-_FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 
 
 @record
@@ -225,6 +225,7 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         packages=packages,
         tools=_tools(solution, matrix),
         apt=_apt(solution, matrix, base.os),
+        apt_snapshot=matrix.dated if request.apt_snapshot == AUTO else request.apt_snapshot,
         extras=tuple(
             ExtraPart(id=row.id, requires=row.requires, constraints=row.constraints, port=row.port, command=row.command)
             for row in solution.extras
@@ -242,8 +243,8 @@ def _compiled(solution: Solution, matrix: Matrix) -> tuple[tuple[str, ...], bool
     wish = solution.wish
     if wish.flavor != "devel" or solution.python is None:
         return (), False
-    sources = {row.id: row for row in matrix.extras if row.needs_nvcc}
-    wanted = {row.id for row in solution.extras}
+    sources = {name: row for row in matrix.extras if row.needs_nvcc for name in row.compiles or (row.id,)}
+    wanted = {name for row in solution.extras for name in row.compiles or (row.id,)}
     if wish.request.requirements:
         lines = parse_requirements("\n".join(wish.request.requirements), "-r")
         wanted |= {requirement.name for requirement in lines}
@@ -279,11 +280,14 @@ def _epoch(stamp: str) -> int:
 
 def _apt(solution: Solution, matrix: Matrix, os_id: str | None) -> tuple[str, ...]:
     packages: set[str] = {item for row in solution.extras for item in row.apt}
-    if solution.wish.flavor == "jit":
-        setting = matrix.settings("images.toml").get("compiler_packages")
-        listed = setting.entries.get(os_id or "", "") if setting else ""
-        packages |= {item for item in listed.split() if item}
-    return tuple(sorted(packages))
+    for setting_id, flavors in (("compiler_packages", ("jit", "dev")), ("development_packages", ("dev",))):
+        if solution.wish.flavor in flavors:
+            setting = matrix.settings("images.toml").get(setting_id)
+            packages |= set((setting.entries.get(os_id or "", "") if setting else "").split())
+    own = solution.wish.request.apt
+    # Who names a version of what the stack needs anyway means that one.
+    named = {item.partition("=")[0] for item in own}
+    return tuple(sorted({*own, *(item for item in packages if item.partition("=")[0] not in named)}))
 
 
 def _library_path(solution: Solution) -> tuple[str, ...]:
@@ -323,7 +327,7 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
             _package(
                 pick,
                 index=index,
-                layer=_layer(pick.name),
+                layer=layer_of(pick.name),
                 index_url=index_url,
                 has_unknown_dependencies=is_open,
                 is_source=is_source or (pick.wheel is not None and not pick.wheel.file.endswith(".whl")),
@@ -333,15 +337,26 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
 
 
 def _tools(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
+    """Return the newest installer whose wheel runs where the image is built, and the init that the image starts."""
     if solution.python is None:
         return ()
-    found = find_installer(matrix, solution.python, solution.wish.platform)
-    return tuple(_package(pick, index="pypi", layer="tools") for pick in found)
+    tools: list[LockedPackage] = []
+    for name in (_INSTALLER, INIT):
+        found = find_tool(matrix, name, solution.python, solution.wish.platform)
+        if not found:
+            break
+        tools += [_package(pick, index="pypi", layer="tools") for pick in found]
+    return tuple(tools)
 
 
 def find_installer(matrix: Matrix, python: str, platform: str) -> tuple[Pick, ...]:
     """Return the newest installer whose wheel runs where an image is built; nothing where none does."""
-    demand = Demand(name=_INSTALLER, specifier="", why="the build", part="image")
+    return find_tool(matrix, _INSTALLER, python, platform)
+
+
+def find_tool(matrix: Matrix, name: str, python: str, platform: str) -> tuple[Pick, ...]:
+    """Return the newest release of a tool whose wheel runs where an image is built; nothing where none does."""
+    demand = Demand(name=name, specifier="", why="the build", part="image")
     found = solve_environment(matrix, (demand,), python=python, machine=MACHINES[platform], glibc=None, given={})
     return found.picks if isinstance(found, Environment) else ()
 
@@ -371,12 +386,6 @@ def _package(
         has_unknown_dependencies=has_unknown_dependencies,
         is_source=is_source,
     )
-
-
-def _layer(name: str) -> str:
-    if name.startswith(_CUDA_PREFIXES):
-        return "cuda"
-    return "framework" if name.startswith(_FRAMEWORK_PREFIXES) else "rest"
 
 
 def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str | None) -> list[Reason]:
@@ -557,6 +566,7 @@ def _base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
         why = {
             "runtime": "nothing is compiled, so a slim Python base will do",
             "jit": "Triton compiles at run time, so a C compiler is added to a slim Python base",
+            "dev": "it is worked in, so a C compiler, git and uv are added to a slim Python base",
             "devel": "code is compiled, so the base has compilers that this nvcc accepts",
         }[flavor]
         reasons.append(Reason(subject="base", because=why, facts=(fact_of("image", image.tag, image),)))

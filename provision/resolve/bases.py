@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, PythonImage
 from provision.matrix.query import cuda_releases
@@ -88,17 +90,36 @@ _LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
 
 
 def _unfit_base(matrix: Matrix, base: str, options: tuple[Option, ...], python: str | None) -> Rejection | None:
-    """Return why a base the facts know cannot hold this Python or this CUDA; of other bases nothing is known."""
+    """Return why a base whose name says what it holds cannot hold this Python or this CUDA, as far as it says so."""
     ref = base.partition("@")[0]
-    image = next((row for row in matrix.python_images if row.tag == ref), None)
+    has_tag = ":" in ref.rpartition("/")[2]
+    name = ref.rpartition(":")[0] if has_tag else ref
+    hub = matrix.setting("audit_rules.toml", "hub_names").values
+    short = ref.partition("/")[2] if ref.startswith(tuple(f"{host}/" for host in hub)) else ref
+    short = short.removeprefix("library/")
+    image = next((row for row in matrix.python_images if row.tag == short), None)
+    if image is None and has_tag and (found := re.match(r"python:([0-9]+\.[0-9]+)(?![0-9t])", short)):
+        # An official tag that the facts do not list says its Python too.
+        image = next((row for row in matrix.python_images if row.python == found[1]), None)
     if image is not None and python is not None and image.python != python:
         because = f"cannot stand on {ref}, which holds Python {image.python}"
         fact = fact_of("image", image.tag, image)
         return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
-    bare = next((row for row in matrix.cuda_images if row.tag == ref), None)
-    if bare is None or (python is None and _minor(bare.cuda) == _minor(options[0].cuda)):
+    bare = next((row for row in matrix.cuda_images if row.tag == short), None)
+    if python is None:
+        if bare is None or _minor(bare.cuda) == _minor(options[0].cuda):
+            return None
+        because = f"cannot stand on {ref}, which holds CUDA {bare.cuda}"
+        fact = fact_of("image", bare.tag, bare)
+        return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
+    if bare is None and name in (*matrix.setting("images.toml", "registries").values, *_names(matrix)):
+        bare = next(iter(matrix.cuda_images), None)
+    if bare is None:
         return None
-    because = f"cannot stand on {ref}, which holds {f'no Python {python}' if python else f'CUDA {bare.cuda}'}"
+    because = (
+        f"cannot stand on {ref}, which holds no Python {python}; without `--base` the CUDA that it needs is put into "
+        "an image that has one"
+    )
     fact = fact_of("image", bare.tag, bare)
     return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
 
@@ -125,6 +146,11 @@ def _unfit_foreign(
 
 def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
+
+
+def _names(matrix: Matrix) -> set[str]:
+    """Return the names of the images whose tags are listed as CUDA's."""
+    return {row.tag.partition(":")[0] for row in matrix.cuda_images}
 
 
 def choose_cuda_image(

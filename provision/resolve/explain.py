@@ -86,6 +86,7 @@ def _is_proved(causes: list[Rejection]) -> bool:
 
 
 PARTS = (
+    "constraints",
     "requirements",
     "extras",
     "require_secure",
@@ -120,10 +121,16 @@ def _smallest(request: Request, trial: Trial, *, is_proved: bool) -> Request:
         if not value:
             continue
         if isinstance(value, tuple):
-            for item in value:
-                fewer = _changed(core, part, tuple(other for other in getattr(core, part) if other != item))
-                if is_still_refused(fewer):
-                    core = fewer
+            # A file may have thousands of lines: what has no part in the conflict goes in large pieces first.
+            size = len(value)
+            while size:
+                left = getattr(core, part)
+                for start in range(0, len(left), size):
+                    piece = frozenset(left[start : start + size])
+                    fewer = _changed(core, part, tuple(item for item in getattr(core, part) if item not in piece))
+                    if is_still_refused(fewer):
+                        core = fewer
+                size //= 2
             continue
         is_last = part in FRAMEWORKS and not any(getattr(core, name) for name in FRAMEWORKS if name != part)
         if is_last and any(cause.subject for cause in trial(core)):
@@ -141,7 +148,7 @@ def _is_empty(request: Request) -> bool:
 
 def _words(core: Request, request: Request) -> Iterator[str]:
     """Yield the parts of a conflict; a framework that only lines of the whole request name goes by these lines."""
-    words = to_flags(replace(core, requirements=()))
+    words = to_flags(replace(core, requirements=(), constraints=()))
     position = 0
     while position < len(words):
         if position + 1 < len(words) and not words[position + 1].startswith("--"):
@@ -157,6 +164,8 @@ def _words(core: Request, request: Request) -> Iterator[str]:
             position += 1
     for line in core.requirements:
         yield f"requirement {line}"
+    for line in core.constraints:
+        yield f"constraint {line}"
 
 
 def _chain(causes: list[Rejection]) -> Iterator[Reason]:
@@ -309,19 +318,24 @@ def changes_of(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Re
     elif part == "flavor":
         for flavor in ("jit", "devel"):
             yield replace(request, flavor=flavor), f"flavor {flavor}"
-    elif part == "requirements":
+    elif part in ("requirements", "constraints"):
         return
     elif part == "extras":
         for item in request.extras:
             kept = tuple(other for other in request.extras if other != item)
             for row in matrix.extras:
-                if row.id.startswith(f"{item.partition('-')[0]}") and row.id not in request.extras:
+                if _is_kin(row.id, item) and row.id not in request.extras:
                     yield replace(request, extras=tuple(sorted((*kept, row.id)))), f"--with {row.id}"
         yield from _without(part, request)
     elif part in ("os", "base", "gpus", "require_secure"):
         if part == "gpus" and len(request.gpus) < 2:
             return
         yield from _without(part, request)
+
+
+def _is_kin(one: str, other: str) -> bool:
+    """Tell whether two extras are one package for different CUDAs (``cupy``, ``cupy-cuda12``)."""
+    return re.sub(r"-cuda[0-9]+$", "", one) == re.sub(r"-cuda[0-9]+$", "", other)
 
 
 def _drivers(wanted: str, matrix: Matrix) -> list[str]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import IncompatibleError, UnknownError, UsageError
 from provision.matrix.load import Matrix
-from provision.records import record
+from provision.records import record, replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.options import Option
 from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, matches, parse_request, python_fits
-from provision.resolve.requirements import UserRequirement, parse_requirements, place_of
+from provision.resolve.requirements import UserRequirement, parse_requirements, place_of, requirement_of
 from provision.versions import is_empty, spec_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "implied_frameworks",
     "is_honoured",
     "join_frameworks",
+    "lines_about",
     "named_lines",
 ]
 
@@ -55,6 +56,7 @@ class NamedLine:
         variant: Local part (``cu118``), where one was written.
         cuda_major: CUDA that its extra names.
         marker: What decides where it holds.
+        is_bound: It bounds the framework where that is there, and does not ask for it.
     """
 
     framework: str
@@ -63,6 +65,7 @@ class NamedLine:
     variant: str | None
     cuda_major: int | None
     marker: Marker | None
+    is_bound: bool = False
 
     def holds(self, python: str, platform: str) -> bool:
         """Tell whether the line counts on a Python (``3.11``) of a platform."""
@@ -123,11 +126,9 @@ def named_lines(lines: tuple[str, ...]) -> tuple[NamedLine, ...]:
     """Return the lines that ask for a version of a framework; an address does not say which one it holds."""
     if not any(framework in line.lower() for line in lines for framework in FRAMEWORKS):
         return ()
-    from packaging.requirements import Requirement
-
     found = []
     for line in parse_requirements("\n".join(lines), "-r"):
-        parsed = Requirement(line.text)
+        parsed = requirement_of(line.text)
         if line.name not in FRAMEWORKS or parsed.url is not None:
             continue
         variants = re.findall(r"\+([A-Za-z0-9.]+)", line.specifier)
@@ -149,12 +150,11 @@ def address_lines(request: Request) -> tuple[AddressLine, ...]:
     """Return the lines of a request that take a framework from an address and can count for it."""
     if not any("@" in line for line in request.requirements):
         return ()
-    from packaging.requirements import Requirement
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     found = []
     for line in parse_requirements("\n".join(request.requirements), "-r"):
-        parsed = Requirement(line.text)
+        parsed = requirement_of(line.text)
         if line.name not in FRAMEWORKS or parsed.url is None:
             continue
         if not _can_hold(parsed.marker, request.python, request.platform):
@@ -197,6 +197,8 @@ def implied_frameworks(matrix: Matrix, names: Iterable[str]) -> tuple[str, ...]:
         Names of frameworks; of a package that stands on any of several, the first.
     """
     extras = {row.id: row for row in matrix.extras}
+    # A row may be called otherwise than what it is about, which is the first that it brings.
+    extras |= {requirement_of(row.requires[0]).name: row for row in matrix.extras if row.requires}
     found: set[str] = set()
     for name in names:
         if name in extras and extras[name].frameworks:
@@ -215,11 +217,15 @@ def implied_by(matrix: Matrix, request: Request) -> tuple[str, ...]:
     """Return the frameworks that the extras and the lines of a request cannot be without."""
     if not request.requirements:
         return implied_frameworks(matrix, request.extras)
-    from packaging.requirements import Requirement
-
     lines = parse_requirements("\n".join(request.requirements), "-r")
-    held = [line for line in lines if _can_hold(Requirement(line.text).marker, request.python, request.platform)]
+    held = [line for line in lines if _can_hold(requirement_of(line.text).marker, request.python, request.platform)]
     return implied_frameworks(matrix, (*request.extras, *(line.name for line in held)))
+
+
+def lines_about(request: Request, framework: str) -> tuple[NamedLine, ...]:
+    """Return the requirements and constraints of a request that say which versions of a framework will do."""
+    bounds = tuple(replace(line, is_bound=True) for line in named_lines(request.constraints))
+    return tuple(line for line in (*named_lines(request.requirements), *bounds) if line.framework == framework)
 
 
 def is_honoured(framework: str, extras: Iterable[str]) -> bool:
@@ -230,7 +236,9 @@ def is_honoured(framework: str, extras: Iterable[str]) -> bool:
     return all(framework == "tensorflow" and extra == "and-cuda" for extra in plain)
 
 
-def join_frameworks(values: Mapping[str, Any], lines: Sequence[FrameworkLine]) -> dict[str, Any]:
+def join_frameworks(
+    values: Mapping[str, Any], lines: Sequence[FrameworkLine], constraints: Sequence[FrameworkLine] = ()
+) -> dict[str, Any]:
     """Return the values of a request with the frameworks that its requirement lines name.
 
     A line that holds on some of the Pythons in question only asks for its framework in any version here: the solver
@@ -239,6 +247,7 @@ def join_frameworks(values: Mapping[str, Any], lines: Sequence[FrameworkLine]) -
     Args:
         values: Flag without its dashes → value.
         lines: The requirements, in order.
+        constraints: Lines that bound a framework where something else asks for it.
 
     Raises:
         IncompatibleError: Two of them, or one and a flag, cannot be met together.
@@ -263,6 +272,10 @@ def join_frameworks(values: Mapping[str, Any], lines: Sequence[FrameworkLine]) -
             if line.requirement.name == framework:
                 _wish_of(line, framework)
                 wishes.append(_Wish(text=None, said=_said(line)))
+        if not wishes and values.get(framework) is None:
+            continue
+        bounds = [line for line in constraints if line.requirement.name == framework]
+        wishes += [_wish_of(line, framework) for line in bounds if _where_holds(line, values) is True]
         if not wishes:
             continue
         if values.get(framework) is not None:
@@ -305,9 +318,7 @@ def _where_holds(line: FrameworkLine, values: Mapping[str, Any]) -> Any:
         True for every Python in question, None for some, False for none but others, and () where no Python matters:
         an address, which does not say what it holds, and a marker that is about another system.
     """
-    from packaging.requirements import Requirement
-
-    parsed = Requirement(line.requirement.text)
+    parsed = requirement_of(line.requirement.text)
     if parsed.url is not None or parsed.marker is None:
         return True if parsed.url is None else ()
     asked = parse_request({name: values.get(name) for name in ("python", "platform", "gpu")})
@@ -382,9 +393,7 @@ def _cuda_major(line: FrameworkLine) -> int | None:
         UnknownError: They ask for another accelerator, or for a CUDA that is already there.
         UsageError: They name two.
     """
-    from packaging.requirements import Requirement
-
-    extras = sorted(Requirement(line.requirement.text).extras)
+    extras = sorted(requirement_of(line.requirement.text).extras)
     for extra in extras:
         if _FOREIGN_EXTRA.fullmatch(extra.lower().replace("_", "-")):
             what = "takes CUDA from the system" if "local" in extra and "cuda" in extra else "is not for NVIDIA GPUs"

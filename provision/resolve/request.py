@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Any
 
-from provision.errors import UsageError
+from provision.errors import UsageError, without_secrets
 from provision.records import fields_of, record
 from provision.versions import Spec, is_empty, is_prefix_of, parse, spec_of
 
 __all__ = [
     "ANY",
+    "AUTO",
+    "FILED",
+    "FIND_LINKS",
     "FLAVORS",
     "FRAMEWORKS",
     "PLATFORMS",
@@ -26,10 +30,19 @@ __all__ = [
 
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
-FLAVORS = ("runtime", "devel", "jit")
+FLAVORS = ("runtime", "devel", "jit", "dev")
+
+FILED = ("requirements", "constraints", "indexes")
+"""Parts of a request that files bring, and no flag."""
+
+FIND_LINKS = "find-links:"
+"""What stands before the address of a page of links among the indexes of a request."""
 
 ANY = ">=0"
 """The wish for a framework of which any version will do."""
+
+AUTO = "auto"
+"""The wish for the archive of system packages as it was on the day of the facts."""
 
 _VERSION = r"[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 _SPECIFIER = r"(~=|==|!=|<=|>=|<|>)[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\.\*)?"
@@ -39,7 +52,9 @@ _REFERENCE = (
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
+_APT = r"[a-z0-9][a-z0-9+.-]{1,80}(=[A-Za-z0-9.+:~*-]{1,80})?"
 _LINE_MAX = 2000
+_INDEX = r"(?:https://[A-Za-z0-9][A-Za-z0-9.-]*|http://(?:localhost|127\.0\.0\.1))(?::[0-9]+)?(?:/[^\s$`\\\"'{}]*)?"
 _MACHINES = {
     "linux/x86_64": "linux/amd64",
     "amd64": "linux/amd64",
@@ -56,7 +71,10 @@ class Request:
 
     Versions are prefixes (``2.1``) or specifiers (``>=2.3,<2.5``). ``driver`` is a literal version, never
     ``host``. ``requirements`` are PEP 508 lines of the user's own packages; those that name a package of the
-    stack constrain it. ``extras`` are ids of ``compat/extras.toml``.
+    stack constrain it. ``constraints`` are lines that bound what is there and add nothing. ``indexes`` are addresses of
+    further package indexes, the one that is asked first at the front; ``find-links:`` stands before a page of links.
+    ``extras`` are ids of ``compat/extras.toml``. ``apt`` are packages of the system, with or without ``=version``, and
+    ``apt_snapshot`` the day (ISO) of the archive that all of them come from, or ``auto``.
     """
 
     torch: str | None = None
@@ -73,6 +91,10 @@ class Request:
     base: str | None = None
     extras: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
+    apt: tuple[str, ...] = ()
+    apt_snapshot: str | None = None
+    constraints: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
     require_secure: bool = False
 
 
@@ -101,8 +123,9 @@ def parse_request(values: dict[str, Any]) -> Request:
     """Check values as they come from flags or from JSON.
 
     Args:
-        values: Flag name without its dashes → value. ``gpu``, ``with`` and ``requirements`` take a list or one
-            string, ``require-secure`` a boolean, everything else a string. ``None`` and empty lists count as absent.
+        values: Flag name without its dashes → value. ``gpu``, ``with``, ``apt`` and what files bring (``requirements``,
+            ``constraints``, ``indexes``) take a list or one string, ``require-secure`` a boolean, everything else a
+            string. ``None`` and empty lists count as absent.
 
     Raises:
         UsageError: An unknown name, or a value outside the grammar of its flag.
@@ -125,8 +148,8 @@ def parse_request(values: dict[str, Any]) -> Request:
 def to_flags(request: Request) -> tuple[str, ...]:
     """Return the command-line words that ask for this request, in one fixed order.
 
-    The user's own requirement lines have no flag of their own and are left out, and so is a framework that is asked
-    for in any version because they name it.
+    What the user's files bring has no flag of its own and is left out, and so is a framework that is asked for in any
+    version because they name it.
     """
     words: list[str] = []
     for flag, (field, _) in _READERS.items():
@@ -135,7 +158,7 @@ def to_flags(request: Request) -> tuple[str, ...]:
             words.append(f"--{flag}")
         elif field in FRAMEWORKS and value == ANY and request.requirements:
             continue
-        elif field != "requirements" and value:
+        elif field not in FILED and value:
             for item in value if isinstance(value, tuple) else (value,):
                 words += [f"--{flag}", item]
     return tuple(words)
@@ -319,11 +342,57 @@ def _extras(flag: str, value: object) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _apt(flag: str, value: object) -> tuple[str, ...]:
+    packages: dict[str, str] = {}
+    for item in _items(flag, value):
+        text = _text(flag, item)
+        if not re.fullmatch(_APT, text):
+            raise UsageError(
+                f"{flag} `{_shown(item)}` is no package of a system",
+                hints=(f"write it as in `{flag} ffmpeg` or `{flag} 'libgl1=1.6.0-1'`",),
+            )
+        if packages.setdefault(text.partition("=")[0], text) != text:
+            raise UsageError(
+                f"{flag} names {text.partition('=')[0]} twice, as `{packages[text.partition('=')[0]]}` and `{text}`",
+                hints=("keep one of the two",),
+            )
+    return tuple(sorted(packages.values()))
+
+
+def _day(flag: str, value: object) -> str:
+    text = _text(flag, value).lower()
+    if text == AUTO:
+        return text
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError as error:
+        raise UsageError(
+            f"{flag} `{_shown(value)}` is no day",
+            hints=(f"write it as in `{flag} 2026-05-01`, or `{flag} {AUTO}` for the day of the facts",),
+        ) from error
+
+
 def _requirements(flag: str, value: object) -> tuple[str, ...]:
     lines = [value] if isinstance(value, str) else value
     if not isinstance(lines, (list, tuple)):
         raise UsageError(f"{flag} takes lines of text, not {_shown(value)}")
     return tuple(sorted({_text(flag, line, limit=_LINE_MAX) for line in lines}))
+
+
+def _indexes(flag: str, value: object) -> tuple[str, ...]:
+    addresses = [value] if isinstance(value, str) else value
+    if not isinstance(addresses, (list, tuple)):
+        raise UsageError(f"{flag} takes addresses, not {_shown(value)}")
+    found: dict[str, None] = {}
+    for item in addresses:
+        text = _text(flag, item, limit=_LINE_MAX)
+        if not re.fullmatch(_INDEX, text.removeprefix(FIND_LINKS)):
+            raise UsageError(
+                f"{flag} `{_shown(without_secrets(text))}` is no address of a package index",
+                hints=("write it as `https://mirror.example/simple`, without user, password and variables",),
+            )
+        found[text] = None
+    return tuple(found)
 
 
 def _boolean(flag: str, value: object) -> bool:
@@ -347,5 +416,9 @@ _READERS: dict[str, tuple[str, Any]] = {
     "base": ("base", _base),
     "with": ("extras", _extras),
     "requirements": ("requirements", _requirements),
+    "apt": ("apt", _apt),
+    "apt-snapshot": ("apt_snapshot", _day),
+    "constraints": ("constraints", _requirements),
+    "indexes": ("indexes", _indexes),
     "require-secure": ("require_secure", _boolean),
 }

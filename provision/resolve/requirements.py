@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from provision.errors import UsageError
+from provision.errors import UsageError, without_secrets
 from provision.records import record
 
-__all__ = ["UserRequirement", "parse_requirements", "place_of"]
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+__all__ = ["SECRETS_HINT", "UserRequirement", "parse_line", "parse_requirements", "place_of", "requirement_of"]
 
 _COMMENT = re.compile(r"(?:^|\s+)#.*$")
-_PATH = re.compile(r"^(?:\.{0,2}/|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|tar\.bz2|txt)$")
+_PATH = re.compile(r"^(?:\.{0,2}/|\.|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|tgz|tar\.bz2|txt)$")
+_ADDRESS = re.compile(r"(?:git\+)?[a-z]+://\S+")
+_EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)(?:\[[^\]]*\])?")
+_ARCHIVE = re.compile(r"(?:\.git|\.whl|\.zip|\.tar\.gz|\.tgz|\.tar\.bz2)$")
+_READABLE = "it would be readable in the image and its lock"
+SECRETS_HINT = "keep it in `~/.netrc`, or for an index in the variables `UV_DEFAULT_INDEX` or `UV_INDEX`: uv reads both"
+"""Where a user name and a password belong instead."""
 
 
 @record
@@ -18,7 +29,8 @@ class UserRequirement:
     """One requirement a user wrote.
 
     Attributes:
-        name: Normalised name of the distribution (``torch-geometric``).
+        name: Normalised name of the distribution (``torch-geometric``); for an address without one, what its last part
+            suggests.
         specifier: Versions that will do (``>=2.3,<3``), empty for any.
         text: The requirement without its comment, as it is written into a file.
         line: Number of the line, from 1.
@@ -29,57 +41,113 @@ class UserRequirement:
     text: str
     line: int
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the line itself says what the distribution is called."""
+        return _ADDRESS.match(self.text) is None
 
+
+@lru_cache(maxsize=64)
 def parse_requirements(text: str, source: str) -> tuple[UserRequirement, ...]:
-    """Read the lines of a requirements file.
+    """Read lines that hold one requirement each, as a request has them.
 
-    Allowed are PEP 508 requirements (with extras, markers and https addresses), comments and blank lines. Options,
-    editable and local installs are refused: they would reach around the lock.
+    Allowed are PEP 508 requirements (with extras, markers, https and git+https addresses), such addresses alone,
+    comments and blank lines. What else a requirements file may hold is for whoever reads files.
 
     Args:
-        text: The whole file.
-        source: What to call it in a message.
+        text: The lines.
+        source: What to call them in a message.
 
     Returns:
-        The requirements in the order of the file.
+        The requirements in order.
 
     Raises:
         UsageError: A line is none of these; the message says which.
     """
-    # packaging.requirements costs a command more than the rest of its start-up; only -r needs it.
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
-
     found = []
     for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
         line = _COMMENT.sub("", raw.removesuffix("\r")).strip()
-        if not line:
-            continue
-        where = f"{source}, line {number}"
-        if reason := _why_refused(line):
-            raise UsageError(f"{where}: {reason}: {line[:80]!r}")
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement as error:
-            because = str(error).splitlines()[0]
-            raise UsageError(f"{where}: {line[:80]!r} is no requirement", because=(because,)) from error
-        if requirement.url is not None and not requirement.url.startswith("https://"):
-            raise UsageError(f"{where}: only https addresses are installed: {line[:80]!r}")
-        if requirement.url is not None and "@" in requirement.url.split("/")[2]:
-            raise UsageError(
-                f"{where}: the address holds a user name or password",
-                because=("it would be readable in the image and its lock",),
-                hints=("let a proxy on the build host add the credentials",),
-            )
-        found.append(
-            UserRequirement(
-                name=canonicalize_name(requirement.name),
-                specifier=str(requirement.specifier),
-                text=line,
-                line=number,
-            )
-        )
+        if line:
+            found.append(parse_line(line, f"{source}, line {number}", number))
     return tuple(found)
+
+
+def parse_line(line: str, where: str, number: int = 1) -> UserRequirement:
+    """Read one requirement.
+
+    Args:
+        line: It, without comment and options.
+        where: What to call its place in a message.
+        number: Number of the line, from 1.
+
+    Raises:
+        UsageError: It is none that a request can hold.
+    """
+    from packaging.requirements import InvalidRequirement
+    from packaging.utils import canonicalize_name
+
+    if (reason := _why_refused(line)) is not None:
+        raise UsageError(f"{where}: {reason[0]}: {line[:80]!r}", hints=reason[1:])
+    try:
+        requirement = requirement_of(line)
+    except InvalidRequirement as error:
+        because = str(error).splitlines()[0]
+        raise UsageError(f"{where}: {line[:80]!r} is no requirement", because=(because,)) from error
+    if requirement.url is not None:
+        _check_address(requirement.url, line, where)
+    return UserRequirement(
+        name=canonicalize_name(requirement.name), specifier=str(requirement.specifier), text=line, line=number
+    )
+
+
+@lru_cache(maxsize=32768)
+def requirement_of(line: str) -> Requirement:
+    """Return a requirement taken apart; an address alone gets the name that its last part suggests.
+
+    Raises:
+        InvalidRequirement: It is none.
+    """
+    # packaging.requirements costs a command more than the rest of its start-up; only requirement lines need it.
+    from packaging.requirements import Requirement
+
+    if _ADDRESS.match(line):
+        return Requirement(f"{_suggested_name(line.split()[0])} @ {line}")
+    return Requirement(line)
+
+
+def _suggested_name(address: str) -> str:
+    if egg := _EGG.search(address):
+        return egg[1]
+    parts = [part for part in address.partition("://")[2].partition("#")[0].rstrip("/").split("/") if part]
+    # An archive of a repository is called after a branch; the repository comes two parts before it.
+    last = parts[2] if "archive" in parts[3:] else parts[-1].partition("@")[0] if parts else ""
+    name = _ARCHIVE.sub("", last)
+    name = name.partition("-")[0] if last.endswith(".whl") else name
+    return name if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name) else "unnamed"
+
+
+def _check_address(url: str, line: str, where: str) -> None:
+    scheme, _, rest = url.partition("://")
+    shown = without_secrets(line)[:80]
+    if scheme == "git+ssh" or url.startswith(("git+git@", "git@")):
+        raise UsageError(
+            f"{where}: a repository behind ssh needs a key that the build does not have: {shown!r}",
+            hints=("write its address as `git+https://…`",),
+        )
+    if scheme == "file":
+        raise UsageError(
+            f"{where}: the file lies on the machine that wrote the line: {shown!r}",
+            hints=("write `name==version` in its place; `pip list --format=freeze` prints lines of that form",),
+        )
+    if scheme not in ("https", "git+https"):
+        raise UsageError(
+            f"{where}: only https addresses are installed: {shown!r}",
+            hints=("write the address with `https://` or `git+https://`",),
+        )
+    if "@" in rest.partition("/")[0]:
+        raise UsageError(
+            f"{where}: the address holds a user name or password", because=(_READABLE,), hints=(SECRETS_HINT,)
+        )
 
 
 def place_of(python: str, machine: str) -> dict[str, str]:
@@ -100,19 +168,17 @@ def place_of(python: str, machine: str) -> dict[str, str]:
     }
 
 
-def _why_refused(line: str) -> str | None:
+def _why_refused(line: str) -> tuple[str, ...] | None:
+    """Return why a line cannot be asked for, and the way out."""
     if not line.isascii() or not line.isprintable():
-        return "a character other than printable ASCII"
-    if line.startswith(("-e", "--editable")):
-        return "an editable install has no place in an image that others build"
+        return ("a character other than printable ASCII", "retype the line; blanks copied from a page are often none")
     if line.startswith("-"):
-        return "options are not taken from a requirements file"
-    if line.endswith("\\"):
-        return "a requirement must be on one line"
-    if " --" in line:
-        return "options are not taken from a requirements file"
+        return ("an option, where a requirement is due", "write it into a requirements file and give that to `-r`")
     if any(mark in line for mark in ("$", "`", "{{", "}}")):
-        return "variables and templates are not expanded"
-    if _PATH.search(line) and "@" not in line:
-        return "a path cannot be installed: the file is not part of the build"
+        return ("variables and templates are not expanded", "write the value itself")
+    if "://" not in line and (_PATH.search(line) or " @ ." in line or " @ /" in line):
+        return (
+            "a path cannot be installed: the file is not part of the build",
+            "for a project of your own write `--project DIR` in place of it, for another one `name==version`",
+        )
     return None

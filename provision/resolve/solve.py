@@ -21,7 +21,7 @@ from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import refuse
-from provision.resolve.named import AddressLine, address_lines, implied_by, named_lines
+from provision.resolve.named import AddressLine, address_lines, implied_by, lines_about, named_lines
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
 from provision.resolve.pairs import pair_extras
@@ -161,8 +161,8 @@ def _as_named(options: list[Option], wish: Wish) -> list[Option]:
         return options
     lines = [
         line
-        for line in named_lines(wish.request.requirements)
-        if line.framework == options[0].framework and line.can_hold(wish.request.python, wish.platform)
+        for line in lines_about(wish.request, options[0].framework)
+        if not line.is_bound and line.can_hold(wish.request.python, wish.platform)
     ]
     return [option for option in options if not lines or any(line.admits(option) for line in lines)]
 
@@ -170,13 +170,14 @@ def _as_named(options: list[Option], wish: Wish) -> list[Option]:
 def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:
     """Return what keeps options from being what the requirement lines ask for on one Python."""
     for option in options:
-        lines = [line for line in named_lines(wish.request.requirements) if line.framework == option.framework]
+        lines = lines_about(wish.request, option.framework)
         holding = [line for line in lines if line.holds(python, wish.platform)]
         because = ""
         for line in holding:
             if not line.admits(option):
-                because = f"fails `{line.text}` of the requirements"
-        if lines and not holding and getattr(wish.request, option.framework) == ANY:
+                because = f"fails `{line.text}` of the {'constraints' if line.is_bound else 'requirements'}"
+        lines = tuple(line for line in lines if not line.is_bound)
+        if lines and not any(line in holding for line in lines) and getattr(wish.request, option.framework) == ANY:
             texts = " and ".join(f"`{line.text}`" for line in lines)
             because = f"is not asked for on Python {python}: {texts} of the requirements does not hold there"
         if because:
@@ -199,7 +200,7 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         return named or ("cuda",)
     if implied := implied_by(matrix, request):
         return implied
-    if request.python is not None:
+    if request.cuda is not None and request.python is not None:
         return ("cuda",)
     what = f"`--with {','.join(request.extras)}` names no framework"
     if request.requirements:
@@ -236,16 +237,22 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
             because = f"nothing called `{name}` can be added; known are {', '.join(sorted(extras))}"
             return Rejection(rule="extra-name", is_proved=False, subject="", because=because)
     wanted = [extras[name] for name in request.extras]
+    for row in wanted:
+        if row.refused is not None:
+            return _extra_rejection(row, f"`--with {row.id}` cannot be met: {row.refused}")
     needed = "jit" if any(row.needs_compiler for row in wanted) else None
     needed = "devel" if any(row.needs_nvcc for row in wanted) else needed
-    if request.flavor == "runtime" and needed:
-        names = ", ".join(row.id for row in wanted if row.needs_nvcc or row.needs_compiler)
+    lacking = {"runtime": wanted, "dev": [row for row in wanted if row.needs_nvcc]}.get(request.flavor or "", [])
+    lacking = [row for row in lacking if row.needs_nvcc or row.needs_compiler]
+    if lacking:
+        compiler = "nvcc" if request.flavor == "dev" else "compiler"
         return Rejection(
             rule="flavor",
             is_proved=True,
             subject="",
-            because=f"{names} compiles code, which the flavor runtime has no compiler for",
-            facts=tuple(fact_of("extra", row.id, row) for row in wanted if row.needs_nvcc or row.needs_compiler),
+            because=f"{', '.join(row.id for row in lacking)} compiles code, which the flavor {request.flavor} has no "
+            f"{compiler} for",
+            facts=tuple(fact_of("extra", row.id, row) for row in lacking),
         )
     flavor = "devel" if "devel" in (request.flavor, needed) else request.flavor or needed or "runtime"
     return Wish(
@@ -302,7 +309,7 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
         return Rejection(rule="version", is_proved=False, subject="", because=because, facts=(fact,))
     ordered = sorted(set(versions), key=parse)
     span = f"they reach from {ordered[0]} to {ordered[-1]}" if ordered else "they hold none"
-    lines = [f"`{line.text}`" for line in named_lines(request.requirements) if line.framework == framework]
+    lines = [f"`{line.text}`" for line in lines_about(request, framework)]
     what = f"that {' or '.join(lines)} admits" if lines and wanted == ANY else wanted
     because = f"the facts know no {framework} {what}; {span}"
     return Rejection(rule="version", is_proved=False, subject="", because=because)
@@ -433,7 +440,8 @@ def reject_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
 def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None) -> Solution | Rejection:
     """Choose the base and close the environment of options on one Python, or say why that cannot be done."""
     subject = " with ".join(option.label for option in options)
-    unasked = _reject_lines(wish, options, python) if python is not None and wish.request.requirements else None
+    has_lines = bool(wish.request.requirements or wish.request.constraints)
+    unasked = _reject_lines(wish, options, python) if python is not None and has_lines else None
     if unasked is not None:
         return unasked
     base = choose_base(matrix, wish, options, python)
@@ -454,7 +462,7 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
         if isinstance(solved, Clash):
             parts = {demand.part for demand in solved.demands}
             return Rejection(
-                rule="requirements" if "requirements" in parts else "packages",
+                rule="requirements" if {"requirements", "constraints"} & parts else "packages",
                 is_proved=solved.is_proved,
                 subject=subject,
                 because=f"cannot be completed: {solved.sentence}",

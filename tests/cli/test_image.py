@@ -245,12 +245,13 @@ def test_every_frontend_is_written(provision, folder):
 
 
 @pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
-def test_installer_is_the_one_of_the_lock(provision, folder, platform):
+def test_installer_and_init_are_those_of_the_lock(provision, folder, platform):
     answer = provision("image", "--torch", "2.9", "--platform", platform, "-o", "out", "--json")
     assert answer.code == 0, answer.out
-    (tool,) = answer.document["result"]["stack"]["image"]["tools"]
+    tools = answer.document["result"]["stack"]["image"]["tools"]
+    assert [tool["name"] for tool in tools] == ["uv", "dumb-init"]
     lines = (folder / "out" / "tools.txt").read_text().splitlines()
-    assert lines[1:] == [f"{tool['name']}=={tool['version']} --hash=sha256:{tool['sha256']}"]
+    assert lines[1:] == [f"{tool['name']}=={tool['version']} --hash=sha256:{tool['sha256']}" for tool in tools]
 
 
 def test_installers_differ_by_platform(provision, folder):

@@ -26,7 +26,16 @@ from typing import TYPE_CHECKING
 from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
-from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
+from provision.cli.request import (
+    add_request_flags,
+    given_inputs,
+    has_inputs,
+    other_words,
+    read_matrix,
+    read_request,
+    read_values,
+    solve_request,
+)
 from provision.errors import UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 
@@ -116,7 +125,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         raise UsageError("--context says nothing without --server-dry-run", hints=("leave it out, or ask the cluster",))
     chosen = _options(options)
     matrix = read_matrix(options)
-    subject = _subject(options, matrix)
+    subject = _subject(options, matrix, output)
     files = render_cluster(subject, _with_variables(chosen, options, subject, matrix, output), matrix)
     _refuse_idle(options)
     for sentence in files.owned.warnings:
@@ -180,15 +189,15 @@ def _judged_text(item: Judged) -> str:
     return "\n".join([said, *(f"  {line}" for line in item.because)])
 
 
-def _subject(options: argparse.Namespace, matrix: Matrix) -> Subject:
+def _subject(options: argparse.Namespace, matrix: Matrix, output: Output) -> Subject:
     from provision.cli.lock_file import read_subject, subject_of
 
     values = read_values(options)
     if options.lock is None:
-        files = options.requirements or ()
-        request = read_request(values, files)
-        return subject_of(solve_request(request, matrix, "cluster", other_words(options), values=values, files=files))
-    if values or options.requirements:
+        inputs = given_inputs(options, output, matrix)
+        request = read_request(values, inputs)
+        return subject_of(solve_request(request, matrix, "cluster", other_words(options), values=values, inputs=inputs))
+    if values or has_inputs(options):
         raise UsageError(
             "--lock and a request exclude each other",
             because=("the lock is the answer to a request already",),

@@ -17,7 +17,16 @@ from provision.cli.facts import KINDS, describe_sources, fact_document, find_fac
 from provision.cli.files import read_text
 from provision.cli.output import Output
 from provision.cli.parser import shown
-from provision.cli.request import add_request_flags, other_words, place_refusal, read_matrix, read_request, read_values
+from provision.cli.request import (
+    add_request_flags,
+    given_inputs,
+    has_inputs,
+    other_words,
+    place_refusal,
+    read_matrix,
+    read_request,
+    read_values,
+)
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.resolve.stack import FactRef, Reason, Refusal, Stack
@@ -39,7 +48,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     """Explain one thing."""
     values, matrix = read_values(options), read_matrix(options)
     if options.what is not None:
-        if values or options.requirements:
+        if values or has_inputs(options):
             raise UsageError("a lock or fact and a request are two questions", hints=("ask for one of the two",))
         if options.what.partition("/")[0] in KINDS and not Path(options.what).exists():
             _give_fact(matrix, options.what, output)
@@ -48,13 +57,13 @@ def run(options: argparse.Namespace, output: Output) -> int:
         return 0
     from provision.resolve.solve import solve
 
-    files = options.requirements or ()
-    request = read_request(values, files)
+    inputs = given_inputs(options, output, matrix)
+    request = read_request(values, inputs)
     found = solve(request, matrix)
     if isinstance(found, Stack):
         _give_stack(matrix, found, output)
     else:
-        _give_refusal(matrix, place_refusal(found, request, values, files), other_words(options), output)
+        _give_refusal(matrix, place_refusal(found, request, values, inputs), other_words(options), output)
     return 0
 
 

@@ -3,6 +3,10 @@
 The stack goes to the standard output, for people or, with --json, whole. A request that the facts exclude ends with
 exit code 3, one they do not know with 4; both name the nearest requests that work.
 
+With --format, what comes out is not the stack but the entries that make uv, pixi, conda, Poetry or pip install its
+frameworks, with and without CUDA. --write puts them into the project's file and leaves the rest of it as it is;
+whatever had to give way is told.
+
 With --batch, each line of a file is one JSON object whose keys are the flags without their dashes, and each is
 answered, in order, with one JSON document on a line of its own. A line that cannot be read is answered with an error
 like any other. The exit code is then 0 once every line was answered.
@@ -17,9 +21,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from provision.cli.files import open_stdin
+from provision.cli.fragment import add_fragment_flags, check_fragment_flags, give_fragment
 from provision.cli.output import Output
 from provision.cli.parser import Once, parse_path, shown
-from provision.cli.request import add_request_flags, other_words, read_matrix, read_request, read_values, solve_request
+from provision.cli.request import (
+    add_request_flags,
+    given_inputs,
+    has_inputs,
+    other_words,
+    read_matrix,
+    read_request,
+    read_values,
+    solve_request,
+)
 from provision.cli.screen import show_stack
 from provision.errors import ProvisionError, UsageError
 from provision.matrix.load import Matrix
@@ -32,6 +46,7 @@ _LINE_BYTES_MAX = 1024 * 1024
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_request_flags(parser)
+    add_fragment_flags(parser)
     parser.add_argument_group("many requests").add_argument(
         "--batch", action=Once, type=parse_path, metavar="FILE", help="answer one JSON request a line (- is stdin)"
     )
@@ -40,8 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, output: Output) -> int:
     """Answer one request, or many."""
     values = read_values(options)
+    check_fragment_flags(options)
     if options.batch is not None:
-        if values or options.requirements or output.target is not None:
+        if values or has_inputs(options) or output.target is not None:
             raise UsageError(
                 "--batch takes neither a request nor -o",
                 because=("the requests are the lines of its file, the answers go to the standard output",),
@@ -49,10 +65,13 @@ def run(options: argparse.Namespace, output: Output) -> int:
             )
         return _answer_batch(options.batch, read_matrix(options), other_words(options), output)
     matrix = read_matrix(options)
-    files = options.requirements or ()
-    request = read_request(values, files)
-    stack = solve_request(request, matrix, "resolve", other_words(options), values=values, files=files)
+    inputs = given_inputs(options, output, matrix)
+    request = read_request(values, inputs)
+    stack = solve_request(request, matrix, "resolve", other_words(options), values=values, inputs=inputs)
     output.note(f"facts of {stack.facts_date}")
+    if options.format is not None:
+        give_fragment(stack, matrix, options, output)
+        return 0
     output.give({"stack": stack.to_json()}, show_stack(stack, output))
     return 0
 

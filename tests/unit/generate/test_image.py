@@ -145,7 +145,8 @@ def test_changing_the_users_lines_keeps_every_earlier_step() -> None:
     before, after = steps("einops==0.7"), steps("einops==0.8")
     changed = [index for index, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]
     assert changed in ([], [len(before) - 1])  # only what follows the user's own step: labels
-    assert "requirements.user.txt" in before[-1]
+    assert "requirements.user.txt" in before[-2]
+    assert "verify.py --packages" in before[-1]
 
 
 def test_users_lines_are_checked_again() -> None:
@@ -257,7 +258,7 @@ def test_a_page_of_links_is_no_index(is_open: bool, words: str) -> None:
 def test_the_stacks_own_tools_are_used() -> None:
     stack = replace(STACK, image=replace(STACK.image))
     found = {item.path: item.text for item in render_image(stack)}
-    assert found["tools.txt"].splitlines()[1:] == [f"uv==0.9.0 --hash=sha256:{TOOLS[0].sha256}"]
+    assert found["tools.txt"].splitlines()[1:] == [f"{x.name}=={x.version} --hash=sha256:{x.sha256}" for x in TOOLS]
 
 
 def test_a_platform_nobody_builds() -> None:

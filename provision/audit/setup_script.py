@@ -1,0 +1,239 @@
+"""What ``setup.py`` and ``setup.cfg`` ask for, as far as that stands in them: the script is read and never run."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+
+from provision.audit.model import Source
+from provision.errors import UsageError
+from provision.records import NOTHING, record
+
+__all__ = ["Needs", "Setup", "read_setup_cfg", "read_setup_py"]
+
+_FILE = re.compile(r"[\w./-]*(?:\.txt|\.in)")
+_STEPS_MAX = 2000
+
+
+@record
+class Needs:
+    """A list of requirements of a setup script.
+
+    Attributes:
+        lines: Requirements that stand in it, each with the line it stands on.
+        files: Requirements files that it takes others from.
+        unread: Line of what only running it would tell, ``None`` where all is known.
+    """
+
+    lines: tuple[tuple[str, int], ...] = ()
+    files: tuple[str, ...] = ()
+    unread: int | None = None
+
+
+@record
+class Setup:
+    """What a setup script asks for.
+
+    Attributes:
+        needs: Of the project itself; ``None`` where it does not say.
+        extras: Name → of that extra.
+        python: The Pythons it allows, as a specifier.
+    """
+
+    needs: Needs | None = None
+    extras: dict[str, Needs] = NOTHING  # type: ignore[assignment]
+    python: str | None = None
+
+
+def read_setup_py(source: Source) -> Setup:
+    """Read a ``setup.py``.
+
+    Raises:
+        UsageError: It is no Python.
+    """
+    try:
+        tree = ast.parse(source.text.removeprefix("\ufeff"))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        place = f"{source.file}, line {line}" if line else source.file
+        raise UsageError(f"{place}: it is no Python", because=(str(error).partition(" (")[0],)) from error
+    script = _Script(tree)
+    call = next(
+        (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) == "setup"),
+        None,
+    )
+    if call is None:
+        return Setup()
+    words = {word.arg: word.value for word in call.keywords if word.arg}
+    for word in call.keywords:
+        if word.arg is None and isinstance(mapping := script.value(word.value), ast.Dict):
+            words |= {
+                key.value: value
+                for key, value in zip(mapping.keys, mapping.values, strict=True)
+                if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            }
+    needs = script.needs(words["install_requires"]) if "install_requires" in words else None
+    extras: dict[str, Needs] = {}
+    named = script.value(words["extras_require"]) if "extras_require" in words else None
+    if isinstance(named, ast.Dict):
+        pairs = zip(named.keys, named.values, strict=True)
+        extras = {str(key.value): script.needs(value) for key, value in pairs if isinstance(key, ast.Constant)}
+    elif isinstance(named, ast.Call) and _called(named) == "dict":
+        extras = {word.arg: script.needs(word.value) for word in named.keywords if word.arg}
+    python = script.value(words["python_requires"]) if "python_requires" in words else None
+    return Setup(
+        needs=needs,
+        extras=extras,
+        python=python.value if isinstance(python, ast.Constant) and isinstance(python.value, str) else None,
+    )
+
+
+def _called(node: ast.Call) -> str:
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _grown(node: ast.AST) -> str | None:
+    """Return the name of the list that a call adds to."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    is_growing = node.func.attr in ("append", "extend", "insert")
+    return node.func.value.id if is_growing and isinstance(node.func.value, ast.Name) else None
+
+
+class _Script:
+    """A script with what its names were given, so that a list can be followed without running anything."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.given: dict[str, ast.expr] = {}
+        self.around: dict[str, ast.With] = {}
+        self.changed: dict[str, int] = {}
+        self.functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        self.steps = 0
+        inside = {id(node) for function in self.functions.values() for node in ast.walk(function)}
+        for node in ast.walk(tree):
+            if id(node) in inside:
+                continue
+            if isinstance(node, ast.With):
+                self._note_with(node)
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        self.given[target.id] = node.value
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+                self.given[node.target.id] = node.value
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                self.changed.setdefault(node.target.id, node.lineno)
+            elif (name := _grown(node)) is not None and isinstance(node, ast.Call):
+                self.changed.setdefault(name, node.lineno)
+
+    def _note_with(self, node: ast.With) -> None:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Assign):
+                self.around |= {target.id: node for target in inner.targets if isinstance(target, ast.Name)}
+            elif (name := _grown(inner)) is not None:
+                self.around[name] = node
+
+    def value(self, node: ast.expr) -> ast.expr:
+        """Return what a name stands for, or the expression itself."""
+        seen = set()
+        while isinstance(node, ast.Name) and node.id in self.given and node.id not in seen:
+            seen.add(node.id)
+            node = self.given[node.id]
+        return node
+
+    def needs(self, node: ast.expr) -> Needs:
+        """Return the list that an expression makes."""
+        self.steps += 1
+        if self.steps > _STEPS_MAX:
+            return Needs(unread=node.lineno)
+        if isinstance(node, ast.Name):
+            return self._named(node)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return Needs(lines=tuple((line, node.lineno) for line in node.value.splitlines() if line.strip()))
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            return _joined([self._item(item) for item in node.elts])
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return _joined([self.needs(node.left), self.needs(node.right)])
+        if isinstance(node, ast.Call) and _called(node) in ("list", "sorted", "set", "tuple") and len(node.args) == 1:
+            return self.needs(node.args[0])
+        return self._from_files(node)
+
+    def _item(self, node: ast.expr) -> Needs:
+        if isinstance(node, ast.Starred):
+            return self.needs(node.value)
+        found = self.value(node)
+        if isinstance(found, ast.Constant) and isinstance(found.value, str):
+            return Needs(lines=((found.value, found.lineno),))
+        return Needs(unread=node.lineno)
+
+    def _named(self, node: ast.Name) -> Needs:
+        around = self.around.get(node.id)
+        if around is not None:
+            files = _files_in(around)
+            return Needs(files=tuple(files)) if len(files) == 1 else Needs(unread=around.lineno)
+        found = self.given.get(node.id)
+        if found is None or (isinstance(found, ast.Name) and found.id == node.id):
+            return Needs(unread=node.lineno)
+        # Taken out while it is followed, so that a name that leads to itself ends.
+        del self.given[node.id]
+        needs = self.needs(found)
+        self.given[node.id] = found
+        changed = self.changed.get(node.id)
+        return needs if changed is None else _joined([needs, Needs(unread=changed)])
+
+    def _from_files(self, node: ast.expr) -> Needs:
+        """Return the requirements file that an expression, or the function it calls, opens, where it is one."""
+        files = _files_in(node)
+        if not files:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Call) and _called(inner) in self.functions:
+                    files |= _files_in(self.functions[_called(inner)])
+                elif isinstance(inner, ast.Name) and inner.id in self.given:
+                    files |= _files_in(self.given[inner.id])
+        return Needs(files=tuple(files)) if len(files) == 1 else Needs(unread=node.lineno)
+
+
+def _files_in(node: ast.AST) -> dict[str, None]:
+    """Return the names of text files that stand in a piece of code, in order; a docstring names none."""
+    return {
+        inner.value: None
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and _FILE.fullmatch(inner.value)
+    }
+
+
+def _joined(parts: list[Needs]) -> Needs:
+    return Needs(
+        lines=tuple(line for part in parts for line in part.lines),
+        files=tuple(dict.fromkeys(name for part in parts for name in part.files)),
+        unread=next((part.unread for part in parts if part.unread is not None), None),
+    )
+
+
+def read_setup_cfg(source: Source) -> Setup:
+    """Read a ``setup.cfg``.
+
+    Raises:
+        UsageError: It is malformed.
+    """
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(source.text.removeprefix("\ufeff"))
+    except configparser.Error as error:
+        raise UsageError(f"{source.file} is malformed", because=(str(error).splitlines()[0],)) from error
+
+    def needs(section: str, key: str) -> Needs:
+        text = parser.get(section, key)
+        if text.strip().startswith("file:"):
+            return Needs(files=tuple(part.strip() for part in text.strip().removeprefix("file:").split(",")))
+        return Needs(lines=tuple((line.strip(), 0) for line in text.splitlines() if line.strip()))
+
+    options, extras = "options", "options.extras_require"
+    return Setup(
+        needs=needs(options, "install_requires") if parser.has_option(options, "install_requires") else None,
+        extras={name: needs(extras, name) for name in parser.options(extras)} if parser.has_section(extras) else {},
+        python=parser.get(options, "python_requires", fallback=None),
+    )

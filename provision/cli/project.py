@@ -1,0 +1,1048 @@
+"""What requirements files and whole projects ask for, read without running anything.
+
+The readers are those of ``provision check``. Here is what a request makes of what they found: each line is one that a
+request can hold, or is refused with its file, its line and the way out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from provision.cli.files import read_text
+from provision.errors import USERINFO, IncompatibleError, UnknownError, UsageError, without_secrets
+from provision.matrix.load import Matrix
+from provision.records import NOTHING, record
+from provision.resolve.named import FrameworkLine
+from provision.resolve.request import FIND_LINKS
+from provision.resolve.requirements import SECRETS_HINT, parse_line
+
+if TYPE_CHECKING:
+    from provision.audit.model import Index, Requirement, Source, Span
+    from provision.audit.project import Project
+    from provision.audit.requirements_file import Left, Listing
+    from provision.audit.setup_script import Needs
+
+__all__ = ["PROJECT_FILES", "Inputs", "python_bound", "read_inputs"]
+
+_BYTES_MAX = 1024 * 1024
+_FILES_MAX = 64
+_LENGTH_MAX = 2000  # addresses of wheels are long
+_SHOWN = 100
+_TORCH_FAMILY = ("torch", "torchvision", "torchaudio")
+_PYTHON_MINORS = 40
+_CONDA_EXPORT = re.compile(r"[A-Za-z0-9_.-]+=[^=\s]+=[^=\s]+")
+_LOCKS = ("uv.lock", "poetry.lock", "pixi.lock", "Pipfile.lock", "pdm.lock", "conda-lock.yml", "pylock.toml")
+PROJECT_FILES = ("pyproject.toml", "pixi.toml", "environment.yml", "setup.cfg", "setup.py", "Pipfile")
+"""Files that make a project of a folder, beside lists of requirements."""
+_KINDS = {
+    "pyproject.toml": "a project of Python",
+    "pixi.toml": "a manifest of pixi",
+    "setup.py": "a setup script",
+    "setup.cfg": "the settings of a project of Python",
+    "Pipfile": "a manifest of pipenv",
+} | dict.fromkeys(_LOCKS, "a lock")
+
+
+@record
+class Inputs:
+    """What files ask for.
+
+    Attributes:
+        lines: Requirements, each with its place.
+        constraints: Bounds on what is there.
+        indexes: Further package indexes, the one that is asked first at the front; pages of links after
+            ``find-links:``.
+        cuda: CUDA that an index of PyTorch's, or a package of conda, names.
+        python: The Pythons that will do, as ``--python`` takes them.
+        code: The folder of the project.
+        read: What was read, a sentence each.
+        warnings: What was left out, a sentence each.
+        places: Where ``cuda`` and ``python`` stand.
+    """
+
+    lines: tuple[FrameworkLine, ...] = ()
+    constraints: tuple[FrameworkLine, ...] = ()
+    indexes: tuple[str, ...] = ()
+    cuda: str | None = None
+    python: str | None = None
+    code: Path | None = None
+    read: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    places: Mapping[str, str] = NOTHING
+
+
+def read_inputs(
+    files: Sequence[Path],
+    project: Path | None = None,
+    extras: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    *,
+    matrix: Matrix | None = None,
+) -> Inputs:
+    """Read requirements files and a project.
+
+    Args:
+        files: Requirements files; ``-`` is the standard input.
+        project: Folder of a project.
+        extras: Names of its optional dependencies, and
+        groups: of its dependency groups, to take too.
+        matrix: The facts; the shipped ones, unless given.
+
+    Raises:
+        UsageError: A file is missing or malformed, or asks for what a request cannot hold.
+        UnknownError: It asks for builds that the facts do not cover.
+        IncompatibleError: Two places ask for different CUDA.
+    """
+    found = _Collector(matrix or Matrix())
+    for path in files:
+        _read_file(found, path)
+    if project is not None:
+        _Folder(found, project, extras, groups).read()
+    elif extras or groups:
+        flag = "--extra" if extras else "--group"
+        raise UsageError(f"{flag} chooses a part of a project", hints=("name its folder with `--project DIR`",))
+    return found.result(project)
+
+
+def python_bound(text: str) -> str | None:
+    """Return which Python minors a specifier admits, as ``--python`` takes it; ``None`` for any.
+
+    An image is built for a minor, on its newest patch, so bounds on patches count by their minor.
+    """
+    clauses = []
+    for part in text.replace(" ", "").split(","):
+        match = re.fullmatch(
+            r"(===|~=|==|!=|<=|>=|<|>|=)?v?([0-9]+)(?:\.([0-9]+|\*))?(?:\.([0-9]+|\*))?[A-Za-z0-9.+]*", part
+        )
+        if match is None:
+            continue
+        operator, major, minor, patch = match[1] or "==", match[2], match[3], match[4]
+        if minor in (None, "*"):
+            bound = {">": f">={int(major) + 1}", "<=": f"<{int(major) + 1}"}.get(operator, f"{operator}{major}")
+            clauses.append(f"=={major}.*" if operator in ("==", "===", "=", "~=") else bound)
+        elif operator in ("==", "===", "="):
+            clauses.append(f"=={major}.{minor}.*")
+        elif operator == "~=":
+            clauses += [f"=={major}.{minor}.*"] if patch else [f">={major}.{minor}", f"<{int(major) + 1}"]
+        elif operator == "!=":
+            clauses += [] if patch and patch != "*" else [f"!={major}.{minor}.*"]
+        elif operator == "<" and patch and patch.strip("0*"):
+            clauses.append(f"<={major}.{minor}")
+        elif operator == ">":
+            clauses.append(f">={major}.{minor}" if patch else f">={major}.{int(minor) + 1}")
+        else:
+            clauses.append(f"{operator}{major}.{minor}")
+    if len(clauses) == 1 and (pin := re.fullmatch(r"==([0-9]+\.[0-9]+)\.\*", clauses[0])):
+        return pin[1]
+    return ",".join(dict.fromkeys(clauses)) or None
+
+
+class _Files:
+    """Reads files for the parsers, each once, and not without end."""
+
+    def __init__(self, flag: str) -> None:
+        self.flag = flag
+        self.sources: dict[str, Source] = {}
+
+    def __call__(self, name: str) -> Source | None:
+        return self.take(Path(name)) if Path(name).is_file() else None
+
+    def take(self, path: Path, bytes_max: int = _BYTES_MAX) -> Source:
+        from provision.audit.model import Source
+
+        if str(path) not in self.sources:
+            if len(self.sources) >= _FILES_MAX:
+                raise UsageError(f"{self.flag}: more than {_FILES_MAX} files are named, one by the other")
+            self.sources[str(path)] = Source(str(path), read_text(path, self.flag, bytes_max=bytes_max))
+        return self.sources[str(path)]
+
+
+class _Collector:
+    """What was found so far."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+        self.lines: list[FrameworkLine] = []
+        self.constraints: list[FrameworkLine] = []
+        self.indexes: list[str] = []
+        self.defaults: list[str] = []
+        self.cuda: list[tuple[str, str]] = []
+        self.pythons: list[tuple[str, str]] = []
+        self.read: list[str] = []
+        self.warnings: list[str] = []
+
+    def result(self, project: Path | None) -> Inputs:
+        """Return all of it as one record."""
+        places = {}
+        self._check_variants()
+        if self.cuda:
+            places["cuda"] = self.cuda[0][1]
+        python = self._join_pythons(places)
+        return Inputs(
+            lines=tuple(self.lines),
+            constraints=tuple(self.constraints),
+            # The one in place of PyPI stands where PyPI would: behind those that are asked beside it.
+            indexes=tuple(dict.fromkeys([*self.indexes, *self.defaults])),
+            cuda=self.cuda[0][0] if self.cuda else None,
+            python=python,
+            code=project,
+            read=tuple(self.read),
+            warnings=tuple(dict.fromkeys(self.warnings)),
+            places=places,
+        )
+
+    def _check_variants(self) -> None:
+        """Refuse two places that ask for different CUDA.
+
+        Raises:
+            IncompatibleError: There are two.
+        """
+        from provision.audit.wanted import cuda_of
+
+        asked = list(self.cuda)
+        if asked:
+            for line in self.lines:
+                local = re.search(r"==[^,]*\+([a-z0-9]+)", line.requirement.specifier)
+                cuda = cuda_of(local[1]) if local and line.requirement.name in _TORCH_FAMILY else None
+                if cuda is not None and ";" not in line.requirement.text:
+                    asked.append((cuda, f"`{line.requirement.text}` in {line.where}"))
+        first, said = asked[0] if asked else ("", "")
+        for cuda, other in asked[1:]:
+            if not _is_same_cuda(first, cuda):
+                raise IncompatibleError(
+                    f"{said} and {other} cannot be met together",
+                    because=(f"the one asks for CUDA {first}, the other for CUDA {cuda}",),
+                    hints=("change one of the two, or leave it out",),
+                    details={"conflict": [said.replace("`", ""), other.replace("`", "")]},
+                )
+
+    def _join_pythons(self, places: dict[str, str]) -> str | None:
+        """Return the bounds on Python as one; a pin that the others admit stands for them."""
+        bounds = [(bound, said) for text, said in self.pythons if (bound := python_bound(text)) is not None]
+        if not bounds:
+            return None
+        for index, (left, said) in enumerate(bounds):
+            for right, other in bounds[index + 1 :]:
+                if not _pythons_of(left) & _pythons_of(right):
+                    raise IncompatibleError(
+                        f"{said} and {other} cannot be met together",
+                        because=("no Python is both",),
+                        hints=("change one of the two, or leave it out",),
+                    )
+        pin = next(((bound, said) for bound, said in bounds if bound[0].isdigit()), None)
+        if pin is not None:
+            places["python"] = pin[1]
+            return pin[0]
+        places["python"] = " and ".join(dict.fromkeys(said for _, said in bounds))
+        return ",".join(dict.fromkeys(clause for bound, _ in bounds for clause in bound.split(",")))
+
+    def add(self, text: str, where: str, *, is_constraint: bool = False) -> None:
+        """Take a requirement."""
+        text = " ".join(text.split())
+        if len(text) > _LENGTH_MAX:
+            raise UsageError(
+                f"{where}: the requirement is {len(text)} characters long",
+                because=(f"more than {_LENGTH_MAX} are not taken",),
+            )
+        line = FrameworkLine(where=where, requirement=parse_line(self._named(text, where), where))
+        (self.constraints if is_constraint else self.lines).append(line)
+
+    def _named(self, text: str, where: str) -> str:
+        """Return a requirement whose address says what it holds by name, and by version for PyTorch's own wheels."""
+        from provision.audit.requirement import parse_requirement
+        from provision.audit.shell import Text
+        from provision.audit.wanted import is_pytorch_index
+
+        if "://" not in text:
+            return text
+        address, marker = (part.strip() for part in (*text.partition(" ;")[::2],))
+        behind = f" ; {marker}" if marker else ""
+        found = parse_requirement(Text(address, [-1] * len(address)), "")
+        if found is None or found.url is None:
+            return text
+        if found.version and found.name in _TORCH_FAMILY and is_pytorch_index(self.matrix, found.url):
+            self.warnings.append(f"{where}: the wheel of {found.name} is taken as `{found.name}=={found.version}`")
+            return f"{found.name}=={found.version}{behind}"
+        if " @ " in address:
+            return text
+        if address.partition("#")[0].endswith(".whl"):
+            return f"{found.name} @ {address}{behind}"
+        if (egg := re.search(r"([#&])egg=([A-Za-z0-9._-]+(?:\[[A-Za-z0-9._,-]+\])?)&?", address)) is not None:
+            rest = address[: egg.start()] + egg[1] + address[egg.end() :]
+            return f"{egg[2]} @ {rest.rstrip('#&')}{behind}"
+        return text
+
+    def add_index(self, index: Index, where: str, *, is_default: bool = False) -> None:
+        """Take an index, or the wish for a build of PyTorch that its address is.
+
+        Raises:
+            UsageError: It is none that a request can hold.
+            UnknownError: It has builds that the facts do not cover.
+        """
+        from provision.audit.wanted import CPU, cuda_of, index_variant, is_pytorch_index
+
+        flag = {"index": "--index-url", "extra": "--extra-index-url"}.get(index.kind, "--find-links")
+        url = index.url
+        if url is None or "$" in url:
+            raise UsageError(
+                f"{where}: the address after `{flag}` holds a variable, and variables are not expanded",
+                hints=(f"write the address itself; a password: {SECRETS_HINT}",),
+            )
+        said = f"`{flag} {without_secrets(url)}` in {where}"
+        if USERINFO.search(url):
+            raise UsageError(
+                f"{where}: the address after `{flag}` holds a user name or password",
+                because=("it would be readable in the image and its lock",),
+                hints=(SECRETS_HINT,),
+            )
+        page = re.sub(r"/[A-Za-z0-9_.-]+\.html$", "", url)
+        if (variant := index_variant(self.matrix, page)) == CPU:
+            raise UnknownError(
+                f"{said} asks for builds without CUDA, which the facts do not cover",
+                hints=("leave the line out, so that a build for a GPU is chosen",),
+            )
+        if variant is not None and (cuda := cuda_of(variant)) is not None:
+            self.cuda.append((cuda, said))
+            return
+        if is_pytorch_index(self.matrix, url):
+            root = (self.matrix.setting("frameworks/torch.toml", "wheel_index").value or "").partition("{")[0]
+            if page.rstrip("/") == root.rstrip("/"):
+                return
+            raise UnknownError(
+                f"{said}: the facts do not cover the builds of that index",
+                hints=("leave the line out, so that a released build for a GPU is chosen",),
+            )
+        legacy = self.matrix.settings("frameworks/jax.toml").get("legacy_index")
+        if legacy is not None and url == legacy.value:
+            return
+        if index.kind == "find-links" and "://" not in url:
+            raise UsageError(
+                f"{said} is a folder of this machine, which is not part of the build",
+                hints=("name a page of links by its `https://` address, or leave the line out",),
+            )
+        if not url.startswith("https://") and not re.match(r"http://(localhost|127\.0\.0\.1)[:/]", url):
+            raise UsageError(f"{said}: only https addresses are asked", hints=("write the address with `https://`",))
+        if index.kind == "find-links":
+            self.indexes.append(f"{FIND_LINKS}{url}")
+        elif is_default:
+            self.defaults.append(url.rstrip("/"))
+        else:
+            self.indexes.append(url.rstrip("/"))
+
+    def take_listing(self, listing: Listing, files: _Files, *, root: Path | None = None) -> None:
+        """Take what a requirements file asks for.
+
+        Args:
+            listing: It.
+            files: Where its files were read.
+            root: Folder of the project it belongs to, which it may name itself.
+        """
+        for item in listing.left:
+            self._judge(item, self._where(item.span, files), root)
+        for is_constraint, requirements in ((False, listing.requirements), (True, listing.constraints)):
+            for requirement in requirements:
+                where = self._where(requirement.span, files)
+                self.add(requirement.text, where, is_constraint=is_constraint)
+                if not is_constraint and _is_editable(requirement, files):
+                    self.warnings.append(f"{where}: {requirement.name} is installed, and not for editing")
+        for index in listing.indexes:
+            self.add_index(index, self._where(index.span, files), is_default=index.kind == "index")
+
+    def _where(self, span: Span | None, files: _Files) -> str:
+        source = files.sources.get(span.file) if span is not None else None
+        if span is None or source is None:
+            return span.file if span is not None else ""
+        return f"{span.file}, line {source.position(span).line}"
+
+    def _judge(self, item: Left, where: str, root: Path | None) -> None:
+        """Refuse what a file says and a request cannot hold, or tell that it is left out."""
+        text = without_secrets(item.text)
+        shown = repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
+        if item.kind in ("path", "editable") and root is not None and _is_itself(text, where, root):
+            self.warnings.append(f"{where}: {shown} is the project itself, which is not installed")
+            return
+        if item.kind == "option" and not text.startswith("--no-index"):
+            self.warnings.append(f"{where}: {shown} is left out: {_why_ignored(text)}")
+            return
+        raise _refusal(item, where, shown)
+
+
+def _is_same_cuda(left: str, right: str) -> bool:
+    return left == right or left.startswith(f"{right}.") or right.startswith(f"{left}.")
+
+
+def _pythons_of(bound: str) -> set[int]:
+    from provision.resolve.request import python_fits
+
+    return {minor for minor in range(_PYTHON_MINORS) if python_fits(bound, f"3.{minor}")}
+
+
+def _is_editable(requirement: Requirement, files: _Files) -> bool:
+    source = files.sources.get(requirement.span.file)
+    return source is not None and source.position(requirement.span).text.lstrip().startswith(("-e", "--editable"))
+
+
+def _is_itself(text: str, where: str, root: Path) -> bool:
+    """Tell whether a path of a requirements file is the project that the file belongs to."""
+    path = re.sub(r"^(?:-e|--editable)[\s=]*", "", text).strip("'\" ").partition("[")[0].removeprefix("file:")
+    folder = Path(where.rpartition(", line ")[0]).parent
+    try:
+        return (folder / path).resolve() == root.resolve()
+    except OSError:
+        return False
+
+
+def _why_ignored(text: str) -> str:
+    if text.startswith("--pre"):
+        return "a pre-release is taken only where a line names one"
+    if text.startswith("--trusted-host"):
+        return "addresses are asked over https alone"
+    return "it chooses between the files of a release, or ways to ask for them, and the lock holds files by hash"
+
+
+def _refusal(item: Left, where: str, shown: str) -> UsageError:
+    flag = item.text.split("=")[0].split()[0] if item.text else ""
+    if item.kind == "option":
+        return UsageError(
+            f"{where}: `--no-index` cannot be kept to: the frameworks come from their own indexes",
+            hints=("leave it out; pages after `--find-links` are asked all the same",),
+        )
+    if item.kind == "line option":
+        return UsageError(
+            f"{where}: of the options of one requirement only `--hash` is taken: {shown}",
+            hints=("leave the others out",),
+        )
+    if item.kind == "unknown option":
+        return UsageError(
+            f"{where}: `{flag}` is no option that is taken from a requirements file", hints=("leave the line out",)
+        )
+    if item.kind == "variable":
+        return UsageError(
+            f"{where}: variables are not expanded: {shown}", hints=("write the value in place of the variable",)
+        )
+    if item.kind in ("path", "editable"):
+        return UsageError(
+            f"{where}: a path cannot be installed, its files are not part of the build: {shown}",
+            hints=(
+                "for a project of your own write `--project DIR` in place of the line",
+                "for anything else write `name==version`, or the https address of its wheel",
+            ),
+        )
+    if item.kind == "missing":
+        return UsageError(
+            f"{where}: the file that it names is not there: {shown}",
+            hints=("a file is looked for beside the one that names it",),
+        )
+    if item.kind == "cycle":
+        return UsageError(
+            f"{where}: the files lead in a circle",
+            because=(" → ".join(item.chain),),
+            hints=("leave one of these lines out",),
+        )
+    if item.kind == "depth":
+        return UsageError(
+            f"{where}: too many files lead from one to the next",
+            because=(" → ".join(item.chain),),
+            hints=("write their lines into one file",),
+        )
+    if item.kind == "address":
+        return UsageError(
+            f"{where}: no file is fetched from an address: {shown}",
+            hints=("save the file beside this one and name it",),
+        )
+    if _CONDA_EXPORT.fullmatch(item.text):
+        return UsageError(
+            f"{where}: {shown} is a package of conda, as `conda list --export` prints it",
+            hints=(
+                "write `conda env export --from-history > environment.yml` in the environment, and give its folder to "
+                "`--project DIR`",
+                "or give `-r` what `pip list --format=freeze` prints",
+            ),
+        )
+    return UsageError(
+        f"{where}: {shown} is no requirement",
+        hints=("write one requirement such as `name==version`, or one option of pip, a line",),
+    )
+
+
+def _read_file(found: _Collector, path: Path) -> None:
+    from provision.audit.requirements_file import read_listing
+    from provision.audit.shell import content_of
+
+    _refuse_other(path)
+    files = _Files("-r")
+    source = files.take(path)
+    if path.suffix in ("", ".txt") and re.search(r"^dependencies:\s*$", source.text, re.MULTILINE):
+        raise _other_kind(path, "an environment of conda")
+    found.take_listing(read_listing(content_of(source), source, files, is_strict=False), files)
+
+
+def _refuse_other(path: Path) -> None:
+    """Refuse what is no list of requirements by its name, with the flag that reads it."""
+    if path.is_dir():
+        raise UsageError(
+            f"-r: {path} is a folder", hints=(f"`--project {path}` reads what the project in it asks for",)
+        )
+    kind = "an environment of conda" if path.suffix in (".yml", ".yaml") else _KINDS.get(path.name)
+    if kind is not None and path.exists():
+        raise _other_kind(path, kind)
+
+
+def _other_kind(path: Path, kind: str) -> UsageError:
+    return UsageError(
+        f"-r: {path} is {kind}, not a list of requirements",
+        hints=(f"`--project {path.parent}` reads what the project in its folder asks for",),
+    )
+
+
+class _Folder:
+    """A project, read from the one of its files that says the most."""
+
+    def __init__(self, found: _Collector, folder: Path, extras: Sequence[str], groups: Sequence[str]) -> None:
+        self.found = found
+        self.folder = folder
+        self.extras = tuple(dict.fromkeys(_normalised(name) for name in extras))
+        self.groups = tuple(dict.fromkeys(_normalised(name) for name in groups))
+        self.files = _Files("--project")
+        self.taken: list[str] = []
+        self.members: set[Path] = {folder.resolve()}
+
+    def read(self) -> None:
+        """Read it.
+
+        Raises:
+            UsageError: The folder holds nothing that says what the project needs.
+        """
+        if not self.folder.is_dir():
+            hint = "name the folder of the project"
+            if self.folder.is_file():
+                hint = f"name its folder, as in `--project {self.folder.parent}`, or give a list to `-r`"
+            raise UsageError(f"--project: {self.folder} is no folder", hints=(hint,))
+        for reader in (self._pyproject, self._pixi, self._conda, self._setup, self._lists, self._pipfile):
+            if reader():
+                break
+        else:
+            raise self._nothing()
+        self._python_version()
+        self._tell_ignored()
+
+    def _path(self, name: str) -> Path | None:
+        path = self.folder / name
+        return path if path.is_file() else None
+
+    def _here(self, pattern: str) -> list[Path]:
+        return sorted(path for path in self.folder.glob(pattern) if path.is_file())
+
+    def _nothing(self) -> UsageError:
+        lists = sorted(path for path in self.folder.glob("*/*.txt") if "require" in str(path.relative_to(self.folder)))
+        hints = [f"give one of its lists to `-r`, as in `-r {lists[0]}`"] if lists else []
+        if self.extras or self.groups or any(self._path(name) for name in PROJECT_FILES):
+            hints.append("where its files name no package, write a requirements.txt, and give that to `-r`")
+        return UsageError(
+            f"--project: nothing in {self.folder} says what the project needs",
+            because=(f"looked for {', '.join(PROJECT_FILES)} and requirements.txt with packages in them",),
+            hints=hints or ("name the folder that holds one of these files",),
+        )
+
+    def _tell(self, path: Path, count: int) -> None:
+        self.taken.append(path.name)
+        chosen = [f"extra {name}" for name in self.extras] + [f"group {name}" for name in self.groups]
+        behind = f" ({', '.join(chosen)})" if chosen else ""
+        self.found.read.append(f"read {count} requirement{'s'[: count != 1]} from {path}{behind}")
+
+    def _tell_ignored(self) -> None:
+        names = (*PROJECT_FILES, "environment.yaml")
+        others = [name for name in names if name not in self.taken and self._path(name)]
+        others += [path.name for path in self._here("*requirements*.txt") if path.name not in self.taken]
+        if others:
+            self.found.warnings.append(f"{self.folder}: not read: {', '.join(others)}")
+        if locks := [name for name in _LOCKS if self._path(name)]:
+            self.found.warnings.append(
+                f"{self.folder}: the versions of {' and '.join(locks)} are not kept; the lock of the image has its own"
+            )
+
+    def _add(self, requirement: Requirement) -> None:
+        self.found.add(requirement.text, self.found._where(requirement.span, self.files))
+
+    def _pyproject(self) -> bool:
+        path = self._path("pyproject.toml")
+        if path is None:
+            return False
+        before = len(self.found.lines)
+        has_own = _Manifest(self, path).read()
+        if not has_own and len(self.found.lines) == before:
+            return False
+        self._tell(path, len(self.found.lines) - before)
+        return True
+
+    def _pixi(self) -> bool:
+        path = self._path("pixi.toml")
+        return path is not None and self._take_pixi(path)
+
+    def _take_pixi(self, path: Path, prefix: tuple[str, ...] = ()) -> bool:
+        from provision.audit.manifests import read_pixi
+
+        before = len(self.found.lines)
+        source = self.files.take(path)
+        pixi = read_pixi(source, prefix)
+        self._refuse_left(pixi.left, path)
+        self._take_conda(pixi.packages)
+        for requirement in pixi.pypi:
+            if not self._is_member(requirement):
+                self._add(requirement)
+        if prefix:
+            return len(self.found.lines) > before
+        self._refuse_choices(path)
+        if len(self.found.lines) > before:
+            self._tell(path, len(self.found.lines) - before)
+        return len(self.found.lines) > before
+
+    def _is_member(self, requirement: Requirement) -> bool:
+        """Tell whether a requirement is a folder of the project; what that needs is read in its place."""
+        path = requirement.text.partition(" @ ")[2].partition(" ;")[0].strip()
+        if not path or "://" in path:
+            return False
+        return self.take_member(requirement.name, self.folder / path)
+
+    def take_member(self, name: str, folder: Path) -> bool:
+        """Read what a folder of the project needs, if it is one."""
+        try:
+            place = folder.resolve()
+            is_inside = place.is_relative_to(self.folder.resolve()) and place.is_dir()
+        except OSError:
+            return False
+        if not is_inside:
+            return False
+        if place not in self.members:
+            self.members.add(place)
+            if (folder / "pyproject.toml").is_file():
+                inner = _Folder(self.found, folder, (), ())
+                inner.files, inner.members = self.files, self.members
+                _Manifest(inner, folder / "pyproject.toml").read()
+            self.found.warnings.append(f"{name} is a folder of the project: what it needs is installed, it is not")
+        return True
+
+    def _refuse_left(self, left: Iterable[str], path: Path) -> None:
+        for text in left:
+            raise UsageError(
+                f"{path}: `{text[:_SHOWN]}` has no form that pip and uv know",
+                hints=("write it as one range, such as `>=1.2,<3`",),
+            )
+
+    def _refuse_choices(self, path: Path) -> None:
+        for flag, names in (("--extra", self.extras), ("--group", self.groups)):
+            if names:
+                raise UsageError(f"{flag} {names[0]}: {path} has none", hints=(f"leave `{flag}` out",))
+
+    def _conda(self) -> bool:
+        paths = self._here("environment.yml") or self._here("environment.yaml")
+        paths = paths or self._here("environment*.y*ml") or self._here("conda*.y*ml")
+        if not paths or paths[0].name in _LOCKS:
+            return False
+        if len(paths) > 1:
+            self.found.warnings.append(f"of several environments {paths[0]} is read")
+        from provision.audit.conda import read_conda_file
+
+        path = paths[0]
+        source = self.files.take(path)
+        before = len(self.found.lines)
+        environment = read_conda_file(source, self.files)
+        self._refuse_left((item.text for item in environment.left), path)
+        self._take_conda(environment.packages)
+        self.found.take_listing(environment.pip, self.files, root=self.folder)
+        self._refuse_choices(path)
+        if len(self.found.lines) > before:
+            self._tell(path, len(self.found.lines) - before)
+        return len(self.found.lines) > before
+
+    def _take_conda(self, packages: Iterable[Requirement]) -> None:
+        """Take packages of conda by their names on PyPI."""
+        packages = list(packages)
+        settings = self.found.matrix.settings("audit_rules.toml")
+        names = dict(settings["conda_names"].entries)
+        names |= {_normalised(name): name for name in settings["conda_same_names"].values}
+        choices = settings["conda_cuda_choices"].values
+        has_torch = any(names.get(item.name) == "torch" for item in packages)
+        unknown: list[str] = []
+        for item in packages:
+            where = self.found._where(item.span, self.files)
+            said = f"`{item.text}` in {where}"
+            name = names.get(item.name) or names.get(_normalised(item.name))
+            if item.name == "python":
+                if item.specifier:
+                    self.found.pythons.append((item.specifier, said))
+            elif item.name in choices:
+                self._take_cuda(item, said, has_torch=has_torch)
+            elif name is None:
+                unknown.append(item.name)
+            elif name not in ("pip", "setuptools", "wheel"):
+                self.found.add(f"{name}{item.specifier}", where)
+                if name == "torch" and (cuda := re.search(r"cuda_?([0-9]+\.[0-9]+)", item.build)):
+                    self.found.cuda.append((cuda[1], said))
+        if unknown:
+            shown = ", ".join(unknown[:20]) + (f" and {len(unknown) - 20} more" if len(unknown) > 20 else "")
+            self.found.warnings.append(
+                f"{self.taken or self.folder}: packages of conda that are not known on PyPI are left out: {shown}"
+            )
+
+    def _take_cuda(self, item: Requirement, said: str, *, has_torch: bool) -> None:
+        version = re.search(r"==([0-9]+\.[0-9]+)", item.specifier)
+        if has_torch and version is not None:
+            self.found.cuda.append((version[1], said))
+        elif item.specifier:
+            self.found.warnings.append(f"{said} is left out: what it would serve does not come from conda here")
+
+    def _setup(self) -> bool:
+        from provision.audit.setup_script import Setup, read_setup_cfg, read_setup_py
+
+        setups: list[tuple[Path, Setup]] = []
+        if (path := self._path("setup.cfg")) is not None:
+            setups.append((path, read_setup_cfg(self.files.take(path))))
+        if (path := self._path("setup.py")) is not None:
+            setups.append((path, read_setup_py(self.files.take(path))))
+        known = {_normalised(name): (path, needs) for path, setup in setups for name, needs in setup.extras.items()}
+        lists = [(path, setup.needs) for path, setup in setups if setup.needs is not None]
+        before = len(self.found.lines)
+        for path, needs in lists[:1]:
+            self.take_needs(path, needs)
+        for path, setup in setups:
+            if setup.python:
+                self.found.pythons.append((setup.python, f"`python_requires = {setup.python}` in {path}"))
+        if len(self.found.lines) == before and not any(name in known for name in self.extras):
+            return False
+        for name in self.extras:
+            if name not in known:
+                raise _no_such("--extra", name, setups[-1][0], known)
+            self.take_needs(*known[name])
+        if self.groups:
+            raise _no_such("--group", self.groups[0], setups[-1][0], ())
+        self._tell((lists or setups)[0][0], len(self.found.lines) - before)
+        return True
+
+    def take_needs(self, path: Path, needs: Needs) -> None:
+        """Take a list of a setup script."""
+        for text, line in needs.lines:
+            where = f"{path}, line {line}" if line else str(path)
+            if bare := re.sub(r"(?:^|\s)#.*$", "", text).strip():
+                self.found.add(bare, where)
+        for name in needs.files:
+            self._take_list(path.parent / name, path)
+        if needs.unread is not None:
+            self.found.warnings.append(f"{path}, line {needs.unread}: what is added here shows only when it runs")
+
+    def _take_list(self, path: Path, named_by: Path) -> None:
+        from provision.audit.requirements_file import read_listing
+        from provision.audit.shell import content_of
+
+        if not path.is_file():
+            raise UsageError(f"{named_by}: {path}, from which it takes its requirements, is not there")
+        source = self.files.take(path)
+        self.taken.append(path.name)
+        listing = read_listing(content_of(source), source, self.files, is_strict=False)
+        self.found.take_listing(listing, self.files, root=self.folder)
+
+    def _lists(self) -> bool:
+        paths = self._here("requirements.txt")
+        others = [path for path in self._here("*requirements*.txt") if path not in paths]
+        if not paths:
+            if len(others) > 1:
+                raise UsageError(
+                    f"--project: {self.folder} has several lists of requirements and no requirements.txt",
+                    because=("they are " + ", ".join(path.name for path in others),),
+                    hints=tuple(f"give one to `-r`, as in `-r {path}`" for path in others[:1]),
+                )
+            paths = others
+        if not paths:
+            return False
+        self._refuse_choices(paths[0])
+        before = len(self.found.lines)
+        self._take_list(paths[0], paths[0])
+        self._tell(paths[0], len(self.found.lines) - before)
+        return len(self.found.lines) > before
+
+    def _pipfile(self) -> bool:
+        path = self._path("Pipfile")
+        if path is None:
+            return False
+        from provision.audit.manifests import read_pipfile
+
+        project = read_pipfile(self.files.take(path))
+        self._refuse_left(project.left, path)
+        self._refuse_choices(path)
+        before = len(self.found.lines)
+        for requirement in project.requirements:
+            if not self._is_member(requirement):
+                self._add(requirement)
+        for number, index in enumerate(project.indexes):
+            self.found.add_index(index, str(path), is_default=number == 0)
+        if project.python:
+            self.found.pythons.append((f"=={project.python}", f"`python_version = {project.python}` in {path}"))
+        self._tell(path, len(self.found.lines) - before)
+        return True
+
+    def _python_version(self) -> None:
+        path = self._path(".python-version")
+        if path is None:
+            return
+        text = read_text(path, "--project", bytes_max=_BYTES_MAX).split("\n")[0].strip()
+        if re.fullmatch(r"(?:cpython-?|python-?)?3\.[0-9]+(?:\.[0-9]+)?", text):
+            version = re.sub(r"^[a-z-]+", "", text)
+            self.found.pythons.append((f"=={version}", f"`{text}` in {path}"))
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _no_such(flag: str, name: str, path: Path, known: Iterable[str]) -> UsageError:
+    names = ", ".join(sorted(known))
+    return UsageError(
+        f"{flag} {name}: {path} has none of that name",
+        hints=(f"known are: {names}" if names else f"leave `{flag}` out",),
+    )
+
+
+class _Manifest:
+    """A ``pyproject.toml``: its dependencies, those of the extras and groups that were chosen, and their sources."""
+
+    def __init__(self, folder: _Folder, path: Path) -> None:
+        from provision.audit.places import read_toml
+        from provision.audit.project import read_groups
+
+        self.folder = folder
+        self.found = folder.found
+        self.path = path
+        self.source = folder.files.take(path)
+        self.data: dict[str, Any] = read_toml(self.source).data
+        self.sets: dict[str, Project] = {}
+        for group in read_groups(self.source):
+            # Where a project has tables of poetry's too, its own come first and count.
+            self.sets.setdefault(_set_name(group.name), group)
+        self.project = _table(self.data, "project")
+        tool = _table(self.data, "tool")
+        self.poetry = _table(tool, "poetry")
+        self.uv = _table(tool, "uv")
+        self.done: set[str] = set()
+        self.added = 0
+
+    def read(self) -> bool:
+        """Read it, and tell whether it says what the project needs."""
+        self._check_choices()
+        self._take("dependencies")
+        self._take_dynamic()
+        for name in self.folder.extras:
+            self._take_extra(name)
+        for name in self.folder.groups:
+            self._take_group(name, ())
+        if _table(_table(self.data, "tool"), "pixi"):
+            self.folder._take_pixi(self.path, ("tool", "pixi"))
+        for key, text in self._pythons():
+            self.found.pythons.append((text, f"`{key} = {text}` in {self.path}"))
+        if self.added:
+            self._take_indexes()
+        return self.added > 0
+
+    def _pythons(self) -> Iterator[tuple[str, str]]:
+        from provision.audit.project import poetry_specifier
+
+        text = self.project.get("requires-python")
+        if isinstance(text, str):
+            yield "requires-python", text
+            return
+        text = _table(self.poetry, "dependencies").get("python")
+        if isinstance(text, str) and (specifier := poetry_specifier(text)):
+            yield "python", specifier
+
+    def _extras(self) -> dict[str, list[str]]:
+        """Return the extras by name, with the names that an extra of poetry's chooses."""
+        found: dict[str, list[str]] = {_normalised(name): [] for name in _table(self.project, "optional-dependencies")}
+        for name, items in _table(self.poetry, "extras").items():
+            found[_normalised(name)] = [_normalised(str(item)) for item in items] if isinstance(items, list) else []
+        dynamic = _table(_table(_table(_table(self.data, "tool"), "setuptools"), "dynamic"), "optional-dependencies")
+        return {_normalised(name): [] for name in dynamic} | found
+
+    def _groups(self) -> set[str]:
+        found = {name.removeprefix("group ") for name in self.sets if name.startswith("group ")}
+        return found | {_normalised(name) for name in _table(self.data, "dependency-groups")}
+
+    def _check_choices(self) -> None:
+        extras, groups = self._extras(), self._groups()
+        has_setup = "optional-dependencies" in self.project.get("dynamic", ()) or not self.project
+        for name in self.folder.extras:
+            if name not in extras and not has_setup:
+                raise _no_such("--extra", name, self.path, extras)
+        for name in self.folder.groups:
+            if name not in groups:
+                raise _no_such("--group", name, self.path, groups)
+
+    def _take(self, name: str, chosen: Sequence[str] | None = None) -> None:
+        """Take a set; of poetry's optional ones those that were chosen."""
+        key = f"{name} {chosen}"
+        if key in self.done or name not in self.sets:
+            return
+        self.done.add(key)
+        group = self.sets[name]
+        if not name.startswith("group "):
+            self.folder._refuse_left(group.left, self.path)
+        optional = {
+            _normalised(item)
+            for item, value in _table(self.poetry, "dependencies").items()
+            if isinstance(value, dict) and value.get("optional") is True
+        }
+        own = _normalised(str(self.project.get("name") or self.poetry.get("name") or ""))
+        for requirement in group.requirements:
+            if name == "dependencies" and (requirement.name in optional) != (chosen is not None):
+                continue
+            if chosen is not None and requirement.name not in chosen:
+                continue
+            if requirement.name == own:
+                # An extra may stand for others of the same project.
+                for extra in requirement.extras:
+                    self._take_extra(extra)
+                continue
+            self._take_requirement(requirement, group)
+
+    def _take_extra(self, name: str) -> None:
+        extras = self._extras()
+        if name not in extras and self.project:
+            raise _no_such("--extra", name, self.path, extras)
+        self._take(f"extra {name}")
+        if extras.get(name):
+            self._take("dependencies", tuple(extras[name]))
+
+    def _take_group(self, name: str, chain: tuple[str, ...]) -> None:
+        if name in chain:
+            raise UsageError(f"{self.path}: the groups lead in a circle", because=(" → ".join((*chain, name)),))
+        self._take(f"group {name}")
+        groups = {_normalised(key): value for key, value in _table(self.data, "dependency-groups").items()}
+        items = groups.get(name)
+        for item in items if isinstance(items, list) else []:
+            if isinstance(item, dict) and isinstance(item.get("include-group"), str):
+                self._take_group(_normalised(item["include-group"]), (*chain, name))
+
+    def _take_requirement(self, requirement: Requirement, group: Project) -> None:
+        """Take one, from where ``[tool.uv.sources]`` says."""
+        self.added += 1
+        where = self.found._where(requirement.span, self.folder.files)
+        if self.folder._is_member(requirement):
+            return
+        source = self._source_of(requirement.name)
+        bound = requirement.index if source is None else source.get("index")
+        if bound:
+            self._take_bound(str(bound), group, where)
+        if source is None:
+            self.found.add(requirement.text, where)
+            return
+        if source.get("workspace") is True or isinstance(source.get("path"), str):
+            if self._take_local(requirement.name, source):
+                return
+            raise UsageError(
+                f"{where}: `{requirement.name}` comes from a path that is no folder of the project",
+                hints=("leave it out of the dependencies, or name a release, a repository or a wheel by address",),
+            )
+        text = requirement.text
+        address = _uv_address(source)
+        if address:
+            extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
+            marker = f" ; {requirement.marker}" if requirement.marker else ""
+            text = f"{requirement.name}{extras} @ {address}{marker}"
+        self.found.add(text, where)
+
+    def _take_bound(self, bound: str, group: Project, where: str) -> None:
+        """Take the index that a requirement is bound to by its name or address."""
+        for index in group.indexes:
+            if bound in (index.name, index.url):
+                self.found.add_index(index, self.found._where(index.span, self.folder.files) or where)
+                return
+
+    def _source_of(self, name: str) -> dict[str, Any] | None:
+        from provision.audit.project import holds_on_linux
+
+        sources = {_normalised(key): value for key, value in _table(self.uv, "sources").items()}
+        entries = sources.get(name)
+        for item in entries if isinstance(entries, list) else [entries]:
+            if not isinstance(item, dict) or holds_on_linux(str(item.get("marker", ""))) is False:
+                continue
+            extra, group = item.get("extra"), item.get("group")
+            if extra is not None and _normalised(str(extra)) not in self.folder.extras:
+                continue
+            if group is not None and _normalised(str(group)) not in self.folder.groups:
+                continue
+            return item
+        return None
+
+    def _take_local(self, name: str, source: Mapping[str, Any]) -> bool:
+        if isinstance(source.get("path"), str):
+            return self.folder.take_member(name, self.path.parent / source["path"])
+        members = _table(self.uv, "workspace").get("members")
+        for pattern in members if isinstance(members, list) else []:
+            if not isinstance(pattern, str) or pattern.startswith(("/", "..")):
+                continue
+            for folder in sorted(self.path.parent.glob(pattern)):
+                if _normalised(_project_name(folder / "pyproject.toml", self.folder.files)) == name:
+                    return self.folder.take_member(name, folder)
+        return False
+
+    def _take_dynamic(self) -> None:
+        """Take lists that setuptools or hatch reads from requirements files."""
+        tool = _table(self.data, "tool")
+        dynamic = _table(_table(tool, "setuptools"), "dynamic")
+        hook = _table(_table(_table(_table(tool, "hatch"), "metadata"), "hooks"), "requirements_txt")
+        optional = _table(dynamic, "optional-dependencies")
+        chosen = [optional[name] for name in optional if _normalised(name) in self.folder.extras]
+        for row in (_table(dynamic, "dependencies"), *chosen):
+            names = row.get("file") if isinstance(row, dict) else None
+            self._take_files(names if isinstance(names, list) else [names])
+        files = hook.get("files")
+        self._take_files(files if isinstance(files, list) else [hook.get("filename")])
+
+    def _take_files(self, names: Iterable[object]) -> None:
+        for name in names:
+            if isinstance(name, str):
+                before = len(self.found.lines)
+                self.folder._take_list(self.path.parent / name, self.path)
+                self.added += len(self.found.lines) - before
+
+    def _take_indexes(self) -> None:
+        """Take the indexes that every package may come from."""
+        group = next(iter(self.sets.values()), None)
+        for index in group.indexes if group is not None else ():
+            if index.kind == "backend":
+                self._take_backend(index)
+            elif not index.is_explicit:
+                where = self.found._where(index.span, self.folder.files)
+                self.found.add_index(index, where, is_default=index.kind == "index")
+
+    def _take_backend(self, index: Index) -> None:
+        from provision.audit.wanted import cuda_of
+
+        cuda = cuda_of(index.url)
+        if cuda is not None:
+            self.found.cuda.append((cuda, f"`torch-backend = {index.url}` in {self.path}"))
+
+
+def _set_name(name: str) -> str:
+    kind, _, rest = name.partition(" ")
+    return f"{kind} {_normalised(rest)}" if rest else kind
+
+
+def _uv_address(source: Mapping[str, Any]) -> str:
+    from provision.audit.project import address_of
+
+    return address_of({key: value for key, value in source.items() if key != "path"})
+
+
+def _project_name(path: Path, files: _Files) -> str:
+    from provision.audit.places import read_toml
+
+    if not path.is_file():
+        return ""
+    return str(_table(read_toml(files.take(path)).data, "project").get("name", ""))
+
+
+def _table(data: Any, key: str) -> dict[str, Any]:
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}

@@ -76,7 +76,7 @@ def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: O
     best: Stack | None = None
     failed: NoSolution | None = None
     for start in chain((stack,), _older(request, matrix, stack)):
-        if best is not None and not _has_more_wheels(start, best, uv, opened):
+        if best is not None and not _has_more_wheels(start, best, matrix, uv, opened):
             continue
         locked = _lock_freely(request, matrix, start, uv, opened)
         if isinstance(locked, NoSolution):
@@ -92,13 +92,13 @@ def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: O
     return replace(best, request=plain_request(request))
 
 
-def _has_more_wheels(candidate: Stack, best: Stack, uv: Uv, opened: Opened) -> bool:
+def _has_more_wheels(candidate: Stack, best: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> bool:
     """Tell whether a stack of another Python has wheels of what would have to be built."""
     image = best.image
     sources = [item for item in image.packages if _is_built(item) and item.file] if image is not None else []
     lines = tuple(f"{item.name}=={item.version}" for item in sources if item.url is None)
     moment = opened.published_before
-    question = Question(lines=lines, place=_place(candidate), published_before=moment, has_needs=False)
+    question = Question(lines=lines, place=_place(candidate, matrix), published_before=moment, has_needs=False)
     found = uv.ask(question) if lines else ()
     return not isinstance(found, NoSolution) and any(not item.is_source for item in found)
 
@@ -180,10 +180,9 @@ def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ..
     image = stack.image
     own = tuple(line for extra in image.extras for line in extra.constraints) if image is not None else ()
     indexes = stack.request.get("indexes", ())
-    system = next((row for row in matrix.os_releases if row.id == stack.os), None)
     return Question(
         lines=lines,
-        place=_place(stack, system.glibc if system is not None else None),
+        place=_place(stack, matrix),
         bounds=(*own, *stack.request.get("constraints", ()), *halves.bounds),
         build_bounds=_build_bounds(matrix),
         fixed=halves.fixed,
@@ -194,7 +193,14 @@ def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ..
     )
 
 
-def _place(stack: Stack, glibc: str | None = None) -> Place:
+def _place(stack: Stack, matrix: Matrix) -> Place:
+    """Return where the environment will be, with the newest glibc that uv names and the system has."""
+    system = next((row for row in matrix.os_releases if row.id == stack.os), None)
+    named = sorted(matrix.setting("constraints.toml", "uv_glibc").values, key=parse)
+    fitting = [glibc for glibc in named if system is None or not system.glibc or parse(glibc) <= parse(system.glibc)]
+    # Of an unknown system the oldest is assumed.
+    is_known = system is not None and system.glibc is not None
+    glibc = (fitting or named)[-1 if is_known and fitting else 0]
     return Place(python=str(stack.python), machine=MACHINES[stack.platform], glibc=glibc)
 
 

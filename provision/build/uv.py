@@ -28,8 +28,6 @@ from provision.resolve.halves import Fixed
 
 __all__ = ["Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
 
-_GLIBC_KNOWN = ((2, 17), (2, 28), *((2, minor) for minor in range(31, 41)))
-"""What uv's platforms name."""
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
 _GIT_UNREACHABLE = re.compile(
     r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username"
@@ -42,11 +40,11 @@ _SECONDS_MAX = 600
 
 @record
 class Place:
-    """Where an environment will be: ``3.11``, ``x86_64`` and the glibc of its system, where that is known."""
+    """Where an environment will be: ``3.11``, ``x86_64`` and the glibc that wheels may ask for, of those uv names."""
 
     python: str
     machine: str
-    glibc: str | None
+    glibc: str
 
 
 @record
@@ -205,7 +203,12 @@ class Uv:
         words += ["--format", form]
         words += ["--no-config", "--no-header", "--quiet", "--color", "never", "--python-version", place.python]
         # This interpreter reads what only a build tells; looking for one of the other version can take seconds.
-        words += ["--python-platform", _platform(place), "--python", sys.executable]
+        words += [
+            "--python-platform",
+            f"{place.machine}-manylinux_{place.glibc.replace('.', '_')}",
+            "--python",
+            sys.executable,
+        ]
         if question.published_before is not None:
             words += ["--exclude-newer", question.published_before]
         if not question.has_needs:
@@ -276,13 +279,6 @@ class Uv:
         if not sentences:
             raise ActionFailedError("uv failed without a word", hints=("run it again with `-v`",))
         return NoSolution(because=sentences, is_dated="exclude-newer" in text)
-
-
-def _platform(place: Place) -> str:
-    """Return uv's name of a platform: the newest glibc it names that the system has."""
-    have = tuple(int(part) for part in (place.glibc or "2.28").split(".")[:2])
-    known = max((item for item in _GLIBC_KNOWN if item <= have), default=_GLIBC_KNOWN[0])
-    return f"{place.machine}-manylinux_{known[0]}_{known[1]}"
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

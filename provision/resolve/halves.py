@@ -22,7 +22,7 @@ __all__ = ["Fixed", "Halves", "binds", "hidden_needs", "is_open", "layer_of", "s
 _CUDA_PREFIXES = ("nvidia-", "cuda-")
 _FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 _DECIDED = ("torch", "torchvision", "torchaudio", "triton", "tensorflow", "jax", "jaxlib")
-_DECIDED_PREFIXES = (*_CUDA_PREFIXES, "jax-cuda")
+_DECIDED_PREFIXES = ("nvidia-", "cuda-toolkit", "jax-cuda")
 
 
 @record

@@ -16,7 +16,6 @@ from provision.versions import spec_of
 __all__ = [
     "Project",
     "address_of",
-    "holds_on_linux",
     "parse_lock",
     "parse_pyproject",
     "poetry_specifier",
@@ -393,7 +392,7 @@ def _bound_indexes(tool: dict[str, Any], urls: dict[str, str | None]) -> dict[st
     found: dict[str, str] = {}
     for name, value in _table(_table(tool, "uv"), "sources").items():
         entries = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
-        answers = [(holds_on_linux(str(item.get("marker", ""))), item) for item in entries]
+        answers = [(_holds_on_linux(str(item.get("marker", ""))), item) for item in entries]
         possible = [(is_sure, item) for is_sure, item in answers if is_sure is not False]
         if not possible:
             continue
@@ -404,8 +403,7 @@ def _bound_indexes(tool: dict[str, Any], urls: dict[str, str | None]) -> dict[st
     return found
 
 
-def holds_on_linux(marker: str) -> bool | None:
-    """Tell whether a marker holds on Linux; ``None`` where that depends on more."""
+def _holds_on_linux(marker: str) -> bool | None:
     if not marker:
         return True
     if "python" in marker or "extra" in marker or "implementation" in marker:

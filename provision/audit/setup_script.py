@@ -14,6 +14,7 @@ __all__ = ["Needs", "Setup", "read_setup_cfg", "read_setup_py"]
 
 _FILE = re.compile(r"[\w./-]*(?:\.txt|\.in)")
 _STEPS_MAX = 2000
+_DEPTH_MAX = 12
 
 
 @record
@@ -67,20 +68,11 @@ def read_setup_py(source: Source) -> Setup:
         return Setup()
     words = {word.arg: word.value for word in call.keywords if word.arg}
     for word in call.keywords:
-        if word.arg is None and isinstance(mapping := script.value(word.value), ast.Dict):
-            words |= {
-                key.value: value
-                for key, value in zip(mapping.keys, mapping.values, strict=True)
-                if isinstance(key, ast.Constant) and isinstance(key.value, str)
-            }
+        if word.arg is None:
+            words |= script.mapping(word.value)
     needs = script.needs(words["install_requires"]) if "install_requires" in words else None
-    extras: dict[str, Needs] = {}
-    named = script.value(words["extras_require"]) if "extras_require" in words else None
-    if isinstance(named, ast.Dict):
-        pairs = zip(named.keys, named.values, strict=True)
-        extras = {str(key.value): script.needs(value) for key, value in pairs if isinstance(key, ast.Constant)}
-    elif isinstance(named, ast.Call) and _called(named) == "dict":
-        extras = {word.arg: script.needs(word.value) for word in named.keywords if word.arg}
+    named = script.mapping(words["extras_require"]) if "extras_require" in words else {}
+    extras = {name: script.needs(value) for name, value in named.items()}
     python = script.value(words["python_requires"]) if "python_requires" in words else None
     return Setup(
         needs=needs,
@@ -144,6 +136,16 @@ class _Script:
             node = self.given[node.id]
         return node
 
+    def mapping(self, node: ast.expr) -> dict[str, ast.expr]:
+        """Return the entries of a dictionary by their names, nothing for what is none."""
+        found = self.value(node)
+        if isinstance(found, ast.Dict):
+            pairs = zip(found.keys, found.values, strict=True)
+            return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+        if isinstance(found, ast.Call) and _called(found) == "dict":
+            return {word.arg: word.value for word in found.keywords if word.arg}
+        return {}
+
     def needs(self, node: ast.expr) -> Needs:
         """Return the list that an expression makes."""
         self.steps += 1
@@ -164,10 +166,27 @@ class _Script:
     def _item(self, node: ast.expr) -> Needs:
         if isinstance(node, ast.Starred):
             return self.needs(node.value)
+        text = self._text(node)
+        return Needs(unread=node.lineno) if text is None else Needs(lines=((text, node.lineno),))
+
+    def _text(self, node: ast.expr, depth: int = 0) -> str | None:
+        """Return a text that is put together from parts that stand in the script."""
         found = self.value(node)
-        if isinstance(found, ast.Constant) and isinstance(found.value, str):
-            return Needs(lines=((found.value, found.lineno),))
-        return Needs(unread=node.lineno)
+        inner: list[ast.expr]
+        if depth > _DEPTH_MAX:
+            return None
+        if isinstance(found, ast.Constant):
+            return found.value if isinstance(found.value, str) else None
+        if isinstance(found, ast.JoinedStr):
+            inner = found.values
+        elif isinstance(found, ast.FormattedValue) and found.format_spec is None:
+            inner = [found.value]
+        elif isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add):
+            inner = [found.left, found.right]
+        else:
+            return None
+        parts = [part for item in inner if (part := self._text(item, depth + 1)) is not None]
+        return "".join(parts) if len(parts) == len(inner) else None
 
     def _named(self, node: ast.Name) -> Needs:
         around = self.around.get(node.id)

@@ -19,9 +19,10 @@ from provision.matrix.load import Matrix
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.halves import Halves, binds, hidden_needs, is_open, split
-from provision.resolve.request import ANY, FRAMEWORKS, Request, plain_request, python_fits
+from provision.resolve.request import ANY, FIND_LINKS, FRAMEWORKS, Request, plain_request, python_fits
 from provision.resolve.solve import solve
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Reason, Refusal, Stack
+from provision.resolve.system import system_packages
 from provision.versions import parse, spec_of
 
 __all__ = ["Opened", "lock_whole", "needs_lock"]
@@ -178,14 +179,18 @@ def _lines(stack: Stack) -> tuple[str, ...]:
 def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ...], halves: Halves) -> Question:
     image = stack.image
     own = tuple(line for extra in image.extras for line in extra.constraints) if image is not None else ()
+    indexes = stack.request.get("indexes", ())
     system = next((row for row in matrix.os_releases if row.id == stack.os), None)
     return Question(
         lines=lines,
         place=_place(stack, system.glibc if system is not None else None),
-        bounds=(*own, *halves.bounds),
+        bounds=(*own, *stack.request.get("constraints", ()), *halves.bounds),
+        build_bounds=_build_bounds(matrix),
         fixed=halves.fixed,
         preferred={**halves.preferred, **opened.kept},
         published_before=opened.published_before,
+        extra_indexes=tuple(url for url in indexes if not url.startswith(FIND_LINKS)),
+        find_links=tuple(url.removeprefix(FIND_LINKS) for url in indexes if url.startswith(FIND_LINKS)),
     )
 
 
@@ -242,7 +247,6 @@ def _merge(stack: Stack, matrix: Matrix, found: tuple[Found, ...], opened: Opene
             sha256=item.sha256,
             size=item.size,
             url=item.url if item.is_addressed else None,
-            index_url=item.index,
             layer=before.layer if before is not None else "user",
             why=before.why if before is not None else _OWN if item.name in asked else f"a need of {_OWN}",
             is_source=item.is_source,
@@ -250,11 +254,15 @@ def _merge(stack: Stack, matrix: Matrix, found: tuple[Found, ...], opened: Opene
     ordered = tuple(sorted(packages.values(), key=lambda package: package.name))
     moments = [item.uploaded for item in found if item.uploaded]
     newest = max((int(datetime.datetime.fromisoformat(moment).timestamp()) for moment in moments), default=0)
+    system = system_packages(matrix, (package.name for package in ordered), image.base.os or stack.os)
+    has_builds = any(map(_is_built, ordered))
     whole = replace(
         image,
         packages=ordered,
+        apt=tuple(sorted({*image.apt, *system})),
         source_date_epoch=max(image.source_date_epoch, newest),
-        build_base=_build_base(stack, matrix) if any(_is_built(package) for package in ordered) else None,
+        build_base=_build_base(stack, matrix) if has_builds else None,
+        build_bounds=_build_bounds(matrix) if has_builds else (),
         resolved_before=opened.moment,
     )
     return replace(stack, image=whole, packages={package.name: package.version for package in ordered})
@@ -287,6 +295,10 @@ def _build_base(stack: Stack, matrix: Matrix) -> BaseImage | None:
     full = [row for row in rows if row.flavour == "full" and stack.platform in row.platforms]
     row = next((row for row in full if stack.image is not None and row.os == stack.image.base.os), None)
     return BaseImage(ref=row.tag, digest=row.digest, os=row.os, size_mb=row.size_mb) if row is not None else None
+
+
+def _build_bounds(matrix: Matrix) -> tuple[str, ...]:
+    return matrix.setting("constraints.toml", "build_bounds").values
 
 
 def _told(best: Stack, first: Stack) -> tuple[Reason, ...]:

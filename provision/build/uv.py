@@ -31,6 +31,9 @@ __all__ = ["Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
 _GLIBC_KNOWN = ((2, 17), (2, 28), *((2, minor) for minor in range(31, 41)))
 """What uv's platforms name."""
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
+_GIT_UNREACHABLE = re.compile(
+    r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username"
+)
 _NOT_OFFLINE = "Network connectivity is disabled"
 _UNSOLVABLE = "No solution found"
 _MISSING = re.compile(r"there (?:is|are) no versions? of ([a-z0-9._-]+)(?:\[[^\]]*\]|\{[^}]*\})?([<>=!~][^\s,]*)")
@@ -53,6 +56,7 @@ class Question:
     Attributes:
         lines: Requirement lines; what stands first is chosen first.
         bounds: Lines that limit and add nothing.
+        build_bounds: Lines that limit what builds a source distribution.
         fixed: What is decided already.
         preferred: Name → version to take where nothing speaks against it.
         published_before: Moment (RFC 3339) from which on nothing counts; absent = whatever is there now.
@@ -64,6 +68,7 @@ class Question:
     lines: tuple[str, ...]
     place: Place
     bounds: tuple[str, ...] = ()
+    build_bounds: tuple[str, ...] = ()
     fixed: tuple[Fixed, ...] = ()
     preferred: Mapping[str, str] = NOTHING
     published_before: str | None = None
@@ -81,10 +86,9 @@ class Found:
         sha256: Of the file.
         size: Bytes, where the index says.
         url: Where the file is, or ``git+https://…@COMMIT``.
-        index: Root of the index it came from, where that is not the default one.
         uploaded: When the file was published (ISO).
         is_source: No wheel of it fits, so one has to be built.
-        is_addressed: A line named its address.
+        is_addressed: It is found at its address alone: a line named that, or a further index serves it.
     """
 
     name: str
@@ -93,7 +97,6 @@ class Found:
     sha256: str | None
     size: int | None
     url: str | None
-    index: str | None
     uploaded: str | None
     is_source: bool
     is_addressed: bool
@@ -164,6 +167,7 @@ class Uv:
             lines = [f"{item.name} @ {path.as_uri()}" for item, path in zip(question.fixed, stubs, strict=True)]
             _write(folder / "requirements.in", [*lines, *question.lines])
             _write(folder / "bounds.txt", question.bounds)
+            _write(folder / "builds.txt", question.build_bounds)
             lock = folder / "pylock.toml"
             if question.preferred:
                 _write(lock, _preferences(question.preferred))
@@ -172,13 +176,33 @@ class Uv:
                 document = tomllib.loads(lock.read_text(encoding="utf-8"))
                 decided = {item.name for item in question.fixed}
                 rows = [row for row in document.get("packages", ()) if row["name"] not in decided]
-                return tuple(_found(row, question) for row in rows)
+                elsewhere = self._found_elsewhere(question, folder)
+                return tuple(_found(row, question, row["name"] in elsewhere) for row in rows)
             return self._failure(done.stderr, question)
 
-    def _run(self, question: Question, folder: Path) -> subprocess.CompletedProcess[str]:
+    def _found_elsewhere(self, question: Question, folder: Path) -> set[str]:
+        """Return what further indexes and pages serve: uv tells it in a list of requirements, and not in a lock."""
+        if not (question.extra_indexes or question.find_links):
+            return set()
+        shown = self._run(question, folder, "--emit-index-annotation", form="requirements.txt")
+        places = {url.rstrip("/") for url in (*question.extra_indexes, *question.find_links)}
+        names, name = set(), ""
+        for line in shown.stdout.splitlines():
+            if match := re.match(r"([a-z0-9-]+)==", line):
+                name = match[1]
+            elif (match := re.match(r"\s+# from (\S+)", line)) and match[1].rstrip("/") in places:
+                names.add(name)
+        return names
+
+    def _run(
+        self, question: Question, folder: Path, *more: str, form: str = "pylock.toml"
+    ) -> subprocess.CompletedProcess[str]:
         place = question.place
-        words = [self._program, "pip", "compile", "requirements.in", "--constraints", "bounds.txt"]
-        words += ["--output-file", "pylock.toml", "--format", "pylock.toml", "--generate-hashes"]
+        words = [self._program, "pip", "compile", "requirements.in", "--constraints", "bounds.txt", *more]
+        words += ["--build-constraints", "builds.txt"]
+        if form == "pylock.toml":
+            words += ["--output-file", "pylock.toml", "--generate-hashes"]
+        words += ["--format", form]
         words += ["--no-config", "--no-header", "--quiet", "--color", "never", "--python-version", place.python]
         # This interpreter reads what only a build tells; looking for one of the other version can take seconds.
         words += ["--python-platform", _platform(place), "--python", sys.executable]
@@ -230,6 +254,15 @@ class Uv:
 
     def _failure(self, said: str, question: Question) -> NoSolution:
         text = without_secrets(said)
+        if cut_off := _GIT_UNREACHABLE.search(text):
+            raise MissingDependencyError(
+                f"the repository {cut_off[1] or 'of a line'} cannot be read",
+                because=(text.rpartition("fatal: ")[2].splitlines()[0].strip(),) if "fatal: " in text else (),
+                hints=(
+                    "let git reach it (`git config --global url.MIRROR.insteadOf ADDRESS` names another place)",
+                    "with `--offline` your lines are left to the build, and the image says so",
+                ),
+            )
         if _UNSOLVABLE not in text and (_UNREACHABLE.search(text) or _NOT_OFFLINE in text):
             raise MissingDependencyError(
                 "the package index does not answer",
@@ -276,7 +309,7 @@ def _preferences(preferred: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _found(row: Mapping[str, Any], question: Question) -> Found:
+def _found(row: Mapping[str, Any], question: Question, is_elsewhere: bool) -> Found:
     place = question.place
     wheels = [(_file_of(item), item) for item in row.get("wheels", ())]
     ranked = [
@@ -299,7 +332,6 @@ def _found(row: Mapping[str, Any], question: Question) -> Found:
     else:
         item = row.get("sdist", {})
         file, is_source = _file_of(item), True
-    index = str(row.get("index") or "").rstrip("/")
     uploaded = item.get("upload-time")
     return Found(
         name=row["name"],
@@ -308,10 +340,9 @@ def _found(row: Mapping[str, Any], question: Question) -> Found:
         sha256=(item.get("hashes") or {}).get("sha256"),
         size=item.get("size"),
         url=item.get("url"),
-        index=index if index in {url.rstrip("/") for url in question.extra_indexes} else None,
         uploaded=uploaded.isoformat() if uploaded is not None else None,
         is_source=is_source,
-        is_addressed="vcs" in row or "archive" in row,
+        is_addressed=is_elsewhere or "vcs" in row or "archive" in row,
     )
 
 

@@ -45,6 +45,12 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "constraint": lambda matrix: [(row.id, row) for row in matrix.constraints],
     "exclusion": lambda matrix: [(row.id, row) for row in matrix.exclusions],
     "extra": lambda matrix: [(row.id, row) for row in matrix.extras],
+    "prebuilt": lambda matrix: [
+        (f"{row.package}-{row.version}", row) for row in matrix.rows("prebuilt.toml", "release")
+    ],
+    "system": lambda matrix: [
+        (row.id, row) for array in ("library", "need") for row in matrix.rows("system_libraries.toml", array)
+    ],
     "knowledge": lambda matrix: [(row.id, row) for row in matrix.rows("knowledge.toml", "item")],
     "check": lambda matrix: list(matrix.checks.items()),
     "limit": lambda matrix: [

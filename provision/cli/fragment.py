@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,10 @@ def _write(stack: Stack, half: GpuHalf, form: str, named: Path, output: Output) 
     change = _difference(path, before or "", after)
     is_dry_run = output.is_dry_run
     if is_changed:
+        mode = None if is_new else path.stat().st_mode
         output.save(path, after)
+        if mode is not None and not is_dry_run:
+            path.chmod(stat.S_IMODE(mode))
     document = {
         "stack": stack.to_json(),
         "format": form,

@@ -16,7 +16,7 @@ from provision.errors import USERINFO, IncompatibleError, UnknownError, UsageErr
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
 from provision.resolve.named import FrameworkLine
-from provision.resolve.request import FIND_LINKS
+from provision.resolve.request import FIND_LINKS, PLATFORMS
 from provision.resolve.requirements import SECRETS_HINT, parse_line
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def read_inputs(
     groups: Sequence[str] = (),
     *,
     matrix: Matrix | None = None,
+    platform: str | None = None,
 ) -> Inputs:
     """Read requirements files and a project.
 
@@ -90,13 +91,14 @@ def read_inputs(
         extras: Names of its optional dependencies, and
         groups: of its dependency groups, to take too.
         matrix: The facts; the shipped ones, unless given.
+        platform: What the image is for, where sources differ by it; linux/amd64, unless given.
 
     Raises:
         UsageError: A file is missing or malformed, or asks for what a request cannot hold.
         UnknownError: It asks for builds that the facts do not cover.
         IncompatibleError: Two places ask for different CUDA.
     """
-    found = _Collector(matrix or Matrix())
+    found = _Collector(matrix or Matrix(), platform or PLATFORMS[0])
     for path in files:
         _read_file(found, path)
     if project is not None:
@@ -115,7 +117,7 @@ def python_bound(text: str) -> str | None:
     clauses = []
     for part in text.replace(" ", "").split(","):
         match = re.fullmatch(
-            r"(===|~=|==|!=|<=|>=|<|>|=)?v?([0-9]+)(?:\.([0-9]+|\*))?(?:\.([0-9]+|\*))?[A-Za-z0-9.+]*", part
+            r"(===|~=|==|!=|<=|>=|<|>|=)?v?([0-9]+)(?:\.([0-9]+|\*))?(?:\.([0-9]+|\*))?[A-Za-z0-9.+*]*", part
         )
         if match is None:
             continue
@@ -163,8 +165,9 @@ class _Files:
 class _Collector:
     """What was found so far."""
 
-    def __init__(self, matrix: Matrix) -> None:
+    def __init__(self, matrix: Matrix, platform: str) -> None:
         self.matrix = matrix
+        self.platform = platform
         self.lines: list[FrameworkLine] = []
         self.constraints: list[FrameworkLine] = []
         self.indexes: list[str] = []
@@ -404,7 +407,7 @@ def _why_ignored(text: str) -> str:
 
 
 def _refusal(item: Left, where: str, shown: str) -> UsageError:
-    flag = item.text.split("=")[0].split()[0] if item.text else ""
+    flag = re.split(r"[\s=]", without_secrets(item.text), maxsplit=1)[0]
     if item.kind == "option":
         return UsageError(
             f"{where}: `--no-index` cannot be kept to: the frameworks come from their own indexes",
@@ -508,6 +511,7 @@ class _Folder:
         self.groups = tuple(dict.fromkeys(_normalised(name) for name in groups))
         self.files = _Files("--project")
         self.taken: list[str] = []
+        self.empty: list[str] = []
         self.members: set[Path] = {folder.resolve()}
 
     def read(self) -> None:
@@ -525,7 +529,9 @@ class _Folder:
             if reader():
                 break
         else:
-            raise self._nothing()
+            if not self.empty:
+                raise self._nothing()
+            self.found.read.append(self.empty[0])
         self._python_version()
         self._tell_ignored()
 
@@ -537,7 +543,7 @@ class _Folder:
         return sorted(path for path in self.folder.glob(pattern) if path.is_file())
 
     def _nothing(self) -> UsageError:
-        lists = sorted(path for path in self.folder.glob("*/*.txt") if "require" in str(path.relative_to(self.folder)))
+        lists = self._here("requirements*/**/*.txt") or self._here("*/*requirements*.txt")
         hints = [f"give one of its lists to `-r`, as in `-r {lists[0]}`"] if lists else []
         if self.extras or self.groups or any(self._path(name) for name in PROJECT_FILES):
             hints.append("where its files name no package, write a requirements.txt, and give that to `-r`")
@@ -572,7 +578,10 @@ class _Folder:
         if path is None:
             return False
         before = len(self.found.lines)
-        has_own = _Manifest(self, path).read()
+        manifest = _Manifest(self, path)
+        has_own = manifest.read()
+        if not has_own and manifest.project.get("dependencies") == []:
+            self.empty.append(f"{path} asks for no package")
         if not has_own and len(self.found.lines) == before:
             return False
         self._tell(path, len(self.found.lines) - before)
@@ -702,7 +711,11 @@ class _Folder:
         if (path := self._path("setup.cfg")) is not None:
             setups.append((path, read_setup_cfg(self.files.take(path))))
         if (path := self._path("setup.py")) is not None:
-            setups.append((path, read_setup_py(self.files.take(path))))
+            try:
+                setups.append((path, read_setup_py(self.files.take(path))))
+            except UsageError as error:
+                # Scripts for an older Python are still lying about; what else there is may say it all.
+                self.found.warnings.append(f"{error.message}, and is not read")
         known = {_normalised(name): (path, needs) for path, setup in setups for name, needs in setup.extras.items()}
         lists = [(path, setup.needs) for path, setup in setups if setup.needs is not None]
         before = len(self.found.lines)
@@ -712,6 +725,10 @@ class _Folder:
             if setup.python:
                 self.found.pythons.append((setup.python, f"`python_requires = {setup.python}` in {path}"))
         if len(self.found.lines) == before and not any(name in known for name in self.extras):
+            if lists and lists[0][1].unread is None:
+                others = f"; it has the extras {', '.join(sorted(known))}" if known else ""
+                self.taken.append(lists[0][0].name)
+                self.empty.append(f"{lists[0][0]} asks for no package{others}")
             return False
         for name in self.extras:
             if name not in known:
@@ -959,12 +976,15 @@ class _Manifest:
                 return
 
     def _source_of(self, name: str) -> dict[str, Any] | None:
-        from provision.audit.project import holds_on_linux
+        from provision.audit.markers import holds
 
         sources = {_normalised(key): value for key, value in _table(self.uv, "sources").items()}
         entries = sources.get(name)
         for item in entries if isinstance(entries, list) else [entries]:
-            if not isinstance(item, dict) or holds_on_linux(str(item.get("marker", ""))) is False:
+            if not isinstance(item, dict):
+                continue
+            marker = str(item.get("marker", ""))
+            if marker and holds(marker, None, (self.found.platform,)) is False:
                 continue
             extra, group = item.get("extra"), item.get("group")
             if extra is not None and _normalised(str(extra)) not in self.folder.extras:

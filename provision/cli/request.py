@@ -50,8 +50,13 @@ FLAG_HELP: dict[str, tuple[str, str]] = {
 }
 
 
-def add_request_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a request; none is required."""
+def add_request_flags(parser: argparse.ArgumentParser, *, can_be_cpu: bool = False) -> None:
+    """Add the flags of a request; none is required.
+
+    Args:
+        parser: Takes them.
+        can_be_cpu: The command has a use for a stack without CUDA.
+    """
     group = parser.add_argument_group("what is wanted (whatever is left out is chosen)")
     for name, (metavar, text) in FLAG_HELP.items():
         group.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
@@ -61,6 +66,8 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
+    if can_be_cpu:
+        group.add_argument("--cpu", action="store_true", help="builds without CUDA, for machines without a GPU")
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
     add_choice(
         group,
@@ -110,13 +117,13 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_NAMES = (*FLAG_HELP, "gpu", "platform", "flavor", "with", "apt", "apt-snapshot", "require-secure")
+_NAMES = (*FLAG_HELP, "gpu", "cpu", "platform", "flavor", "with", "apt", "apt-snapshot", "require-secure")
 _LOOKS = {"json", "dry_run", "quiet", "verbose", "color", "batch"}
 
 
 def read_values(options: argparse.Namespace) -> dict[str, Any]:
     """Return the flags of the request that were given, as they were given, the files left out."""
-    values = {name: getattr(options, name.replace("-", "_")) for name in _NAMES}
+    values = {name: getattr(options, name.replace("-", "_"), None) for name in _NAMES}
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
@@ -146,6 +153,7 @@ def given_inputs(options: argparse.Namespace, output: Output, matrix: Matrix | N
         options.extra or (),
         options.group or (),
         matrix=matrix or read_matrix(options),
+        platform=parse_request({"platform": options.platform}).platform,
     )
     for text in inputs.read:
         output.note(text)
@@ -154,13 +162,20 @@ def given_inputs(options: argparse.Namespace, output: Output, matrix: Matrix | N
     return inputs
 
 
-def read_request(values: Mapping[str, Any], inputs: Inputs | None = None, *, can_be_empty: bool = False) -> Request:
+def read_request(
+    values: Mapping[str, Any],
+    inputs: Inputs | None = None,
+    *,
+    can_be_empty: bool = False,
+    can_be_cpu: bool = False,
+) -> Request:
     """Turn values into a request, with this machine's driver where they ask for it.
 
     Args:
         values: Flag without its dashes → value.
         inputs: What files ask for.
         can_be_empty: Asking for nothing makes sense.
+        can_be_cpu: So does a stack without CUDA.
 
     Raises:
         UsageError: Nothing was asked for, or a value is malformed.
@@ -183,6 +198,11 @@ def read_request(values: Mapping[str, Any], inputs: Inputs | None = None, *, can
 
         values = join_frameworks(values, lines, bounds)
     request = parse_request(dict(values))
+    if request.is_cpu and not can_be_cpu:
+        raise UsageError(
+            "a build without CUDA was asked for, and this command is about GPUs",
+            hints=("leave `+cpu` out of the version",),
+        )
     if request == Request() and not can_be_empty:
         raise UsageError(
             "nothing was asked for", hints=("name at least a framework, a CUDA or a GPU, as in `--torch 2.1`",)

@@ -77,6 +77,8 @@ _UID_MAX = 2**31 - 1
 _UV = ("/opt/tools/bin/uv", "pip", "install", "--python", "/opt/venv/bin/python", "--no-config", "--no-progress")
 _MOUNTED = ("--link-mode", "copy")  # the cache is a mount, which no hard link can leave
 _ALONE = ("--no-cache",)  # unpacked once, beside the environment, and linked: the large layers are not written twice
+# The first is what older pips look at, the second what newer ones do.
+_BUILD_BOUNDS = "PIP_CONSTRAINT=/build/build-constraints.txt PIP_BUILD_CONSTRAINT=/build/build-constraints.txt "
 _LOCKED = ("--no-deps", "--require-hashes")
 
 
@@ -295,6 +297,9 @@ def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dic
         texts |= _environment_files(stack, stack.image, options)
         texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *user_steps) if step.file}
         texts |= {build.file: _lines("Built in a stage that only wheels leave.", build.lines) for build in builds}
+        if builds and stack.image.build_bounds:
+            bounds = _checked_lines(stack.image.build_bounds, "build_bounds")
+            texts["build-constraints.txt"] = _lines("What builds from source keeps to these.", bounds)
         if options.ca_cert is not None:
             texts["provision-ca.crt"] = options.ca_cert
     return texts, _template_values(stack, stack.image, options, steps, user_steps, builds)
@@ -368,13 +373,16 @@ def _template_values(
         "base": pull_reference(image.base, options),
         "cuda_base": pull_reference(image.cuda_base, options) if image.cuda_base else None,
         # An image of another minor than the stack's names its folders after its own.
-        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda"),
+        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda")
+        if stack.cuda
+        else "",
         "triplet": _TRIPLETS[stack.platform],
         "python": f"python{check_value('Python version', stack.python, 'python')}" if stack.python else None,
         "is_devel": has_toolkit,
         "compile_base": pull_reference(_build_base(image), options) if builds else None,
         "is_compiled": bool(image.compiled),
         "builds": builds,
+        "build_environment": _BUILD_BOUNDS if builds and image.build_bounds else "",
         "has_cuda": image.cuda_base is not None and image.compile_base is None,
         "arch_list": ";".join(_capability(name) for name in stack.sm),
         "index_options": "".join(f" {shlex.quote(word)}" for word in _index(options.index_url)),
@@ -388,7 +396,7 @@ def _template_values(
         "has_after_hook": HOOKS[1] in options.hooks,
         "copies": [(f"{CODE}/{name}", place) for name, place in sorted(options.copies.items())],
         "uid": options.non_root_uid,
-        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum"),
+        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum") if stack.cuda else "",
         "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(labels.items())],
         "label_values": labels,
         "ports": [extra.port for extra in image.extras if extra.port is not None],
@@ -640,9 +648,9 @@ def _expectations(stack: Stack) -> str:
     own = {item.name for item in stack.image.packages if item.layer == "user"} if stack.image else set()
     document = {
         "builds": plain(stack.built_for),
-        "cuda": stack.cuda,
+        "cuda": stack.cuda or None,
         "cudnn": stack.cudnn,
-        "driver": {"minimum": stack.driver.minimum},
+        "driver": {"minimum": stack.driver.minimum or None},
         "frameworks": stack.frameworks,
         "nccl": stack.nccl,
         "packages": {name: version for name, version in stack.packages.items() if name not in own},
@@ -653,6 +661,9 @@ def _expectations(stack: Stack) -> str:
         "variants": stack.variants,
     }
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+_CUDA_LABELS = ("dev.provision.cuda", "dev.provision.driver.min", "dev.provision.archs")
 
 
 def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, str]:
@@ -667,6 +678,8 @@ def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, 
         "dev.provision.unverified": str(image.unverified),
         "dev.provision.unlocked": str(count_unlocked(image) if stack.python else 0),
     }
+    if not stack.cuda:
+        labels = {key: value for key, value in labels.items() if key not in _CUDA_LABELS}
     if image.base.digest:
         labels["org.opencontainers.image.base.digest"] = image.base.digest
     return labels | dict(options.labels)

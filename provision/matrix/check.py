@@ -268,6 +268,7 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("frameworks/tensorflow.toml", "release"): _down("version"),
     ("frameworks/jax.toml", "release"): _down("version"),
     ("companions.toml", "release"): lambda row: (row.package, _Descending(parse(row.version))),
+    ("prebuilt.toml", "release"): lambda row: (row.package, _Descending(parse(row.version))),
     ("system_libraries.toml", "library"): lambda row: row.id.lower(),
     ("system_libraries.toml", "need"): lambda row: row.id,
     ("knowledge.toml", "item"): lambda row: (row.topic, row.id),
@@ -342,6 +343,7 @@ _KEYS: dict[type, Callable[[Any], Hashable]] = {
     model.NgcRelease: lambda row: row.release,
     model.NvlinkLayout: lambda row: row.gpu,
     model.PciRange: lambda row: row.first,
+    model.PrebuiltWheels: lambda row: (row.package, row.version),
     model.PythonImage: lambda row: row.tag,
     model.PythonRelease: lambda row: row.version,
     model.RecordingRule: lambda row: row.name,
@@ -428,6 +430,7 @@ def _references(facts: _Facts) -> Iterator[Finding]:
     }
     alerts = facts.column("alerts.toml", "alert", "id")
     lists: dict[type, tuple[tuple[str, set[Any]], ...]] = {
+        model.PrebuiltWheels: (("pythons", {".".join(version.split(".")[:2]) for version in torches}),),
         model.SystemLibrary: (("packages", systems),),
         model.SystemNeed: (("libraries", facts.column("system_libraries.toml", "library", "id")),),
         model.Alert: (("runbook", runbooks),),

@@ -55,6 +55,7 @@ __all__ = [
     "Panel",
     "PciRange",
     "PerformanceFloor",
+    "PrebuiltWheels",
     "PythonImage",
     "PythonRelease",
     "RecordingRule",
@@ -599,6 +600,23 @@ class Extra(Fact):
     apt: tuple[str, ...] = ()
     port: int | None = None
     command: tuple[str, ...] = ()
+
+
+@record
+class PrebuiltWheels(Fact):
+    """Wheels that a project publishes beside the package index (``prebuilt.toml``, ``[[release]]``); no hash is known.
+
+    ``address`` has the words ``{version}``, ``{cuda}``, ``{torch}``, ``{abi}`` and ``{python}``. ``cuda`` maps a major
+    to its word, ``pythons`` a minor of torch to Pythons (``3.9 3.10``). ``cxx11_abi`` lists the flags of the C++ ABI.
+    """
+
+    package: str
+    version: str
+    address: str
+    cuda: dict[str, str]
+    pythons: dict[str, str]
+    cxx11_abi: tuple[int, ...]
+    machines: tuple[str, ...]
 
 
 @record
@@ -1326,9 +1344,10 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "frameworks/tensorflow.toml": {"release": TensorflowRelease},
     "frameworks/jax.toml": {"release": JaxRelease, "setting": Setting},
     "companions.toml": {"release": CompanionPackage},
-    "constraints.toml": {"constraint": HiddenConstraint},
+    "constraints.toml": {"constraint": HiddenConstraint, "setting": Setting},
     "exceptions.toml": {"exclusion": Exclusion},
     "extras.toml": {"extra": Extra},
+    "prebuilt.toml": {"release": PrebuiltWheels},
     "system_libraries.toml": {"library": SystemLibrary, "need": SystemNeed},
     "knowledge.toml": {"item": Knowledge},
     "checks.toml": {"check": Check, "limit": Limit},

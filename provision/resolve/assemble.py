@@ -18,11 +18,11 @@ from provision.matrix.query import (
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
-from provision.resolve.foreign import known_base
+from provision.resolve.foreign import base_cuda, known_base
 from provision.resolve.halves import layer_of
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
-from provision.resolve.request import AUTO, plain_request
+from provision.resolve.request import AUTO, CPU, plain_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
     Wish,
@@ -129,10 +129,10 @@ def _build(option: Option, cudnn: str | None, nccl: str | None) -> FrameworkBuil
         cudnn: The installed one, which is also that of a PyTorch whose metadata pins it and whose row does not say it.
         nccl: Likewise.
     """
-    is_pinned = isinstance(option.row, TorchBuild) and not option.row.is_cuda_bundled
+    is_pinned = isinstance(option.row, TorchBuild) and not option.row.is_cuda_bundled and option.variant != CPU
     return FrameworkBuild(
         framework=option.framework,
-        cuda=option.cuda or str(option.cuda_major),
+        cuda=option.cuda or (str(option.cuda_major) if option.cuda_major else None),
         cudnn=option.cudnn or (cudnn if is_pinned else None),
         nccl=option.nccl or (nccl if is_pinned else None),
         sm=tuple(sorted(option.sm or (), key=capability_of)),
@@ -167,6 +167,8 @@ def _code(options: tuple[Option, ...]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _driver_need(solution: Solution, matrix: Matrix) -> DriverNeed:
+    if solution.wish.request.is_cpu:
+        return DriverNeed(minimum="")
     floors = [floor[0] for option in solution.options if (floor := driver_floor(matrix, option)) is not None]
     minimum = max(floors, key=parse)
     for _, rows in solution.wish.gpus:
@@ -396,9 +398,8 @@ def _package(
 
 def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str | None) -> list[Reason]:
     wish, request = solution.wish, solution.wish.request
-    reasons = [
-        _option_reason(option, getattr(request, option.framework), wish, solution.python) for option in solution.options
-    ]
+    is_held = request.base is not None and base_cuda(matrix, request.base) is not None
+    reasons = [_option_reason(option, wish, solution.python, is_held=is_held) for option in solution.options]
     reasons.append(_cuda_reason(solution))
     if cudnn is not None:
         first = solution.options[0]
@@ -409,7 +410,7 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
     if solution.python is not None:
         reasons.append(_python_reason(solution, matrix))
     floor = max(
-        (found for option in solution.options if (found := driver_floor(matrix, option))),
+        (found for option in solution.options if option.variant != CPU and (found := driver_floor(matrix, option))),
         key=lambda found: parse(found[0]),
         default=None,
     )
@@ -465,9 +466,12 @@ def _lines_for(option: Option, wish: Wish, python: str | None) -> str:
     )
 
 
-def _option_reason(option: Option, wanted: str | None, wish: Wish, python: str | None) -> Reason:
+def _option_reason(option: Option, wish: Wish, python: str | None, *, is_held: bool) -> Reason:
+    wanted = getattr(wish.request, option.framework)
     if option.framework == "cuda":
         asked = f"the newest CUDA that `--cuda {wanted}` admits" if wanted else "the newest CUDA"
+        if is_held:
+            asked += " and the base holds" if wanted else " that the base holds"
     elif wanted == option.version:
         asked = "as asked"
     elif wanted is None:
@@ -479,7 +483,9 @@ def _option_reason(option: Option, wanted: str | None, wish: Wish, python: str |
         asked = f"the newest {option.framework} that `--{option.framework} {wanted}` and the rest of the request admit"
     because = asked
     if option.framework == "torch":
-        if option.is_default:
+        if option.variant == CPU:
+            because += "; cpu is its build without CUDA"
+        elif option.is_default:
             because += f"; {option.variant} is the build its own index serves"
         elif wish.request.cuda is not None:
             because += f"; {option.variant} is its build for CUDA {option.cuda}"
@@ -494,7 +500,9 @@ def _option_reason(option: Option, wanted: str | None, wish: Wish, python: str |
 
 def _cuda_reason(solution: Solution) -> Reason:
     first = solution.options[0]
-    if first.framework == "cuda" or first.system_cuda:
+    if solution.wish.request.is_cpu:
+        because = "none, as `--cpu` asks: no driver is needed, and no library of NVIDIA's is installed"
+    elif first.framework == "cuda" or first.system_cuda:
         tag = solution.cuda_image.tag if solution.cuda_image else "the base you named"
         because = f"CUDA {solution.cuda} comes from {tag}"
     elif getattr(first.row, "is_cuda_bundled", False):

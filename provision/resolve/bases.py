@@ -42,7 +42,7 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     systems = {row.id: row for row in matrix.os_releases}
     if wish.request.base is not None:
         foreign = known_base(matrix, wish.request.base)
-        problem = _unfit_base(matrix, wish.request.base, python)
+        problem = _unfit_base(matrix, wish.request.base, options, python)
         problem = problem or (_unfit_foreign(matrix, wish, options, python, foreign) if foreign is not None else None)
         if problem:
             return problem
@@ -89,10 +89,8 @@ def _serves_gpus(matrix: Matrix, wish: Wish, cudnn: str, cuda_major: int) -> boo
 _LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
 
 
-def _unfit_base(matrix: Matrix, base: str, python: str | None) -> Rejection | None:
-    """Return why a base whose name says what it holds cannot hold this Python; of other bases nothing is known."""
-    if python is None:
-        return None
+def _unfit_base(matrix: Matrix, base: str, options: tuple[Option, ...], python: str | None) -> Rejection | None:
+    """Return why a base whose name says what it holds cannot hold this Python or CUDA; of others nothing is known."""
     ref = base.partition("@")[0]
     has_tag = ":" in ref.rpartition("/")[2]
     name = ref.rpartition(":")[0] if has_tag else ref
@@ -103,19 +101,23 @@ def _unfit_base(matrix: Matrix, base: str, python: str | None) -> Rejection | No
     if image is None and has_tag and (found := re.match(r"python:([0-9]+\.[0-9]+)(?![0-9t])", short)):
         # An official tag that the facts do not list says its Python too.
         image = next((row for row in matrix.python_images if row.python == found[1]), None)
-    if image is not None and image.python != python:
+    if image is not None and python is not None and image.python != python:
         because = f"cannot stand on {ref}, which holds Python {image.python}"
         fact = fact_of("image", image.tag, image)
         return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
     bare = next((row for row in matrix.cuda_images if row.tag == short), None)
+    if python is None and (bare is None or _minor(bare.cuda) == _minor(options[0].cuda)):
+        return None
     if bare is None and name in (*matrix.setting("images.toml", "registries").values, *_names(matrix)):
         bare = next(iter(matrix.cuda_images), None)
     if bare is None:
         return None
-    because = (
-        f"cannot stand on {ref}, which holds no Python {python}; without `--base` the CUDA that it needs is put into "
-        "an image that has one"
-    )
+    because = f"cannot stand on {ref}, which holds CUDA {bare.cuda}"
+    if python is not None:
+        because = (
+            f"cannot stand on {ref}, which holds no Python {python}; without `--base` the CUDA that it needs is put "
+            "into an image that has one"
+        )
     fact = fact_of("image", bare.tag, bare)
     return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
 

@@ -9,7 +9,7 @@ from provision.records import record
 from provision.resolve.options import fact_of
 from provision.resolve.stack import FactRef
 
-__all__ = ["ForeignBase", "known_base"]
+__all__ = ["ForeignBase", "base_cuda", "known_base"]
 
 _TAG = re.compile(r"(?P<version>[0-9]+(?:\.[0-9]+)+)-cuda(?P<cuda>[0-9.]+)-cudnn(?P<cudnn>[0-9]+)-(?:runtime|devel)")
 
@@ -46,6 +46,15 @@ class ForeignBase:
         if self.version is None:
             known.insert(0, f"a {self.framework} of its own")
         return f"{', '.join(known[:-1])} and {known[-1]}" if len(known) > 1 else known[0]
+
+
+def base_cuda(matrix: Matrix, base: str) -> str | None:
+    """Return the CUDA that a base is known to hold."""
+    rows = matrix.rows_with("images.toml", "cuda_image", "tag", base.partition("@")[0])
+    if rows:
+        return str(rows[0].cuda)
+    foreign = known_base(matrix, base)
+    return foreign.cuda if foreign is not None else None
 
 
 def known_base(matrix: Matrix, base: str) -> ForeignBase | None:

@@ -21,6 +21,8 @@ __all__ = ["Fixed", "Halves", "binds", "hidden_needs", "is_open", "layer_of", "s
 
 _CUDA_PREFIXES = ("nvidia-", "cuda-")
 _FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
+_DECIDED = ("torch", "torchvision", "torchaudio", "triton", "tensorflow", "jax", "jaxlib")
+_DECIDED_PREFIXES = (*_CUDA_PREFIXES, "jax-cuda")
 
 
 @record
@@ -64,7 +66,7 @@ def layer_of(name: str) -> str:
 
 def is_open(name: str) -> bool:
     """Tell whether a distribution of the solved environment belongs to the open half."""
-    return layer_of(name) == "rest"
+    return name not in _DECIDED and not name.startswith(_DECIDED_PREFIXES)
 
 
 def split(stack: Stack, matrix: Matrix) -> Halves:
@@ -97,7 +99,7 @@ def split(stack: Stack, matrix: Matrix) -> Halves:
         ]
         fixed.append(Fixed(name=package.name, version=package.version, requires=tuple(sorted(set(lines)))))
     preferred = {
-        package.name: package.version for package in image.packages if package.layer == "rest" and is_open(package.name)
+        package.name: package.version for package in image.packages if package.layer != "user" and is_open(package.name)
     }
     added, bounds = hidden_needs(matrix, stack, stack.packages)
     return Halves(fixed=tuple(fixed), added=added, bounds=bounds, preferred=preferred)

@@ -199,13 +199,14 @@ def implied_frameworks(matrix: Matrix, names: Iterable[str]) -> tuple[str, ...]:
     extras = {row.id: row for row in matrix.extras}
     # A row may be called otherwise than what it is about, which is the first that it brings.
     extras |= {requirement_of(row.requires[0]).name: row for row in matrix.extras if row.requires}
-    found: set[str] = set()
-    for name in names:
-        if name in extras and extras[name].frameworks:
-            found.add(extras[name].frameworks[0])
-            continue
-        for row in matrix.rows_where("companions.toml", "release", "package", name.__eq__):
-            found.update(row.requires)
+    wanted = set(names)
+    found = {extras[name].frameworks[0] for name in wanted if name in extras and extras[name].frameworks}
+    rest = wanted - {name for name in extras if extras[name].frameworks}
+    for row in matrix.rows_where("companions.toml", "release", "package", rest.__contains__):
+        found.update(row.requires)
+    if rest.intersection(matrix.setting("frameworks/torch.toml", "dependents").values):
+        found.add("torch")
+    for name in rest:
         package = matrix.package(name)
         for version in package.versions if package is not None else ():
             release = package.release(version) if package is not None else None

@@ -56,11 +56,15 @@ def pair_extras(
     unpaired = _unpaired_wheel(matrix, own, torch)
     if unpaired is not None:
         return unpaired
-    releases = {}
-    for name in sorted({*wanted, *own}):
-        known = matrix.rows_where("companions.toml", "release", "package", name.__eq__)
-        if any(_TORCH in row.requires or row.paired_torch for row in known):
-            releases[name] = known
+    known: dict[str, list[CompanionPackage]] = {}
+    # The rows are gone through once: a file may have thousands of lines.
+    for row in matrix.rows_where("companions.toml", "release", "package", {*wanted, *own}.__contains__):
+        known.setdefault(row.package, []).append(row)
+    releases = {
+        name: rows
+        for name, rows in sorted(known.items())
+        if any(_TORCH in row.requires or row.paired_torch for row in rows)
+    }
     if not releases:
         return extras, (), []
     bounds = {name: [specifier] for name, (_, specifier) in wanted.items()}

@@ -7,12 +7,13 @@ import re
 from typing import Any
 
 from provision.errors import UsageError, without_secrets
-from provision.records import fields_of, record
+from provision.records import fields_of, record, replace
 from provision.versions import Spec, is_empty, is_prefix_of, parse, spec_of
 
 __all__ = [
     "ANY",
     "AUTO",
+    "CPU",
     "FILED",
     "FIND_LINKS",
     "FLAVORS",
@@ -37,6 +38,9 @@ FILED = ("requirements", "constraints", "indexes")
 
 FIND_LINKS = "find-links:"
 """What stands before the address of a page of links among the indexes of a request."""
+
+CPU = "cpu"
+"""The build without CUDA, as an option's variant and as the local part of a version."""
 
 ANY = ">=0"
 """The wish for a framework of which any version will do."""
@@ -74,7 +78,8 @@ class Request:
     stack constrain it. ``constraints`` are lines that bound what is there and add nothing. ``indexes`` are addresses of
     further package indexes, the one that is asked first at the front; ``find-links:`` stands before a page of links.
     ``extras`` are ids of ``compat/extras.toml``. ``apt`` are packages of the system, with or without ``=version``, and
-    ``apt_snapshot`` the day (ISO) of the archive that all of them come from, or ``auto``.
+    ``apt_snapshot`` the day (ISO) of the archive that all of them come from, or ``auto``. ``is_cpu`` asks for builds
+    without CUDA.
     """
 
     torch: str | None = None
@@ -96,6 +101,7 @@ class Request:
     constraints: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
     require_secure: bool = False
+    is_cpu: bool = False
 
 
 def matches(wish: str | None, version: str) -> bool:
@@ -142,7 +148,38 @@ def parse_request(values: dict[str, Any]) -> Request:
             continue
         field, reader = _READERS[flag]
         parts[field] = reader(f"--{flag}", value)
-    return Request(**parts)
+    return _without_cuda(Request(**parts))
+
+
+def _without_cuda(request: Request) -> Request:
+    """Return a request that says by its flag alone that it is for no GPU; a local part of torch says it too.
+
+    Raises:
+        UsageError: It asks for something that only a GPU has.
+    """
+    torch = request.torch or ""
+    is_cpu = torch.endswith(f"+{CPU}")
+    if is_cpu:
+        request = replace(request, torch=torch.removesuffix(f"+{CPU}"), is_cpu=True)
+    if not request.is_cpu:
+        return request
+    contrary = {
+        "gpu": request.gpus[:1],
+        "cuda": (request.cuda,) if request.cuda else (),
+        "driver": (request.driver,) if request.driver else (),
+        "container-toolkit": (request.container_toolkit,) if request.container_toolkit else (),
+        "flavor": ("devel",) if request.flavor == "devel" else (),
+        "torch": (torch,) if "+" in torch and not is_cpu else (),
+    }
+    said = f"`torch {torch}`" if is_cpu else f"`--{CPU}`"
+    for flag, values in contrary.items():
+        for value in values:
+            raise UsageError(
+                f"{said} and `--{flag} {value}` contradict each other",
+                because=(f"a stack without CUDA runs on no GPU, and `--{flag} {value}` asks for one",),
+                hints=("leave one of the two out",),
+            )
+    return request
 
 
 def to_flags(request: Request) -> tuple[str, ...]:
@@ -421,4 +458,5 @@ _READERS: dict[str, tuple[str, Any]] = {
     "constraints": ("constraints", _requirements),
     "indexes": ("indexes", _indexes),
     "require-secure": ("require_secure", _boolean),
+    "cpu": ("is_cpu", _boolean),
 }

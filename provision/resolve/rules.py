@@ -401,8 +401,7 @@ def _os(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
 
 
 def _floor(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
-    del wish
-    if driver_floor(matrix, option) is not None:
+    if wish.request.is_cpu or driver_floor(matrix, option) is not None:
         return None
     return _rejection("driver", option, "has a CUDA whose driver floor the facts do not hold", is_proved=False)
 

@@ -196,6 +196,8 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         UsageError: There is to be something installed, and nothing says beside what.
     """
     named = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None)
+    if request.is_cpu and not named and not request.extras:
+        raise UsageError("`--cpu` names no framework", hints=("name one, as in `--torch 2.1 --cpu`",))
     if named or not (request.extras or request.requirements):
         return named or ("cuda",)
     if implied := implied_by(matrix, request):
@@ -240,6 +242,10 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
     for row in wanted:
         if row.refused is not None:
             return _extra_rejection(row, f"`--with {row.id}` cannot be met: {row.refused}")
+    if request.is_cpu and (compiled := next((row for row in wanted if row.needs_nvcc), None)):
+        because = f"{compiled.id} is compiled with nvcc, and `--cpu` asks for a stack without CUDA"
+        fact = fact_of("extra", compiled.id, compiled)
+        return Rejection(rule="flavor", is_proved=True, subject="", because=because, facts=(fact,))
     needed = "jit" if any(row.needs_compiler for row in wanted) else None
     needed = "devel" if any(row.needs_nvcc for row in wanted) else needed
     lacking = {"runtime": wanted, "dev": [row for row in wanted if row.needs_nvcc]}.get(request.flavor or "", [])
@@ -283,7 +289,7 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
     plain, _, variant = wanted.partition("+")
     if framework == "torch" and variant and not re.fullmatch(r"cu[0-9]{2,3}", variant):
         because = (
-            f"torch {plain}+{variant} is a build without CUDA, which the facts do not cover; "
+            f"torch {plain}+{variant} is a build for other hardware, which the facts do not cover; "
             f"leave `+{variant}` out for one with CUDA"
         )
         return Rejection(rule="version", is_proved=False, subject="", because=because)
@@ -473,7 +479,7 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
             )
         environment, constraints = solved
     cuda = options[0].cuda or cuda_runtime(environment.picks)
-    if not cuda:
+    if not cuda and not wish.request.is_cpu:
         return Rejection(rule="cuda", is_proved=False, subject=subject, because="names no CUDA runtime the facts know")
     if base.cuda_image is None and wish.flavor == "devel":
         image = choose_cuda_image(matrix, wish, cuda, flavour="devel", cudnn_major=None)

@@ -165,7 +165,8 @@ class ImagePart:
         compiled: Packages among the user's and the extras' lines that are compiled against the framework, by name.
         compile_base: Image to compile them on; the final image then has no compiler. Absent where their kernels are
             compiled at run time too, so that the final image needs nvcc itself.
-        build_base: Image with compilers, to build on what the user's lines brought that exists as source alone.
+        build_base: Image with compilers, to build on what the user's lines brought that exists as source alone;
+            ``build_bounds`` are requirement lines that hold for what builds it.
         resolved_before: Moment (RFC 3339): whatever the lines of the user and of the extras need is among the packages,
             of what was published before it. Absent where these lines are resolved when the image is built.
     """
@@ -183,6 +184,7 @@ class ImagePart:
     compiled: tuple[str, ...] = ()
     compile_base: BaseImage | None = None
     build_base: BaseImage | None = None
+    build_bounds: tuple[str, ...] = ()
     resolved_before: str | None = None
     build_apt: tuple[str, ...] = ()
     apt_snapshot: str | None = None
@@ -438,7 +440,7 @@ class Stack:
         facts_date: Day of the facts (ISO).
         python: ``3.11``; absent in a stack of CUDA alone.
         platform: ``linux/amd64`` or ``linux/arm64``.
-        cuda: ``11.8``, major.minor.
+        cuda: ``11.8``, major.minor; empty in a stack without CUDA, as is the driver's minimum.
         variant: Build of the first framework (``cu118``, ``cuda12``, ``and-cuda``) or of CUDA alone.
         variants: Framework → build.
         frameworks: Framework → version without local part.
@@ -478,7 +480,8 @@ class Stack:
     def name(self) -> str:
         """A name for folders and tags: ``torch2.1.2-cu118-py311``."""
         parts = [f"{framework}{version}" for framework, version in self.frameworks.items()]
-        parts.append(self.variant if self.variant.startswith("cu1") else f"cu{self.cuda.replace('.', '')}")
+        is_said = self.variant.startswith("cu1") or not self.cuda
+        parts.append(self.variant if is_said else f"cu{self.cuda.replace('.', '')}")
         if self.python:
             parts.append(f"py{self.python.replace('.', '')}")
         if self.platform != "linux/amd64":
@@ -494,7 +497,9 @@ class Stack:
             return self.builds
         (name,) = self.frameworks
         return (
-            FrameworkBuild(framework=name, cuda=self.cuda, cudnn=self.cudnn, nccl=self.nccl, sm=self.sm, ptx=self.ptx),
+            FrameworkBuild(
+                framework=name, cuda=self.cuda or None, cudnn=self.cudnn, nccl=self.nccl, sm=self.sm, ptx=self.ptx
+            ),
         )
 
     @property
@@ -522,7 +527,8 @@ class Stack:
             # So are those of several frameworks without this part; one framework never has it.
             del document["builds"]
         if document["image"] is not None:
-            for name in ("compiled", "compile_base", "build_base", "resolved_before", "build_apt", "apt_snapshot"):
+            parts = ("compiled", "compile_base", "build_base", "build_bounds", "resolved_before", "build_apt")
+            for name in (*parts, "apt_snapshot"):
                 if not document["image"][name]:
                     del document["image"][name]
         return document

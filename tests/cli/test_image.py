@@ -567,3 +567,17 @@ def test_foreign_base_is_warned_of(provision, folder):
     answer = provision("image", "--torch", "2.5", "--base", "nvcr.io/nvidia/pytorch:25.01-py3")
     assert answer.code == 0
     assert "brings torch 2.6.0a0+ecf3bae40a, CUDA 12.8.0 and Python 3.12" in answer.err
+
+
+def test_an_image_without_cuda(provision, tmp_path):
+    answer = provision("image", "--torch", "2.6", "--cpu", "-o", tmp_path / "out")
+    assert answer.code == 0, answer.err
+    text = (tmp_path / "out/Dockerfile").read_text()
+    assert "NVIDIA" not in text
+    assert "DRIVER" not in text
+    assert "dev.provision.cuda" not in text
+    expected = json.loads((tmp_path / "out/expect.json").read_text())
+    assert (expected["cuda"], expected["driver"]) == (None, {"minimum": None})
+    assert "torch==2.6.0+cpu" in (tmp_path / "out/requirements.unverified.txt").read_text()
+    assert provision("image", "--torch", "2.6", "--cpu", "-o", tmp_path / "out", "--check").code == 0
+    assert provision("image", "--torch", "2.6", "--cpu", "-o", tmp_path / "out", "--locked").code == 0

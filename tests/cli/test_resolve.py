@@ -365,3 +365,29 @@ def test_bad_requirements_are_2(provision, tmp_path, content, said):
 def test_requirements_that_cannot_be_read_are_2(provision, tmp_path):
     for path in (tmp_path, tmp_path / "missing", "/dev/zero"):
         assert provision("resolve", *STACK, "-r", path).code == 2
+
+
+def test_a_stack_without_cuda(provision):
+    answer = provision("resolve", "--torch", "2.6", "--cpu")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("torch2.6.0-cpu-py311 ")
+    assert "no driver is needed" in answer.out
+    assert "CUDA 1" not in answer.out
+
+
+def test_a_line_that_names_the_build_without_cuda(provision, tmp_path):
+    file = tmp_path / "requirements.txt"
+    file.write_text("torch==2.4.1+cpu\n")
+    stack = provision("resolve", "-r", file, "--json").document["result"]["stack"]
+    assert stack["request"]["is_cpu"] is True
+    assert stack["packages"]["torch"] == "2.4.1+cpu"
+    answer = provision("resolve", "-r", file, "--cuda", "12.1")
+    assert answer.code == 2
+    assert "`torch 2.4.1+cpu` and `--cuda 12.1` contradict each other" in answer.err
+
+
+@pytest.mark.parametrize("command", [("node", "lock"), ("cluster", "-o", "out")])
+def test_a_command_about_gpus_has_no_use_for_a_build_without_cuda(provision, command):
+    answer = provision(*command, "--torch", "2.4.1+cpu")
+    assert answer.code == 2
+    assert "this command is about GPUs" in answer.err

@@ -88,7 +88,7 @@ _TAG = re.compile(
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    add_request_flags(parser)
+    add_request_flags(parser, can_be_cpu=True)
     where = parser.add_argument_group("where it goes")
     where.add_argument(
         "-o",
@@ -300,7 +300,7 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, output: Output, for
     """Return the stack to write and its folder: the answer to the request, or with ``--locked`` what the lock says."""
     values = read_values(options)
     inputs = given_inputs(options, output, matrix)
-    request = read_request(values, inputs, can_be_empty=options.locked)
+    request = read_request(values, inputs, can_be_empty=options.locked, can_be_cpu=True)
     if form == "devcontainer" and request.flavor is None and request != Request():
         compiled = {row.id for row in matrix.extras if row.needs_nvcc}
         if not compiled.intersection(request.extras):
@@ -452,7 +452,9 @@ def _run_matrix(options: argparse.Namespace, output: Output) -> int:
 
 
 def _versions(stack: Stack) -> list[str]:
-    return [f"{name} {version}" for name, version in stack.frameworks.items()] + [f"CUDA {stack.cuda}"]
+    return [f"{name} {version}" for name, version in stack.frameworks.items()] + (
+        [f"CUDA {stack.cuda}"] if stack.cuda else []
+    )
 
 
 def _bake(folder: Path, *, is_push: bool, output: Output) -> dict[str, Any]:

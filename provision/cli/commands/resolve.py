@@ -45,7 +45,7 @@ _LINE_BYTES_MAX = 1024 * 1024
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    add_request_flags(parser)
+    add_request_flags(parser, can_be_cpu=True)
     add_fragment_flags(parser)
     parser.add_argument_group("many requests").add_argument(
         "--batch", action=Once, type=parse_path, metavar="FILE", help="answer one JSON request a line (- is stdin)"
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         return _answer_batch(options.batch, read_matrix(options), other_words(options), output)
     matrix = read_matrix(options)
     inputs = given_inputs(options, output, matrix)
-    request = read_request(values, inputs)
+    request = read_request(values, inputs, can_be_cpu=True)
     stack = solve_request(request, matrix, "resolve", other_words(options), values=values, inputs=inputs)
     output.note(f"facts of {stack.facts_date}")
     if options.format is not None:
@@ -81,7 +81,7 @@ def _answer_batch(path: Path, matrix: Matrix, others: tuple[str, ...], output: O
     for number, line in enumerate(_read_lines(path), 1):
         try:
             values = _parse_line(line)
-            stack = solve_request(read_request(values), matrix, "resolve", others, values=values)
+            stack = solve_request(read_request(values, can_be_cpu=True), matrix, "resolve", others, values=values)
         except ProvisionError as error:
             output.stream(error.at(f"{'the standard input' if str(path) == '-' else path}, line {number}"))
         else:

@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "1398be92d918ad56526001659d001a83b5a16b663dceb9a4aa3a3eeca87f4816"
+SOURCE_DIGEST = "d8a9eda938ae6c566254b12c994e28940b7fa8d85a8446dc90deb270932fb1e9"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -45,6 +45,7 @@ def root(context, missing=missing, environment=environment):
     l_0_arch_list = resolve('arch_list')
     l_0_build_apt = resolve('build_apt')
     l_0_builds = resolve('builds')
+    l_0_build_environment = resolve('build_environment')
     l_0_uv = resolve('uv')
     l_0_index_options = resolve('index_options')
     l_0_has_after_hook = resolve('has_after_hook')
@@ -347,6 +348,9 @@ def root(context, missing=missing, environment=environment):
                     yield str(environment.finalize(environment.getattr(l_1_build, 'file')))
                     yield ' \\\n'
                 l_1_build = missing
+                if undefined(name='build_environment') if l_0_build_environment is missing else l_0_build_environment:
+                    pass
+                    yield '    --mount=type=bind,source=build-constraints.txt,target=/build/build-constraints.txt \\\n'
                 if undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled:
                     pass
                     yield '    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n'
@@ -363,6 +367,7 @@ def root(context, missing=missing, environment=environment):
                     pass
                     yield ' && \\\n    '
                     yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
+                    yield str(environment.finalize(undefined(name='build_environment') if l_0_build_environment is missing else l_0_build_environment))
                     yield 'PYTHONPATH=/opt/tools '
                     yield str(environment.finalize('python' if (undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled) else undefined(name='python') if l_0_python is missing else l_0_python))
                     yield ' -m pip wheel '
@@ -454,11 +459,13 @@ def root(context, missing=missing, environment=environment):
         yield ':'
         yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
         yield ' {} +\n'
-    yield 'ENV PROVISION_DRIVER_MIN='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield ' \\\n    NVIDIA_VISIBLE_DEVICES=all \\\n    NVIDIA_DRIVER_CAPABILITIES=compute,utility \\\n    NVIDIA_REQUIRE_DRIVER="driver>='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield '"\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield 'ENV PROVISION_DRIVER_MIN='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield ' \\\n    NVIDIA_VISIBLE_DEVICES=all \\\n    NVIDIA_DRIVER_CAPABILITIES=compute,utility \\\n    NVIDIA_REQUIRE_DRIVER="driver>='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield '"\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield 'ENV PIP_CONSTRAINT=/opt/provision/constraints.txt \\\n    UV_CONSTRAINT=/opt/provision/constraints.txt\n'

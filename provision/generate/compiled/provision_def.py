@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "3741a1990c8fe67c08cc49bb3aac2421126959d06e7d1939a0fc5a985730951a"
+SOURCE_DIGEST = "85fabeed69411a50786546280c27482a630654622abb01770a278a4e524060b3"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -159,16 +159,18 @@ def root(context, missing=missing, environment=environment):
         yield str(environment.finalize(undefined(name='early_imports') if l_0_early_imports is missing else l_0_early_imports))
         yield '\n'
         for l_1_build in undefined(name='builds') if l_0_builds is missing else l_0_builds:
+            l_1_build_environment = resolve('build_environment')
             _loop_vars = {}
             pass
             yield '    '
             yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
+            yield str(environment.finalize(undefined(name='build_environment') if l_1_build_environment is missing else l_1_build_environment))
             yield 'PYTHONPATH=/opt/tools "$python" -m pip wheel '
             yield str(environment.finalize(undefined(name='pip_options') if l_0_pip_options is missing else l_0_pip_options))
             yield ' \\\n      --no-cache-dir --no-deps --wheel-dir /build/wheels -r /build/'
             yield str(environment.finalize(environment.getattr(l_1_build, 'file')))
             yield '\n'
-        l_1_build = missing
+        l_1_build = l_1_build_environment = missing
         for l_1_step in undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
             l_1_uv = resolve('uv')
             _loop_vars = {}
@@ -226,9 +228,12 @@ def root(context, missing=missing, environment=environment):
             yield '    export LD_LIBRARY_PATH="'
             yield str(environment.finalize(undefined(name='library_path') if l_0_library_path is missing else l_0_library_path))
             yield '${LD_LIBRARY_PATH:+:${LD_LIBRARY_PATH}}"\n'
-    yield '    export PROVISION_DRIVER_MIN='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield '\n\n%labels\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield '    export PROVISION_DRIVER_MIN='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield '\n'
+    yield '\n%labels\n'
     for l_1_label in undefined(name='definition_labels') if l_0_definition_labels is missing else l_0_definition_labels:
         _loop_vars = {}
         pass
@@ -249,10 +254,20 @@ def root(context, missing=missing, environment=environment):
         yield '    test -d /usr/local/cuda-'
         yield str(environment.finalize(undefined(name='cuda') if l_0_cuda is missing else l_0_cuda))
         yield '\n'
-    yield '\n%help\n    '
-    yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
-    yield ', driver '
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield ' or newer. With a GPU: apptainer run --nv '
-    yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
-    yield '.sif\n'
+    yield '\n%help\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield '    '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield ', driver '
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield ' or newer. With a GPU: apptainer run --nv '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield '.sif\n'
+    else:
+        pass
+        yield '    '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield ', without CUDA: apptainer run '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield '.sif\n'

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from provision.generate.fragment.edit import Edit
-from provision.generate.fragment.half import GpuHalf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from provision.generate.fragment.edit import Edit
+    from provision.generate.fragment.half import GpuHalf
 
 __all__ = ["FRAGMENTS", "write_fragment"]
 

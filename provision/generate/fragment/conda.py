@@ -85,7 +85,7 @@ def _set_python(lines: list[str], half: GpuHalf, path: str, log: Log) -> list[st
 
 
 def _drop_conda(lines: list[str], half: GpuHalf, path: str, log: Log) -> list[str]:
-    """Take out the frameworks that conda would install: pip would replace them, and what was built against them breaks."""
+    """Take out the frameworks of conda: pip would replace them, and what was built against them would break."""
     names = {*_CONDA_NAMES, *half.names} if "torch" in half.names else set(half.names) | {"cudatoolkit"}
     gone = set()
     for item in _dependencies(lines, path).value:

@@ -17,7 +17,9 @@ from provision.records import record
 __all__ = [
     "Edit",
     "Log",
+    "can_hold",
     "dump_toml",
+    "list_in",
     "merge_requirements",
     "narrow_pythons",
     "parse_toml",
@@ -77,7 +79,7 @@ def dump_toml(document: Any, before: str | None) -> str:
     import tomlkit
 
     text = (before or "").replace("\r\n", "\n")
-    known = {pair for pair in zip(text.split("\n"), text.split("\n")[1:], strict=False)}
+    known = set(zip(text.split("\n"), text.split("\n")[1:], strict=False))
     lines: list[str] = []
     for line in tomlkit.dumps(document).strip("\n").split("\n"):
         last = lines[-1] if lines else ""
@@ -105,6 +107,21 @@ def table_in(parent: Any, *names: str, is_super: bool = False) -> Any:
         if not isinstance(parent, Mapping):
             raise UsageError(f"`{'.'.join(names[: number + 1])}` is no table", hints=("nothing was written",))
     return parent
+
+
+def list_in(parent: Any, name: str) -> Any:
+    """Return a list in a table, made where it is missing.
+
+    Raises:
+        UsageError: There is something else of that name.
+    """
+    import tomlkit
+
+    if name not in parent:
+        parent[name] = tomlkit.array()
+    if not isinstance(parent[name], list):
+        raise UsageError(f"`{name}` is no list", hints=("nothing was written",))
+    return parent[name]
 
 
 def set_entry(table: Any, key: str, value: Any, where: str, log: Log) -> None:

@@ -8,6 +8,7 @@ from provision.errors import UsageError
 from provision.generate.requirements import check_has_python
 from provision.matrix.load import Matrix
 from provision.records import record
+from provision.resolve.request import CPU
 from provision.resolve.stack import Stack
 from provision.versions import parse
 
@@ -60,7 +61,7 @@ class GpuHalf:
         machine: ``x86_64`` or ``aarch64``.
         build: ``cu124`` or ``cuda12``: what the extra or feature with CUDA is called.
         cuda_major: ``12``.
-        pins: The frameworks with CUDA; ``cpu_pins`` the same versions without.
+        pins: The frameworks with CUDA; ``cpu_pins`` the same versions without. In a stack without CUDA they are equal.
         bounds: Package → bound that no metadata states (``numpy`` → ``<2``), by name.
         added: Packages that are needed beside them and named by no metadata.
         held: NVIDIA libraries → version, where the frameworks leave their tool a choice; by name.
@@ -77,6 +78,11 @@ class GpuHalf:
     bounds: tuple[tuple[str, str], ...] = ()
     added: tuple[str, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the stack is without CUDA, so that there is nothing to choose."""
+        return self.build == CPU
 
     @property
     def names(self) -> frozenset[str]:
@@ -114,19 +120,22 @@ def take_gpu_half(stack: Stack, matrix: Matrix) -> GpuHalf:
         variant = stack.variants[name]
         if name == "torch":
             pins += [pin for part in _TORCH if (pin := _locked_pin(stack, part)) is not None]
-            cpu_pins += _torch_cpu(pins, matrix)
-            own = next((row for row in matrix.torch_builds_of({version}) if row.variant == variant), None)
+            cpu_pins += pins if variant == CPU else _torch_cpu(pins, matrix)
+            own = next((row for row in matrix.torch_builds_of({version}) if variant in (row.variant, CPU)), None)
             found = own.pythons if own is not None else ()
         elif name == "tensorflow":
             tensorflow = next(row for row in matrix.tensorflow if row.version == version)
-            is_whole = tensorflow.has_cuda_extra and not _brings_tensorrt(matrix, version)
-            direct += () if is_whole or not tensorflow.has_cuda_extra else tuple(tensorflow.pins or ())
+            has_extra = tensorflow.has_cuda_extra and variant != CPU
+            is_whole = has_extra and not _brings_tensorrt(matrix, version)
+            direct += () if is_whole or not has_extra else tuple(tensorflow.pins or ())
             pins.append(Pin(name=name, version=version, extras=("and-cuda",) if is_whole else ()))
             cpu_pins.append(Pin(name=name, version=version))
             found = tensorflow.pythons
         else:
-            jax = next(row for row in matrix.jax if row.version == version and row.variant == variant)
-            if jax.delivery == "plugin":
+            jax = next(row for row in matrix.jax if row.version == version and variant in (row.variant, CPU))
+            if variant == CPU:
+                pins.append(Pin(name=name, version=version))
+            elif jax.delivery == "plugin":
                 pins.append(Pin(name=name, version=version, extras=(jax.extra or variant,)))
             else:
                 pins += [pin for part in ("jax", "jaxlib") if (pin := _locked_pin(stack, part)) is not None]
@@ -139,7 +148,7 @@ def take_gpu_half(stack: Stack, matrix: Matrix) -> GpuHalf:
     libraries = {
         package.name: package.version
         for package in (stack.image.packages if stack.image else ())
-        if package.layer == "cuda" and "".join(stack.frameworks) != "torch"
+        if package.layer == "cuda" and set(stack.frameworks) != {"torch"}
     }
     pins += [Pin(name=name, version=libraries[name]) for name in sorted(direct) if name in libraries]
     variant = stack.variants.get("torch", stack.variant)
@@ -148,8 +157,8 @@ def take_gpu_half(stack: Stack, matrix: Matrix) -> GpuHalf:
         python=python,
         pythons=tuple(sorted({*(pythons or ()), python}, key=parse)),
         machine=_MACHINES[stack.platform],
-        build=variant if re.fullmatch(r"cu(da)?[0-9]+", variant) else f"cuda{parse(stack.cuda).major}",
-        cuda_major=str(parse(stack.cuda).major),
+        build=variant if re.fullmatch(r"cu(da)?[0-9]+|cpu", variant) else f"cuda{parse(stack.cuda).major}",
+        cuda_major=str(parse(stack.cuda).major) if stack.cuda else "",
         pins=tuple(pins),
         cpu_pins=tuple(cpu_pins),
         bounds=bounds,

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from provision.errors import UsageError
-from provision.generate.fragment.edit import Edit, Log, dump_toml, parse_toml, read_requirement, set_entry, table_in
+from provision.generate.fragment.edit import (
+    Edit,
+    Log,
+    dump_toml,
+    list_in,
+    parse_toml,
+    read_requirement,
+    set_entry,
+    table_in,
+)
 from provision.generate.fragment.half import GpuHalf, Pin
 
 __all__ = ["write_pixi"]
@@ -42,30 +51,31 @@ def write_pixi(half: GpuHalf, text: str | None, path: str, *, name: str | None =
     dependencies = table_in(root, "dependencies")
     set_entry(dependencies, "python", f"{half.python}.*", "dependencies.python", log)
     _release(root, half, log)
-    cuda = table_in(root, "feature", half.build)
-    if "platforms" not in cuda:
-        cuda["platforms"] = [platform]
-    _write_feature(root, half.build, half.pins, half, log)
+    if platform is not None:
+        cuda = table_in(root, "feature", half.build)
+        if "platforms" not in cuda:
+            cuda["platforms"] = [platform]
+        _write_feature(root, half.build, half.pins, half, log)
     _write_feature(root, _CPU, half.cpu_pins, half, log)
     environments = table_in(root, "environments")
-    for feature in (half.build, _CPU):
+    for feature in dict.fromkeys((half.build, _CPU)):
         if feature not in environments:
             environments[feature] = [feature]
     return Edit(text=dump_toml(document, text), told=tuple(log.told))
 
 
-def _write_platforms(workspace: Any, half: GpuHalf) -> str:
-    """Declare the platform with and without CUDA; returns the name of that with."""
+def _write_platforms(workspace: Any, half: GpuHalf) -> str | None:
+    """Declare the platform without and, where the stack has it, with CUDA; returns the name of the latter."""
     import tomlkit
 
     if "channels" not in workspace:
         workspace["channels"] = [_CHANNEL]
-    if "platforms" not in workspace:
-        workspace["platforms"] = tomlkit.array()
-    platforms = workspace["platforms"]
+    platforms = list_in(workspace, "platforms")
     plain = _PLATFORMS[half.machine]
-    name = f"{plain}-cuda{half.cuda_major}"
-    if not any(isinstance(item, dict) and item.get("name") == name for item in platforms):
+    name: str | None = f"{plain}-cuda{half.cuda_major}"
+    if half.is_cpu:
+        name = None
+    elif not any(isinstance(item, dict) and item.get("name") == name for item in platforms):
         row = tomlkit.inline_table()
         # Within a CUDA major every driver of that major will do.
         row.update({"name": name, "platform": plain, "cuda": half.cuda_major})

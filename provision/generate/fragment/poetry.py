@@ -13,6 +13,7 @@ from provision.generate.fragment.edit import (
     Edit,
     Log,
     dump_toml,
+    list_in,
     merge_requirements,
     narrow_pythons,
     parse_toml,
@@ -65,28 +66,29 @@ def _source(pin: Pin) -> str:
 
 
 def _write_project(document: Any, half: GpuHalf, name: str | None, log: Log) -> None:
-    import tomlkit
-
     project = table_in(document, "project")
     if name is not None:
         project["name"], project["version"] = name, "0"
+        table_in(document, "tool", "poetry")["package-mode"] = False
     pythons = project.get("requires-python")
     narrowed = narrow_pythons(None if pythons is None else str(pythons), half)
     set_entry(project, "requires-python", narrowed, "project.requires-python", log)
-    if "dependencies" not in project:
-        project["dependencies"] = tomlkit.array()
-    base = project["dependencies"]
+    base = list_in(project, "dependencies")
     cuda = {pin.name: pin for pin in half.pins}
-    apart = {pin.name for pin in half.cpu_pins if pin.index is not None}
+    apart = {pin.name for pin in half.cpu_pins if pin.index is not None and not half.is_cpu}
     lines = [f'{pin.line}; extra != "{half.build}"' if pin.name in apart else pin.line for pin in half.cpu_pins]
-    _merge_base(base, lines, half, log)
+    _merge_base(base, lines, log)
     _bound_base(base, half, log)
+    if half.is_cpu:
+        sourced = [pin for pin in half.pins if pin.index is not None]
+        table = table_in(document, "tool", "poetry", "dependencies") if sourced else {}
+        for pin in sourced:
+            set_entry(table, pin.name, {"source": _source(pin)}, f"tool.poetry.dependencies.{pin.name}", log)
+        return
     extras = table_in(project, "optional-dependencies")
-    if half.build not in extras:
-        extras[half.build] = tomlkit.array()
     libraries = [f"{library}=={version}; {_LINUX}" for library, version in half.held]
     wanted = [*(pin.line for pin in half.pins), *half.added, *libraries]
-    merge_requirements(extras[half.build], wanted, half, f"extra {half.build}", log)
+    merge_requirements(list_in(extras, half.build), wanted, half, f"extra {half.build}", log)
     if apart:
         table = table_in(document, "tool", "poetry", "dependencies")
         for pin in half.cpu_pins:
@@ -97,7 +99,7 @@ def _write_project(document: Any, half: GpuHalf, name: str | None, log: Log) -> 
             set_entry(table, pin.name, places, f"tool.poetry.dependencies.{pin.name}", log)
 
 
-def _merge_base(base: Any, lines: list[str], half: GpuHalf, log: Log) -> None:
+def _merge_base(base: Any, lines: list[str], log: Log) -> None:
     """Put the frameworks into the dependencies; a marker of ours is compared as text, since it speaks of extras."""
     for line in lines:
         wanted = read_requirement(line)
@@ -143,54 +145,37 @@ def _bound_base(base: Any, half: GpuHalf, log: Log) -> None:
 
 
 def _write_older(document: Any, half: GpuHalf, log: Log) -> None:
-    """Write into a project of Poetry's own older form, whose extras are lists of names."""
-    import tomlkit
-
+    """Write into a project of Poetry's own older form: its extras cannot choose between two sources, so CUDA alone."""
     table = document["tool"]["poetry"]["dependencies"]
     where = "tool.poetry.dependencies"
-    given = str(table["python"]) if "python" in table else None
-    as_spec = _specifier_of(given)
-    narrowed = narrow_pythons(as_spec, half)
-    if narrowed != as_spec:
+    given = _specifier_of(str(table["python"]) if "python" in table else None)
+    narrowed = narrow_pythons(given, half)
+    if narrowed != given:
         set_entry(table, "python", narrowed, f"{where}.python", log)
-    cuda = {pin.name: pin for pin in half.pins}
-    for pin in half.cpu_pins:
-        without: dict[str, object] = {"version": pin.version, "markers": f"extra != '{half.build}'"}
-        other = cuda[pin.name]
-        chosen: dict[str, object] = {
-            "version": pin.version,
-            "markers": f"extra == '{half.build}'",
-            "optional": True,
-            **({"extras": list(other.extras)} if other.extras else {}),
-        }
+    for pin in half.pins:
+        entry: dict[str, object] = {"version": pin.version}
+        if pin.extras:
+            entry["extras"] = list(pin.extras)
         if pin.index is not None:
-            without["source"], chosen["source"] = _source(pin), _source(other)
-        set_entry(table, _key(table, pin.name), [without, chosen], f"{where}.{pin.name}", log)
-    more = [(pin.name, f"=={pin.version}") for pin in half.pins if pin.name not in half_names(half)]
-    more += [(name, f"=={version}") for name, version in half.held]
-    for name, spec in more:
-        entry = {"version": spec, "markers": _LINUX, "optional": True}
+            entry["source"] = _source(pin)
+        value = entry if len(entry) > 1 else pin.version
+        set_entry(table, _key(table, pin.name), value, f"{where}.{pin.name}", log)
+    for name, version in half.held:
+        entry = {"version": version, "markers": _LINUX}
         set_entry(table, _key(table, name), entry, f"{where}.{name}", log)
     added = [(own.name, str(own.specifier) or "*") for line in half.added if (own := read_requirement(line))]
-    for name, spec in added:
-        if _key(table, name) not in table:
-            table[name] = {"version": spec, "optional": True}
-    for name, bound in half.bounds:
+    for name, bound in [*added, *half.bounds]:
         key = _key(table, name)
         present = table.get(key)
         if present is None:
             table[key] = bound
-        elif isinstance(present, str) and bound not in str(present) and name not in half.names:
-            set_entry(table, key, bound if str(present) == "*" else f"{present},{bound}", f"{where}.{key}", log)
-    names = sorted({*half_names(half), *(name for name, _ in more), *(name for name, _ in added)})
-    extras = table_in(document, "tool", "poetry", "extras")
-    set_entry(extras, half.build, names, f"tool.poetry.extras.{half.build}", log)
-    del tomlkit
+        elif isinstance(present, str) and name not in half.names and not _has(str(present), bound):
+            joined = bound if str(present) == "*" else f"{present},{bound}"
+            set_entry(table, key, joined, f"{where}.{key}", log)
 
 
-def half_names(half: GpuHalf) -> set[str]:
-    """Return the names that stand in both halves, with and without CUDA."""
-    return {pin.name for pin in half.cpu_pins}
+def _has(present: str, bound: str) -> bool:
+    return bound == "*" or set(bound.split(",")) <= set(present.replace(" ", "").split(","))
 
 
 def _key(table: Any, name: str) -> str:
@@ -216,7 +201,9 @@ def _specifier_of(given: str | None) -> str | None:
 def _write_poetry_sources(document: Any, half: GpuHalf, log: Log) -> None:
     import tomlkit
 
-    wanted = {pin.index: _source(pin) for pin in (*half.cpu_pins, *half.pins) if pin.index is not None}
+    is_older = "project" not in document
+    pins = half.pins if is_older else (*half.cpu_pins, *half.pins)
+    wanted = {pin.index: _source(pin) for pin in pins if pin.index is not None}
     if not wanted:
         return
     poetry = table_in(document, "tool", "poetry")

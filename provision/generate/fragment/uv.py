@@ -9,7 +9,9 @@ from provision.errors import UsageError
 from provision.generate.fragment.edit import (
     Edit,
     Log,
+    can_hold,
     dump_toml,
+    list_in,
     merge_requirements,
     narrow_pythons,
     parse_toml,
@@ -60,31 +62,35 @@ def write_uv(half: GpuHalf, text: str | None, path: str, *, name: str | None = N
             hints=("write the extras into [project.optional-dependencies], or take `--format pip`",),
         )
     hold_requirements(document, half, log)
-    if all(pin.index is None for pin in half.pins) and "dependencies" not in dynamic:
+    if (half.is_cpu or all(pin.index is None for pin in half.pins)) and "dependencies" not in dynamic:
         # The package index serves this build, so whoever takes no extra gets it too.
-        array = _array(project, "dependencies")
+        array = list_in(project, "dependencies")
         have = {own.name.lower() for entry in array if (own := read_requirement(str(entry))) is not None}
         names = {pin.name: pin for pin in half.cpu_pins}
         missing = [pin.line for pin in names.values() if pin.name not in have]
         merge_requirements(array, missing, half, "project.dependencies", log)
     elif "dependencies" not in dynamic and "dependencies" not in project:
-        _array(project, "dependencies")
-    extras = table_in(project, "optional-dependencies")
-    stale = _drop_stale(extras, half, log)
-    merge_requirements(_array(extras, _CPU), [pin.line for pin in half.cpu_pins], half, f"extra {_CPU}", log)
-    merge_requirements(
-        _array(extras, half.build),
-        [*(pin.line for pin in half.pins), *half.added],
-        half,
-        f"extra {half.build}",
-        log,
-    )
+        list_in(project, "dependencies")
+    is_apart = _is_named_elsewhere(document, half)
+    stale: set[str] = set()
+    if not half.is_cpu:
+        stale = _write_extras(project, half, log, is_apart=is_apart)
     tool = table_in(document, "tool", "uv")
-    _write_settings(tool, half, stale, log)
+    _write_settings(tool, half, stale, log, is_apart=is_apart)
     indexes = _write_indexes(tool, half, log)
     _write_sources(tool, half, indexes, log)
-    _drop_indexes(tool, half, indexes, log)
+    _drop_indexes(tool, indexes, log)
     return Edit(text=dump_toml(document, text), told=tuple(log.told))
+
+
+def _write_extras(project: Any, half: GpuHalf, log: Log, *, is_apart: bool) -> set[str]:
+    """Say the frameworks once without and once with CUDA; returns the extras of earlier stacks, which are gone."""
+    extras = table_in(project, "optional-dependencies")
+    stale = _drop_stale(extras, half, log)
+    for extra, pins, more in ((_CPU, half.cpu_pins, ()), (half.build, half.pins, half.added)):
+        lines = [*(_pin_line(pin, is_apart=is_apart) for pin in pins), *more]
+        merge_requirements(list_in(extras, extra), lines, half, f"extra {extra}", log)
+    return stale
 
 
 def check_project(document: Any, path: str, tool: str) -> None:
@@ -105,11 +111,7 @@ def check_project(document: Any, path: str, tool: str) -> None:
 
 def hold_requirements(document: Any, half: GpuHalf, log: Log, *, style: str = "{0}=={1}") -> None:
     """Rewrite each requirement of a framework in a project that the stack's version does not fit."""
-    project = document.get("project", {})
-    places = [("project.dependencies", project.get("dependencies", ()))]
-    places += [(f"extra {name}", lines) for name, lines in project.get("optional-dependencies", {}).items()]
-    places += [(f"group {name}", lines) for name, lines in document.get("dependency-groups", {}).items()]
-    for where, lines in places:
+    for where, lines in _lists(document):
         if where == f"extra {half.build}":
             continue
         for place, line in enumerate(lines):
@@ -119,16 +121,27 @@ def hold_requirements(document: Any, half: GpuHalf, log: Log, *, style: str = "{
                 lines[place] = changed
 
 
+def _lists(document: Any) -> list[tuple[str, Any]]:
+    """Return each list of requirements in a project with what messages call it."""
+    project = document.get("project", {})
+    extras, groups = project.get("optional-dependencies", {}), document.get("dependency-groups", {})
+    found = [("project.dependencies", list_in(project, "dependencies"))] if "dependencies" in project else []
+    found += [(f"extra {name}", list_in(extras, name)) for name in extras]
+    return found + [(f"group {name}", list_in(groups, name)) for name in groups]
+
+
+def _is_named_elsewhere(document: Any, half: GpuHalf) -> bool:
+    """Tell whether a project asks for a framework by lines of their own for other platforms."""
+    lines = [read_requirement(str(line)) for _, entries in _lists(document) for line in entries]
+    return any(own.name in half.names and not can_hold(own.marker, half) for own in lines if own is not None)
+
+
+def _pin_line(pin: Pin, *, is_apart: bool) -> str:
+    return f"{pin.line} ; {_LINUX}" if is_apart else pin.line
+
+
 def _text(value: object) -> str | None:
     return str(value) if value is not None else None
-
-
-def _array(table: Any, key: str) -> Any:
-    import tomlkit
-
-    if key not in table:
-        table[key] = tomlkit.array()
-    return table[key]
 
 
 def _drop_stale(extras: Any, half: GpuHalf, log: Log) -> set[str]:
@@ -146,10 +159,25 @@ def _drop_stale(extras: Any, half: GpuHalf, log: Log) -> set[str]:
     return stale
 
 
-def _write_settings(tool: Any, half: GpuHalf, stale: set[str], log: Log) -> None:
-    import tomlkit
+def _write_settings(tool: Any, half: GpuHalf, stale: set[str], log: Log, *, is_apart: bool) -> None:
+    if not half.is_cpu:
+        _write_conflict(tool, half, stale)
+    if "environments" not in tool:
+        required = list_in(tool, "required-environments")
+        place = f"{_LINUX} and platform_machine == '{half.machine}'"
+        if place not in required:
+            required.append(place)
+    lines = [_pin_line(pin, is_apart=is_apart) for pin in half.cpu_pins]
+    lines += [f"{name}{bound}" for name, bound in half.bounds]
+    lines += [f"{name}=={version}" for name, version in half.held]
+    array = list_in(tool, "constraint-dependencies")
+    merge_requirements(array, lines, half, "tool.uv.constraint-dependencies", log)
+    if len(array) > 1 and "\n" not in array.as_string():
+        array.multiline(True)
 
-    conflicts = _array(tool, "conflicts")
+
+def _write_conflict(tool: Any, half: GpuHalf, stale: set[str]) -> None:
+    conflicts = list_in(tool, "conflicts")
     known = next((group for group in conflicts if any(item.get("extra") == _CPU for item in group)), None)
     wanted = [{"extra": _CPU}, {"extra": half.build}]
     if known is None:
@@ -159,20 +187,6 @@ def _write_settings(tool: Any, half: GpuHalf, stale: set[str], log: Log) -> None
         kept += [item for item in wanted if item not in kept]
         if kept != [dict(item) for item in known]:
             conflicts[list(conflicts).index(known)] = _pairs(kept)
-    if "environments" not in tool:
-        required = _array(tool, "required-environments")
-        place = f"{_LINUX} and platform_machine == '{half.machine}'"
-        if place not in required:
-            required.append(place)
-    bounds = {name: bound for name, bound in half.bounds}
-    lines = [Pin(name=pin.name, version=pin.version).line for pin in half.cpu_pins]
-    lines += [f"{name}{bound}" for name, bound in bounds.items()]
-    lines += [f"{name}=={version}" for name, version in half.held]
-    array = _array(tool, "constraint-dependencies")
-    merge_requirements(array, lines, half, "tool.uv.constraint-dependencies", log)
-    if len(array) > 1 and "\n" not in array.as_string():
-        array.multiline(True)
-    del tomlkit
 
 
 def _pairs(items: list[dict[str, str]]) -> Any:
@@ -222,10 +236,10 @@ def _write_indexes(tool: Any, half: GpuHalf, log: Log) -> dict[str, str]:
 
 def _write_sources(tool: Any, half: GpuHalf, indexes: dict[str, str], log: Log) -> None:
     wanted: dict[str, list[dict[str, str]]] = {}
-    for extra, pins in ((_CPU, half.cpu_pins), (half.build, half.pins)):
+    for extra, pins in ((_CPU, half.cpu_pins), (half.build, half.pins))[half.is_cpu :]:
         for pin in pins:
             if pin.index is not None:
-                place = {"index": indexes[pin.index], "extra": extra, "marker": _LINUX}
+                place = {"index": indexes[pin.index]} if half.is_cpu else {"index": indexes[pin.index], "extra": extra}
                 wanted.setdefault(pin.name, []).append(place)
     if not wanted and "sources" not in tool:
         return
@@ -238,7 +252,7 @@ def _write_sources(tool: Any, half: GpuHalf, indexes: dict[str, str], log: Log) 
             del sources[name]
 
 
-def _drop_indexes(tool: Any, half: GpuHalf, indexes: dict[str, str], log: Log) -> None:
+def _drop_indexes(tool: Any, indexes: dict[str, str], log: Log) -> None:
     """Remove the index of an earlier stack that nothing is taken from any more."""
     used = set(indexes.values())
     for value in tool.get("sources", {}).values():

@@ -168,7 +168,8 @@ def _paired(shelf: Shelf, name: str, version: str, speaker: IndexFile, habits: H
     if stated is not None:
         return {"paired_torch": stated, "evidence": {"paired_torch": origin(habits.stated_in, name, "stated", "high")}}
     if name == "torchcodec":
-        spec, where = _table_of_codec(shelf, name).get(".".join(version.split(".")[:2])), "table in METADATA"
+        rows = _table_of_codec(shelf, name)
+        spec, where = rows.get(version) or rows.get(".".join(version.split(".")[:2])), "table in METADATA"
     elif name == "torchao" and speaker.file.endswith(".whl"):
         spec, where = _pair_of_ao(shelf, speaker, version), _TORCHAO
     else:

@@ -182,6 +182,20 @@ def _run_torch(monkeypatch: pytest.MonkeyPatch, lock=LOCK, **changed) -> dict[st
     return _statuses(findings)
 
 
+def test_a_torch_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = {**LOCK, "cuda": None, "cudnn": None, "nccl": None, "sm": [], "ptx": [], "builds": []}
+    monkeypatch.setattr(verify, "find_distributions", lambda: {"numpy": None})
+    assert _run_torch(monkeypatch, lock, cuda=None)["torch without CUDA"] == "pass"
+    assert _run_torch(monkeypatch, lock, cuda="12.1")["torch without CUDA"] == "fail"
+    monkeypatch.setattr(verify, "find_distributions", lambda: {"nvidia-cudnn-cu12": None})
+    assert _run_torch(monkeypatch, lock, cuda=None)["torch without CUDA"] == "fail"
+
+
+def test_no_gpu_is_looked_for_without_cuda() -> None:
+    (found,) = verify.run({**LOCK, "driver": {"minimum": None}}, "gpu")
+    assert (found["check"], found["status"]) == ("driver", "unknown")
+
+
 def test_torch_as_locked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(_run_torch(monkeypatch).values()) == {"pass"}
 

@@ -1,7 +1,15 @@
 import pytest
 
 from provision.errors import UsageError
-from provision.resolve.request import Request, is_askable_os, matches, parse_request, to_flags
+from provision.resolve.request import (
+    Request,
+    is_askable_os,
+    matches,
+    parse_request,
+    plain_request,
+    request_of,
+    to_flags,
+)
 
 
 def test_values_are_normalised():
@@ -91,3 +99,36 @@ def test_systems_that_a_request_can_name():
     assert is_askable_os("fedora")
     assert not is_askable_os("debian-sid")
     assert not is_askable_os("wsl-ubuntu")
+
+
+def test_what_files_bring_survives_the_lock_and_is_absent_where_nothing_is() -> None:
+    request = parse_request(
+        {
+            "constraints": ["numpy<2"],
+            "indexes": [
+                "https://b.example/simple",
+                "find-links:https://a.example/links.html",
+                "https://b.example/simple",
+            ],
+        }
+    )
+    assert request.indexes == ("https://b.example/simple", "find-links:https://a.example/links.html")
+    assert request_of(plain_request(request)) == request
+    assert to_flags(request) == ()
+    assert not {"constraints", "indexes"} & set(plain_request(parse_request({"torch": "2.4"})))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://a.example/simple",
+        "https://me:word@a.example/simple",
+        "https://a.example/${TOKEN}",
+        "a.example",
+        "find-links:./x",
+    ],
+)
+def test_an_index_that_a_lock_cannot_hold_is_refused(address: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_request({"indexes": [address]})
+    assert "word" not in caught.value.message

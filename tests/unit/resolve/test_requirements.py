@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packaging.requirements import Requirement
-
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.resolve.request import parse_request
-from provision.resolve.requirements import parse_requirements
+from provision.resolve.requirements import parse_requirements, requirement_of
 from provision.resolve.solve import solve
 from provision.resolve.stack import Stack
 
@@ -46,8 +44,10 @@ def test_an_https_address_is_a_requirement() -> None:
         "file:///srv/x",
         "pkg @ http://x.example/p.whl",
         "pkg @ file:///srv/p.whl",
-        "pkg @ git+https://x.example/p",
-        "https://x.example/p.whl",
+        "pkg @ git+ssh://git@x.example/p",
+        "pkg @ ./p",
+        "git+https://user:word@x.example/p",
+        "pkg @ git+https://user@x.example/p",
         "numpy==1.0 \\",
         "numpy==${VERSION}",
         "numpy==$(id)",
@@ -70,19 +70,40 @@ def test_anything_else_is_refused_with_its_line(line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("-e .", "editable"),
-        ("-c other.txt", "options"),
-        ("numpy --hash=sha256:00", "options"),
+        ("-e .", "an option"),
+        ("numpy --hash=sha256:00", "is no requirement"),
         ("./wheel.whl", "a path"),
-        ("numpy==1.0 \\", "one line"),
         ("numpy==${VERSION}", "not expanded"),
         ("num\u0440y", "printable ASCII"),
         ("pkg @ http://x.example/p.whl", "only https"),
+        ("pkg @ git+ssh://git@x.example/p", "a key that the build does not have"),
+        ("pkg @ file:///srv/p.whl", "lies on the machine that wrote the line"),
     ],
 )
 def test_the_refusal_says_why(line: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         parse_requirements(line, "r.txt")
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "is_named"),
+    [
+        ("Pkg @ git+https://x.example/y/z.git@v1#subdirectory=a", "pkg", True),
+        ("git+https://x.example/y/Some_Name.git@v1", "some-name", False),
+        ("git+https://x.example/y/z.git#egg=other&subdirectory=a", "other", False),
+        ("https://x.example/y/name/archive/main.zip", "name", False),
+        ("git+https://x.example/y/z ; sys_platform == 'linux'", "z", False),
+    ],
+)
+def test_an_address_has_a_name_or_suggests_one(line: str, name: str, is_named: bool) -> None:
+    (found,) = parse_requirements(line, "r.txt")
+    assert (found.name, found.is_named, found.text) == (name, is_named, line)
+
+
+def test_a_refused_address_does_not_repeat_its_password() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_requirements("pkg @ http://me:word@x.example/p.whl", "r.txt")
+    assert "word" not in caught.value.message
 
 
 @given(st.text(max_size=60))
@@ -93,7 +114,7 @@ def test_never_a_traceback_and_never_another_line(text: str) -> None:
         return
     for item in found:
         assert "\n" not in item.text
-        Requirement(item.text)
+        requirement_of(item.text)
 
 
 def test_a_local_part_holds_the_build_and_is_met_by_the_one_without() -> None:
@@ -102,3 +123,36 @@ def test_a_local_part_holds_the_build_and_is_met_by_the_one_without() -> None:
         found = solve(parse_request({"torch": "2.4.1", "requirements": [f"torch==2.4.1+{variant}"]}), facts)
         assert isinstance(found, Stack)
         assert found.packages["torch"] == version
+
+
+def test_a_constraint_binds_a_framework_and_asks_for_none() -> None:
+    facts = Matrix()
+    bounded = solve(parse_request({"torch": ">=2.0", "constraints": ["torch<2.4", "numpy<2"]}), facts)
+    assert isinstance(bounded, Stack)
+    assert bounded.frameworks == {"torch": "2.3.1"}
+    assert bounded.packages["numpy"].startswith("1.")
+    assert "constraints" in bounded.request
+    alone = solve(parse_request({"cuda": "12.4", "python": "3.11", "constraints": ["torch<2.4"]}), facts)
+    assert isinstance(alone, Stack)
+    assert "torch" not in alone.frameworks
+
+
+def test_a_refusal_names_the_constraint() -> None:
+    found = solve(parse_request({"torch": "2.4", "constraints": ["torch<2.4"]}), Matrix())
+    assert not isinstance(found, Stack)
+    assert "constraint torch<2.4" in found.conflict
+
+
+@pytest.mark.parametrize(("line", "framework"), [("vllm==0.11.0", "torch"), ("peft", "torch"), ("xformers", "torch")])
+def test_a_package_that_needs_a_framework_brings_it(line: str, framework: str) -> None:
+    found = solve(parse_request({"requirements": [line]}), Matrix())
+    assert isinstance(found, Stack)
+    assert set(found.frameworks) == {framework}
+
+
+def test_of_thousands_of_lines_a_refusal_names_those_in_conflict() -> None:
+    lines = [f"package-{number}=={number}.0" for number in range(1000)]
+    found = solve(parse_request({"torch": "2.4.1", "requirements": [*lines, "sympy<1"]}), Matrix())
+    assert not isinstance(found, Stack)
+    assert "requirement sympy<1" in found.conflict
+    assert len(found.conflict) < 4

@@ -530,6 +530,16 @@ def test_base_with_a_framework_of_its_own_holds_what_its_tag_says(matrix, tmp_pa
     assert any("nothing of the image is in the facts" in warning for warning in without.warnings)
 
 
+def test_a_base_of_cuda_alone_holds_its_own_cuda(matrix):
+    base = "nvidia/cuda:12.4.1-devel-ubuntu22.04"
+    found = refusal(matrix, cuda="12.6", base=base)
+    assert found.is_proved
+    assert any("which holds CUDA 12.4.1" in reason.because for reason in found.because)
+    stack = answer(matrix, base=base)
+    assert stack.cuda == "12.4"
+    assert stack.reasons[0].because == "the newest CUDA that the base holds"
+
+
 def test_a_toolkit_has_the_floor_of_its_own_patch(matrix):
     assert not refusal(matrix, cuda="11.0.2", driver="450.51.05").is_proved
     assert not refusal(matrix, cuda="11.0", driver="450.51.05").is_proved

@@ -1,0 +1,511 @@
+"""`--project DIR` and `-r FILE`: what people really have is read whole, or refused by file, line and way out."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provision.cli.project import python_bound, read_inputs
+from provision.errors import ProvisionError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty folder to stand in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _write(folder, name, text):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return path
+
+
+def _texts(inputs):
+    return [line.requirement.text for line in inputs.lines]
+
+
+def _listed(folder, text, **others):
+    for name, content in others.items():
+        _write(folder, f"{name}.txt", content)
+    return read_inputs([_write(folder, "requirements.txt", text).relative_to(folder)])
+
+
+def _project(folder, *extras, groups=(), **files):
+    for name, content in files.items():
+        _write(folder, name.replace("_dot_", "."), content)
+    (folder / "app").mkdir(exist_ok=True)
+    return read_inputs([], folder, extras, groups)
+
+
+def _refused(function, *words, **options):
+    with pytest.raises(ProvisionError) as caught:
+        function(*words, **options)
+    assert caught.value.hints
+    return caught.value
+
+
+def test_a_file_as_it_is_in_the_wild(folder):
+    inputs = _listed(
+        folder,
+        "\ufeff# head\r\ntorch==2.4.1+cu121 \\\r\n    --hash=sha256:aa \\\r\n    --hash=sha256:bb\r\n"
+        "einops>=0.7 ; python_version >= '3.9'  # why\r\nuvicorn[standard]\r\n"
+        "pkg @ https://mirror.example/pkg-1.0-py3-none-any.whl\r\nhttps://mirror.example/other-2.0-py3-none-any.whl\r\n"
+        "git+https://x.example/y/Name.git\r\ngit+https://x.example/y/z.git@v1#egg=named&subdirectory=a\r\n"
+        "-e git+https://x.example/y/edited.git@abc#egg=edited\r\n",
+    )
+    assert _texts(inputs) == [
+        "torch==2.4.1+cu121",
+        "einops>=0.7 ; python_version >= '3.9'",
+        "uvicorn[standard]",
+        "pkg @ https://mirror.example/pkg-1.0-py3-none-any.whl",
+        "other @ https://mirror.example/other-2.0-py3-none-any.whl",
+        "git+https://x.example/y/Name.git",
+        "named @ git+https://x.example/y/z.git@v1#subdirectory=a",
+        "edited @ git+https://x.example/y/edited.git@abc",
+    ]
+    assert inputs.lines[1].where == "requirements.txt, line 5"
+    assert any("edited is installed, and not for editing" in text for text in inputs.warnings)
+
+
+def test_files_name_others_beside_themselves(folder):
+    _write(folder, "parts/base.txt", "-r more.txt\nnumpy<2\n")
+    _write(folder, "parts/more.txt", "einops\n")
+    inputs = _listed(folder, "-r parts/base.txt\n-c bounds.txt\ntorch\n", bounds="scipy<1.13\ntorch<2.5\n")
+    assert _texts(inputs) == ["einops", "numpy<2", "torch"]
+    assert [(line.requirement.text, line.where) for line in inputs.constraints] == [
+        ("scipy<1.13", "bounds.txt, line 1"),
+        ("torch<2.5", "bounds.txt, line 2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-r requirements.txt", "the files lead in a circle"),
+        ("-r absent.txt", "the file that it names is not there"),
+        ("-r https://x.example/r.txt", "no file is fetched from an address"),
+        ("-e .", "a path cannot be installed"),
+        (".", "a path cannot be installed"),
+        ("./wheels/pkg-1.0-py3-none-any.whl", "a path cannot be installed"),
+        ("-e .[train]", "a path cannot be installed"),
+        ("numpy @ file:///home/conda/build/numpy", "lies on the machine that wrote the line"),
+        ("git+ssh://git@x.example/y.git", "behind ssh needs a key"),
+        ("--no-index", "`--no-index` cannot be kept to"),
+        ("--index-url https://me:word@x.example/simple", "holds a user name or password"),
+        ("--extra-index-url https://${TOKEN}@x.example/simple", "holds a variable"),
+        ("--extra-index-url http://x.example/simple", "only https addresses are asked"),
+        ("-f ./wheels", "a folder of this machine"),
+        ("numpy=1.26.4=py311h64a7726_0", "a package of conda, as `conda list --export` prints it"),
+        ("numpy --global-option=x", "only `--hash` is taken"),
+        ("--strange x", "`--strange` is no option that is taken"),
+        ("numpy==${VERSION}", "variables are not expanded"),
+        ("=1", "is no requirement"),
+    ],
+)
+def test_a_refusal_names_file_line_and_a_way_out(folder, line, said):
+    error = _refused(_listed, folder, f"einops\n{line}\n")
+    assert said in error.message
+    assert "requirements.txt, line 2" in error.message
+    assert "word" not in f"{error.message}{error.because}".replace("password", "")
+
+
+def test_the_files_of_a_circle_are_named_in_turn(folder):
+    error = _refused(_listed, folder, "-r a.txt\n", a="-c b.txt\n", b="-r a.txt\n")
+    assert error.because == ("requirements.txt → a.txt → b.txt → a.txt",)
+
+
+def test_files_do_not_lead_on_without_end(folder):
+    others = {f"a{number}": f"-r a{number + 1}.txt\n" for number in range(20)}
+    assert "too many files lead from one to the next" in _refused(_listed, folder, "-r a0.txt\n", **others).message
+
+
+def test_ten_thousand_lines_are_read(folder):
+    inputs = _listed(folder, "".join(f"package-{number}=={number}.0\n" for number in range(10_000)))
+    assert len(inputs.lines) == 10_000
+
+
+_WORDS = [
+    "-r",
+    "-e",
+    "--hash=",
+    "-f",
+    "=",
+    "==",
+    "@",
+    "git+",
+    "https://",
+    "file:",
+    "#",
+    "\\",
+    "[x]",
+    ";",
+    "torch",
+    "$",
+    "\n",
+    " ",
+]
+
+
+@pytest.mark.parametrize(
+    "name", ["requirements.txt", "setup.py", "setup.cfg", "pyproject.toml", "environment.yml", "Pipfile"]
+)
+@given(st.lists(st.one_of(st.sampled_from(_WORDS), st.text(max_size=5)), max_size=20).map("".join))
+def test_rubbish_is_refused_and_never_a_traceback(name, text):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        for files, project in (([path], None), ([], path.parent)):
+            try:
+                read_inputs(files, project)
+            except ProvisionError:
+                continue
+
+
+@pytest.mark.parametrize("name", ["environment.yml", "pyproject.toml", "Pipfile", "uv.lock", "setup.py"])
+def test_another_kind_of_file_is_told_by_name(folder, name):
+    error = _refused(read_inputs, [_write(folder, name, "dependencies:\n")])
+    assert "not a list of requirements" in error.message
+    assert "--project" in error.hints[0]
+
+
+def test_options_that_choose_files_are_told_and_left_out(folder):
+    inputs = _listed(folder, "--pre\n--prefer-binary\n--only-binary :all:\n--trusted-host x.example\ntorch\n")
+    assert _texts(inputs) == ["torch"]
+    assert len(inputs.warnings) == 4
+
+
+def test_other_indexes_are_kept_in_order_the_main_one_last(folder):
+    inputs = _listed(
+        folder,
+        "-i https://main.example/simple/\n--extra-index-url https://a.example/simple\n"
+        "-f https://b.example/links.html\n--extra-index-url=https://c.example/simple\ntorch\n",
+    )
+    assert inputs.indexes == (
+        "https://a.example/simple",
+        "find-links:https://b.example/links.html",
+        "https://c.example/simple",
+        "https://main.example/simple",
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "cuda"),
+    [
+        ("--extra-index-url https://download.pytorch.org/whl/cu118", "11.8"),
+        ("--index-url=https://download.pytorch.org/whl/cu121/", "12.1"),
+        ("-f https://download.pytorch.org/whl/cu113/torch_stable.html", "11.3"),
+        ("--find-links https://download.pytorch.org/whl/torch_stable.html", None),
+    ],
+)
+def test_the_index_of_pytorch_is_a_wish_for_its_cuda(folder, option, cuda):
+    inputs = _listed(folder, f"{option}\ntorch\n")
+    assert (inputs.cuda, inputs.indexes) == (cuda, ())
+
+
+@pytest.mark.parametrize("part", ["cpu", "nightly/cu128", "rocm6.0"])
+def test_an_index_of_pytorch_without_known_builds_is_refused(folder, part):
+    error = _refused(_listed, folder, f"torch\n--extra-index-url https://download.pytorch.org/whl/{part}\n")
+    assert "requirements.txt, line 2" in error.message
+    assert error.exit_code == 4
+
+
+@pytest.mark.parametrize("other", ["-f https://download.pytorch.org/whl/cu121", "torch==2.1.0+cu121"])
+def test_two_wishes_for_cuda_are_refused_with_both_places(folder, other):
+    error = _refused(_listed, folder, f"--extra-index-url https://download.pytorch.org/whl/cu118\n{other}\n")
+    assert error.exit_code == 3
+    assert "line 1" in error.message
+    assert "line 2" in error.message
+
+
+def test_a_wheel_of_pytorchs_index_is_its_release(folder):
+    inputs = _listed(
+        folder, "torch @ https://download.pytorch.org/whl/cu118/torch-2.0.1%2Bcu118-cp310-cp310-linux_x86_64.whl\n"
+    )
+    assert _texts(inputs) == ["torch==2.0.1+cu118"]
+
+
+def test_the_wish_of_an_index_chooses_the_build(provision, folder):
+    _write(folder, "requirements.txt", "--extra-index-url https://download.pytorch.org/whl/cu118\ntorch==2.4.1\n")
+    answer = provision("resolve", "-r", "requirements.txt", "--json")
+    assert answer.document["result"]["stack"]["variants"] == {"torch": "cu118"}
+    refused = provision("resolve", "-r", "requirements.txt", "--cuda", "12.4")
+    assert refused.code == 3
+    assert (
+        "`--cuda 12.4` and `--extra-index-url https://download.pytorch.org/whl/cu118` in requirements.txt"
+        in refused.err
+    )
+
+
+def test_a_constraint_binds_the_framework_that_a_line_asks_for(provision, folder):
+    _write(folder, "requirements.txt", "-c bounds.txt\ntorch\n")
+    _write(folder, "bounds.txt", "torch<2.4\n")
+    answer = provision("resolve", "-r", "requirements.txt", "--json")
+    assert answer.document["result"]["stack"]["frameworks"] == {"torch": "2.3.1"}
+    assert answer.document["result"]["stack"]["request"]["constraints"] == ["torch<2.4"]
+
+
+def test_a_file_without_framework_gets_the_one_that_its_packages_need(provision, folder):
+    _write(folder, "requirements.txt", "vllm==0.11.0\ntransformers\n")
+    answer = provision("resolve", "-r", "requirements.txt", "--json")
+    assert set(answer.document["result"]["stack"]["frameworks"]) == {"torch"}
+    _write(folder, "requirements.txt", "pandas\n")
+    refused = provision("resolve", "-r", "requirements.txt")
+    assert refused.code == 2
+    assert "--torch" in refused.err
+
+
+PYPROJECT = """
+[project]
+name = "demo"
+requires-python = ">=3.10.2"
+dependencies = ["torch>=2.4", "tool", "member", "cuda-thing"]
+[project.optional-dependencies]
+train = ["peft"]
+all = ["demo[train]", "wandb"]
+[dependency-groups]
+base = ["ruff"]
+dev = ["pytest", {include-group = "base"}]
+[tool.uv.sources]
+torch = [{ index = "pt", marker = "sys_platform == 'linux'" }, { index = "cpu", marker = "sys_platform != 'linux'" }]
+tool = { git = "https://x.example/y/tool", rev = "abc", subdirectory = "python" }
+member = { workspace = true }
+[tool.uv.workspace]
+members = ["packages/*"]
+[[tool.uv.index]]
+name = "pt"
+url = "https://download.pytorch.org/whl/cu124"
+explicit = true
+[[tool.uv.index]]
+name = "cpu"
+url = "https://download.pytorch.org/whl/cpu"
+explicit = true
+[[tool.uv.index]]
+name = "own"
+url = "https://own.example/simple"
+"""
+
+
+def test_a_pyproject_with_extras_groups_and_sources(folder):
+    _write(folder, "packages/member/pyproject.toml", '[project]\nname = "member"\ndependencies = ["attrs"]\n')
+    _write(folder, "uv.lock", "version = 1\n")
+    inputs = _project(folder, "all", groups=("dev",), pyproject_dot_toml=PYPROJECT)
+    assert _texts(inputs) == [
+        "torch>=2.4",
+        "tool @ git+https://x.example/y/tool@abc#subdirectory=python",
+        "attrs",
+        "cuda-thing",
+        "peft",
+        "wandb",
+        "pytest",
+        "ruff",
+    ]
+    assert (inputs.cuda, inputs.python, inputs.indexes) == ("12.4", ">=3.10", ("https://own.example/simple",))
+    assert inputs.code == folder
+    assert "read 8 requirements" in inputs.read[0]
+    assert any("uv.lock" in text for text in inputs.warnings)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(("--extra", "nope"), "known are: all, train"), (("--group", "nope"), "known are: base, dev")]
+)
+def test_an_unknown_part_of_a_project_is_told_with_those_there_are(provision, folder, words, said):
+    _write(folder, "pyproject.toml", PYPROJECT)
+    answer = provision("resolve", "--project", ".", *words)
+    assert answer.code == 2
+    assert said in answer.err
+
+
+def test_a_part_without_a_project_is_refused(provision):
+    answer = provision("resolve", "--torch", "2.4", "--extra", "train")
+    assert answer.code == 2
+    assert "--project DIR" in answer.err
+
+
+def test_a_pyproject_of_poetry(folder):
+    text = """
+[tool.poetry]
+name = "demo"
+[tool.poetry.dependencies]
+python = "^3.9"
+torch = { version = "~2.1.0", source = "pt" }
+numpy = "^1.24"
+einops = "*"
+tool = { git = "https://x.example/y/tool.git", tag = "v1" }
+speed = { version = "^1.0", optional = true }
+old = { version = "1.0", python = "<3.10" }
+[tool.poetry.extras]
+fast = ["speed"]
+[[tool.poetry.source]]
+name = "pt"
+url = "https://download.pytorch.org/whl/cu118"
+priority = "explicit"
+"""
+    inputs = _project(folder, pyproject_dot_toml=text)
+    assert _texts(inputs) == [
+        "torch>=2.1.0,<2.2",
+        "numpy>=1.24,<2",
+        "einops",
+        "tool @ git+https://x.example/y/tool.git@v1",
+        "old==1.0 ; python_version < '3.10'",
+    ]
+    assert (inputs.cuda, inputs.python) == ("11.8", ">=3.9,<4")
+    assert "speed>=1.0,<2" in _texts(_project(folder, "fast"))
+
+
+def test_dynamic_dependencies_come_from_their_file(folder):
+    text = '[project]\nname = "demo"\ndynamic = ["dependencies"]\n[tool.setuptools.dynamic]\ndependencies = {file = ["deps.txt"]}\n'
+    _write(folder, "deps.txt", "torch==2.4.1\n-e .\n")
+    inputs = _project(folder, pyproject_dot_toml=text)
+    assert _texts(inputs) == ["torch==2.4.1"]
+    assert any("is the project itself" in text for text in inputs.warnings)
+
+
+def test_an_environment_of_conda(folder):
+    text = """
+channels: [pytorch, nvidia]
+dependencies:
+  - python=3.10.12
+  - pytorch=2.1.0
+  - pytorch-cuda=12.1
+  - opencv
+  - py-opencv>=4.5
+  - ffmpeg
+  - pip
+  - pip:
+    - einops
+    - --extra-index-url https://own.example/simple
+"""
+    inputs = _project(folder, environment_dot_yml=text)
+    assert _texts(inputs) == ["torch==2.1.0.*", "opencv-python", "opencv-python>=4.5", "einops"]
+    assert (inputs.cuda, inputs.python, inputs.indexes) == ("12.1", "3.10", ("https://own.example/simple",))
+    assert inputs.places["cuda"] == "`pytorch-cuda=12.1` in " + str(folder / "environment.yml") + ", line 6"
+    assert any(text.endswith("are left out: ffmpeg") for text in inputs.warnings)
+
+
+def test_a_manifest_of_pixi(folder):
+    text = """
+[dependencies]
+python = "3.11.*"
+pytorch = { version = ">=2.2,<2.3", channel = "pytorch" }
+pytorch-cuda = "12.1.*"
+[pypi-dependencies]
+demo = { path = ".", editable = true }
+einops = ">=0.7"
+[target.win-64.dependencies]
+pywin32 = "*"
+"""
+    inputs = _project(folder, pixi_dot_toml=text)
+    assert _texts(inputs) == ["torch>=2.2,<2.3", "einops>=0.7"]
+    assert (inputs.cuda, inputs.python) == ("12.1", "3.11")
+
+
+SETUP = """
+import os
+from setuptools import setup
+VERSION = "2.1"
+def requirements(name="deps.txt"):
+    with open(os.path.join(os.path.dirname(__file__), name)) as file:
+        return [line.strip() for line in file]
+EXTRAS = {"train": ["peft"], "all": ["wandb"] + ["peft"]}
+setup(name="demo", python_requires=">=3.8", install_requires=%s, extras_require=EXTRAS)
+raise SystemExit("never run")
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ('["torch>=2.0", "einops"]', ["torch>=2.0", "einops"]),
+        ("requirements()", ["torch==2.4.1"]),
+        ('requirements() + ["einops"]', ["torch==2.4.1", "einops"]),
+        ('[f"torch=={VERSION}"]', ["torch==2.1"]),
+        ('open("deps.txt").read().splitlines()', ["torch==2.4.1"]),
+    ],
+)
+def test_a_setup_script_is_read_and_not_run(folder, written, found):
+    _write(folder, "deps.txt", "torch==2.4.1\n")
+    inputs = _project(folder, setup_dot_py=SETUP % written)
+    assert sorted(_texts(inputs)) == sorted(found)
+    assert inputs.python == ">=3.8"
+    assert _texts(_project(folder, "all"))[-2:] == ["wandb", "peft"]
+
+
+def test_what_only_running_a_script_would_tell_is_told(folder):
+    inputs = _project(folder, setup_dot_py=SETUP % '["torch", os.environ["MORE"]]')
+    assert _texts(inputs) == ["torch"]
+    assert any("shows only when it runs" in text for text in inputs.warnings)
+
+
+def test_a_setup_cfg(folder):
+    text = "[options]\npython_requires = >=3.9\ninstall_requires =\n    torch>=2.0\n    einops  # why\n"
+    inputs = _project(folder, setup_dot_cfg=text, setup_dot_py="from setuptools import setup\nsetup()\n")
+    assert _texts(inputs) == ["torch>=2.0", "einops"]
+    assert inputs.python == ">=3.9"
+
+
+def test_a_pipfile(folder):
+    text = '[[source]]\nurl = "https://main.example/simple"\nname = "main"\n[packages]\ntorch = "==2.4.1"\neinops = "*"\n[dev-packages]\npytest = "*"\n[requires]\npython_version = "3.11"\n'
+    inputs = _project(folder, Pipfile=text)
+    assert _texts(inputs) == ["torch==2.4.1", "einops"]
+    assert (inputs.python, inputs.indexes) == ("3.11", ("https://main.example/simple",))
+
+
+def test_a_list_and_a_version_of_python(folder):
+    _write(folder, ".python-version", "3.10.4\n")
+    _write(folder, "requirements-dev.txt", "pytest\n")
+    inputs = _project(folder, requirements_dot_txt="torch\n-e .\n")
+    assert _texts(inputs) == ["torch"]
+    assert inputs.python == "3.10"
+    assert any("not read: requirements-dev.txt" in text for text in inputs.warnings)
+
+
+def test_a_folder_that_says_nothing_is_refused(folder):
+    _write(folder, "requirements/full.txt", "torch\n")
+    error = _refused(_project, folder)
+    assert "says what the project needs" in error.message
+    assert "requirements/full.txt" in error.hints[0]
+
+
+def test_a_python_of_the_project_against_a_flag_names_the_file(provision, folder):
+    _write(folder, "pyproject.toml", '[project]\nname = "demo"\nrequires-python = ">=3.12"\ndependencies = ["torch"]\n')
+    answer = provision("resolve", "--project", ".", "--python", "3.10")
+    assert answer.code == 3
+    assert "`--python 3.10` and `requires-python = >=3.12` in pyproject.toml cannot be met together" in answer.err
+
+
+def test_image_reads_a_project_and_tells_what_it_read(provision, folder):
+    _write(folder, "pyproject.toml", '[project]\nname = "demo"\ndependencies = ["torch==2.4.1", "einops"]\n')
+    _write(folder, "requirements.txt", "torch\n")
+    answer = provision("image", "--project", ".", "-o", "out")
+    assert answer.code == 0, answer.err
+    assert "read 2 requirements from pyproject.toml" in answer.err
+    assert "not read: requirements.txt" in answer.err
+    assert provision("image", "--project", ".", "-o", "out", "--locked").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        (">=3.8", ">=3.8"),
+        (">=3.8.1,<4.0", ">=3.8,<4.0"),
+        ("==3.10.12", "3.10"),
+        ("~=3.9", ">=3.9,<4"),
+        ("~=3.9.2", "3.9"),
+        (">3.7", ">=3.8"),
+        (">=3.9,!=3.9.7", ">=3.9"),
+        ("<3.12.1", "<=3.12"),
+        ("<3.12.0", "<3.12"),
+        (">=3", ">=3"),
+        ("!=3.0.*,>=3.9", "!=3.0.*,>=3.9"),
+        ("", None),
+    ],
+)
+def test_bounds_on_patches_of_python_count_by_their_minor(text, bound):
+    assert python_bound(text) == bound

@@ -186,6 +186,26 @@ def test_an_edited_dockerfile_is_shown_the_way_out(provision, folder, words):
     assert "steps of your own go into out/hooks/before-packages.sh and after-packages.sh" in answer.err
 
 
+def test_a_write_says_which_lines_of_somebody_it_drops(provision, folder):
+    words = ("image", *STACK, "--non-root-uid", "2000", "-o", "out")
+    provision(*words)
+    path = folder / "out" / "Dockerfile"
+    path.write_text(path.read_text().replace("WORKDIR", "RUN apt-get install vim\nWORKDIR"))
+    answer = provision("image", "--torch", "2.2", "--python", "3.11", "-o", "out")
+    assert answer.code == 0
+    assert "out/Dockerfile had what no lock makes, and this write drops it: `RUN apt-get install vim`\n" in answer.err
+    assert "steps of your own go into out/hooks/before-packages.sh" in answer.err
+    # Another request, other options, a script that came or went: nothing of that is an edit.
+    assert "drops it" not in provision(*words, "--flavor", "jit").err
+    (folder / "out" / "hooks").mkdir()
+    (folder / "out" / "hooks" / "after-packages.sh").touch()
+    assert "drops it" not in provision(*words, "--frontend", "builtin").err
+    (folder / "out" / "hooks" / "after-packages.sh").unlink()
+    assert "drops it" not in provision(*words).err
+    path.write_text(path.read_text() + "RUN true\n")
+    assert "drops it" not in provision(*words, "--force").err
+
+
 def test_dev_has_an_installer_and_git_and_its_environment_can_be_written(provision, folder):
     assert provision("image", *STACK, "--flavor", "dev", "-o", "out").code == 0
     assert {"gcc", "git", "ca-certificates"} < set(read_lock(folder).image.apt)

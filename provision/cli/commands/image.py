@@ -54,6 +54,7 @@ from provision.errors import (
     DriftError,
     IncompatibleError,
     MissingDependencyError,
+    ProvisionError,
     UnknownError,
     UsageError,
     install_command,
@@ -76,6 +77,8 @@ __all__ = ["configure", "run"]
 _BUILDERS = ("auto", "buildx", "sdk")
 # Forms that are one context with steps to run.
 _CONTEXT_FORMS = ("dockerfile", "apptainer", "devcontainer")
+_EDITS_SHOWN = 3
+_EDIT_LENGTH_MAX = 80
 _CERTIFICATE_BYTES_MAX = 1024 * 1024
 _TAG = re.compile(
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?/)?[a-z0-9]+(?:(?:\.|_{1,2}|-+|/)[a-z0-9]+)*"
@@ -681,6 +684,27 @@ def _find_urls(stack: Stack, image_options: ImageOptions) -> Mapping[str, str]:
     return find_urls(stack, index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert)
 
 
+def _steps_file(form: str) -> str:
+    return FORMATS[form] if form == "apptainer" else "Dockerfile"
+
+
+def _find_edits(job: _Job, artifacts: tuple[Artifact, ...]) -> tuple[str, ...]:
+    """Return the lines of the folder's Dockerfile that neither its lock nor this write makes."""
+    if job.form not in _CONTEXT_FORMS:
+        return ()
+    name = _steps_file(job.form)
+    try:
+        lines = (job.folder / name).read_text(encoding="utf-8").splitlines()
+        before, written = read_lock(job.folder, "-o"), read_written(job.folder)
+        options = replace(ImageOptions(**written.image), hooks=HOOKS)
+        old = replace(job, stack=before, options=options, form=written.form, is_recorded=False)
+        made = [*artifacts, *old.render(), *replace(job, stack=before).render()]
+    except (OSError, UnicodeDecodeError, ProvisionError):
+        return ()  # nothing that an earlier write left, or nothing to compare it with
+    known = {line for artifact in made if artifact.path == name for line in artifact.text.splitlines()}
+    return tuple(line for line in lines if line.strip() and line not in known)
+
+
 def _warn_of_code(job: _Job, output: Output) -> None:
     """Say where the copy of the code is behind: the code is no part of the lock, so that is no drift."""
     if job.copies:
@@ -714,7 +738,14 @@ def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
             f"{job.folder / CODE} was not written by this program, and --copy would write over it",
             hints=("choose another folder with `-o DIR`", "write over it with `--force`"),
         )
+    lost = () if is_forced else _find_edits(job, artifacts)
     changes = write_artifacts(job.folder, artifacts, force=is_forced, dry_run=output.is_dry_run)
+    if lost:
+        name = _steps_file(job.form)
+        shown_lines = ", ".join(f"`{line.strip()[:_EDIT_LENGTH_MAX]}`" for line in lost[:_EDITS_SHOWN])
+        more = f" and {len(lost) - _EDITS_SHOWN} more lines" if len(lost) > _EDITS_SHOWN else ""
+        output.warn(f"{job.folder / name} had what no lock makes, and this write drops it: {shown_lines}{more}")
+        output.note(f"hint: {own_steps(job.folder, [f'{name} differs'])[0]}")
     _write_code(job, output, is_ours=is_ours)
     output.note(f"facts of {job.stack.facts_date}")
     output.note(show_stack(job.stack, output, sys.stderr))

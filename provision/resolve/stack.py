@@ -491,6 +491,11 @@ class Stack:
         return "-".join(parts)
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether its builds are without CUDA."""
+        return self.variant == "cpu"
+
+    @property
     def built_for(self) -> tuple[FrameworkBuild, ...]:
         """What each framework was built for; nothing in locks of several frameworks that do not tell it apart."""
         if self.builds or len(self.frameworks) != 1:

@@ -453,7 +453,7 @@ def _run_matrix(options: argparse.Namespace, output: Output) -> int:
 
 def _versions(stack: Stack) -> list[str]:
     return [f"{name} {version}" for name, version in stack.frameworks.items()] + (
-        [f"CUDA {stack.cuda}"] if stack.cuda else []
+        [] if stack.is_cpu else [f"CUDA {stack.cuda}"]
     )
 
 

@@ -104,8 +104,9 @@ def test_what_a_package_cannot_be_without_is_read_from_the_facts(facts: Matrix, 
     data = shutil.copytree(asset_dir("compat"), tmp_path / "compat")
     for name in ("companions.toml", "extras.toml"):
         blocks = (data / name).read_text().split("\n\n")
-        (data / name).write_text("\n\n".join(block for block in blocks if '"vllm"' not in block))
-    assert implied_frameworks(Matrix(data), ["vllm"]) == ()
+        (data / name).write_text("\n\n".join(block for block in blocks if '"sglang' not in block))
+    assert implied_frameworks(facts, ["sglang"]) == ("torch",)
+    assert implied_frameworks(Matrix(data), ["sglang"]) == ()
 
 
 def test_a_torchvision_of_another_torch_is_refused(facts: Matrix) -> None:

@@ -303,7 +303,7 @@ def _template_values(
         "cuda_base": pull_reference(image.cuda_base, options) if image.cuda_base else None,
         # An image of another minor than the stack's names its folders after its own.
         "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda")
-        if stack.cuda
+        if not stack.is_cpu
         else "",
         "triplet": _TRIPLETS[stack.platform],
         "python": f"python{check_value('Python version', stack.python, 'python')}" if stack.python else None,
@@ -315,7 +315,7 @@ def _template_values(
         "has_ca_cert": ca_path is not None,
         "apt": [check_value("apt package", package, "apt") for package in image.apt],
         "uid": options.non_root_uid,
-        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum") if stack.cuda else "",
+        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum") if not stack.is_cpu else "",
         "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(labels.items())],
         "label_values": labels,
         "ports": [extra.port for extra in image.extras if extra.port is not None],
@@ -551,7 +551,7 @@ def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, 
         "dev.provision.unverified": str(image.unverified),
         "dev.provision.unlocked": str(count_unlocked(image) if stack.python else 0),
     }
-    if not stack.cuda:
+    if stack.is_cpu:
         labels = {key: value for key, value in labels.items() if key not in _CUDA_LABELS}
     if image.base.digest:
         labels["org.opencontainers.image.base.digest"] = image.base.digest

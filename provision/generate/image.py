@@ -373,9 +373,9 @@ def _template_values(
         "base": pull_reference(image.base, options),
         "cuda_base": pull_reference(image.cuda_base, options) if image.cuda_base else None,
         # An image of another minor than the stack's names its folders after its own.
-        "cuda": ""
-        if stack.is_cpu
-        else check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda"),
+        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda")
+        if not stack.is_cpu
+        else "",
         "triplet": _TRIPLETS[stack.platform],
         "python": f"python{check_value('Python version', stack.python, 'python')}" if stack.python else None,
         "is_devel": has_toolkit,
@@ -396,7 +396,7 @@ def _template_values(
         "has_after_hook": HOOKS[1] in options.hooks,
         "copies": [(f"{CODE}/{name}", place) for name, place in sorted(options.copies.items())],
         "uid": options.non_root_uid,
-        "driver_minimum": "" if stack.is_cpu else check_value("version", stack.driver.minimum, "driver.minimum"),
+        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum") if not stack.is_cpu else "",
         "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(labels.items())],
         "label_values": labels,
         "ports": [extra.port for extra in image.extras if extra.port is not None],

@@ -480,7 +480,7 @@ class Stack:
     def name(self) -> str:
         """A name for folders and tags: ``torch2.1.2-cu118-py311``."""
         parts = [f"{framework}{version}" for framework, version in self.frameworks.items()]
-        is_said = self.variant.startswith("cu1") or not self.cuda
+        is_said = self.variant.startswith("cu1") or self.is_cpu
         parts.append(self.variant if is_said else f"cu{self.cuda.replace('.', '')}")
         if self.python:
             parts.append(f"py{self.python.replace('.', '')}")
@@ -492,8 +492,8 @@ class Stack:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether its builds are without CUDA."""
-        return self.variant == "cpu"
+        """Whether it is without CUDA, as its request asks."""
+        return bool(self.request.get("is_cpu"))
 
     @property
     def built_for(self) -> tuple[FrameworkBuild, ...]:

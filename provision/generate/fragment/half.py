@@ -42,13 +42,13 @@ class Pin:
 
     @property
     def line(self) -> str:
-        """The requirement without the local part, for tools that choose the index by name."""
-        return f"{self.label}=={self.version}"
+        """The requirement where the index is chosen by name: with the local part only where a page has several."""
+        return f"{self.label}=={self.version}" + (f"+{self.local}" if self.is_flat and self.local else "")
 
     @property
     def exact_line(self) -> str:
         """The requirement with the local part, for tools that look in all indexes."""
-        return f"{self.line}+{self.local}" if self.local else self.line
+        return f"{self.label}=={self.version}" + (f"+{self.local}" if self.local else "")
 
 
 @record
@@ -138,7 +138,11 @@ def take_gpu_half(stack: Stack, matrix: Matrix) -> GpuHalf:
             elif jax.delivery == "plugin":
                 pins.append(Pin(name=name, version=version, extras=(jax.extra or variant,)))
             else:
-                pins += [pin for part in ("jax", "jaxlib") if (pin := _locked_pin(stack, part)) is not None]
+                early = [pin for part in ("jax", "jaxlib") if (pin := _locked_pin(stack, part)) is not None]
+                pins += early
+                direct += tuple(jax.pins or ())
+                # Early versions name their jaxlib in extras alone.
+                cpu_pins += [Pin(name=pin.name, version=pin.version) for pin in early if pin.name != name]
             cpu_pins.append(Pin(name=name, version=version))
             found = jax.pythons
         plain = {python for python in found if not python.endswith("t")}
@@ -161,7 +165,8 @@ def take_gpu_half(stack: Stack, matrix: Matrix) -> GpuHalf:
         cuda_major=str(parse(stack.cuda).major) if stack.cuda else "",
         pins=tuple(pins),
         cpu_pins=tuple(cpu_pins),
-        bounds=bounds,
+        # What is held to one version needs no bound.
+        bounds=tuple((name, bound) for name, bound in bounds if name not in libraries),
         added=added,
         held=tuple(sorted((name, version) for name, version in libraries.items() if name not in direct)),
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from provision.generate.fragment.edit import narrow_pythons, rewrite_requirement
+from provision.errors import UsageError
+from provision.generate.fragment import write_fragment
+from provision.generate.fragment.edit import Edit, narrow_pythons, rewrite_requirement
 from provision.generate.fragment.half import take_gpu_half
 from provision.matrix.load import Matrix
 from provision.resolve.request import parse_request
@@ -36,6 +38,20 @@ def test_an_extra_that_asks_for_tensorrt_is_not_taken():
     assert old.pins[0].line == "tensorflow==2.14.1"
     assert any(pin.name == "nvidia-cudnn-cu11" for pin in old.pins)
     assert new.pins[0].line == "tensorflow[and-cuda]==2.21.0"
+
+
+def test_an_early_jax_names_its_build_and_libraries_itself():
+    half = _half(jax="0.4.20", cuda="12")
+    lines = [pin.line for pin in half.pins]
+    assert "jaxlib==0.4.20+cuda12.cudnn89" in lines
+    assert any(line.startswith("nvidia-cudnn-cu12==8.9.") for line in lines)
+    assert {pin.line for pin in half.cpu_pins} == {"jax==0.4.20", "jaxlib==0.4.20"}
+    edit = write_fragment("uv", half, None, "pyproject.toml")
+    assert 'format = "flat"' in edit.text
+    assert write_fragment("uv", half, edit.text, "pyproject.toml") == Edit(text=edit.text)
+    for form in ("poetry", "pixi"):
+        with pytest.raises(UsageError, match="one page of links"):
+            write_fragment(form, half, None, "file")
 
 
 def test_two_frameworks_share_what_the_stack_holds():

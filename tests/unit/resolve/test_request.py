@@ -1,7 +1,15 @@
 import pytest
 
 from provision.errors import UsageError
-from provision.resolve.request import Request, is_askable_os, matches, parse_request, plain_request, request_of, to_flags
+from provision.resolve.request import (
+    Request,
+    is_askable_os,
+    matches,
+    parse_request,
+    plain_request,
+    request_of,
+    to_flags,
+)
 
 
 def test_values_are_normalised():

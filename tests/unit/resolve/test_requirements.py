@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.resolve.request import parse_request

@@ -59,6 +59,11 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         found = _attempt(request, matrix)
         if isinstance(found, Solution):
             return assemble(found, matrix)
+        if not any(getattr(request, name) for name in FRAMEWORKS) and not request.extras:
+            # Without the line that brings the framework a part of the request would be asked beside nothing.
+            needed = _needed_framework(request, matrix)
+            changes: dict[str, Any] = {needed: ANY} if needed is not None else {}
+            request = replace(request, **changes)
         return refuse(request, matrix, found, lambda other: _trial(other, matrix))
     except ValueError as error:
         # What people ask for was checked before; a malformed version can only come from a file.
@@ -161,7 +166,7 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
     for row in matrix.extras:
         if row.id in request.extras and row.frameworks:
             return row.frameworks[:1]
-    needed = _needed_framework(request, matrix) if request.requirements else None
+    needed = _needed_framework(request, matrix)
     if needed is not None:
         return (needed,)
     if request.cuda is not None and request.python is not None:
@@ -184,6 +189,8 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
 
 def _needed_framework(request: Request, matrix: Matrix) -> str | None:
     """Return the framework that a package of the requirement lines is known to need."""
+    if not request.requirements:
+        return None
     needs = dict.fromkeys(matrix.setting("frameworks/torch.toml", "dependents").values, "torch")
     needs |= {row.package: "torch" for row in matrix.companions if "torch" in row.requires}
     for extra in matrix.extras:

@@ -160,7 +160,7 @@ def test_of_thousands_of_lines_a_refusal_names_those_in_conflict() -> None:
 
 
 def test_a_refusal_beside_a_framework_that_a_package_brings_names_what_conflicts() -> None:
-    found = solve(parse_request({"python": "3.12", "requirements": ["peft", "triton==0.0.1"]}), Matrix())
+    found = solve(parse_request({"python": "3.14", "requirements": ["peft", "triton==0.0.1"]}), Matrix())
     assert not isinstance(found, Stack)
     assert "requirement triton==0.0.1" in found.conflict
     assert "names no framework" not in str(found)

@@ -1,5 +1,8 @@
 #!/bin/sh
 # Compare the host's driver with what this image needs, then run the command. No process is started before it.
+# The kernel drops the signals that a first process has no handler for, and gives it every orphan: dumb-init takes that
+# place and sends signals on. At a terminal it gives the command a process group of its own, as a shell does, so that a
+# key that interrupts does so once; without one, the command alone gets the signal, and decides about its children.
 # NVIDIA_REQUIRE_DRIVER alone is not enough: the container toolkit ignores it in CDI mode.
 
 provision_is_older() {
@@ -42,4 +45,9 @@ if [ "${PROVISION_SKIP_CHECK:-0}" != 1 ] && [ -n "${PROVISION_DRIVER_MIN:-}" ]; 
     fi
 fi
 
+# What is not there to be run ends as it does without an init.
+if [ "$$" = 1 ] && command -v dumb-init > /dev/null && command -v "${1:-}" > /dev/null; then
+    if [ -t 0 ]; then exec dumb-init -- "$@"; fi
+    exec dumb-init --single-child -- "$@"
+fi
 exec "$@"

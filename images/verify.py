@@ -179,6 +179,11 @@ def check_torch(findings, lock):
 
     build = find_build(lock, "torch")
     findings.equal("torch", public(torch.__version__), public(lock["frameworks"]["torch"]))
+    if build["cuda"] is None:
+        check_without_cuda(findings, "torch", torch.version.cuda)
+        findings.attempt("torch numpy", lambda: check_numpy_bridge(findings, torch))
+        check_companions(findings, lock)
+        return
     findings.equal("torch cuda", torch.version.cuda, build["cuda"])
     if build.get("cudnn"):
         findings.attempt("torch cudnn", lambda: check_cudnn(findings, torch.backends.cudnn.version(), build["cudnn"]))
@@ -187,9 +192,22 @@ def check_torch(findings, lock):
     findings.attempt("torch kernels", lambda: check_kernels(findings, torch, build, is_common(lock)))
     if "numpy" in lock["packages"]:
         findings.attempt("torch numpy", lambda: check_numpy_bridge(findings, torch))
+    check_companions(findings, lock)
+
+
+def check_companions(findings, lock):
+    """Import what was built for torch, and compare the versions."""
     for name in ("torchvision", "torchaudio"):
         if name in lock["packages"]:
             findings.attempt(name, lambda name=name: check_import(findings, name, lock["packages"][name]))
+
+
+def check_without_cuda(findings, framework, found=None):
+    """Tell whether a framework that the lock has without CUDA is: neither built for it nor beside its libraries."""
+    beside = sorted(name for name in find_distributions() if re.match(r"nvidia-|jax-cuda", name))
+    if found is not None:
+        beside.insert(0, f"CUDA {found}")
+    findings.add(f"{framework} without CUDA", FAIL if beside else PASS, ", ".join(beside) or "neither built nor beside")
 
 
 def check_cudnn(findings, found, wanted):
@@ -399,6 +417,10 @@ def check_tensorflow(findings, lock):
 
     findings.equal("tensorflow", tensorflow.__version__, public(lock["frameworks"]["tensorflow"]))
     build = find_build(lock, "tensorflow")
+    if build["cuda"] is None:
+        # The wheel is the one that has GPU code too; without the libraries it stays unused.
+        check_without_cuda(findings, "tensorflow")
+        return
     said = tensorflow.sysconfig.get_build_info()
     findings.equal("tensorflow is a CUDA build", bool(said.get("is_cuda_build")), True)
     findings.equal("tensorflow cuda", cut(said.get("cuda_version"), build["cuda"]), build["cuda"])
@@ -420,6 +442,8 @@ def check_jax(findings, lock):
     findings.equal("jax", jax.__version__, public(lock["frameworks"]["jax"]))
     if "jaxlib" in lock["packages"]:
         findings.equal("jaxlib", public(jaxlib.__version__), public(lock["packages"]["jaxlib"]))
+    if build["cuda"] is None:
+        check_without_cuda(findings, "jax")
     for name in sorted(lock["packages"]):
         match = re.fullmatch(r"jax-(cuda[0-9]+)-plugin", normalise(name))
         if match:
@@ -454,6 +478,9 @@ def check_library(findings, versions, label, part):
 
 def check_gpu(findings, lock):
     """Check the driver, then compute something on every framework's first device."""
+    if lock["driver"]["minimum"] is None:
+        findings.add("driver", UNKNOWN, "the lock is of a stack without CUDA: there is nothing to do on a GPU")
+        return
     findings.attempt("driver", lambda: check_driver(findings, lock["driver"]["minimum"]))
     checks = {
         "torch": lambda: compute_torch(findings, find_build(lock, "torch")["sm"], find_build(lock, "torch")["ptx"]),

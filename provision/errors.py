@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
 __all__ = [
     "EXIT_INTERRUPTED",
@@ -102,6 +102,10 @@ class ProvisionError(Exception):
         self.because = tuple(because)
         self.hints = tuple(hints)
         self.details = dict(details or {})
+
+    def at(self, where: str) -> Self:
+        """Return the same error, named by the place of what it is about (``stacks.toml: [[stack]] 2``)."""
+        return type(self)(f"{where}: {self.message}", because=self.because, hints=self.hints, details=self.details)
 
     def to_json(self) -> dict[str, object]:
         """Return the ``error`` object of the JSON envelope."""

@@ -46,7 +46,7 @@ def _package(
     )
 
 
-TOOLS = (_package("uv", "0.9.0"),)
+TOOLS = (_package("uv", "0.9.0"), _package("dumb-init", "1.2.5"))
 
 _DRIVER_11 = DriverNeed(minimum="450.80.02", recommended_branch="535")
 _DRIVER_12 = DriverNeed(minimum="525.60.13", recommended_branch="535")
@@ -139,6 +139,16 @@ _OPEN_CU118 = replace(
 )
 _JUPYTER = ExtraPart(id="jupyter", requires=("jupyterlab>=4",), port=8888, command=("jupyter", "lab", "--ip=0.0.0.0"))
 
+_DEV = _torch(
+    ImagePart(flavor="dev", base=_SLIM, apt=("gcc=4:12.*", "git=1:2.39.*"), apt_snapshot="2026-05-01"),
+    request={"apt": ["git=1:2.39.*"]},
+)
+_OWN = ImageOptions(
+    command=("python", "-m", "app", "--name", "two words"),
+    copies={"src/": "/workspace/src/", "train.py": "/opt/train.py"},
+    hooks=("before-packages", "after-packages"),
+)
+
 CASES: dict[str, Case] = {
     "torch-cu118": Case(_CU118),
     "torch-cu121": Case(_CU121),
@@ -164,7 +174,7 @@ CASES: dict[str, Case] = {
                 compiled=("flash-attn",),
                 compile_base=BaseImage(ref="python:3.11-bookworm", os="debian12"),
                 extras=(ExtraPart(id="flash-attn", requires=("flash-attn>=2.5,<3", "einops>=0.6")),),
-                apt=("cmake=3.25.*",),
+                build_apt=("cmake=3.25.*",),
             )
         )
     ),
@@ -179,6 +189,8 @@ CASES: dict[str, Case] = {
             )
         )
     ),
+    "torch-dev": Case(_DEV, _OWN),
+    "torch-dev-classic": Case(_DEV, replace(_OWN, frontend="classic")),
     "tensorflow-cuda-base": Case(
         _stack(
             (_package("tensorflow", "2.13.1", "framework"), *_COMMON),

@@ -98,13 +98,16 @@ def test_layers_are_the_lock_cut_in_pieces(golden_case) -> None:
 def test_dockerfile_names_only_files_of_the_context(golden_case) -> None:
     files = _files(golden_case)
     allowed = {line[1:] for line in files[".dockerignore"].splitlines() if line.startswith("!")}
-    assert allowed == set(files) - {".dockerignore"}
+    own = {path for path in allowed if path.startswith(("code/", "hooks/"))}
+    assert allowed - own == set(files) - {".dockerignore"}
+    assert bool(own) == bool(golden_case.options.copies or golden_case.options.hooks)
+    files |= dict.fromkeys((*own, *(f"{path}/" for path in own)), "")
     for line in files["Dockerfile"].splitlines():
         words = line.split()
         if "--mount=type=bind,source=" in line:
             assert line.split("source=")[1].split(",")[0] in files
         if words[:1] == ["COPY"] and "--from" not in line:
-            assert set(words[1:-1]) - {"--link"} <= set(files)
+            assert set(words[1:-1]) - {"--link", "--chown=10001:10001"} <= set(files)
 
 
 def test_frontends_use_only_what_their_engine_knows(golden_case) -> None:
@@ -121,8 +124,16 @@ def test_image_is_not_root_and_carries_no_installer_or_certificate(golden_case) 
     final = text[text.index("AS runtime") :]
     uid = golden_case.options.non_root_uid
     assert f"\nUSER {uid}:{uid}\n" in final
-    assert "COPY --from=tools" not in text
     copied = [line for line in final.splitlines() if line.startswith("COPY")]
+    # Of the tools the image has the init, and the installer where it is worked in.
+    tools = [line for line in text.splitlines() if line.startswith("COPY") and "--from=tools" in line]
+    programs = ["dumb-init"] if golden_case.stack.python else []
+    programs += ["uv"] if golden_case.stack.image.flavor == "dev" else []
+    words = [f"/opt/tools/bin/{name}" for name in programs]
+    assert [line.split("--from=tools ")[1].split() for line in tools] == (
+        [[*words, "/usr/local/bin/"]] if words else []
+    )
+    copied = [line for line in copied if line not in tools]
     assert not any("provision-ca" in line or "tools" in line for line in copied)
     has_path = golden_case.stack.image.library_path
     assert ("LD_LIBRARY_PATH" in text) == bool(has_path)

@@ -33,6 +33,8 @@ from provision.generate.monitoring import (
 from provision.generate.spot import render_notices
 from provision.generate.verify_units import render_service, render_timer
 from provision.matrix.load import Matrix
+from provision.resolve.request import matches
+from provision.resolve.system import system_packages
 from provision.versions import parse
 
 # Run as a module, this has the root on its path and not its own folder.
@@ -45,7 +47,7 @@ from traces import traces
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from provision.matrix.model import DriverPackages, TorchBuild
+    from provision.matrix.model import DriverPackages, Extra, TorchBuild
 
 ROOT = Path(__file__).resolve().parents[1]
 ROLES = ROOT / "playbooks" / "roles"
@@ -136,6 +138,90 @@ def supported_stacks() -> str:
             "",
         )
     )
+
+
+def extras_page() -> str:
+    """Return the page that lists what ``--with`` adds, and what the facts pair with PyTorch."""
+    matrix = Matrix()
+    added = [
+        (
+            f"`{row.id}`",
+            row.title,
+            ", ".join(row.frameworks) or "any",
+            _compiler_of(row),
+            "; ".join(_conflict(text) for text in row.conflicts),
+        )
+        for row in matrix.extras
+        if not row.refused
+    ]
+    refused = [(f"`{row.id}`", row.title, row.refused) for row in matrix.extras if row.refused]
+    paired = []
+    for name in sorted({row.package for row in matrix.companions}):
+        rows = [row for row in matrix.companions if row.package == name]
+        torches = [
+            release.version
+            for release in matrix.torch_releases
+            if any(
+                matches(row.requires.get("torch"), release.version) and matches(row.paired_torch, release.version)
+                for row in rows
+                if "torch" in row.requires or row.paired_torch
+            )
+        ]
+        paired.append((name, len(rows), span(row.version for row in rows), span(torches)))
+    prebuilt = [
+        (row.package, row.version, ", ".join(row.cuda), span(row.pythons), ", ".join(row.machines))
+        for row in matrix.rows("prebuilt.toml", "release")
+    ]
+    needs = [
+        (row.id, row.version, ", ".join(system_packages(matrix, [row.id], "debian12")), "yes" if row.is_source else "")
+        for row in matrix.rows("system_libraries.toml", "need")
+    ]
+    return "\n".join(
+        (
+            "# Extras",
+            "",
+            "What `--with NAME` adds to an image. Written by `make docs` from `compat/`; a row with its sources and",
+            "note is printed by `provision explain extra/NAME`.",
+            "",
+            table(("name", "adds", "beside", "needs", "not with"), added),
+            "Refused, each with its reason:",
+            "",
+            table(("name", "is", "because"), refused),
+            "## Releases that go with a PyTorch",
+            "",
+            "Of these packages the facts have releases with what their metadata asks for. An extra takes the newest",
+            "that goes with the PyTorch of the stack: by its exact pin, by the table its publisher keeps, or because",
+            "none of its files needs PyTorch. What has none of that is left to the installer, and what needs a PyTorch",
+            "that nobody names is refused as unknown. `provision data refresh --only companions`",
+            "keeps the list fresh.",
+            "",
+            table(("package", "releases", "from … to", "admit PyTorch"), paired),
+            "## Wheels beside the package index",
+            "",
+            "What a project publishes with its releases, for one PyTorch, CUDA, C++ ABI and Python each;",
+            "`compat/prebuilt.toml` has the addresses. No hash of them is known, so nothing is taken from there: the",
+            "source is compiled instead.",
+            "",
+            table(("package", "release", "CUDA", "PyTorch", "machines"), prebuilt),
+            "## Libraries of the system",
+            "",
+            "What wheels need that they do not bring, read from their compiled files and code, with the packages of",
+            "Debian 12; other systems are in `compat/system_libraries.toml`.",
+            "",
+            table(("distribution", "release read", "apt packages", "built from source"), needs).rstrip("\n"),
+            "",
+        )
+    )
+
+
+def _compiler_of(row: Extra) -> str:
+    if row.needs_nvcc:
+        return "nvcc, at run time too" if row.runs_nvcc else "nvcc to be built"
+    return "a C compiler" if row.needs_compiler else ""
+
+
+def _conflict(text: str) -> str:
+    return text.removeprefix("gpu-architecture==")
 
 
 def runbooks() -> str:
@@ -446,6 +532,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 PAGES: dict[str, Callable[[], str]] = {
     "docs/commands/README.md": commands_index,
+    "docs/extras.md": extras_page,
     "docs/roles.md": roles_page,
     "docs/runbooks.md": runbooks,
     "docs/stacks.md": supported_stacks,

@@ -87,23 +87,28 @@ def _describe_base(base: Base, matrix: Matrix) -> tuple[Base, str | None]:
         return replace(base, flavour=flavour), _codenames(matrix).get(parts[-1]) if len(parts) > 1 else None
     framework = matrix.setting("audit_rules.toml", "framework_images").entries.get(repository)
     if framework is not None:
-        return _describe_framework(base, framework, matrix), None
+        return _describe_framework(base, framework, matrix)
     return base, _system_of(repository, tag, matrix)
 
 
-def _describe_framework(base: Base, framework: str, matrix: Matrix) -> Base:
+def _describe_framework(base: Base, framework: str, matrix: Matrix) -> tuple[Base, str | None]:
     """Return a base that comes with a framework, with what its tag tells: ``2.1.0-cuda11.8-cudnn8-runtime``."""
     if base.repository in matrix.setting("audit_rules.toml", "own_build_images").values:
-        return replace(base, frameworks={framework: ""}, is_own_build=True)
+        from provision.resolve.foreign import known_base
+
+        known = known_base(matrix, f"{base.repository}:{base.tag}")
+        own = replace(base, frameworks={framework: ""}, is_own_build=True)
+        return (replace(own, cuda=known.cuda), known.os) if known is not None else (own, None)
     parts = base.tag.split("-")
     version = parts[0] if re.fullmatch(_RELEASE, parts[0]) else ""
-    return replace(
+    described = replace(
         base,
         cuda=next((part.removeprefix("cuda") for part in parts if part.startswith("cuda")), None),
         flavour=parts[-1] if parts[-1] in ("runtime", "devel") else "",
         has_cudnn=any(re.fullmatch(_CUDNN, part) for part in parts) or None,
         frameworks={framework: version},
     )
+    return described, None
 
 
 def _describe_cuda(base: Base, matrix: Matrix) -> tuple[Base, str | None]:

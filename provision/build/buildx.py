@@ -119,6 +119,7 @@ class CommandEngine:
             size_bytes=int(document["Size"]),
             repo_digests=tuple(sorted(document.get("RepoDigests") or ())),
             layers=tuple((document.get("RootFS") or {}).get("Layers") or ()),
+            environment=tuple((document.get("Config") or {}).get("Env") or ()),
         )
 
     def run(self, image: str, command: tuple[str, ...], *, entrypoint: str | None = None) -> Completed:

@@ -85,12 +85,14 @@ class ImageInfo:
             containerd store.
         repo_digests: ``name@sha256:…`` of every registry that has it.
         layers: Digests of the unpacked layers, lowest first.
+        environment: ``NAME=value`` of the variables that its containers have.
     """
 
     id: str
     size_bytes: int
     repo_digests: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

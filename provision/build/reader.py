@@ -19,7 +19,7 @@ from provision.index.address import IndexAddress
 if TYPE_CHECKING:
     from urllib.request import OpenerDirector, Request
 
-__all__ = ["Reader", "Response", "describe"]
+__all__ = ["Reader", "Response", "describe", "trusted_certificates"]
 
 
 class Response(Protocol):
@@ -168,6 +168,23 @@ def _from_netrc(host: str) -> str | None:
     except (OSError, netrc.NetrcParseError, UnicodeDecodeError, RuntimeError):
         return None
     return _basic(found[0], found[2] or "") if found is not None else None
+
+
+def trusted_certificates(address: IndexAddress | None, ca_cert: str | None) -> str | None:
+    """Return what another program has to trust (PEM), where that is more than the machine does by itself.
+
+    Args:
+        address: How this machine is told to reach its index.
+        ca_cert: Certificates (PEM) to trust beside.
+
+    Raises:
+        UsageError: Certificates cannot be read.
+    """
+    bundle = address.ca_bundle if address is not None else None
+    if bundle is None and ca_cert is None:
+        return None
+    context = _trust(address, ca_cert)
+    return "".join(ssl.DER_cert_to_PEM_cert(found) for found in context.get_ca_certs(binary_form=True))
 
 
 def _trust(address: IndexAddress | None, ca_cert: str | None) -> ssl.SSLContext:

@@ -35,6 +35,7 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "image": lambda matrix: [
         *((row.tag, row) for row in matrix.python_images),
         *((row.tag, row) for row in matrix.cuda_images),
+        *((f"ngc-{row.release}", row) for row in matrix.ngc_releases),
     ],
     "container-toolkit": lambda matrix: [
         *((row.version, row) for row in matrix.container_toolkits),
@@ -44,6 +45,12 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "constraint": lambda matrix: [(row.id, row) for row in matrix.constraints],
     "exclusion": lambda matrix: [(row.id, row) for row in matrix.exclusions],
     "extra": lambda matrix: [(row.id, row) for row in matrix.extras],
+    "prebuilt": lambda matrix: [
+        (f"{row.package}-{row.version}", row) for row in matrix.rows("prebuilt.toml", "release")
+    ],
+    "system": lambda matrix: [
+        (row.id, row) for array in ("library", "need") for row in matrix.rows("system_libraries.toml", array)
+    ],
     "knowledge": lambda matrix: [(row.id, row) for row in matrix.rows("knowledge.toml", "item")],
     "check": lambda matrix: list(matrix.checks.items()),
     "limit": lambda matrix: [

@@ -18,7 +18,7 @@ from provision.cli.request import solve_request
 from provision.errors import DriftError, UsageError
 from provision.generate.formats import FORMATS
 from provision.generate.image import ImageOptions
-from provision.generate.write import OPTIONS, Artifact, find_losses
+from provision.generate.write import OPTIONS, Artifact, find_losses, own_steps
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, fields_of, record, replace
 from provision.resolve.request import FRAMEWORKS, Request, plain_request, request_of
@@ -46,8 +46,11 @@ _BYTES_MAX = 16 * 1024 * 1024
 _DEFAULT_FORM = "dockerfile"
 _BAKE_FORM = "bake"
 _USUAL = ImageOptions()
-_OPTION_TYPES = {
-    name: dict if name == "labels" else int if name == "non_root_uid" else str for name in fields_of(ImageOptions)
+_OPTION_TYPES: dict[str, type] = {
+    name: {"labels": dict, "copies": dict, "command": list, "non_root_uid": int}.get(name, str)
+    for name in fields_of(ImageOptions)
+    # Scripts of the user's own are seen in the folder itself.
+    if name != "hooks"
 }
 
 
@@ -222,9 +225,11 @@ def read_written(folder: Path) -> Written:
     for key, value in document.items():
         if key not in _OPTION_TYPES:
             raise _refuse_options(path, f"`{shown(key)}` is no option")
-        texts = [*value.values()] if isinstance(value, dict) else []
+        texts = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
         if type(value) is not _OPTION_TYPES[key] or not all(isinstance(text, str) for text in texts):
             raise _refuse_options(path, f"`{key}` has a value of another kind")
+    if "command" in document:
+        document["command"] = tuple(document["command"])
     try:
         ImageOptions(**document)
     except UsageError as error:
@@ -313,7 +318,11 @@ def keep_written(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
         raise DriftError(
             f"{folder} is not what its lock says, and an upgrade would drop the difference",
             because=losses,
-            hints=("give the flags that it was written with", "or write over it with `--force`"),
+            hints=(
+                "give the flags that it was written with",
+                "or write over it with `--force`",
+                *own_steps(folder, losses),
+            ),
         )
 
 
@@ -399,7 +408,7 @@ def upgrade(locked: Stack, names: Sequence[str], matrix: Matrix) -> Stack:
 
 
 def _is_kept(package: LockedPackage, names: Sequence[str]) -> bool:
-    if package.name in names or package.is_source:
+    if package.name in names or package.is_source or package.layer == "user":
         return False
     if not set(names) & set(FRAMEWORKS):
         return True
@@ -444,11 +453,11 @@ def _said(stack: Stack) -> Iterator[tuple[str, str | None]]:
 
 
 def _flag(name: str) -> str:
-    names = {"gpus": "gpu", "extras": "with", "requirements": "requirements", "labels": "label"}
+    names = {"gpus": "gpu", "extras": "with", "labels": "label", "copies": "copy"}
     return f"--{names.get(name, name).replace('_', '-')}"
 
 
 def _shown(value: Any) -> str:
     if value is None:
         return "nothing"
-    return f"`{', '.join(value) if isinstance(value, list) else value}`"
+    return f"`{', '.join(value) if isinstance(value, (list, tuple)) else value}`"

@@ -17,7 +17,7 @@ from provision.cli.files import read_text
 from provision.cli.image_lock import with_options
 from provision.cli.parser import did_you_mean, shown
 from provision.cli.project import read_inputs
-from provision.cli.request import read_request, refuse
+from provision.cli.request import place_refusal, read_request, refuse
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.generate.bake import BakeOptions, BakeStack, render_bake
 from provision.generate.formats import render_format
@@ -36,9 +36,9 @@ _COMBINATIONS_MAX = 10 * _STACKS_MAX
 """Of one [[stack]], before `exclude` takes some away."""
 _AXES = (
     *("torch", "tensorflow", "jax", "cuda", "python", "os", "platform", "driver", "container-toolkit", "flavor"),
-    "base",
+    *("base", "apt-snapshot"),
 )
-_LISTS = ("gpu", "with")
+_LISTS = ("gpu", "with", "apt")
 _IMAGE_TEXTS = ("index-url", "registry-mirror", "syntax")
 _KEYS = (
     *_AXES, *_LISTS, "require-secure", "requirements",
@@ -149,8 +149,15 @@ def solve_entries(
     origins: dict[str, str] = {}
     refused: list[tuple[Entry, ProvisionError]] = []
     for entry in entries:
+        options = _of(entry.where, lambda entry=entry: ImageOptions(**{**entry.image, **overrides}))
         try:
             stack = _solve(entry, matrix)
+            artifacts = _of(
+                entry.where,
+                lambda stack=stack, options=options: with_options(
+                    render_format("dockerfile", stack, options, has_sbom=has_sbom), options, has_sbom=has_sbom
+                ),
+            )
         except (IncompatibleError, UnknownError) as error:
             refused.append((entry, error))
             continue
@@ -161,13 +168,6 @@ def solve_entries(
                 because=(f"the first is {origins[name]}",),
                 hints=('give one of them another name: `name = "…"`', "or leave out what makes two equal stacks"),
             )
-        options = _of(entry.where, lambda entry=entry: ImageOptions(**{**entry.image, **overrides}))
-        artifacts = _of(
-            entry.where,
-            lambda stack=stack, options=options: with_options(
-                render_format("dockerfile", stack, options, has_sbom=has_sbom), options, has_sbom=has_sbom
-            ),
-        )
         origins[name] = entry.where
         stacks[name] = BakeStack(name=name, stack=stack, artifacts=artifacts, tags=entry.tags, groups=entry.groups)
     if refused:
@@ -179,10 +179,11 @@ def solve_entries(
 def _solve(entry: Entry, matrix: Matrix) -> Stack:
     from provision.resolve.solve import solve
 
-    request = _of(entry.where, lambda: read_request(entry.request, read_inputs(entry.files) if entry.files else None))
-    found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix))
+    inputs = read_inputs(entry.files) if entry.files else None
+    request = _of(entry.where, lambda: read_request(entry.request, inputs, can_be_cpu=True))
+    found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix, is_image=True))
     if isinstance(found, Refusal):
-        raise refuse(found, "image")
+        raise refuse(place_refusal(found, request, entry.request, inputs), "image")
     if found.image is None:
         raise UnknownError(f"{found.name} is a sound stack, but the facts list no image to build it on")
     return found
@@ -201,11 +202,7 @@ def _of(where: str, make: Any) -> Any:
     try:
         return make()
     except UsageError as error:
-        raise _at(where, error) from error
-
-
-def _at(where: str, error: UsageError) -> UsageError:
-    return UsageError(f"{where}: {error.message}", because=error.because, hints=error.hints, details=error.details)
+        raise error.at(where) from error
 
 
 def _refuse_all(refused: list[tuple[Entry, ProvisionError]], total: int) -> ProvisionError:
@@ -217,7 +214,7 @@ def _refuse_all(refused: list[tuple[Entry, ProvisionError]], total: int) -> Prov
     details = {"refused": [{"where": entry.where, **error.to_json()} for entry, error in refused]}
     if len(refused) == 1:
         return kind(f"{first.where}: {error.message}", because=error.because, hints=hints, details=details)
-    because = [f"{entry.where}: {error.message}" for entry, error in refused]
+    because = [error.at(entry.where).message for entry, error in refused]
     return kind(f"{len(refused)} of {total} stacks cannot be had", because=because, hints=hints, details=details)
 
 

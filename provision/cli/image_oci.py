@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.output import Output
 from provision.errors import MissingDependencyError, UsageError
-from provision.generate.image import ImageOptions
+from provision.generate.image import CODE, ImageOptions
 from provision.generate.write import Artifact
 from provision.matrix.load import Matrix
 from provision.resolve.stack import Stack
@@ -145,6 +145,8 @@ def plan_without_engine(
         address=known_index(),
         index_url=image_options.index_url,
         ca_cert=image_options.ca_cert,
+        code=folder / CODE,
+        copies=image_options.copies,
     )
     return lambda: _write(job, output, folder)
 

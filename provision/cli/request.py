@@ -50,8 +50,13 @@ FLAG_HELP: dict[str, tuple[str, str]] = {
 }
 
 
-def add_request_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a request; none is required."""
+def add_request_flags(parser: argparse.ArgumentParser, *, can_be_cpu: bool = False) -> None:
+    """Add the flags of a request; none is required.
+
+    Args:
+        parser: Takes them.
+        can_be_cpu: The command has a use for a stack without CUDA.
+    """
     group = parser.add_argument_group("what is wanted (whatever is left out is chosen)")
     for name, (metavar, text) in FLAG_HELP.items():
         group.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
@@ -61,10 +66,29 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
+    if can_be_cpu:
+        group.add_argument("--cpu", action="store_true", help="builds without CUDA, for machines without a GPU")
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
-    add_choice(group, "--flavor", FLAVORS, help="runtime, with a C compiler for Triton (jit), or with nvcc (devel)")
+    add_choice(
+        group,
+        "--flavor",
+        FLAVORS,
+        help="runtime, with a C compiler for Triton (jit), to work in (dev: git and uv too), or with nvcc (devel)",
+    )
     group.add_argument(
         "--with", action="append", metavar="NAME,…", help="extras to add (jupyter, ray, …); may be repeated"
+    )
+    group.add_argument(
+        "--apt",
+        action="append",
+        metavar="NAME",
+        help="package of the system to install in the image, NAME or NAME=VERSION; may be repeated",
+    )
+    group.add_argument(
+        "--apt-snapshot",
+        action=Once,
+        metavar="DAY",
+        help="take packages of the system from the archive of this day (2026-05-01); auto is the day of the facts",
     )
     group.add_argument(
         "-r",
@@ -93,13 +117,13 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_NAMES = (*FLAG_HELP, "gpu", "platform", "flavor", "with", "require-secure")
+_NAMES = (*FLAG_HELP, "gpu", "cpu", "platform", "flavor", "with", "apt", "apt-snapshot", "require-secure")
 _LOOKS = {"json", "dry_run", "quiet", "verbose", "color", "batch"}
 
 
 def read_values(options: argparse.Namespace) -> dict[str, Any]:
     """Return the flags of the request that were given, as they were given, the files left out."""
-    values = {name: getattr(options, name.replace("-", "_")) for name in _NAMES}
+    values = {name: getattr(options, name.replace("-", "_"), None) for name in _NAMES}
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
@@ -138,13 +162,20 @@ def given_inputs(options: argparse.Namespace, output: Output, matrix: Matrix | N
     return inputs
 
 
-def read_request(values: Mapping[str, Any], inputs: Inputs | None = None, *, can_be_empty: bool = False) -> Request:
+def read_request(
+    values: Mapping[str, Any],
+    inputs: Inputs | None = None,
+    *,
+    can_be_empty: bool = False,
+    can_be_cpu: bool = False,
+) -> Request:
     """Turn values into a request, with this machine's driver where they ask for it.
 
     Args:
         values: Flag without its dashes → value.
         inputs: What files ask for.
         can_be_empty: Asking for nothing makes sense.
+        can_be_cpu: So does a stack without CUDA.
 
     Raises:
         UsageError: Nothing was asked for, or a value is malformed.
@@ -167,6 +198,11 @@ def read_request(values: Mapping[str, Any], inputs: Inputs | None = None, *, can
 
         values = join_frameworks(values, lines, bounds)
     request = parse_request(dict(values))
+    if request.is_cpu and not can_be_cpu:
+        raise UsageError(
+            "a build without CUDA was asked for, and this command is about GPUs",
+            hints=("leave `+cpu` out of the version",),
+        )
     if request == Request() and not can_be_empty:
         raise UsageError(
             "nothing was asked for", hints=("name at least a framework, a CUDA or a GPU, as in `--torch 2.1`",)
@@ -271,7 +307,7 @@ def solve_request(
     from provision.resolve.solve import solve
     from provision.resolve.stack import Refusal
 
-    found = solve(request, matrix)
+    found = solve(request, matrix, is_image=command == "image")
     if isinstance(found, Refusal):
         raise refuse(place_refusal(found, request, values, inputs), command, others)
     return found
@@ -307,7 +343,7 @@ def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any],
         values: Flags as they were given.
         inputs: What files ask for.
     """
-    places = _places_of(request, values, inputs) if inputs is not None else {}
+    places = _places_of(request, values, inputs)
     message = refusal.message
     for part, place in places.items():
         message = message.replace(f"`{part}`", place)
@@ -315,18 +351,21 @@ def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any],
     return replace(refusal, message=message, conflict=conflict)
 
 
-def _places_of(request: Request, values: Mapping[str, Any], inputs: Inputs) -> dict[str, str]:
+def _places_of(request: Request, values: Mapping[str, Any], inputs: Inputs | None) -> dict[str, str]:
     """Return where the parts of a request stand that files ask for, by what a conflict calls them."""
     from provision.resolve.request import FRAMEWORKS
 
-    said = {line: f"`{line.requirement.text}` in {line.where}" for line in inputs.lines}
-    bounds = {line: f"`{line.requirement.text}` in {line.where}" for line in inputs.constraints}
+    own_lines = inputs.lines if inputs is not None else _given_lines(values.get("requirements"), "requirements")
+    own_bounds = inputs.constraints if inputs is not None else _given_lines(values.get("constraints"), "constraints")
+    stated = inputs.places if inputs is not None else NOTHING
+    said = {line: f"`{line.requirement.text}` in {line.where}" for line in own_lines}
+    bounds = {line: f"`{line.requirement.text}` in {line.where}" for line in own_bounds}
     places = {f"requirement {line.requirement.text}": text for line, text in said.items()}
     places |= {f"constraint {line.requirement.text}": text for line, text in bounds.items()}
     for name in ("cuda", "python"):
-        if name in inputs.places:
+        if name in stated:
             given = [f"`--{name} {values[name]}`"] if values.get(name) else []
-            places[f"--{name} {getattr(request, name)}"] = " and ".join([*given, inputs.places[name]])
+            places[f"--{name} {getattr(request, name)}"] = " and ".join([*given, stated[name]])
     said |= bounds
     for name in (*FRAMEWORKS, "cuda"):
         own = [
@@ -338,7 +377,7 @@ def _places_of(request: Request, values: Mapping[str, Any], inputs: Inputs) -> d
         ]
         if own:
             given = [f"`--{name} {values[name]}`"] if values.get(name) else []
-            more = [inputs.places[name]] if name in inputs.places else []
+            more = [stated[name]] if name in stated else []
             places[f"--{name} {getattr(request, name)}"] = " and ".join([*given, *more, *own])
     return places
 

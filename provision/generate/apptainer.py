@@ -10,7 +10,7 @@ import shlex
 
 from provision.errors import UsageError
 from provision.generate.engine import render
-from provision.generate.image import ImageOptions, pull_reference, to_artifacts, write_down
+from provision.generate.image import ImageOptions, hook_files, pull_reference, to_artifacts, write_down
 from provision.generate.write import Artifact
 from provision.records import replace
 from provision.resolve.stack import BaseImage, Stack
@@ -44,16 +44,24 @@ def render_apptainer(stack: Stack, options: ImageOptions | None = None) -> tuple
         )
     image = stack.image
     assert image is not None  # noqa: S101 - write_down refused the stack without one
-    files = sorted(path for path in texts if path != "requirements.lock.txt")
+    files = sorted([*(path for path in texts if path != "requirements.lock.txt"), *hook_files(options)])
     values |= {
         "base_from": _from(image.base, options),
         "cuda_from": _from(image.cuda_base, options) if image.cuda_base else None,
         "files": files,
+        "copy_commands": [_copy_command(place, target) for place, target in values["copies"]],
         "definition_labels": [f"{key} {value}" for key, value in sorted(values["label_values"].items()) if value],
         "command_words": " ".join(shlex.quote(word) for word in values["command"]),
     }
     texts[DEFINITION] = render("provision.def.j2", values)
     return to_artifacts(texts)
+
+
+def _copy_command(place: str, target: str) -> str:
+    """Return what puts a file, or all that a folder holds, where the image has it."""
+    if place.endswith("/"):
+        return f"mkdir -p {target} && cp -r /build/{place}. {target}"
+    return f"mkdir -p {target.rpartition('/')[0] or '/'} && cp /build/{place} {target}"
 
 
 def _from(base: BaseImage, options: ImageOptions) -> str:

@@ -14,16 +14,20 @@ from provision.generate.engine import quote_dockerfile, render
 from provision.generate.write import Artifact
 from provision.records import NOTHING, plain, record
 from provision.resolve.request import FRAMEWORKS
-from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Stack
+from provision.resolve.stack import INIT, BaseImage, ImagePart, LockedPackage, Stack
 
 __all__ = [
+    "CODE",
     "COMPRESSIONS",
     "FRONTENDS",
+    "HOOKS",
     "LAYERS",
     "ImageOptions",
     "check_value",
     "count_unlocked",
+    "hook_files",
     "normalise_name",
+    "open_lines",
     "pull_reference",
     "render_image",
     "to_artifacts",
@@ -32,10 +36,17 @@ __all__ = [
 ]
 
 FRONTENDS = ("modern", "builtin", "classic")
-LAYERS = ("cuda", "framework", "rest")
+LAYERS = ("cuda", "framework", "rest", "user")
 COMPRESSIONS = ("zstd", "gzip", "estargz", "uncompressed")
 
 _TRIPLETS = {"linux/amd64": "x86_64-linux-gnu", "linux/arm64": "aarch64-linux-gnu"}
+HOOKS = ("before-packages", "after-packages")
+"""Scripts of the user's own in the folder ``hooks`` of a context, by the place where they run."""
+
+CODE = "code"
+"""The folder of a context that holds copies of the user's code."""
+
+_TARGETS_KEPT = ("/opt/venv", "/opt/provision", "/opt/tools", "/build", "/proc", "/sys", "/dev")
 _RESERVED_LABELS = ("dev.provision.", "org.opencontainers.image.base.")
 
 _REF = r"[a-z0-9]+(?:[._:/-]+[A-Za-z0-9_]+)*"
@@ -43,6 +54,7 @@ _GRAMMAR = {
     "image reference": _REF + r"(?:@sha256:[0-9a-f]{64})?",
     "registry": r"[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*",
     "URL": r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%+/=@:-]*)?",
+    "git address": r"git\+(?:https|ssh)://[A-Za-z0-9._@-]+(?::[0-9]{1,5})?/[A-Za-z0-9._~%+/-]+@[0-9a-f]{40}(?:#subdirectory=[A-Za-z0-9._/-]+)?",
     "label name": r"[a-z0-9]+(?:[._/-][a-z0-9]+)*",
     "label value": r"[^\"\\$`;{}]*",
     "package name": r"[a-zA-Z0-9]+(?:[._-][a-zA-Z0-9]+)*",
@@ -58,11 +70,15 @@ _GRAMMAR = {
     "Python version": r"[0-9]+\.[0-9]+t?",
     "CUDA version": r"[0-9]+\.[0-9]+",
     "date": r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    "name of code": r"[A-Za-z0-9_][A-Za-z0-9._-]*/?",
+    "place in the image": r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+/?",
 }
 _UID_MAX = 2**31 - 1
 _UV = ("/opt/tools/bin/uv", "pip", "install", "--python", "/opt/venv/bin/python", "--no-config", "--no-progress")
 _MOUNTED = ("--link-mode", "copy")  # the cache is a mount, which no hard link can leave
 _ALONE = ("--no-cache",)  # unpacked once, beside the environment, and linked: the large layers are not written twice
+# The first is what older pips look at, the second what newer ones do.
+_BUILD_BOUNDS = "PIP_CONSTRAINT=/build/build-constraints.txt PIP_BUILD_CONSTRAINT=/build/build-constraints.txt "
 _LOCKED = ("--no-deps", "--require-hashes")
 
 
@@ -77,6 +93,8 @@ class _Step:
         lines: The requirements.
         options: Options of ``uv pip install``, quoted for a shell.
         is_constrained: Whether the options name constraints.txt.
+        is_locked: Everything in it is known; only what is resolved now profits from a cache.
+        has_wheels: Wheels that an earlier stage built are installed with it.
     """
 
     layer: str
@@ -85,6 +103,17 @@ class _Step:
     lines: tuple[str, ...]
     options: str
     is_constrained: bool = False
+    is_locked: bool = True
+    has_wheels: bool = False
+
+
+@record
+class _Build:
+    """What is built from source in a stage that only the wheels leave, with the options of ``pip wheel``."""
+
+    file: str
+    lines: tuple[str, ...]
+    options: str
 
 
 def check_value(kind: str, text: str, where: str) -> str:
@@ -112,6 +141,9 @@ class ImageOptions:
         registry_mirror: Registry, with an optional path, to pull Docker Hub's images from.
         non_root_uid: User and group number the image runs as.
         labels: More labels.
+        command: What containers run, word by word, instead of what the stack starts.
+        copies: Name below the context's ``code`` → place in the image; folders end in a slash on both sides.
+        hooks: Which of ``HOOKS`` the context has; they are the folder's own and in no record.
 
     Raises:
         UsageError: A value does not fit its grammar.
@@ -124,6 +156,9 @@ class ImageOptions:
     registry_mirror: str | None = None
     non_root_uid: int = 10001
     labels: Mapping[str, str] = NOTHING
+    command: tuple[str, ...] = ()
+    copies: Mapping[str, str] = NOTHING
+    hooks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every value, so that no flag can put a line into a file."""
@@ -152,19 +187,31 @@ class ImageOptions:
                 raise UsageError(f"--label {key}: this name is set from the lock")
         if self.ca_cert is not None:
             _check_certificates(self.ca_cert)
+        if not all(word.isprintable() for word in self.command):
+            raise UsageError("--command: a word has a control character")
+        for name, place in self.copies.items():
+            check_value("name of code", name, "--copy")
+            check_value("place in the image", place, "--copy")
+            if f"{place.rstrip('/')}/".startswith(tuple(f"{kept}/" for kept in _TARGETS_KEPT)):
+                raise UsageError(f"--copy: {place} is a place that the image itself needs")
 
 
 def group_layers(image: ImagePart) -> list[tuple[str, list[LockedPackage]]]:
     """Return what is installed by hash, a group for each layer: its name, its packages by name.
 
-    The group that changes least comes first. However an image is made, these are its layers.
+    The group that changes least comes first. However an image is made, these are its layers. What the user's lines
+    brought as source is in none: wheels are built of it first.
     """
     packages = sorted(image.packages, key=lambda package: package.name)
     groups = [
-        (layer, [package for package in packages if package.layer == layer and package.sha256 is not None])
+        (layer, [item for item in packages if item.layer == layer and item.sha256 is not None and not _is_built(item)])
         for layer in LAYERS
     ]
     return [group for group in groups if group[1]]
+
+
+def _is_built(package: LockedPackage) -> bool:
+    return package.layer == "user" and package.is_source
 
 
 def count_unlocked(image: ImagePart) -> int:
@@ -174,6 +221,11 @@ def count_unlocked(image: ImagePart) -> int:
 
 def unlocked_lines(image: ImagePart) -> tuple[str, ...]:
     """Return the lines of the user and of extras that are resolved only when the image is built."""
+    return () if image.is_whole else open_lines(image)
+
+
+def open_lines(image: ImagePart) -> tuple[str, ...]:
+    """Return the lines of the user and of extras that the frameworks and what these need do not answer."""
     locked = _locked_names(image)
     return tuple(line for line in _user_lines(image) if normalise_name(_name_of(line)) not in locked or "[" in line)
 
@@ -192,10 +244,17 @@ def render_image(stack: Stack, options: ImageOptions | None = None) -> tuple[Art
         UsageError: A value of the stack or an option would not be safe in a file.
         DataError: A tool has no sha256, or there is none for a stack with Python.
     """
-    texts, values = write_down(stack, options or ImageOptions())
+    chosen = options or ImageOptions()
+    texts, values = write_down(stack, chosen)
     texts["Dockerfile"] = render("Dockerfile.j2", values)
-    texts[".dockerignore"] = "\n".join(["*", *(f"!{path}" for path in sorted(texts))]) + "\n"
+    kept = [*texts, *(f"{CODE}/{name.rstrip('/')}" for name in chosen.copies), *hook_files(chosen)]
+    texts[".dockerignore"] = "\n".join(["*", *(f"!{path}" for path in sorted(kept))]) + "\n"
     return to_artifacts(texts)
+
+
+def hook_files(options: ImageOptions) -> list[str]:
+    """Return the paths of the user's own scripts in a context."""
+    return [f"hooks/{name}.sh" for name in options.hooks]
 
 
 def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dict[str, Any]]:
@@ -216,12 +275,15 @@ def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dic
         raise ProvisionError("the stack has no image part")
     if stack.platform not in _TRIPLETS:
         raise UsageError(f"platform: {stack.platform!r} is none of {', '.join(_TRIPLETS)}")
-    steps = _locked_steps(stack.image, options) + _unverified_steps(stack.image, options) if stack.python else []
-    user_step = _user_step(stack.image, options) if stack.python else None
-    source = _source_lines(stack.image)
-    if source and options.frontend == "classic":
+    steps = _locked_steps(stack.image, options, LAYERS[:-1]) + _unverified_steps(stack.image, options)
+    user_steps = _user_steps(stack.image, options)
+    builds = _builds(stack.image, options)
+    if stack.python is None:
+        steps, user_steps, builds = [], [], []
+    if builds and options.frontend == "classic":
+        built = [package.name for package in stack.image.packages if _is_built(package)] or stack.image.compiled
         raise UsageError(
-            f"--frontend classic: {' and '.join(stack.image.compiled)} would be compiled in a stage of its own",
+            f"--frontend classic: {' and '.join(built)} would be compiled in a stage of its own",
             because=("the classic builder has no mounts, so the stage could not use the environment",),
             hints=("use a builder with BuildKit, and leave `--frontend` out",),
         )
@@ -229,14 +291,18 @@ def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dic
         "provision.lock": stack.to_lock(),
         "entrypoint.sh": _shipped("entrypoint.sh"),
     }
+    if stack.image.apt_snapshot is not None:
+        texts["apt_snapshot.sh"] = _shipped("apt_snapshot.sh")
     if stack.python is not None:
         texts |= _environment_files(stack, stack.image, options)
-        texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *([user_step] if user_step else []))}
-        if source:
-            texts["requirements.source.txt"] = _lines("Compiled in a stage that only their wheels leave.", source)
+        texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *user_steps) if step.file}
+        texts |= {build.file: _lines("Built in a stage that only wheels leave.", build.lines) for build in builds}
+        if builds and stack.image.build_bounds:
+            bounds = _checked_lines(stack.image.build_bounds, "build_bounds")
+            texts["build-constraints.txt"] = _lines("What builds from source keeps to these.", bounds)
         if options.ca_cert is not None:
             texts["provision-ca.crt"] = options.ca_cert
-    return texts, _template_values(stack, stack.image, options, steps, user_step)
+    return texts, _template_values(stack, stack.image, options, steps, user_steps, builds)
 
 
 def to_artifacts(texts: Mapping[str, str]) -> tuple[Artifact, ...]:
@@ -265,7 +331,7 @@ def _environment_files(stack: Stack, image: ImagePart, options: ImageOptions) ->
     tools = [_requirement(tool, options) for tool in image.tools]
     return {
         "expect.json": _expectations(stack),
-        "tools.txt": _lines("What the build stage needs; not part of the image.", tools),
+        "tools.txt": _lines("What the build stage needs.", tools),
         "constraints.txt": _constraints(image, packages),
         "requirements.lock.txt": _lines("Every package with a known sha256, and the wheel it is the hash of.", locked),
         "verify.py": _shipped("verify.py"),
@@ -278,7 +344,12 @@ def _shipped(name: str) -> str:
 
 
 def _template_values(
-    stack: Stack, image: ImagePart, options: ImageOptions, steps: list[_Step], user_step: _Step | None
+    stack: Stack,
+    image: ImagePart,
+    options: ImageOptions,
+    steps: list[_Step],
+    user_steps: list[_Step],
+    builds: list[_Build],
 ) -> dict[str, Any]:
     is_classic = options.frontend == "classic"
     # Where code is compiled in a stage of its own, the final image has no compiler, unless the code needs it to run.
@@ -288,7 +359,7 @@ def _template_values(
     ca_path = "/build/provision-ca.crt" if options.ca_cert is not None else None
     trust = f"SSL_CERT_FILE={ca_path} " if ca_path else ""
     labels = _labels(stack, image, options)
-    command = _command(stack, image)
+    command = list(options.command) or _command(stack, image)
     requested = _requested(stack, image)
     imports = f" --import {_join(*requested)}" if requested else ""
     values: dict[str, Any] = {
@@ -302,18 +373,30 @@ def _template_values(
         "base": pull_reference(image.base, options),
         "cuda_base": pull_reference(image.cuda_base, options) if image.cuda_base else None,
         # An image of another minor than the stack's names its folders after its own.
-        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda"),
+        "cuda": ""
+        if stack.is_cpu
+        else check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda"),
         "triplet": _TRIPLETS[stack.platform],
         "python": f"python{check_value('Python version', stack.python, 'python')}" if stack.python else None,
         "is_devel": has_toolkit,
-        "compile_base": pull_reference(image.compile_base or image.base, options) if image.compiled else None,
+        "compile_base": pull_reference(_build_base(image), options) if builds else None,
+        "is_compiled": bool(image.compiled),
+        "builds": builds,
+        "build_environment": _BUILD_BOUNDS if builds and image.build_bounds else "",
         "has_cuda": image.cuda_base is not None and image.compile_base is None,
         "arch_list": ";".join(_capability(name) for name in stack.sm),
         "index_options": "".join(f" {shlex.quote(word)}" for word in _index(options.index_url)),
         "has_ca_cert": ca_path is not None,
-        "apt": [check_value("apt package", package, "apt") for package in image.apt],
+        "apt": _apt(image.apt),
+        "build_apt": _apt(image.build_apt),
+        "apt_setup": _apt_setup(image.apt_snapshot),
+        "is_dev": image.flavor == "dev" and stack.python is not None,
+        "init": INIT if image.init is not None else None,
+        "has_before_hook": HOOKS[0] in options.hooks,
+        "has_after_hook": HOOKS[1] in options.hooks,
+        "copies": [(f"{CODE}/{name}", place) for name, place in sorted(options.copies.items())],
         "uid": options.non_root_uid,
-        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum"),
+        "driver_minimum": "" if stack.is_cpu else check_value("version", stack.driver.minimum, "driver.minimum"),
         "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(labels.items())],
         "label_values": labels,
         "ports": [extra.port for extra in image.extras if extra.port is not None],
@@ -324,12 +407,13 @@ def _template_values(
         "uv": trust + _join(*_UV, *_ALONE),
         "uv_for_user": trust + _join(*_UV, *(_ALONE if is_classic else _MOUNTED)),
         "steps": steps,
-        "user_step": user_step,
+        "user_steps": user_steps,
         # What needs nothing but the lock is imported with it; the rest once the user's own lines are installed.
-        "early_imports": imports if user_step is None else "",
+        "early_imports": "" if user_steps else imports,
         "imports": imports,
         "library_path": None,
         "requirement_files": _join("compile_bytecode.py", "constraints.txt", *(step.file for step in steps)),
+        "user_files": _join(*(step.file for step in user_steps)),
     }
     if image.library_path:
         site_packages = f"/opt/venv/lib/{values['python']}/site-packages"
@@ -338,10 +422,31 @@ def _template_values(
     return values
 
 
-def _locked_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
+def _apt(packages: tuple[str, ...]) -> list[str]:
+    """Return the packages of the system to install, each once: with its version where any of its kind has one."""
+    checked = [check_value("apt package", package, "apt") for package in packages]
+    versioned = {name for name, equals, _ in (package.partition("=") for package in checked) if equals}
+    return [package for package in checked if package not in versioned]
+
+
+def _apt_setup(day: str | None) -> str:
+    """Return what makes apt use the archive of a day, to stand before its first command."""
+    if day is None:
+        return ""
+    stamp = f"{check_value('date', day, 'apt_snapshot').replace('-', '')}T000000Z"
+    return f"sh /build/apt_snapshot.sh {stamp} /tmp/apt && export APT_CONFIG=/tmp/apt/snapshot.conf && "
+
+
+def _build_base(image: ImagePart) -> BaseImage:
+    return image.compile_base or (image.base if image.compiled else image.build_base) or image.base
+
+
+def _locked_steps(image: ImagePart, options: ImageOptions, layers: tuple[str, ...]) -> list[_Step]:
     """Return the installations by hash: a layer each, the one that changes least first."""
     steps = []
     for layer, members in group_layers(image):
+        if layer not in layers:
+            continue
         for suffix, index_url, group in _by_index(members, options):
             steps.append(
                 _Step(
@@ -358,7 +463,7 @@ def _locked_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
 def _unverified_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
     """Return the installations without a hash, an index each; they come after all that is known by hash."""
     steps = []
-    bare = [package for package in image.packages if package.sha256 is None]
+    bare = [package for package in image.packages if package.sha256 is None and not _is_built(package)]
     for suffix, index_url, group in _by_index(bare, options):
         is_open = any(package.has_unknown_dependencies for package in group)
         if is_open:
@@ -387,22 +492,51 @@ def _wheels_only(packages: list[LockedPackage]) -> tuple[str, ...]:
     return (*sources, *(() if sources else ("--only-binary", ":all:")))
 
 
-def _user_step(image: ImagePart, options: ImageOptions) -> _Step | None:
-    """Return the installation of what the user and the extras ask for beyond the lock."""
-    source = _source_lines(image)
-    lines = tuple(line for line in _user_lines(image) if line not in source)
-    if not lines and not source:
-        return None
+def _user_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
+    """Return the installations of what the user and the extras ask for beyond the frameworks."""
+    built = _built_lines(image, options)
+    if image.is_whole:
+        steps = _locked_steps(image, options, LAYERS[-1:])
+        if built:
+            steps.append(_Step(layer="built", file="", title="", lines=(), options="--no-deps", has_wheels=True))
+        return steps
+    lines = tuple(line for line in _user_lines(image) if line not in built)
+    if not lines and not built:
+        return []
     # What was compiled comes as wheels; without them it must fail and not be compiled again.
-    built = [word for name in image.compiled for word in ("--only-binary", check_value("package name", name, "source"))]
-    return _Step(
-        layer="user",
-        file="requirements.user.txt",
-        title="Asked for by the user, constrained by constraints.txt.",
-        lines=lines,
-        options=_join("--constraint", "/build/constraints.txt", *built, *_index(options.index_url)),
-        is_constrained=True,
+    words = [word for name in image.compiled for word in ("--only-binary", check_value("package name", name, "source"))]
+    return [
+        _Step(
+            layer="user",
+            file="requirements.user.txt",
+            title="Asked for by the user, constrained by constraints.txt.",
+            lines=lines,
+            options=_join("--constraint", "/build/constraints.txt", *words, *_index(options.index_url)),
+            is_constrained=True,
+            is_locked=False,
+            has_wheels=bool(built),
+        )
+    ]
+
+
+def _builds(image: ImagePart, options: ImageOptions) -> list[_Build]:
+    """Return what is built from source: against the framework, by hash alone, and from a repository's commit."""
+    lines = _built_lines(image, options)
+    compiled = {line for line in lines if normalise_name(_name_of(line)) in image.compiled}
+    parts = (
+        ("requirements.source.txt", lambda line: line in compiled, " --no-build-isolation"),
+        ("requirements.build.txt", lambda line: line not in compiled and " @ git+" not in line, ""),
+        ("requirements.git.txt", lambda line: line not in compiled and " @ git+" in line, ""),
     )
+    found = [_Build(file=file, lines=tuple(filter(holds, lines)), options=words) for file, holds, words in parts]
+    return [build for build in found if build.lines]
+
+
+def _built_lines(image: ImagePart, options: ImageOptions) -> tuple[str, ...]:
+    """Return the lines of what the user and the extras ask for that is built from source in a stage of its own."""
+    if image.is_whole:
+        return tuple(_requirement(package, options) for package in image.packages if _is_built(package))
+    return tuple(line for line in _user_lines(image) if normalise_name(_name_of(line)) in image.compiled)
 
 
 def _requested(stack: Stack, image: ImagePart) -> tuple[str, ...]:
@@ -419,13 +553,6 @@ def _requested(stack: Stack, image: ImagePart) -> tuple[str, ...]:
     lines += [requirement.text for requirement in own if requirement.is_named]
     wanted = [item for item in map(requirement_of, lines) if item.marker is None or item.marker.evaluate(place)]
     return tuple(sorted({check_value("package name", normalise_name(item.name), "-r") for item in wanted}))
-
-
-def _source_lines(image: ImagePart) -> tuple[str, ...]:
-    """Return the lines whose packages are compiled against the framework."""
-    if not image.compiled:
-        return ()
-    return tuple(line for line in _user_lines(image) if normalise_name(_name_of(line)) in image.compiled)
 
 
 def _capability(target: str) -> str:
@@ -451,8 +578,9 @@ def _by_index(
 def _requirement(package: LockedPackage, options: ImageOptions) -> str:
     """Return the line of a package; where an index was asked for, its wheels come from nowhere else."""
     line = _pin(package)
-    if package.url and options.index_url is None:
-        line = f"{package.name} @ {check_value('URL', package.url, package.name)}"
+    if package.url and (options.index_url is None or package.url.startswith("git+")):
+        kind = "git address" if package.url.startswith("git+") else "URL"
+        line = f"{package.name} @ {check_value(kind, package.url, package.name)}"
     if package.sha256 is not None:
         line += f" --hash=sha256:{check_value('sha256', package.sha256, package.name)}"
     return line
@@ -471,7 +599,7 @@ def _constraints(image: ImagePart, packages: list[LockedPackage]) -> str:
 
 def _user_lines(image: ImagePart) -> list[str]:
     have = _locked_names(image)
-    lines = []
+    lines: list[str] = []
     for part in image.extras:
         lines += [line for line in _checked_lines(part.requires, part.id) if normalise_name(_name_of(line)) not in have]
     return [*lines, *(kept for line in _checked_lines(image.user_requirements, "-r") if (kept := _kept(line, have)))]
@@ -517,14 +645,15 @@ def _expectations(stack: Stack) -> str:
 
     This is the lock without the request and the user's own lines: changing those must not run the imports again.
     """
+    own = {item.name for item in stack.image.packages if item.layer == "user"} if stack.image else set()
     document = {
         "builds": plain(stack.built_for),
-        "cuda": stack.cuda,
+        "cuda": stack.cuda or None,
         "cudnn": stack.cudnn,
-        "driver": {"minimum": stack.driver.minimum},
+        "driver": {"minimum": stack.driver.minimum or None},
         "frameworks": stack.frameworks,
         "nccl": stack.nccl,
-        "packages": stack.packages,
+        "packages": {name: version for name, version in stack.packages.items() if name not in own},
         "platform": stack.platform,
         "ptx": list(stack.ptx),
         "python": stack.python,
@@ -532,6 +661,9 @@ def _expectations(stack: Stack) -> str:
         "variants": stack.variants,
     }
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+_CUDA_LABELS = ("dev.provision.cuda", "dev.provision.driver.min", "dev.provision.archs")
 
 
 def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, str]:
@@ -546,6 +678,8 @@ def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, 
         "dev.provision.unverified": str(image.unverified),
         "dev.provision.unlocked": str(count_unlocked(image) if stack.python else 0),
     }
+    if stack.is_cpu:
+        labels = {key: value for key, value in labels.items() if key not in _CUDA_LABELS}
     if image.base.digest:
         labels["org.opencontainers.image.base.digest"] = image.base.digest
     return labels | dict(options.labels)

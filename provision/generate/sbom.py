@@ -37,6 +37,9 @@ def render_sbom(stack: Stack, options: ImageOptions | None = None) -> tuple[Arti
     if image is None:
         raise ProvisionError("the stack has no image part")
     components = [_package(package, options) for package in sorted(image.packages, key=lambda item: item.name)]
+    init = image.init
+    if init is not None and all(package.name != init.name for package in image.packages):
+        components.append(_package(init, options))
     components += [_base(base, "base", options) for base in (image.base,)]
     components += [_base(image.cuda_base, "cuda", options)] if image.cuda_base is not None else []
     components += [_system(pattern, image.base.os) for pattern in image.apt]

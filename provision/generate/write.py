@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from provision.errors import ActionFailedError, DriftError, UsageError
 from provision.records import record
 
-__all__ = ["OPTIONS", "Artifact", "Changes", "check_artifacts", "find_losses", "write_artifacts"]
+__all__ = ["OPTIONS", "Artifact", "Changes", "check_artifacts", "find_losses", "own_steps", "write_artifacts"]
 
 OPTIONS = "provision.options.json"
 """The file beside a lock that says how it was written down, where that is not as usual."""
@@ -20,11 +20,13 @@ _HEADER = re.compile(rb"^# provision\.(?:lock|matrix|shared) sha256:[0-9a-f]{64}
 _HEAD_BYTES = 1000
 # Files that begin by saying whose they are; a folder with one of them is this program's.
 _MARKED = ("Dockerfile", "docker-bake.hcl", "provision.def", "requirements.lock.txt", "pylock.toml")
+# Files that people are tempted to edit.
+_STEPS = ("Dockerfile", "provision.def")
 _CONTEXT = re.compile(r'^  context = "([A-Za-z0-9][A-Za-z0-9._/-]*)"$', re.MULTILINE)
 # Every name beside Dockerfile and .dockerignore that a context can have: only these are ever removed.
 _REMOVABLE = re.compile(
     r"requirements\.(?:lock|user|source|(?:cuda|framework|rest|unverified)(?:\.[0-9]+)?)\.txt|constraints\.txt"
-    r"|sbom\.cdx\.json|provision\.options\.json|tools\.txt|verify\.py|compile_bytecode\.py|expect\.json|entrypoint\.sh|provision\.lock|provision-ca\.crt"
+    r"|sbom\.cdx\.json|provision\.options\.json|apt_snapshot\.sh|tools\.txt|verify\.py|compile_bytecode\.py|expect\.json|entrypoint\.sh|provision\.lock|provision-ca\.crt"
 )
 
 
@@ -135,8 +137,17 @@ def check_artifacts(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
         raise DriftError(
             f"{folder} is not what this request writes",
             because=reasons,
-            hints=("run the same command without `--check` to write it again",),
+            hints=("run the same command without `--check` to write it again", *own_steps(folder, reasons)),
         )
+
+
+def own_steps(folder: Path, reasons: Iterable[str]) -> tuple[str, ...]:
+    """Return how steps of one's own outlive a write, where a Dockerfile or a definition was edited."""
+    edited = {f"{name} differs" for name in _STEPS}.intersection(reasons)
+    if not edited:
+        return ()
+    place = folder / "hooks"
+    return (f"steps of your own go into {place}/before-packages.sh and after-packages.sh, which no write touches",)
 
 
 def find_losses(folder: Path, artifacts: tuple[Artifact, ...]) -> tuple[str, ...]:

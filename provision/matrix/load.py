@@ -183,6 +183,11 @@ class Matrix:
         return self.rows("python.toml", "python")
 
     @cached_property
+    def ngc_releases(self) -> tuple[model.NgcRelease, ...]:
+        """What NVIDIA's framework images hold, by month."""
+        return self.rows("ngc.toml", "release")
+
+    @cached_property
     def python_images(self) -> tuple[model.PythonImage, ...]:
         """Official Python image tags."""
         return self.rows("images.toml", "python_image")

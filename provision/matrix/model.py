@@ -48,18 +48,22 @@ __all__ = [
     "MigProfile",
     "ModelShape",
     "Nccl",
+    "NgcRelease",
     "NodeSystem",
     "NvlinkLayout",
     "OsRelease",
     "Panel",
     "PciRange",
     "PerformanceFloor",
+    "PrebuiltWheels",
     "PythonImage",
     "PythonRelease",
     "RecordingRule",
     "SecurityFloor",
     "Setting",
     "Source",
+    "SystemLibrary",
+    "SystemNeed",
     "TensorflowRelease",
     "TorchBuild",
     "TorchRelease",
@@ -331,6 +335,23 @@ class PythonImage(Fact):
 
 
 @record
+class NgcRelease(Fact):
+    """What NVIDIA's framework images of one month hold (``ngc.toml``, ``[[release]]``): ``25.01`` of every tag.
+
+    ``driver`` is the one its CUDA was released with; ``torch`` is the build in the image of PyTorch.
+    """
+
+    release: str
+    cuda: str
+    cudnn: str | None = None
+    nccl: str | None = None
+    python: str
+    os: str
+    driver: str
+    torch: str | None = None
+
+
+@record
 class CudaImage(Fact):
     """One nvidia/cuda tag (``images.toml``, ``[[cuda_image]]``), never put together from parts.
 
@@ -496,6 +517,9 @@ class CompanionPackage(Fact):
     """A package built against a framework (``companions.toml``, ``[[release]]``).
 
     Such as vllm, xformers, flash-attn, onnxruntime-gpu, triton. ``requires`` maps a distribution to a specifier.
+    ``paired_torch`` is the PyTorch that its publisher names for it where its metadata leaves that open. ``links`` are
+    the libraries that its compiled files need, of ``torch`` and ``cudart.12``, or ``nothing``. A release without
+    ``platform_tags`` has no wheel.
     """
 
     package: str
@@ -503,8 +527,10 @@ class CompanionPackage(Fact):
     released: str | None = None
     requires_python: str | None = None
     requires: Mapping[str, str] = NOTHING
+    paired_torch: str | None = None
     built_with: str | None = None
     cuda: str | None = None
+    links: tuple[str, ...] = ()
     sm: tuple[str, ...] = ()
     extra_pins: Mapping[str, str] = NOTHING
     pythons: tuple[str, ...] = ()
@@ -535,14 +561,16 @@ class Exclusion(Fact):
     """A pair known to fail together (``exceptions.toml``, ``[[exclusion]]``).
 
     ``left`` and ``right`` are requirement texts (``torch>=2.11``, ``tensorflow<=2.21``, ``cuda==13.0``,
-    ``gpu-architecture==Blackwell``, ``gpu-capability==12.1``). Where it ``is_partial``, the rest of the stack works and
-    a warning says what does not. ``until`` names what lifts it.
+    ``gpu-architecture==Volta``, ``gpu-capability>=10,<13``). Where it ``is_partial``, the rest of the stack works and
+    a warning says what does not. Where it ``is_open``, no report decides whether the pair works: it is refused as
+    unknown. ``until`` names what lifts it.
     """
 
     id: str
     left: str
     right: str
     is_partial: bool | None = None
+    is_open: bool | None = None
     symptom: str
     until: str | None = None
 
@@ -554,21 +582,67 @@ class Extra(Fact):
     ``requires`` are pip requirements and ``conflicts`` requirement texts that must not be in the stack.
     ``needs_compiler`` and ``needs_nvcc`` demand the flavor ``jit`` or ``devel``; what needs nvcc is the package called
     as ``id``, which is compiled, and with ``runs_nvcc`` needs nvcc wherever it runs. ``port`` and ``command`` become
-    EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them.
+    EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them. ``compiles`` names what is compiled where that
+    is not the package called as ``id``. ``refused`` says why it cannot be added at all; it then requires nothing.
     """
 
     id: str
     title: str
-    requires: tuple[str, ...]
+    requires: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
+    compiles: tuple[str, ...] = ()
+    refused: str | None = None
     needs_compiler: bool = False
     needs_nvcc: bool = False
     runs_nvcc: bool = False
     apt: tuple[str, ...] = ()
     port: int | None = None
     command: tuple[str, ...] = ()
+
+
+@record
+class PrebuiltWheels(Fact):
+    """Wheels that a project publishes beside the package index (``prebuilt.toml``, ``[[release]]``); no hash is known.
+
+    ``address`` has the words ``{version}``, ``{cuda}``, ``{torch}``, ``{abi}`` and ``{python}``. ``cuda`` maps a major
+    to its word, ``pythons`` a minor of torch to Pythons (``3.9 3.10``). ``cxx11_abi`` lists the flags of the C++ ABI.
+    """
+
+    package: str
+    version: str
+    address: str
+    cuda: dict[str, str]
+    pythons: dict[str, str]
+    cxx11_abi: tuple[int, ...]
+    machines: tuple[str, ...]
+
+
+@record
+class SystemLibrary(Fact):
+    """A library or program of the system (``system_libraries.toml``, ``[[library]]``).
+
+    ``id`` is the name that files ask for it by (``libGL.so.1``), or the program's. ``packages`` maps a system to the
+    apt packages that bring it.
+    """
+
+    id: str
+    packages: dict[str, str]
+
+
+@record
+class SystemNeed(Fact):
+    """What a distribution needs of the system that its wheel does not bring (``system_libraries.toml``, ``[[need]]``).
+
+    ``id`` is the distribution and ``version`` the release that was looked at. ``libraries`` are ids of system
+    libraries. One that ``is_source`` has no Linux wheel and needs them to be built too.
+    """
+
+    id: str
+    version: str
+    libraries: tuple[str, ...]
+    is_source: bool = False
 
 
 @record
@@ -1258,6 +1332,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "setting": Setting,
     },
     "python.toml": {"python": PythonRelease},
+    "ngc.toml": {"release": NgcRelease},
     "images.toml": {"python_image": PythonImage, "cuda_image": CudaImage, "setting": Setting},
     "container_toolkit.toml": {"release": ContainerToolkit, "setting": Setting},
     "frameworks/torch.toml": {
@@ -1269,9 +1344,11 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "frameworks/tensorflow.toml": {"release": TensorflowRelease},
     "frameworks/jax.toml": {"release": JaxRelease, "setting": Setting},
     "companions.toml": {"release": CompanionPackage},
-    "constraints.toml": {"constraint": HiddenConstraint},
+    "constraints.toml": {"constraint": HiddenConstraint, "setting": Setting},
     "exceptions.toml": {"exclusion": Exclusion},
     "extras.toml": {"extra": Extra},
+    "prebuilt.toml": {"release": PrebuiltWheels},
+    "system_libraries.toml": {"library": SystemLibrary, "need": SystemNeed},
     "knowledge.toml": {"item": Knowledge},
     "checks.toml": {"check": Check, "limit": Limit},
     "diagnoses.toml": {"diagnosis": Diagnosis},

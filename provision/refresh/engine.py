@@ -34,14 +34,14 @@ AXES = {
     "tensorflow": "tensorflow on the package index",
     "jax": "jax, jaxlib and the CUDA plugins on the package index",
     "nvidia": "cuda-toolkit and the component wheels on the package index",
-    "companions": "onnxruntime-gpu, vllm, xformers and flash-attn on the package index",
+    "companions": "packages built against a framework (vllm, sglang, xformers, …) on the package index",
     "drivers": "driver packages in the archives of Debian and Ubuntu",
     "cuda": "toolkits in NVIDIA's manifests",
     "builds": "CUDA builds on the PyTorch index",
 }
 """What can be read, by the word that ``--only`` takes."""
 _GROWING = ("pythons", "pythons_with_companions", "platform_tags")
-_LATE = ("torchvision", "torchaudio", "pythons_with_companions")
+_LATE = ("torchvision", "torchaudio", "pythons_with_companions", "paired_torch")
 _ON_INDEX = ("torch", "tensorflow", "jax", "nvidia", "companions")
 Report = Callable[[str, int, int], None]
 """Called with what is being read, how much of it is done, and how much there is."""
@@ -108,11 +108,13 @@ def read_plan(words: Iterable[str], folder: Path) -> tuple[tuple[str, ...], tupl
     axes: list[str] = []
     packages: list[str] = []
     known = {path.stem for path in (folder / "wheels").glob("*.json")}
+    if words := tuple(words):
+        known |= set((Book(folder).find(_SETTINGS, "setting", id="group_companions") or {}).get("values", ()))
     for word in words:
         name = re.sub(r"[-_.]+", "-", word.strip()).lower()
         if name in AXES:
             axes.append(name)
-        elif name in known or name in ("flash-attn", "onnxruntime-gpu", "vllm", "xformers"):
+        elif name in known:
             packages.append(name)
         elif name in ("debian", "ubuntu"):
             axes.append("drivers")
@@ -309,16 +311,33 @@ class Refresh:
         known = [row["version"] for row in self.book.rows(companions.FILE, "release") if row["package"] == name]
         dated = str(self.book.document(companions.FILE)["dated"])
         newest = [max(known, key=Version)] if known else []
-        for version in [*shelf.new_versions(name, known, dated), *newest]:
-            row = companions.row_of(shelf, name, version)
+        versions = [*shelf.new_versions(name, known, dated, self._setting("companions_since")["value"]), *newest]
+        habits = self._habits()
+        rows = each(
+            lambda version: companions.row_of(shelf, name, version, habits), versions, self._client, self._plan.jobs
+        )
+        last: Row | None = None
+        for version, row in zip(versions, rows, strict=True):
             if row is None:
                 continue
             if version in newest:
                 key = {"package": name, "version": version}
                 self._compare(companions.FILE, "release", key, row, companions.MEASURED)
-            else:
+            elif known or last is None or not companions.is_same_need(last, row):
+                # Of a package that is read for the first time, the newest of those that ask for the same will do.
+                last = row
                 self.book.insert(companions.FILE, "release", row)
                 self.book.date(companions.FILE, self._plan.dated)
+
+    def _habits(self) -> companions.Habits:
+        stated = self._setting("companions_paired")
+        return companions.Habits(
+            names=frozenset(self._names("companions")),
+            extras=self._setting("companions_extras")["entries"],
+            stated=stated["entries"],
+            stated_in=tuple(stated["source"]),
+            sources=self._setting("companions_sources")["entries"],
+        )
 
     def _compare(self, file: str, array: str, key: dict[str, Any], now: Row, measured: Iterable[str]) -> None:
         """Read the newest known row again; what reads otherwise today is an alarm, not a change."""

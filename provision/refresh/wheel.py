@@ -26,6 +26,7 @@ _MEMBER_BYTES_MAX = 16 * 1024 * 1024
 _SOURCE_BYTES_MAX = 64 * 1024 * 1024
 _SCAN_BYTES_MAX = 256 * 1024 * 1024
 _SCAN_STEP = 1024 * 1024
+_HEAD_BYTES = 2 * 1024 * 1024
 _MAJORS = ("1", "2")
 """Majors of the metadata's own version that say requirements in the way read here."""
 _BIG_TAIL_BYTES = 2 * 1024 * 1024
@@ -115,6 +116,17 @@ class OpenWheel:
                     return found[0]
                 kept, done = window[-overlap:], done + len(piece)
         return None
+
+    def head(self, name: str, wanted: re.Pattern[bytes]) -> bytes:
+        """Return the start of a member, or all of one that is not too large, where the start lacks what is wanted."""
+        member = self._archive.getinfo(name)
+        packed = int(_HEAD_BYTES * member.compress_size / max(member.file_size, 1))
+        end = min(packed + _HEAD_BYTES // 4, member.compress_size + 1024)
+        self._remote.prefetch(member.header_offset, member.header_offset + end)
+        with self._reading(name), self._archive.open(member) as stream:
+            start = stream.read(_HEAD_BYTES)
+        is_enough = wanted.search(start) is not None or member.file_size > _MEMBER_BYTES_MAX
+        return start if is_enough or len(start) == member.file_size else self.read(name) or b""
 
     def contents(self) -> WheelContents:
         """Return sizes and metadata."""

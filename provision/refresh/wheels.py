@@ -128,11 +128,11 @@ class Shelf:
         """Return the files of one release."""
         return self.releases(name).get(version, [])
 
-    def new_versions(self, name: str, known: Iterable[str], dated: str) -> list[str]:
+    def new_versions(self, name: str, known: Iterable[str], dated: str, since: str = "") -> list[str]:
         """Return the final releases that the facts lack and should have, newest first.
 
         They are newer than the newest that is known, or came after the facts were last read. Releases that were
-        withdrawn are not taken.
+        withdrawn are not taken, and of a distribution that is read for the first time none from before ``since``.
         """
         have = {Version(text.partition("+")[0]) for text in known}
         newest = max(have, default=None)
@@ -144,7 +144,8 @@ class Shelf:
                 continue
             if all(row.is_yanked for row in files):
                 continue
-            if newest is None or version > newest or is_late:
+            is_wanted = version > newest if newest is not None else (files[0].uploaded or since)[:10] >= since
+            if is_wanted or is_late:
                 found.append(version)
         return [str(version) for version in sorted(found, reverse=True)]
 

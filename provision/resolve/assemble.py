@@ -18,8 +18,11 @@ from provision.matrix.query import (
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
+from provision.resolve.foreign import base_cuda, known_base
+from provision.resolve.halves import layer_of
+from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
-from provision.resolve.request import ANY, plain_request
+from provision.resolve.request import AUTO, CPU, plain_request
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
     Wish,
@@ -33,6 +36,7 @@ from provision.resolve.rules import (
     taken,
 )
 from provision.resolve.stack import (
+    INIT,
     BaseImage,
     DriverNeed,
     ExtraPart,
@@ -44,13 +48,11 @@ from provision.resolve.stack import (
 )
 from provision.versions import branch_of, parse
 
-__all__ = ["Solution", "assemble"]
+__all__ = ["Solution", "assemble", "find_installer"]
 
 _INSTALLER = "uv"
 _INDEX_OF = {"jax": "pypi", "jaxlib": "jax"}
 """Where a wheel without a row comes from; everything else without one is a build of the PyTorch index."""
-_CUDA_PREFIXES = ("nvidia-", "cuda-")
-_FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 
 
 @record
@@ -127,10 +129,10 @@ def _build(option: Option, cudnn: str | None, nccl: str | None) -> FrameworkBuil
         cudnn: The installed one, which is also that of a PyTorch whose metadata pins it and whose row does not say it.
         nccl: Likewise.
     """
-    is_pinned = isinstance(option.row, TorchBuild) and not option.row.is_cuda_bundled
+    is_pinned = isinstance(option.row, TorchBuild) and not option.row.is_cuda_bundled and option.variant != CPU
     return FrameworkBuild(
         framework=option.framework,
-        cuda=option.cuda or str(option.cuda_major),
+        cuda=option.cuda or (str(option.cuda_major) if option.cuda_major else None),
         cudnn=option.cudnn or (cudnn if is_pinned else None),
         nccl=option.nccl or (nccl if is_pinned else None),
         sm=tuple(sorted(option.sm or (), key=capability_of)),
@@ -165,6 +167,8 @@ def _code(options: tuple[Option, ...]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _driver_need(solution: Solution, matrix: Matrix) -> DriverNeed:
+    if solution.wish.request.is_cpu:
+        return DriverNeed(minimum="")
     floors = [floor[0] for option in solution.options if (floor := driver_floor(matrix, option)) is not None]
     minimum = max(floors, key=parse)
     for _, rows in solution.wish.gpus:
@@ -214,6 +218,7 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         compile_base = base
     elif is_apart and (slim := _slim_image(solution, matrix)) is not None:
         compile_base, base = base, BaseImage(ref=slim.tag, digest=slim.digest, os=slim.os, size_mb=slim.size_mb)
+    apt, build_apt = _apt(solution, matrix, base.os, is_apart=compile_base is not None)
     uploaded = [pick.wheel.uploaded for pick in solution.picks if pick.wheel and pick.wheel.uploaded]
     released = max((option.released for option in solution.options), default="")
     return ImagePart(
@@ -222,7 +227,9 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         cuda_base=cuda_base,
         packages=packages,
         tools=_tools(solution, matrix),
-        apt=_apt(solution, matrix, base.os),
+        apt=tuple(sorted(apt)),
+        build_apt=tuple(sorted(build_apt)),
+        apt_snapshot=matrix.dated if request.apt_snapshot == AUTO else request.apt_snapshot,
         extras=tuple(
             ExtraPart(id=row.id, requires=row.requires, constraints=row.constraints, port=row.port, command=row.command)
             for row in solution.extras
@@ -240,8 +247,8 @@ def _compiled(solution: Solution, matrix: Matrix) -> tuple[tuple[str, ...], bool
     wish = solution.wish
     if wish.flavor != "devel" or solution.python is None:
         return (), False
-    sources = {row.id: row for row in matrix.extras if row.needs_nvcc}
-    wanted = {row.id for row in solution.extras}
+    sources = {name: row for row in matrix.extras if row.needs_nvcc for name in row.compiles or (row.id,)}
+    wanted = {name for row in solution.extras for name in row.compiles or (row.id,)}
     if wish.request.requirements:
         lines = parse_requirements("\n".join(wish.request.requirements), "-r")
         wanted |= {requirement.name for requirement in lines}
@@ -275,13 +282,20 @@ def _epoch(stamp: str) -> int:
     return int(moment.timestamp())
 
 
-def _apt(solution: Solution, matrix: Matrix, os_id: str | None) -> tuple[str, ...]:
-    packages: set[str] = {item for row in solution.extras for item in row.apt}
-    if solution.wish.flavor == "jit":
-        setting = matrix.settings("images.toml").get("compiler_packages")
-        listed = setting.entries.get(os_id or "", "") if setting else ""
-        packages |= {item for item in listed.split() if item}
-    return tuple(sorted(packages))
+def _apt(solution: Solution, matrix: Matrix, os_id: str | None, *, is_apart: bool) -> tuple[set[str], set[str]]:
+    """Return the packages of the system that the image needs, and those that only the stage needs which compiles."""
+    packages: set[str] = set()
+    compiling: set[str] = set()
+    for row in solution.extras:
+        (compiling if is_apart and row.needs_nvcc else packages).update(row.apt)
+    for setting_id, flavors in (("compiler_packages", ("jit", "dev")), ("development_packages", ("dev",))):
+        if solution.wish.flavor in flavors:
+            setting = matrix.settings("images.toml").get(setting_id)
+            packages |= set((setting.entries.get(os_id or "", "") if setting else "").split())
+    own = solution.wish.request.apt
+    # Who names a version of what the stack needs anyway means that one.
+    named = {item.partition("=")[0] for item in own}
+    return {*own, *(item for item in packages if item not in named)}, compiling
 
 
 def _library_path(solution: Solution) -> tuple[str, ...]:
@@ -321,7 +335,7 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
             _package(
                 pick,
                 index=index,
-                layer=_layer(pick.name),
+                layer=layer_of(pick.name),
                 index_url=index_url,
                 has_unknown_dependencies=is_open,
                 is_source=is_source or (pick.wheel is not None and not pick.wheel.file.endswith(".whl")),
@@ -331,15 +345,28 @@ def _locked(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
 
 
 def _tools(solution: Solution, matrix: Matrix) -> tuple[LockedPackage, ...]:
-    """Return the newest installer whose wheel runs where the image is built."""
+    """Return the newest installer whose wheel runs where the image is built, and the init that the image starts."""
     if solution.python is None:
         return ()
-    demand = Demand(name=_INSTALLER, specifier="", why="the build", part="image")
-    machine = MACHINES[solution.wish.platform]
-    found = solve_environment(matrix, (demand,), python=solution.python, machine=machine, glibc=None, given={})
-    if not isinstance(found, Environment):
-        return ()
-    return tuple(_package(pick, index="pypi", layer="tools") for pick in found.picks)
+    tools: list[LockedPackage] = []
+    for name in (_INSTALLER, INIT):
+        found = find_tool(matrix, name, solution.python, solution.wish.platform)
+        if not found:
+            break
+        tools += [_package(pick, index="pypi", layer="tools") for pick in found]
+    return tuple(tools)
+
+
+def find_installer(matrix: Matrix, python: str, platform: str) -> tuple[Pick, ...]:
+    """Return the newest installer whose wheel runs where an image is built; nothing where none does."""
+    return find_tool(matrix, _INSTALLER, python, platform)
+
+
+def find_tool(matrix: Matrix, name: str, python: str, platform: str) -> tuple[Pick, ...]:
+    """Return the newest release of a tool whose wheel runs where an image is built; nothing where none does."""
+    demand = Demand(name=name, specifier="", why="the build", part="image")
+    found = solve_environment(matrix, (demand,), python=python, machine=MACHINES[platform], glibc=None, given={})
+    return found.picks if isinstance(found, Environment) else ()
 
 
 def _package(
@@ -369,15 +396,10 @@ def _package(
     )
 
 
-def _layer(name: str) -> str:
-    if name.startswith(_CUDA_PREFIXES):
-        return "cuda"
-    return "framework" if name.startswith(_FRAMEWORK_PREFIXES) else "rest"
-
-
 def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str | None) -> list[Reason]:
     wish, request = solution.wish, solution.wish.request
-    reasons = [_option_reason(option, getattr(request, option.framework), wish) for option in solution.options]
+    is_held = request.base is not None and base_cuda(matrix, request.base) is not None
+    reasons = [_option_reason(option, wish, solution.python, is_held=is_held) for option in solution.options]
     reasons.append(_cuda_reason(solution))
     if cudnn is not None:
         first = solution.options[0]
@@ -388,7 +410,7 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
     if solution.python is not None:
         reasons.append(_python_reason(solution, matrix))
     floor = max(
-        (found for option in solution.options if (found := driver_floor(matrix, option))),
+        (found for option in solution.options if option.variant != CPU and (found := driver_floor(matrix, option))),
         key=lambda found: parse(found[0]),
         default=None,
     )
@@ -435,20 +457,35 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
     return reasons
 
 
-def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
+def _lines_for(option: Option, wish: Wish, python: str | None) -> str:
+    """Return the user's lines that ask for a framework on a Python, in words."""
+    return " and ".join(
+        f"`{line.text}`"
+        for line in named_lines(wish.request.requirements)
+        if line.framework == option.framework and python is not None and line.holds(python, wish.platform)
+    )
+
+
+def _option_reason(option: Option, wish: Wish, python: str | None, *, is_held: bool) -> Reason:
+    wanted = getattr(wish.request, option.framework)
     if option.framework == "cuda":
         asked = f"the newest CUDA that `--cuda {wanted}` admits" if wanted else "the newest CUDA"
+        if is_held:
+            asked += " and the base holds" if wanted else " that the base holds"
     elif wanted == option.version:
         asked = "as asked"
     elif wanted is None:
-        asked = f"the newest {option.framework} that `--with {','.join(wish.request.extras)}` and the rest admit"
-    elif wanted == ANY and wish.request.requirements:
-        asked = f"the newest {option.framework} that your requirements and the rest of the request admit"
+        extras = f"`--with {','.join(wish.request.extras)}`" if wish.request.extras else "your requirements file"
+        asked = f"the newest {option.framework} that {extras} and the rest of the request admit"
+    elif texts := _lines_for(option, wish, python):
+        asked = f"the newest {option.framework} that {texts} of your requirements and the rest of the request admit"
     else:
         asked = f"the newest {option.framework} that `--{option.framework} {wanted}` and the rest of the request admit"
     because = asked
     if option.framework == "torch":
-        if option.is_default:
+        if option.variant == CPU:
+            because += "; cpu is its build without CUDA"
+        elif option.is_default:
             because += f"; {option.variant} is the build its own index serves"
         elif wish.request.cuda is not None:
             because += f"; {option.variant} is its build for CUDA {option.cuda}"
@@ -463,7 +500,9 @@ def _option_reason(option: Option, wanted: str | None, wish: Wish) -> Reason:
 
 def _cuda_reason(solution: Solution) -> Reason:
     first = solution.options[0]
-    if first.framework == "cuda" or first.system_cuda:
+    if solution.wish.request.is_cpu:
+        because = "none, as `--cpu` asks: no driver is needed, and no library of NVIDIA's is installed"
+    elif first.framework == "cuda" or first.system_cuda:
         tag = solution.cuda_image.tag if solution.cuda_image else "the base you named"
         because = f"CUDA {solution.cuda} comes from {tag}"
     elif getattr(first.row, "is_cuda_bundled", False):
@@ -491,6 +530,11 @@ def _python_reason(solution: Solution, matrix: Matrix) -> Reason:
         because = f"{until}; the newest supported one with every wheel"
         if is_old_enough:
             because = f"{until}; the newest with every wheel that other packages had caught up with by the release"
+        if solution.wish.is_image and solution.python is not None:
+            known = sorted({text for option in solution.options for text in option.pythons})
+            left = [text for text in known if not find_installer(matrix, text, solution.wish.platform)]
+            if left:
+                because += f"; {_INSTALLER}, which installs in the build, has no wheel for {' and '.join(left)}"
     return Reason(subject="python", because=because, facts=facts)
 
 
@@ -534,9 +578,14 @@ def _base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
         why = {
             "runtime": "nothing is compiled, so a slim Python base will do",
             "jit": "Triton compiles at run time, so a C compiler is added to a slim Python base",
+            "dev": "it is worked in, so a C compiler, git and uv are added to a slim Python base",
             "devel": "code is compiled, so the base has compilers that this nvcc accepts",
         }[flavor]
         reasons.append(Reason(subject="base", because=why, facts=(fact_of("image", image.tag, image),)))
+    named = solution.wish.request.base
+    foreign = known_base(matrix, named) if named is not None else None
+    if foreign is not None and foreign.facts:
+        reasons.append(Reason(subject="base", because=f"as asked; it brings {foreign.contents}", facts=foreign.facts))
     if solution.cuda_image is not None:
         image_row = solution.cuda_image
         because = f"{image_row.tag} holds the CUDA {image_row.cuda} libraries"
@@ -553,13 +602,10 @@ def _foreign_base(base: str, matrix: Matrix) -> list[str]:
     ref = base.partition("@")[0]
     if ref in {row.tag for row in matrix.python_images} | {row.tag for row in matrix.cuda_images}:
         return []
-    name = ref.rpartition(":")[0] if ":" in ref.rpartition("/")[2] else ref
-    brings = matrix.setting("audit_rules.toml", "framework_images").entries.get(name)
-    if brings is not None:
-        return [
-            f"`{base}` brings a {brings} of its own, built and tested as a whole; this stack goes beside it, and "
-            "nothing of the image is in the facts"
-        ]
+    foreign = known_base(matrix, base)
+    if foreign is not None:
+        rest = "" if foreign.cuda else ", and nothing of the image is in the facts"
+        return [f"`{base}` brings {foreign.contents}, built and tested as a whole; this stack goes beside it{rest}"]
     return [f"`{base}` is not in the facts: whether its Python, glibc and libraries fit this stack is not checked"]
 
 

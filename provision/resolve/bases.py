@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, PythonImage
 from provision.matrix.query import cuda_releases
 from provision.records import record
 from provision.resolve.fit import cudnn_bounds
+from provision.resolve.foreign import ForeignBase, known_base
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import FRAMEWORKS
-from provision.resolve.rules import Rejection, Wish
+from provision.resolve.rules import Rejection, Wish, cuda_matches
 from provision.versions import parse, spec_of
 
 __all__ = ["Base", "choose_base", "choose_cuda_image"]
@@ -36,14 +39,20 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
         if isinstance(chosen, Rejection):
             return chosen
         cuda_image = chosen
-    if wish.request.base is not None and (problem := _unfit_base(matrix, wish.request.base, python)):
-        return problem
-    if python is None or wish.request.base is not None:
+    systems = {row.id: row for row in matrix.os_releases}
+    if wish.request.base is not None:
+        foreign = known_base(matrix, wish.request.base)
+        problem = _unfit_base(matrix, wish.request.base, options, python)
+        problem = problem or (_unfit_foreign(matrix, wish, options, python, foreign) if foreign is not None else None)
+        if problem:
+            return problem
+        below = wish.os or (systems.get(foreign.os) if foreign is not None and foreign.os is not None else None)
+        return Base(python_image=None, cuda_image=cuda_image, glibc=below.glibc if below else None)
+    if python is None:
         return Base(python_image=None, cuda_image=cuda_image, glibc=wish.os.glibc if wish.os else None)
     wanted = "full" if wish.flavor == "devel" else "slim"
     fitting = []
     preference = matrix.setting("images.toml", "base_preference").values
-    systems = {row.id: row for row in matrix.os_releases}
     glibc = max((option.glibc for option in options if option.glibc), key=parse, default=None)
     gcc_max = min((row.gcc_max for row in cuda_releases(matrix, options[0].cuda or "0") if row.gcc_max), default=None)
     for image in matrix.python_images_of(python):
@@ -80,22 +89,66 @@ def _serves_gpus(matrix: Matrix, wish: Wish, cudnn: str, cuda_major: int) -> boo
 _LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
 
 
-def _unfit_base(matrix: Matrix, base: str, python: str | None) -> Rejection | None:
-    """Return why a base the facts know cannot hold this Python; of other bases nothing is known."""
+def _unfit_base(matrix: Matrix, base: str, options: tuple[Option, ...], python: str | None) -> Rejection | None:
+    """Return why a base whose name says what it holds cannot hold this Python or CUDA; of others nothing is known."""
     ref = base.partition("@")[0]
-    image = next((row for row in matrix.python_images if row.tag == ref), None)
+    has_tag = ":" in ref.rpartition("/")[2]
+    name = ref.rpartition(":")[0] if has_tag else ref
+    hub = matrix.setting("audit_rules.toml", "hub_names").values
+    short = ref.partition("/")[2] if ref.startswith(tuple(f"{host}/" for host in hub)) else ref
+    short = short.removeprefix("library/")
+    image = next((row for row in matrix.python_images if row.tag == short), None)
+    if image is None and has_tag and (found := re.match(r"python:([0-9]+\.[0-9]+)(?![0-9t])", short)):
+        # An official tag that the facts do not list says its Python too.
+        image = next((row for row in matrix.python_images if row.python == found[1]), None)
     if image is not None and python is not None and image.python != python:
         because = f"cannot stand on {ref}, which holds Python {image.python}"
         fact = fact_of("image", image.tag, image)
         return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
-    if python is None:
+    bare = next((row for row in matrix.cuda_images if row.tag == short), None)
+    if python is None and (bare is None or _minor(bare.cuda) == _minor(options[0].cuda)):
         return None
-    bare = next((row for row in matrix.cuda_images if row.tag == ref), None)
+    if bare is None and name in (*matrix.setting("images.toml", "registries").values, *_names(matrix)):
+        bare = next(iter(matrix.cuda_images), None)
     if bare is None:
         return None
-    because = f"cannot stand on {ref}, which holds no Python {python}"
+    because = f"cannot stand on {ref}, which holds CUDA {bare.cuda}"
+    if python is not None:
+        because = (
+            f"cannot stand on {ref}, which holds no Python {python}; without `--base` the CUDA that it needs is put "
+            "into an image that has one"
+        )
     fact = fact_of("image", bare.tag, bare)
     return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
+
+
+def _unfit_foreign(
+    matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None, foreign: ForeignBase
+) -> Rejection | None:
+    """Return why a base with a framework of its own cannot hold this Python, this CUDA or this system."""
+    because = ""
+    minor = _minor(foreign.cuda) if foreign.cuda is not None else None
+    stands_on_it = {_minor(option.cuda) for option in options if option.system_cuda or option.framework == "cuda"}
+    is_other_cuda = minor is not None and (not cuda_matches(matrix, wish.request.cuda, minor) or stands_on_it - {minor})
+    if python is not None and foreign.python is not None and python != foreign.python:
+        because = f"which holds Python {foreign.python}"
+    elif is_other_cuda:
+        because = f"which holds CUDA {foreign.cuda}"
+    elif wish.os is not None and foreign.os is not None and wish.os.id != foreign.os:
+        because = f"which is {foreign.os}"
+    if not because:
+        return None
+    because = f"cannot stand on {wish.request.base}, {because}"
+    return Rejection(rule="base", is_proved=True, subject="", because=because, facts=foreign.facts)
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _names(matrix: Matrix) -> set[str]:
+    """Return the names of the images whose tags are listed as CUDA's."""
+    return {row.tag.partition(":")[0] for row in matrix.cuda_images}
 
 
 def choose_cuda_image(
@@ -114,7 +167,7 @@ def choose_cuda_image(
     fitting = []
     minor = parse(cuda).release[:2]
     is_final = wish.request.python is None and not any(getattr(wish.request, name) for name in FRAMEWORKS)
-    for image in matrix.cuda_images_below(".".join(cuda.split(".")[:2])):
+    for image in matrix.cuda_images_below(_minor(cuda)):
         if image.flavour != flavour or parse(image.cuda).release[:2] != minor:
             continue
         if patch is not None and image.cuda != patch:

@@ -324,13 +324,18 @@ def changes_of(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Re
         for item in request.extras:
             kept = tuple(other for other in request.extras if other != item)
             for row in matrix.extras:
-                if row.id.startswith(f"{item.partition('-')[0]}") and row.id not in request.extras:
+                if _is_kin(row.id, item) and row.id not in request.extras:
                     yield replace(request, extras=tuple(sorted((*kept, row.id)))), f"--with {row.id}"
         yield from _without(part, request)
     elif part in ("os", "base", "gpus", "require_secure"):
         if part == "gpus" and len(request.gpus) < 2:
             return
         yield from _without(part, request)
+
+
+def _is_kin(one: str, other: str) -> bool:
+    """Tell whether two extras are one package for different CUDAs (``cupy``, ``cupy-cuda12``)."""
+    return re.sub(r"-cuda[0-9]+$", "", one) == re.sub(r"-cuda[0-9]+$", "", other)
 
 
 def _drivers(wanted: str, matrix: Matrix) -> list[str]:

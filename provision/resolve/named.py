@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from provision.errors import IncompatibleError, UnknownError, UsageError
+from provision.matrix.load import Matrix
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.options import Option
@@ -18,7 +19,18 @@ from provision.versions import is_empty, spec_of
 if TYPE_CHECKING:
     from packaging.markers import Marker
 
-__all__ = ["FrameworkLine", "NamedLine", "is_honoured", "join_frameworks", "lines_about", "named_lines"]
+__all__ = [
+    "AddressLine",
+    "FrameworkLine",
+    "NamedLine",
+    "address_lines",
+    "implied_by",
+    "implied_frameworks",
+    "is_honoured",
+    "join_frameworks",
+    "lines_about",
+    "named_lines",
+]
 
 _PYTHONS = tuple(f"3.{minor}" for minor in range(40))
 _CUDA_EXTRA = re.compile(r"cuda([0-9]+)(?:-pip|-cudnn[0-9]+)?")
@@ -61,8 +73,7 @@ class NamedLine:
 
     def can_hold(self, python: str | None, platform: str | None) -> bool:
         """Tell whether the line counts on a Python that a wish asks for."""
-        pythons, platforms = _pythons_of(python), [platform] if platform else PLATFORMS
-        return any(self.holds(one, other) for one in pythons for other in platforms)
+        return _can_hold(self.marker, python, platform)
 
     def admits(self, option: Option) -> bool:
         """Tell whether a build is what the line asks for."""
@@ -71,6 +82,25 @@ class NamedLine:
         if self.variant is not None and self.variant != option.variant:
             return False
         return self.cuda_major is None or self.cuda_major == option.cuda_major
+
+
+@record
+class AddressLine:
+    """A line that takes a framework from an address, and what the name of the file there says.
+
+    Attributes:
+        framework: ``torch``, ``tensorflow`` or ``jax``.
+        text: The line.
+        version: Version with local part (``2.4.1+cu121``), where the file is a wheel of the framework.
+        python: Python of such a wheel (``3.11``), where it is for one.
+        platform: Platform of such a wheel, where it is for one.
+    """
+
+    framework: str
+    text: str
+    version: str | None
+    python: str | None
+    platform: str | None
 
 
 @record
@@ -114,6 +144,83 @@ def named_lines(lines: tuple[str, ...]) -> tuple[NamedLine, ...]:
             )
         )
     return tuple(found)
+
+
+def address_lines(request: Request) -> tuple[AddressLine, ...]:
+    """Return the lines of a request that take a framework from an address and can count for it."""
+    if not any("@" in line for line in request.requirements):
+        return ()
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    found = []
+    for line in parse_requirements("\n".join(request.requirements), "-r"):
+        parsed = requirement_of(line.text)
+        if line.name not in FRAMEWORKS or parsed.url is None:
+            continue
+        if not _can_hold(parsed.marker, request.python, request.platform):
+            continue
+        file = re.split(r"[?#]", parsed.url)[0].rpartition("/")[2].replace("%2B", "+").replace("%2b", "+")
+        version, python, platform = None, None, None
+        try:
+            name, number, _, tags = parse_wheel_filename(file)
+        except InvalidWheelFilename:
+            name = None
+        if name == line.name:
+            version = str(number)
+            pythons = {tag.interpreter for tag in tags}
+            machines = {machine for tag in tags for machine in MACHINES.values() if tag.platform.endswith(machine)}
+            match = re.fullmatch(r"cp3([0-9]+)", pythons.pop()) if len(pythons) == 1 else None
+            is_free_threaded = any(tag.abi.endswith("t") for tag in tags)
+            python = f"3.{match[1]}{'t' if is_free_threaded else ''}" if match else None
+            platform = next((name for name, machine in MACHINES.items() if {machine} == machines), None)
+        found.append(
+            AddressLine(framework=line.name, text=line.text, version=version, python=python, platform=platform)
+        )
+    return tuple(found)
+
+
+def _can_hold(marker: Marker | None, python: str | None, platform: str | None) -> bool:
+    if marker is None:
+        return True
+    platforms = [platform] if platform else PLATFORMS
+    return any(marker.evaluate(place_of(one, MACHINES[other])) for one in _pythons_of(python) for other in platforms)
+
+
+def implied_frameworks(matrix: Matrix, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the frameworks that packages cannot be without, as far as the facts know what they need.
+
+    Args:
+        matrix: The facts.
+        names: Normalised names of distributions (``vllm``), or of extras.
+
+    Returns:
+        Names of frameworks; of a package that stands on any of several, the first.
+    """
+    extras = {row.id: row for row in matrix.extras}
+    # A row may be called otherwise than what it is about, which is the first that it brings.
+    extras |= {requirement_of(row.requires[0]).name: row for row in matrix.extras if row.requires}
+    wanted = set(names)
+    found = {extras[name].frameworks[0] for name in wanted if name in extras and extras[name].frameworks}
+    rest = wanted - {name for name in extras if extras[name].frameworks}
+    for row in matrix.rows_where("companions.toml", "release", "package", rest.__contains__):
+        found.update(row.requires)
+    if rest.intersection(matrix.setting("frameworks/torch.toml", "dependents").values):
+        found.add("torch")
+    for name in rest:
+        package = matrix.package(name)
+        for version in package.versions if package is not None else ():
+            release = package.release(version) if package is not None else None
+            found.update(need for need, *_ in (release.requires if release is not None else ()))
+    return tuple(name for name in FRAMEWORKS if name in found)
+
+
+def implied_by(matrix: Matrix, request: Request) -> tuple[str, ...]:
+    """Return the frameworks that the extras and the lines of a request cannot be without."""
+    if not request.requirements:
+        return implied_frameworks(matrix, request.extras)
+    lines = parse_requirements("\n".join(request.requirements), "-r")
+    held = [line for line in lines if _can_hold(requirement_of(line.text).marker, request.python, request.platform)]
+    return implied_frameworks(matrix, (*request.extras, *(line.name for line in held)))
 
 
 def lines_about(request: Request, framework: str) -> tuple[NamedLine, ...]:

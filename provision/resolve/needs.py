@@ -15,12 +15,14 @@ from provision.matrix.model import Extra, HiddenConstraint
 from provision.records import NOTHING
 from provision.resolve.environment import MACHINES, Clash, Demand, Environment, Given, solve_environment
 from provision.resolve.fit import cudnn_bounds
+from provision.resolve.halves import binds, is_open
 from provision.resolve.options import Option, demands_of, fact_of
-from provision.resolve.request import matches
 from provision.resolve.rules import Wish, called, cuda_matches
 from provision.versions import parse
 
 __all__ = ["close"]
+
+_OWN_PARTS = ("requirements", "with")
 
 
 def close(
@@ -62,13 +64,15 @@ def close(
         lines = (*extra.requires, *extra.constraints)
         demands += _requirement_demands(lines, f"--with {extra.id}", "with", wish, python)[0]
     machine = MACHINES[wish.platform]
+    builds = {option.variant for option in options}
+    left_open: set[str] = set()
     applied: list[HiddenConstraint] = []
     versions = {option.framework: option.version for option in options}
     for demand in demands:
         if demand.specifier.startswith("==") and "*" not in demand.specifier:
             versions.setdefault(demand.name.partition("[")[0], demand.specifier.removeprefix("==").partition("+")[0])
     while True:
-        fresh = [row for row in matrix.constraints if row not in applied and _binds(row, versions, options, python)]
+        fresh = [row for row in matrix.constraints if row not in applied and binds(row, versions, builds, python)]
         for row in fresh:
             applied.append(row)
             demands += [
@@ -82,10 +86,17 @@ def close(
                 for name, bound in row.requires.items()
             ]
         solved = solve_environment(matrix, tuple(demands), python=python, machine=machine, glibc=glibc, given=given)
+        while isinstance(solved, Clash) and _is_unlisted(solved):
+            # The facts do not list what is asked for; a resolver with an index may know it.
+            left_open.add(solved.name)
+            demands = [item for item in demands if not (item.name == solved.name and item.part in _OWN_PARTS)]
+            solved = solve_environment(matrix, tuple(demands), python=python, machine=machine, glibc=glibc, given=given)
         if isinstance(solved, Clash):
             return solved
         for pick in solved.picks:
-            if pick.name in direct:
+            if pick.name in direct and is_open(pick.name):
+                left_open.add(pick.name)
+            elif pick.name in direct:
                 asked = Demand(
                     name=pick.name, specifier=" from an address", why="your requirements file", part="requirements"
                 )
@@ -94,19 +105,17 @@ def close(
         before = dict(versions)
         versions.update({pick.name: pick.version.partition("+")[0] for pick in solved.picks})
         if versions == before or not any(
-            row not in applied and _binds(row, versions, options, python) for row in matrix.constraints
+            row not in applied and binds(row, versions, builds, python) for row in matrix.constraints
         ):
             names = {pick.name for pick in solved.picks}
-            return solved, tuple(row for row in applied if names & set(row.requires))
+            kept = Environment(picks=tuple(pick for pick in solved.picks if pick.name not in left_open))
+            return kept, tuple(row for row in applied if names & set(row.requires))
 
 
-def _binds(row: HiddenConstraint, versions: dict[str, str], options: tuple[Option, ...], python: str) -> bool:
-    version = versions.get(row.package)
-    if version is None or not matches(row.versions or None, version):
-        return False
-    if row.variants and not any(option.variant in row.variants for option in options):
-        return False
-    return row.pythons is None or matches(row.pythons, python.rstrip("t"))
+def _is_unlisted(clash: Clash) -> bool:
+    """Tell whether a clash is only that the facts know no wheel of an open distribution that the user's lines want."""
+    own = any(demand.part in _OWN_PARTS and demand.specifier for demand in clash.demands)
+    return own and not clash.is_proved and is_open(clash.name)
 
 
 def _cuda_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:

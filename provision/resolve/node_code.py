@@ -69,8 +69,10 @@ def _runs(option: Option, gpu: Gpu, cudnn: str | None, matrix: Matrix, *, can_co
     """Tell whether every part of an environment serves a GPU: the framework's code, its cuDNN, and both together."""
     bounds = cudnn_bounds(matrix, gpu, option.cuda_major) if cudnn is not None and "." in cudnn else ()
     named = {option.framework: option.version, "cuda": option.cuda or str(option.cuda_major)}
-    is_excluded = excluded_pair(matrix, {**named, "gpu-architecture": gpu.architecture}) is not None
+    pair = excluded_pair(matrix, named, gpu)
+    is_excluded = pair is not None and pair.is_proved
     if is_excluded or any(str(cudnn) not in spec_of(bound.specifier) for bound in bounds):
         return False
     major, minor = gpu.compute_capability.split(".")
-    return has_code_for(option, (int(major), int(minor)), can_compile=can_compile)
+    has_code = has_code_for(option, (int(major), int(minor)), can_compile=can_compile)
+    return None if has_code and pair is not None else has_code

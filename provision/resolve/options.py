@@ -7,9 +7,9 @@ from typing import Any
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaRelease, JaxRelease, TensorflowRelease, TorchBuild, TorchRelease
 from provision.matrix.query import cuda_releases, runs_on
-from provision.records import record
+from provision.records import record, replace
 from provision.resolve.environment import Demand, Given, wheel_rank
-from provision.resolve.request import Request, matches
+from provision.resolve.request import CPU, Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, parse
 
@@ -116,10 +116,65 @@ def offer(matrix: Matrix, framework: str, request: Request, platform: str) -> li
         request: Only its version wish for this framework is looked at.
         platform: ``linux/amd64`` or ``linux/arm64``.
     """
+    if request.is_cpu:
+        return _without_cuda(matrix, offer(matrix, framework, replace(request, is_cpu=False), platform), platform)
     offers = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax, "cuda": _cuda}
     options = offers[framework](matrix, request, platform)
     # 0.9.0 is a prefix of 0.9.0.1, but whoever writes a whole version means it.
     return [option for option in options if option.version == getattr(request, framework)] or options
+
+
+def _without_cuda(matrix: Matrix, options: list[Option], platform: str) -> list[Option]:
+    """Return one option a version, as its build without CUDA: what is said of the version holds, of CUDA nothing."""
+    found: dict[str, Option] = {}
+    for option in sorted(options, key=lambda option: not (option.is_known and option.is_default)):
+        if option.is_known and option.version not in found:
+            found[option.version] = option
+    is_arm = platform == "linux/arm64"
+    listed = matrix.settings("frameworks/torch.toml").get("cpu_builds")
+    plain = []
+    for option in sorted(found.values(), key=lambda option: parse(option.version), reverse=True):
+        row, has_platform = option.row, True
+        fact = option.fact
+        if isinstance(row, TorchBuild):
+            if listed is None:
+                continue
+            fact = fact_of("torch", listed.id, listed)
+            builds = matrix.torch_builds_of({row.torch})
+            has_platform = not is_arm or _serves(matrix, "torch", row.torch, "aarch64")
+            # PyPI's own wheel for Arm is without CUDA unless it is one of the builds with it.
+            arm64 = "pytorch" if any(build.arm64_index == "pypi" for build in builds) else "pypi"
+            changes: dict[str, Any] = {
+                "index": "pytorch",
+                "arm64_index": arm64,
+                "triton": None,
+                "is_cuda_bundled": False,
+            }
+        elif isinstance(row, TensorflowRelease):
+            changes = {"has_cuda_extra": False, "needs_library_path": None}
+        else:
+            changes = {"delivery": CPU, "legacy_builds": ()}
+        if not isinstance(row, TensorflowRelease):
+            changes["variant"] = CPU
+        plain.append(
+            Option(
+                framework=option.framework,
+                version=option.version,
+                variant=CPU,
+                cuda="",
+                cuda_major=0,
+                pythons=option.pythons,
+                pythons_preferred=option.pythons_preferred,
+                released=option.released,
+                is_default=option.framework != "torch",
+                is_pythons_complete=option.is_pythons_complete,
+                has_platform=has_platform or None,
+                glibc=option.glibc,
+                fact=fact,
+                row=replace(row, pins={}, **changes),
+            )
+        )
+    return plain
 
 
 def _torch(matrix: Matrix, request: Request, platform: str) -> list[Option]:
@@ -361,6 +416,8 @@ def _build_of(matrix: Matrix, version: str, row: TorchBuild, machine: str) -> st
     That of the same variant, else that of the package index where it is of the same CUDA major; ``None`` where neither
     is known.
     """
+    if row.variant == CPU:
+        return "" if index_of(row, machine) == "pypi" else f"+{CPU}"
     built = {item.variant: item for item in matrix.torch_builds_of({version})}
     same = built.get(row.variant)
     if same is not None:
@@ -453,6 +510,16 @@ def _give(
 def _jax_demands(matrix: Matrix, row: JaxRelease) -> tuple[tuple[Demand, ...], dict[str, Given]]:
     if row.delivery == "plugin":
         return (_root(f"jax[{row.extra or row.variant}]", f"=={row.version}", "jax"),), {}
+    if row.delivery == CPU:
+        listed = matrix.package("jax")
+        release = listed.release(row.version) if listed else None
+        demands = [_root("jax", f"=={row.version}", "jax")]
+        if release is None or not any(name == "jaxlib" and not extra for name, _, _, extra in release.requires):
+            # Early versions name their jaxlib in extras alone.
+            jaxlib = (row.jaxlib or row.version).partition("+")[0]
+            specifier = jaxlib if jaxlib[0] in "<>=!~" else f"=={jaxlib}"
+            demands.append(_root("jaxlib", specifier, "jax", f"jax {row.version}"))
+        return tuple(demands), {}
     demands = [_root("jax", f"=={row.version}", "jax")]
     given: dict[str, Given] = {}
     package = matrix.package("jax")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from provision.records import replace
 from provision.resolve.environment import MACHINES, Demand
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import matches
-from provision.resolve.requirements import parse_requirements, place_of, requirement_of
+from provision.resolve.requirements import UserRequirement, parse_requirements, place_of, requirement_of
 from provision.resolve.rules import Rejection, Wish, called
 from provision.resolve.stack import FactRef
 from provision.versions import is_empty, parse, spec_of
@@ -52,11 +53,18 @@ def pair_extras(
         for requirement in parse_requirements("\n".join(row.requires), row.id)
     }
     own = _own_bounds(wish.request.requirements, wish, python)
+    unpaired = _unpaired_wheel(matrix, own, torch)
+    if unpaired is not None:
+        return unpaired
     known: dict[str, list[CompanionPackage]] = {}
     # The rows are gone through once: a file may have thousands of lines.
     for row in matrix.rows_where("companions.toml", "release", "package", {*wanted, *own}.__contains__):
         known.setdefault(row.package, []).append(row)
-    releases = {name: rows for name, rows in sorted(known.items()) if any(_TORCH in row.requires for row in rows)}
+    releases = {
+        name: rows
+        for name, rows in sorted(known.items())
+        if any(_TORCH in row.requires or row.paired_torch for row in rows)
+    }
     if not releases:
         return extras, (), []
     bounds = {name: [specifier] for name, (_, specifier) in wanted.items()}
@@ -77,8 +85,9 @@ def pair_extras(
                 _bind(bounds, row)
             continue
         built = [row for row in rows if not parse(row.version).is_prerelease and _is_built_for(matrix, row, torch)]
-        running = [row for row in built if _runs_on(row, python)]
-        serving = [row for row in running if not _unserved(row, wish)]
+        built = [row for row in built if not _is_overtaken(row, rows, torch)]
+        running = [row for row in built if _runs_on(row, python, MACHINES[wish.platform])]
+        serving = [row for row in running if not _unserved(matrix, row, wish)]
         fitting = [row for row in serving if not _contradicted(row, bounds)]
         if not fitting:
             extra = wanted[name][0]
@@ -89,15 +98,20 @@ def pair_extras(
                 what = f"{name} that takes {other}{','.join(filter(None, bounds[other]))} (it needs {other}{bound})"
                 facts = (*facts, _fact(serving[0]))
             elif running:
-                what = f"{name} for {', '.join(_unserved(running[0], wish))}"
-                facts = (*facts, _fact(running[0]))
+                lacking, gpus = _unserved(matrix, running[0], wish)[0]
+                what = f"{name} for {', '.join(gpus)}"
+                if lacking is not running[0]:
+                    what += (
+                        f" ({running[0].version} pins {lacking.package} {lacking.version}, which has no code for it)"
+                    )
+                facts = (*facts, _fact(lacking))
             elif built:
-                what = f"{name} for Python {python}"
+                what = f"{name} for Python {python} on {MACHINES[wish.platform]}"
             because = f"is paired with no {what} that the facts know"
             return Rejection(rule="extra", is_proved=False, subject="", because=because, facts=facts)
         pairs[name] = max(fitting, key=lambda row: parse(row.version))
         _bind(bounds, pairs[name])
-    exact = {name: f"{name}=={row.version}" for name, row in pairs.items()}
+    exact = {name: row.version for name, row in pairs.items()}
     return (
         tuple(_pinned(row, exact) for row in extras),
         tuple(pairs.values()),
@@ -120,6 +134,29 @@ def _own_lines(lines: tuple[str, ...]) -> tuple[tuple[str, str, Marker | None], 
     """Return name, specifier and marker of the lines that bound a version; every candidate is held to them."""
     found = parse_requirements("\n".join(lines), "-r")
     return tuple((line.name, line.specifier, requirement_of(line.text).marker) for line in found if line.specifier)
+
+
+def _unpaired_wheel(matrix: Matrix, own: Mapping[str, list[str]], torch: Option) -> Rejection | None:
+    """Return why a package that PyTorch's own index serves, and the user's lines name, is of another PyTorch."""
+    for name, specifiers in own.items():
+        package = matrix.package(name) if name != _TORCH else None
+        bare = [re.sub(r"\+[^,]*", "", specifier) for specifier in specifiers]
+        needs: dict[str, str] = {}
+        for version in package.versions if package is not None else ():
+            release = package.release(version) if package is not None else None
+            plain = version.partition("+")[0]
+            if release is not None and all(plain in spec_of(specifier) for specifier in bare):
+                needs.update((plain, need) for other, need, *_ in release.requires if other == _TORCH)
+        if needs and not any(matches(need or None, torch.version) for need in needs.values()):
+            version, need = next(iter(needs.items()))
+            return Rejection(
+                rule="requirements",
+                is_proved=f"=={version}" in bare,
+                subject="",
+                because=f"fails {name} {version} of the requirements, which needs torch{need}",
+                facts=(torch.fact,),
+            )
+    return None
 
 
 def _named_release(
@@ -162,11 +199,13 @@ def _why_not(
         return f"needs torch{need}", True
     if not _runs_on(row, python):
         return f"needs Python {row.requires_python}", True
-    major = _cuda_major(matrix, row, torch)
-    if major is not None and major != torch.cuda_major:
-        return f"is built for CUDA {major}", False
-    if gpus := _unserved(row, wish):
-        return f"has no code for {', '.join(gpus)}, only {' '.join(row.sm)}", True
+    if not _is_for_cuda(matrix, row, torch):
+        return f"is built for CUDA {_cuda_major(matrix, row, torch) or 'of another major'}", False
+    for lacking, gpus in _unserved(matrix, row, wish):
+        is_own = lacking is row
+        pins = "" if is_own else f"pins {lacking.package} {lacking.version}, which "
+        # A package may do without one that it pins.
+        return f"{pins}has no code for {', '.join(gpus)}, only {' '.join(lacking.sm)}", is_own
     for other, bound in _contradicted(row, bounds):
         return f"needs {other}{bound}, against {other}{','.join(filter(None, bounds[other]))}", True
     return None
@@ -190,8 +229,21 @@ def _contradicted(row: CompanionPackage, bounds: Mapping[str, list[str]]) -> lis
     ]
 
 
-def _unserved(row: CompanionPackage, wish: Wish) -> list[str]:
-    """Return the GPUs that a release has no code for, where its code is known."""
+def _unserved(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[tuple[CompanionPackage, list[str]]]:
+    """Return what has no code for GPUs, and these, where its code is known: a release, and others that it pins."""
+    machine = MACHINES[wish.platform]
+    found = [row]
+    for other, bound in row.requires.items():
+        known = matrix.rows_where("companions.toml", "release", "package", other.__eq__) if wish.gpus else ()
+        found += [
+            pinned
+            for pinned in known
+            if bound == f"=={pinned.version}" and any(tag.endswith(machine) for tag in pinned.platform_tags)
+        ]
+    return [(item, gpus) for item in found if (gpus := _left_out(item, wish))]
+
+
+def _left_out(row: CompanionPackage, wish: Wish) -> list[str]:
     if not row.sm:
         return []
     sm = [target for target in row.sm if target.startswith("sm_")]
@@ -220,20 +272,57 @@ def _names(rows: Sequence[CompanionPackage], others: set[str]) -> bool:
 def _is_built_for(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
     """Tell whether the facts pair a release with a build of PyTorch.
 
-    A release that pins PyTorch was built with that one. Of one that takes a range only what it was built with tells
-    that its code is made for later ones too.
+    A release that pins PyTorch was built with that one, and its publisher may name another way which it goes with. Of
+    one that takes a range only what it was built with tells that its code is made for later ones too, unless it has
+    no code that needs PyTorch or is compiled where it is installed.
     """
     need = row.requires.get(_TORCH)
-    if need is None or not matches(need, torch.version):
+    if not matches(row.paired_torch, torch.version) or not matches(need, torch.version):
         return False
-    if not need.startswith("==") and row.built_with is None:
+    is_bare = _TORCH not in row.links if row.links else not row.platform_tags
+    if need is None and row.paired_torch is None and row.platform_tags:
         return False
+    if not is_bare and row.paired_torch is None and row.built_with is None and not _is_pin(need, torch):
+        return False
+    return _is_for_cuda(matrix, row, torch)
+
+
+def _is_overtaken(row: CompanionPackage, rows: Sequence[CompanionPackage], torch: Option) -> bool:
+    """Tell whether a later release ends below this PyTorch: then an earlier one without an end only did not know it."""
+    bound = row.requires.get(_TORCH)
+    if bound is None or "<" in bound or bound.startswith("=="):
+        return False
+    return any(
+        "<" in (need := other.requires.get(_TORCH, "")) and is_empty((need, f">={torch.version}"))
+        for other in rows
+        if parse(other.version) > parse(row.version)
+    )
+
+
+def _is_pin(need: str | None, torch: Option) -> bool:
+    """Tell whether a bound admits one version of PyTorch, or the patches of one minor."""
+    if need is None or need.startswith("=="):
+        return need is not None
+    major, minor = parse(torch.version).release[:2]
+    return is_empty((need, f"<{major}.{minor}")) and is_empty((need, f">={major}.{minor + 1}"))
+
+
+def _is_for_cuda(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
+    """Tell whether a release is built for the CUDA of a build, as far as that is known."""
+    majors = {int(link.removeprefix("cudart.")) for link in row.links if link.startswith("cudart.")}
+    if majors:
+        return torch.cuda_major in majors
     return _cuda_major(matrix, row, torch) in (None, torch.cuda_major)
 
 
 def _cuda_major(matrix: Matrix, row: CompanionPackage, torch: Option) -> int | None:
-    """Return the CUDA that a release is built for, where it is known."""
-    return parse(row.cuda).release[0] if row.cuda is not None else _usual_major(matrix, torch)
+    """Return the CUDA that a release is built for, where it is known; none where it is built for none."""
+    if row.cuda is not None:
+        return parse(row.cuda).release[0]
+    is_bare = bool(row.links) or not row.platform_tags
+    if is_bare and not (row.requires.get(_TORCH) or "").startswith("=="):
+        return None
+    return _usual_major(matrix, torch)
 
 
 def _usual_major(matrix: Matrix, torch: Option) -> int | None:
@@ -242,7 +331,12 @@ def _usual_major(matrix: Matrix, torch: Option) -> int | None:
     return next((parse(row.cuda).release[0] for row in builds if row.index == "pypi"), None)
 
 
-def _runs_on(row: CompanionPackage, python: str) -> bool:
+def _runs_on(row: CompanionPackage, python: str, machine: str | None = None) -> bool:
+    tags = row.platform_tags if machine is not None else ()
+    if tags and not any(tag.endswith((str(machine), "any")) for tag in tags):
+        return False
+    if row.pythons and python not in row.pythons:
+        return False
     return row.requires_python is None or f"{python.rstrip('t')}.99" in spec_of(row.requires_python)
 
 
@@ -252,4 +346,12 @@ def _admits(specifier: str, version: str) -> bool:
 
 def _pinned(extra: Extra, exact: dict[str, str]) -> Extra:
     lines = parse_requirements("\n".join(extra.requires), extra.id)
-    return replace(extra, requires=tuple(exact.get(line.name, line.text) for line in lines))
+    return replace(extra, requires=tuple(_exact(line, exact.get(line.name)) for line in lines))
+
+
+def _exact(line: UserRequirement, version: str | None) -> str:
+    """Return a line with one version in the place of its bounds; the extras that it names stay."""
+    if version is None:
+        return line.text
+    words = re.match(r"\s*[A-Za-z0-9._-]+\s*(\[[^\]]*\])?", line.text)
+    return f"{line.name}{(words and words[1]) or ''}=={version}"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Any
 
 from provision.errors import UsageError, without_secrets
-from provision.records import fields_of, record
+from provision.records import fields_of, record, replace
 from provision.versions import Spec, is_empty, is_prefix_of, parse, spec_of
 
 __all__ = [
     "ANY",
+    "AUTO",
+    "CPU",
     "FILED",
     "FIND_LINKS",
     "FLAVORS",
@@ -28,7 +31,7 @@ __all__ = [
 
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
-FLAVORS = ("runtime", "devel", "jit")
+FLAVORS = ("runtime", "devel", "jit", "dev")
 
 FILED = ("requirements", "constraints", "indexes")
 """Parts of a request that files bring, and no flag."""
@@ -36,8 +39,14 @@ FILED = ("requirements", "constraints", "indexes")
 FIND_LINKS = "find-links:"
 """What stands before the address of a page of links among the indexes of a request."""
 
+CPU = "cpu"
+"""The build without CUDA, as an option's variant and as the local part of a version."""
+
 ANY = ">=0"
 """The wish for a framework of which any version will do."""
+
+AUTO = "auto"
+"""The wish for the archive of system packages as it was on the day of the facts."""
 
 _VERSION = r"[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 _SPECIFIER = r"(~=|==|!=|<=|>=|<|>)[0-9]+(\.[0-9]+){0,4}((a|b|rc|\.post|\.dev)[0-9]+)?(\.\*)?"
@@ -47,6 +56,7 @@ _REFERENCE = (
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
+_APT = r"[a-z0-9][a-z0-9+.-]{1,80}(=[A-Za-z0-9.+:~*-]{1,80})?"
 _LINE_MAX = 2000
 _INDEX = r"(?:https://[A-Za-z0-9][A-Za-z0-9.-]*|http://(?:localhost|127\.0\.0\.1))(?::[0-9]+)?(?:/[^\s$`\\\"'{}]*)?"
 _MACHINES = {
@@ -67,7 +77,9 @@ class Request:
     ``host``. ``requirements`` are PEP 508 lines of the user's own packages; those that name a package of the
     stack constrain it. ``constraints`` are lines that bound what is there and add nothing. ``indexes`` are addresses of
     further package indexes, the one that is asked first at the front; ``find-links:`` stands before a page of links.
-    ``extras`` are ids of ``compat/extras.toml``.
+    ``extras`` are ids of ``compat/extras.toml``. ``apt`` are packages of the system, with or without ``=version``, and
+    ``apt_snapshot`` the day (ISO) of the archive that all of them come from, or ``auto``. ``is_cpu`` asks for builds
+    without CUDA.
     """
 
     torch: str | None = None
@@ -84,9 +96,12 @@ class Request:
     base: str | None = None
     extras: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
+    apt: tuple[str, ...] = ()
+    apt_snapshot: str | None = None
     constraints: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
     require_secure: bool = False
+    is_cpu: bool = False
 
 
 def matches(wish: str | None, version: str) -> bool:
@@ -114,7 +129,7 @@ def parse_request(values: dict[str, Any]) -> Request:
     """Check values as they come from flags or from JSON.
 
     Args:
-        values: Flag name without its dashes → value. ``gpu``, ``with`` and what files bring (``requirements``,
+        values: Flag name without its dashes → value. ``gpu``, ``with``, ``apt`` and what files bring (``requirements``,
             ``constraints``, ``indexes``) take a list or one string, ``require-secure`` a boolean, everything else a
             string. ``None`` and empty lists count as absent.
 
@@ -133,7 +148,38 @@ def parse_request(values: dict[str, Any]) -> Request:
             continue
         field, reader = _READERS[flag]
         parts[field] = reader(f"--{flag}", value)
-    return Request(**parts)
+    return _without_cuda(Request(**parts))
+
+
+def _without_cuda(request: Request) -> Request:
+    """Return a request that says by its flag alone that it is for no GPU; a local part of torch says it too.
+
+    Raises:
+        UsageError: It asks for something that only a GPU has.
+    """
+    torch = request.torch or ""
+    is_cpu = torch.endswith(f"+{CPU}")
+    if is_cpu:
+        request = replace(request, torch=torch.removesuffix(f"+{CPU}"), is_cpu=True)
+    if not request.is_cpu:
+        return request
+    contrary = {
+        "gpu": request.gpus[:1],
+        "cuda": (request.cuda,) if request.cuda else (),
+        "driver": (request.driver,) if request.driver else (),
+        "container-toolkit": (request.container_toolkit,) if request.container_toolkit else (),
+        "flavor": ("devel",) if request.flavor == "devel" else (),
+        "torch": (torch,) if "+" in torch and not is_cpu else (),
+    }
+    said = f"`torch {torch}`" if is_cpu else f"`--{CPU}`"
+    for flag, values in contrary.items():
+        for value in values:
+            raise UsageError(
+                f"{said} and `--{flag} {value}` contradict each other",
+                because=(f"a stack without CUDA runs on no GPU, and `--{flag} {value}` asks for one",),
+                hints=("leave one of the two out",),
+            )
+    return request
 
 
 def to_flags(request: Request) -> tuple[str, ...]:
@@ -333,6 +379,36 @@ def _extras(flag: str, value: object) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _apt(flag: str, value: object) -> tuple[str, ...]:
+    packages: dict[str, str] = {}
+    for item in _items(flag, value):
+        text = _text(flag, item)
+        if not re.fullmatch(_APT, text):
+            raise UsageError(
+                f"{flag} `{_shown(item)}` is no package of a system",
+                hints=(f"write it as in `{flag} ffmpeg` or `{flag} 'libgl1=1.6.0-1'`",),
+            )
+        if packages.setdefault(text.partition("=")[0], text) != text:
+            raise UsageError(
+                f"{flag} names {text.partition('=')[0]} twice, as `{packages[text.partition('=')[0]]}` and `{text}`",
+                hints=("keep one of the two",),
+            )
+    return tuple(sorted(packages.values()))
+
+
+def _day(flag: str, value: object) -> str:
+    text = _text(flag, value).lower()
+    if text == AUTO:
+        return text
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError as error:
+        raise UsageError(
+            f"{flag} `{_shown(value)}` is no day",
+            hints=(f"write it as in `{flag} 2026-05-01`, or `{flag} {AUTO}` for the day of the facts",),
+        ) from error
+
+
 def _requirements(flag: str, value: object) -> tuple[str, ...]:
     lines = [value] if isinstance(value, str) else value
     if not isinstance(lines, (list, tuple)):
@@ -377,7 +453,10 @@ _READERS: dict[str, tuple[str, Any]] = {
     "base": ("base", _base),
     "with": ("extras", _extras),
     "requirements": ("requirements", _requirements),
+    "apt": ("apt", _apt),
+    "apt-snapshot": ("apt_snapshot", _day),
     "constraints": ("constraints", _requirements),
     "indexes": ("indexes", _indexes),
     "require-secure": ("require_secure", _boolean),
+    "cpu": ("is_cpu", _boolean),
 }

@@ -45,6 +45,7 @@ class Wish:
         os: The row of ``--os``.
         flavor: The flavor in force, ``runtime`` unless asked or needed.
         driver: The release of ``--driver``; a branch stands for its newest known release.
+        is_image: An image is to be built, which takes a Python that the installer runs on where there is a choice.
     """
 
     request: Request
@@ -53,6 +54,7 @@ class Wish:
     os: OsRelease | None
     flavor: str
     driver: str | None = None
+    is_image: bool = False
 
 
 @record
@@ -399,8 +401,7 @@ def _os(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
 
 
 def _floor(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
-    del wish
-    if driver_floor(matrix, option) is not None:
+    if wish.request.is_cpu or driver_floor(matrix, option) is not None:
         return None
     return _rejection("driver", option, "has a CUDA whose driver floor the facts do not hold", is_proved=False)
 
@@ -450,18 +451,20 @@ def _rejection(
 _SIDE = r"([a-z][a-z0-9-]*)\s*((?:~=|==|!=|<=|>=|<|>).*)?"
 
 
-def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
-    """Return the known-bad pair a set of named versions falls under, or ``None``.
+def excluded_pair(matrix: Matrix, named: dict[str, str], gpu: Gpu | None = None) -> Rejection | None:
+    """Return the known-bad pair a set of named versions falls under, one that is proved first, or ``None``.
 
     Args:
         matrix: The facts.
-        named: Distribution, ``cuda``, ``python`` or ``gpu-architecture`` → version or name.
+        named: Distribution, ``cuda`` or ``python`` → version.
+        gpu: What it runs on.
     """
-    for row in matrix.exclusions:
+    named = {**named, **_named_of(gpu)} if gpu is not None else named
+    for row in sorted(matrix.exclusions, key=lambda row: bool(row.is_open)):
         if not row.is_partial and side_holds(row.left, named) and side_holds(row.right, named):
             return Rejection(
                 rule="exclusion",
-                is_proved=True,
+                is_proved=not row.is_open,
                 subject="",
                 because=f"{_failing(row, named)}: {row.symptom}",
                 facts=(fact_of("exclusion", row.id, row),),
@@ -469,19 +472,24 @@ def excluded_pair(matrix: Matrix, named: dict[str, str]) -> Rejection | None:
     return None
 
 
+def _named_of(gpu: Gpu) -> dict[str, str]:
+    """Return what requirement texts of the facts may say of a GPU."""
+    return {"gpu-architecture": gpu.architecture, "gpu-capability": gpu.compute_capability}
+
+
 def _failing(row: Exclusion, named: dict[str, str]) -> str:
     """Return the words, after what is named, that say what fails; which versions are meant stands in the row."""
-    name, _, value = row.right.partition("==")
-    if name == "gpu-architecture":
-        return f"does not work on {value} GPUs"
-    if name == "gpu-capability":
-        return f"does not work on GPUs of compute capability {value}"
-    return "fail together" if len(set(FRAMEWORKS) & set(named)) > 1 else f"does not work with {row.right}"
+    verb = "is not known to work" if row.is_open else "does not work"
+    if row.right.startswith("gpu-architecture"):
+        return f"{verb} on {named['gpu-architecture']} GPUs"
+    if row.right.startswith("gpu-capability"):
+        return f"{verb} on GPUs of compute capability {named['gpu-capability']}"
+    return "fail together" if len(set(FRAMEWORKS) & set(named)) > 1 else f"{verb} with {row.right}"
 
 
 def partial_pairs(matrix: Matrix, option: Option, gpu: Gpu) -> tuple[Exclusion, ...]:
     """Return what of a build's own parts does not work on a GPU on which the rest of it does."""
-    named = {option.framework: option.version, "gpu-capability": gpu.compute_capability}
+    named = {option.framework: option.version, **_named_of(gpu)}
     triton = getattr(option.row, "triton", None)
     if triton and triton.startswith("=="):
         named["triton"] = triton.removeprefix("==")
@@ -500,6 +508,6 @@ def side_holds(side: str, named: dict[str, str]) -> bool:
     value, comparison = named[found[1]], found[2]
     if not comparison:
         return True
-    if found[1].startswith("gpu-"):
+    if found[1] == "gpu-architecture":
         return value == comparison.removeprefix("==")
     return matches(comparison.replace(" ", ""), value)

@@ -17,16 +17,15 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, Gpu, HiddenConstraint
 from provision.matrix.query import driver_release, find_gpus, is_settled
 from provision.records import replace
-from provision.resolve.assemble import Solution, assemble
+from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import refuse
-from provision.resolve.named import lines_about, named_lines
+from provision.resolve.named import AddressLine, address_lines, implied_by, lines_about, named_lines
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
 from provision.resolve.pairs import pair_extras
-from provision.resolve.request import ANY, FRAMEWORKS, Request, is_askable_os, matches, python_fits
-from provision.resolve.requirements import parse_requirements, requirement_of
+from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_askable_os, matches, python_fits
 from provision.resolve.rules import (
     Rejection,
     Wish,
@@ -35,18 +34,20 @@ from provision.resolve.rules import (
     reject_wish,
     side_holds,
 )
-from provision.resolve.stack import Refusal, Stack
+from provision.resolve.stack import Reason, Refusal, Stack
 from provision.versions import parse
 
 __all__ = ["open_ends", "order_pythons", "reject_python", "reject_version", "solve", "try_python"]
 
 
-def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
+def solve(request: Request, matrix: Matrix, *, is_image: bool = False) -> Stack | Refusal:
     """Find the best stack for a request.
 
     Args:
         request: What is wanted.
         matrix: The facts.
+        is_image: An image is to be built: Pythons that its installer has no wheel for are taken only where no other
+            is left.
 
     Returns:
         The newest versions that satisfy every part, or why there are none.
@@ -56,15 +57,16 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         DataError: The facts are broken.
     """
     try:
-        found = _attempt(request, matrix)
+        if lines := address_lines(request):
+            return _refuse_addresses(request, matrix, lines, is_image)
+        found = _attempt(request, matrix, is_image)
         if isinstance(found, Solution):
             return assemble(found, matrix)
         if not any(getattr(request, name) for name in FRAMEWORKS) and not request.extras:
             # Without the line that brings the framework a part of the request would be asked beside nothing.
-            needed = _needed_framework(request, matrix)
-            changes: dict[str, Any] = {needed: ANY} if needed is not None else {}
+            changes: dict[str, Any] = dict.fromkeys(implied_by(matrix, request), ANY)
             request = replace(request, **changes)
-        return refuse(request, matrix, found, lambda other: _trial(other, matrix))
+        return refuse(request, matrix, found, lambda other: _trial(other, matrix, is_image))
     except ValueError as error:
         # What people ask for was checked before; a malformed version can only come from a file.
         raise DataError(
@@ -74,7 +76,7 @@ def solve(request: Request, matrix: Matrix) -> Stack | Refusal:
         ) from error
 
 
-def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
+def _trial(request: Request, matrix: Matrix, is_image: bool) -> Solution | list[Rejection]:
     """Attempt a changed request; one that makes no sense counts as not met.
 
     A framework that a requirement line names is still asked for when its flag is gone, and the solver holds every
@@ -85,15 +87,16 @@ def _trial(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
             changes: dict[str, Any] = {line.framework: ANY}
             request = replace(request, **changes)
     try:
-        return _attempt(request, matrix)
+        return _attempt(request, matrix, is_image)
     except UsageError as error:
         return [Rejection(rule="usage", is_proved=True, subject="", because=error.message)]
 
 
-def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
+def _attempt(request: Request, matrix: Matrix, is_image: bool = False) -> Solution | list[Rejection]:
     wish = _look_up(request, matrix)
     if isinstance(wish, Rejection):
         return [wish]
+    wish = replace(wish, is_image=is_image)
     rejections = list(reject_wish(matrix, wish))
     if rejections:
         return rejections
@@ -118,6 +121,42 @@ def _attempt(request: Request, matrix: Matrix) -> Solution | list[Rejection]:
             return found
         rejections += found
     return rejections
+
+
+def _refuse_addresses(request: Request, matrix: Matrix, lines: tuple[AddressLine, ...], is_image: bool) -> Refusal:
+    conflict = tuple(f"requirement {line.text}" for line in lines)
+    return Refusal(
+        is_proved=False,
+        message=f"the facts do not know whether {' and '.join(f'`{words}`' for words in conflict)} can be met",
+        conflict=conflict,
+        because=tuple(
+            Reason(subject="address", because=_on_address(request, matrix, line, is_image), facts=()) for line in lines
+        ),
+        alternatives=(),
+    )
+
+
+def _on_address(request: Request, matrix: Matrix, line: AddressLine, is_image: bool) -> str:
+    """Return why a framework is not taken from an address, with the line to write instead where that works."""
+    because = f"{line.framework} would come from an address, and the facts do not know the wheel there"
+    if line.version is None:
+        because += f"; write the version that it has, as in `{line.framework}==VERSION`, in its place"
+    elif line.python is not None and not python_fits(request.python, line.python):
+        because += f"; its name says Python {line.python}"
+    elif line.platform is not None and request.platform not in (None, line.platform):
+        because += f"; its name says {line.platform}"
+    else:
+        wanted = {"python": line.python, "platform": line.platform if line.platform != PLATFORMS[0] else None}
+        added: dict[str, Any] = {name: text for name, text in wanted.items() if text and text != getattr(request, name)}
+        kept = tuple(other for other in request.requirements if other != line.text)
+        asked = replace(request, requirements=kept, **{line.framework: line.version, **added})
+        if isinstance(_trial(asked, matrix, is_image), Solution):
+            flags = " ".join(f"--{name} {text}" for name, text in added.items())
+            because += (
+                f"; write `{line.framework}=={line.version}` in its place{f' and say `{flags}`' if flags else ''}"
+            )
+            because += ", and the wheel of that version is locked by its hash"
+    return because
 
 
 def _as_named(options: list[Option], wish: Wish) -> list[Option]:
@@ -155,20 +194,18 @@ def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejec
 
 
 def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
-    """Return the frameworks of a request: those it names, else what its extras need, else CUDA alone.
+    """Return the frameworks of a request: those it names, else what its packages need, else CUDA alone.
 
     Raises:
         UsageError: There is to be something installed, and nothing says beside what.
     """
     named = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None)
+    if request.is_cpu and not named and not request.extras:
+        raise UsageError("`--cpu` names no framework", hints=("name one, as in `--torch 2.1 --cpu`",))
     if named or not (request.extras or request.requirements):
         return named or ("cuda",)
-    for row in matrix.extras:
-        if row.id in request.extras and row.frameworks:
-            return row.frameworks[:1]
-    needed = _needed_framework(request, matrix)
-    if needed is not None:
-        return (needed,)
+    if implied := implied_by(matrix, request):
+        return implied
     if request.cuda is not None and request.python is not None:
         return ("cuda",)
     what = f"`--with {','.join(request.extras)}` names no framework"
@@ -176,29 +213,13 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         what = "your requirements file names no framework"
         if request.extras:
             what = f"neither `--with {','.join(request.extras)}` nor your requirements file names a framework"
-    addresses = [line for line in request.requirements if re.match(r"(torch|tensorflow|jax)\b[^;]*@", line.lower())]
     raise UsageError(
         f"{what}, so nothing says what to install it beside",
-        because=[f"`{line}` is an address, which does not tell its version" for line in addresses],
         hints=(
             "name one, as in `--torch 2.1`, or by a line such as `torch>=2.1` in the requirements file",
             "or name the Python to install it in beside CUDA alone, as in `--cuda 12.4 --python 3.11`",
         ),
     )
-
-
-def _needed_framework(request: Request, matrix: Matrix) -> str | None:
-    """Return the framework that a package of the requirement lines is known to need."""
-    if not request.requirements:
-        return None
-    needs = dict.fromkeys(matrix.setting("frameworks/torch.toml", "dependents").values, "torch")
-    needs |= {row.package: "torch" for row in matrix.companions if "torch" in row.requires}
-    for extra in matrix.extras:
-        if len(extra.frameworks) == 1:
-            # What an extra is about comes first; behind it stands what that needs in turn.
-            needs[requirement_of(extra.requires[0]).name] = extra.frameworks[0]
-    names = [line.name for line in parse_requirements("\n".join(request.requirements), "-r")]
-    return next((needs[name] for name in names if name in needs), None)
 
 
 def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
@@ -222,16 +243,26 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
             because = f"nothing called `{name}` can be added; known are {', '.join(sorted(extras))}"
             return Rejection(rule="extra-name", is_proved=False, subject="", because=because)
     wanted = [extras[name] for name in request.extras]
+    for row in wanted:
+        if row.refused is not None:
+            return _extra_rejection(row, f"`--with {row.id}` cannot be met: {row.refused}")
+    if request.is_cpu and (compiled := next((row for row in wanted if row.needs_nvcc), None)):
+        because = f"{compiled.id} is compiled with nvcc, and `--cpu` asks for a stack without CUDA"
+        fact = fact_of("extra", compiled.id, compiled)
+        return Rejection(rule="flavor", is_proved=True, subject="", because=because, facts=(fact,))
     needed = "jit" if any(row.needs_compiler for row in wanted) else None
     needed = "devel" if any(row.needs_nvcc for row in wanted) else needed
-    if request.flavor == "runtime" and needed:
-        names = ", ".join(row.id for row in wanted if row.needs_nvcc or row.needs_compiler)
+    lacking = {"runtime": wanted, "dev": [row for row in wanted if row.needs_nvcc]}.get(request.flavor or "", [])
+    lacking = [row for row in lacking if row.needs_nvcc or row.needs_compiler]
+    if lacking:
+        compiler = "nvcc" if request.flavor == "dev" else "compiler"
         return Rejection(
             rule="flavor",
             is_proved=True,
             subject="",
-            because=f"{names} compiles code, which the flavor runtime has no compiler for",
-            facts=tuple(fact_of("extra", row.id, row) for row in wanted if row.needs_nvcc or row.needs_compiler),
+            because=f"{', '.join(row.id for row in lacking)} compiles code, which the flavor {request.flavor} has no "
+            f"{compiler} for",
+            facts=tuple(fact_of("extra", row.id, row) for row in lacking),
         )
     flavor = "devel" if "devel" in (request.flavor, needed) else request.flavor or needed or "runtime"
     return Wish(
@@ -262,7 +293,7 @@ def reject_version(matrix: Matrix, framework: str, request: Request) -> Rejectio
     plain, _, variant = wanted.partition("+")
     if framework == "torch" and variant and not re.fullmatch(r"cu[0-9]{2,3}", variant):
         because = (
-            f"torch {plain}+{variant} is a build without CUDA, which the facts do not cover; "
+            f"torch {plain}+{variant} is a build for other hardware, which the facts do not cover; "
             f"leave `+{variant}` out for one with CUDA"
         )
         return Rejection(rule="version", is_proved=False, subject="", because=because)
@@ -348,12 +379,11 @@ def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) ->
         return [
             Rejection(rule="majors", is_proved=True, subject=subject, version=version, because=because, facts=facts)
         ]
-    named = _named(options)
-    architectures = {rows[0].architecture for _, rows in wish.gpus}
-    for architecture in sorted(architectures) or [""]:
-        pair = excluded_pair(matrix, {**named, **({"gpu-architecture": architecture} if architecture else {})})
-        if pair is not None:
-            return [replace(pair, subject=subject, version=version)]
+    gpus = [rows[0] for _, rows in wish.gpus]
+    pairs = [excluded_pair(matrix, _named(options), gpu) for gpu in gpus or (None,)]
+    pair = max((pair for pair in pairs if pair is not None), key=lambda pair: pair.is_proved, default=None)
+    if pair is not None:
+        return [replace(pair, subject=subject, version=version)]
     pythons = order_pythons(matrix, wish, options)
     if not pythons:
         return [reject_python(wish, options)]
@@ -376,6 +406,8 @@ def order_pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> li
     else:
         candidates = set(options[0].pythons).intersection(*(option.pythons for option in options[1:]))
     fitting = [text for text in candidates if python_fits(wanted, text)]
+    if wish.is_image:
+        fitting = [text for text in fitting if find_installer(matrix, text, wish.platform)] or fitting
     preferred = set(options[0].pythons_preferred or fitting).intersection(
         *(option.pythons_preferred for option in options[1:])
     )
@@ -451,7 +483,7 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
             )
         environment, constraints = solved
     cuda = options[0].cuda or cuda_runtime(environment.picks)
-    if not cuda:
+    if not cuda and not wish.request.is_cpu:
         return Rejection(rule="cuda", is_proved=False, subject=subject, because="names no CUDA runtime the facts know")
     if base.cuda_image is None and wish.flavor == "devel":
         image = choose_cuda_image(matrix, wish, cuda, flavour="devel", cudnn_major=None)

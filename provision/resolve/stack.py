@@ -14,6 +14,7 @@ from provision.errors import UsageError
 from provision.records import NOTHING, fields_of, plain, record
 
 __all__ = [
+    "INIT",
     "LOCK_VERSION",
     "Alternative",
     "BaseImage",
@@ -41,6 +42,9 @@ __all__ = [
     "Refusal",
     "Stack",
 ]
+
+INIT = "dumb-init"
+"""The tool of the build that becomes part of the image, to be its first process."""
 
 LOCK_VERSION = 1
 
@@ -96,7 +100,8 @@ class LockedPackage:
         installed: Bytes on disk.
         url: Direct address, for wheels that are not on PyPI.
         index_url: Where an unverified package is looked up.
-        layer: ``cuda`` (NVIDIA libraries), ``framework`` or ``rest``; the image's layers by churn.
+        layer: ``cuda`` (NVIDIA libraries), ``framework``, ``rest`` of what these need, or ``user`` for what lines of
+            the user and extras brought; the image's layers, by churn.
         why: The request or the package that asked for it.
         has_unknown_dependencies: The matrix does not know what it requires, so the installer must look.
         is_source: Its index has no wheel of it, so the installer builds one.
@@ -144,19 +149,26 @@ class ImagePart:
     """What ``provision image`` needs beyond the stack itself.
 
     Attributes:
-        flavor: ``runtime``, ``jit`` (a C compiler for Triton) or ``devel`` (nvcc and a host compiler).
+        flavor: ``runtime``, ``jit`` (a C compiler for Triton), ``dev`` (that, uv and git, to be worked in) or ``devel``
+            (nvcc and a host compiler).
         base: Base of the final image.
         cuda_base: nvidia/cuda tag whose CUDA and cuDNN libraries are copied in, where wheels bring none or the
             flavor is ``devel``.
         packages: The whole environment, sorted by name.
-        tools: What the build installs wheels with; not part of the image.
-        apt: ``package=version`` patterns, sorted.
+        tools: What the build installs wheels with, not part of the image, and the init, which is.
+        apt: ``package=version`` patterns, sorted; the user's own among them.
+        build_apt: Packages of the system that only the stage needs which compiles on ``compile_base``.
+        apt_snapshot: Day (ISO) of the archive to take them from; the archive of now where there is none.
         source_date_epoch: Newest upload among the wheels, seconds.
         library_path: Folders below site-packages that must be on LD_LIBRARY_PATH (only where a fact demands it).
         user_requirements: The user's own lines, sorted.
         compiled: Packages among the user's and the extras' lines that are compiled against the framework, by name.
         compile_base: Image to compile them on; the final image then has no compiler. Absent where their kernels are
             compiled at run time too, so that the final image needs nvcc itself.
+        build_base: Image with compilers, to build on what the user's lines brought that exists as source alone;
+            ``build_bounds`` are requirement lines that hold for what builds it.
+        resolved_before: Moment (RFC 3339): whatever the lines of the user and of the extras need is among the packages,
+            of what was published before it. Absent where these lines are resolved when the image is built.
     """
 
     flavor: str
@@ -171,6 +183,21 @@ class ImagePart:
     user_requirements: tuple[str, ...] = ()
     compiled: tuple[str, ...] = ()
     compile_base: BaseImage | None = None
+    build_base: BaseImage | None = None
+    build_bounds: tuple[str, ...] = ()
+    resolved_before: str | None = None
+    build_apt: tuple[str, ...] = ()
+    apt_snapshot: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is resolved when the image is built."""
+        return self.resolved_before is not None
+
+    @property
+    def init(self) -> LockedPackage | None:
+        """The first process of its containers; locks that are older have none."""
+        return next((tool for tool in self.tools if tool.name == INIT), None)
 
     @property
     def unverified(self) -> int:
@@ -413,7 +440,7 @@ class Stack:
         facts_date: Day of the facts (ISO).
         python: ``3.11``; absent in a stack of CUDA alone.
         platform: ``linux/amd64`` or ``linux/arm64``.
-        cuda: ``11.8``, major.minor.
+        cuda: ``11.8``, major.minor; empty in a stack without CUDA, as is the driver's minimum.
         variant: Build of the first framework (``cu118``, ``cuda12``, ``and-cuda``) or of CUDA alone.
         variants: Framework → build.
         frameworks: Framework → version without local part.
@@ -453,7 +480,8 @@ class Stack:
     def name(self) -> str:
         """A name for folders and tags: ``torch2.1.2-cu118-py311``."""
         parts = [f"{framework}{version}" for framework, version in self.frameworks.items()]
-        parts.append(self.variant if self.variant.startswith("cu1") else f"cu{self.cuda.replace('.', '')}")
+        is_said = self.variant.startswith("cu1") or not self.cuda
+        parts.append(self.variant if is_said else f"cu{self.cuda.replace('.', '')}")
         if self.python:
             parts.append(f"py{self.python.replace('.', '')}")
         if self.platform != "linux/amd64":
@@ -463,13 +491,20 @@ class Stack:
         return "-".join(parts)
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether its builds are without CUDA."""
+        return self.variant == "cpu"
+
+    @property
     def built_for(self) -> tuple[FrameworkBuild, ...]:
         """What each framework was built for; nothing in locks of several frameworks that do not tell it apart."""
         if self.builds or len(self.frameworks) != 1:
             return self.builds
         (name,) = self.frameworks
         return (
-            FrameworkBuild(framework=name, cuda=self.cuda, cudnn=self.cudnn, nccl=self.nccl, sm=self.sm, ptx=self.ptx),
+            FrameworkBuild(
+                framework=name, cuda=self.cuda or None, cudnn=self.cudnn, nccl=self.nccl, sm=self.sm, ptx=self.ptx
+            ),
         )
 
     @property
@@ -497,7 +532,8 @@ class Stack:
             # So are those of several frameworks without this part; one framework never has it.
             del document["builds"]
         if document["image"] is not None:
-            for name in ("compiled", "compile_base"):
+            parts = ("compiled", "compile_base", "build_base", "build_bounds", "resolved_before", "build_apt")
+            for name in (*parts, "apt_snapshot"):
                 if not document["image"][name]:
                     del document["image"][name]
         return document

@@ -494,9 +494,7 @@ class _Survey:
 
     def _pair(self, option: Option, gpu: Gpu | None) -> tuple[tuple[int, int], ...]:
         named = {option.framework: option.version, "cuda": option.cuda or str(option.cuda_major)}
-        if gpu is not None:
-            named["gpu-architecture"] = gpu.architecture
-        found = excluded_pair(self.matrix, named)
+        found = excluded_pair(self.matrix, named, gpu)
         return ((0, self._rejection(replace(found, subject=option.label))),) if found is not None else ()
 
     def _older(

@@ -36,6 +36,8 @@ class Answer:
 def provision(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     for name in ("FORCE_COLOR", "NO_COLOR", "PROVISION_DEBUG"):
         monkeypatch.delenv(name, raising=False)
+    # What a line needs is asked of an index; a test that means to says so itself.
+    monkeypatch.setenv("UV_OFFLINE", "1")
 
     def call(*words: object) -> Answer:
         capsys.readouterr()

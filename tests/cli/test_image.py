@@ -245,12 +245,13 @@ def test_every_frontend_is_written(provision, folder):
 
 
 @pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
-def test_installer_is_the_one_of_the_lock(provision, folder, platform):
+def test_installer_and_init_are_those_of_the_lock(provision, folder, platform):
     answer = provision("image", "--torch", "2.9", "--platform", platform, "-o", "out", "--json")
     assert answer.code == 0, answer.out
-    (tool,) = answer.document["result"]["stack"]["image"]["tools"]
+    tools = answer.document["result"]["stack"]["image"]["tools"]
+    assert [tool["name"] for tool in tools] == ["uv", "dumb-init"]
     lines = (folder / "out" / "tools.txt").read_text().splitlines()
-    assert lines[1:] == [f"{tool['name']}=={tool['version']} --hash=sha256:{tool['sha256']}"]
+    assert lines[1:] == [f"{tool['name']}=={tool['version']} --hash=sha256:{tool['sha256']}" for tool in tools]
 
 
 def test_installers_differ_by_platform(provision, folder):
@@ -546,8 +547,17 @@ def test_python_that_the_build_cannot_install_on_is_refused_with_the_reason(prov
     assert provision("image", "--torch", "1.10", "--python", "3.8").code == 0
 
 
-def test_where_the_newest_python_cannot_be_built_on_the_next_that_can_is_named(provision, folder):
-    answer = provision("image", "--torch", "1.7")
+def test_a_python_is_chosen_that_can_be_built_on(provision, folder):
+    answer = provision("image", "--torch", "1.7", "--json")
+    assert answer.code == 0
+    stack = answer.document["result"]["stack"]
+    assert stack["python"] == "3.8"
+    assert "has no wheel for 3.6 and 3.7" in "".join(reason["because"] for reason in stack["reasons"])
+    assert provision("resolve", "--torch", "1.7", "--json").document["result"]["stack"]["python"] == "3.7"
+
+
+def test_a_python_that_is_named_and_cannot_be_built_on_is_refused_with_the_next_that_can(provision, folder):
+    answer = provision("image", "--torch", "1.7", "--python", "3.7")
     assert answer.code == 3
     assert "hint: `provision image --torch 1.7 --python 3.8` works: Python 3.8" in answer.err
     assert not _tree(folder)
@@ -556,4 +566,18 @@ def test_where_the_newest_python_cannot_be_built_on_the_next_that_can_is_named(p
 def test_foreign_base_is_warned_of(provision, folder):
     answer = provision("image", "--torch", "2.5", "--base", "nvcr.io/nvidia/pytorch:25.01-py3")
     assert answer.code == 0
-    assert "brings a torch of its own" in answer.err
+    assert "brings torch 2.6.0a0+ecf3bae40a, CUDA 12.8.0 and Python 3.12" in answer.err
+
+
+def test_an_image_without_cuda(provision, tmp_path):
+    answer = provision("image", "--torch", "2.6", "--cpu", "-o", tmp_path / "out")
+    assert answer.code == 0, answer.err
+    text = (tmp_path / "out/Dockerfile").read_text()
+    assert "NVIDIA" not in text
+    assert "DRIVER" not in text
+    assert "dev.provision.cuda" not in text
+    expected = json.loads((tmp_path / "out/expect.json").read_text())
+    assert (expected["cuda"], expected["driver"]) == (None, {"minimum": None})
+    assert "torch==2.6.0+cpu" in (tmp_path / "out/requirements.unverified.txt").read_text()
+    assert provision("image", "--torch", "2.6", "--cpu", "-o", tmp_path / "out", "--check").code == 0
+    assert provision("image", "--torch", "2.6", "--cpu", "-o", tmp_path / "out", "--locked").code == 0

@@ -164,6 +164,21 @@ def test_a_refused_combination_is_named_with_the_way_out(provision, folder):
     assert not (folder / "out").exists()
 
 
+def test_a_refusal_names_the_line_of_a_stacks_own_requirements(provision, folder):
+    (folder / "old.txt").write_text("einops\ntorch<2.4\n")
+    (folder / "stacks.toml").write_text('[[stack]]\nrequirements = "old.txt"\ngpu = "b200"\n')
+    answer = provision("image", "--matrix", "stacks.toml")
+    assert answer.code == 3
+    assert "stacks.toml: [[stack]] 1: `torch<2.4` in old.txt, line 2 and `--gpu b200` cannot be met" in answer.err
+
+
+def test_a_stack_whose_python_cannot_be_built_on_is_named(provision, folder):
+    (folder / "stacks.toml").write_text('[[stack]]\ntorch = "2.4"\n[[stack]]\ntorch = "1.10"\npython = "3.7"\n')
+    answer = provision("image", "--matrix", "stacks.toml")
+    assert answer.code == 3
+    assert "stacks.toml: [[stack]] 2: no image can be built for Python 3.7" in answer.err
+
+
 def test_all_refused_stacks_are_named_at_once(provision, folder):
     (folder / "stacks.toml").write_text('[[stack]]\ntorch = "2.1"\ncuda = "12.4"\n[[stack]]\ntorch = "99"\n')
     answer = provision("image", "--matrix", "stacks.toml", "--json")

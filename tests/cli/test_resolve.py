@@ -237,6 +237,24 @@ def test_bad_line_is_answered_and_the_rest_goes_on(batch, line):
     assert documents[1]["ok"] is True
 
 
+def test_batch_names_file_and_line_of_what_it_refuses(batch, tmp_path):
+    documents = batch(
+        '{"torch": "2.1", "cuda": "12.4"}\n{"torch": 2.1}\n{"requirements": ["einops", "torch<2.4"], "gpu": "b200"}\n'
+    )
+    messages = [item["error"]["message"] for item in documents]
+    place = tmp_path / "requests"
+    assert [message.partition(": ")[0] for message in messages] == [f"{place}, line {number}" for number in (1, 2, 3)]
+    assert "`torch<2.4` in requirements, line 2 and `--gpu b200` cannot be met" in messages[2]
+
+
+def test_a_reason_names_the_line_that_asked(provision, tmp_path):
+    file = tmp_path / "r.txt"
+    file.write_text("torch>=2.1,<2.4\ntorch<2.2; python_version < '3'\n")
+    answer = provision("resolve", "-r", file, "--json")
+    reason = next(item for item in answer.document["result"]["stack"]["reasons"] if item["subject"] == "torch")
+    assert "that `torch>=2.1,<2.4` of your requirements and the rest of the request admit" in reason["because"]
+
+
 def test_batch_repeats_where_the_facts_are(provision, tmp_path):
     (tmp_path / "requests").write_text('{"torch": "2.1", "cuda": "12.4"}')
     answer = provision("resolve", "--batch", tmp_path / "requests", "--data-dir", Matrix().data_dir)
@@ -347,3 +365,29 @@ def test_bad_requirements_are_2(provision, tmp_path, content, said):
 def test_requirements_that_cannot_be_read_are_2(provision, tmp_path):
     for path in (tmp_path, tmp_path / "missing", "/dev/zero"):
         assert provision("resolve", *STACK, "-r", path).code == 2
+
+
+def test_a_stack_without_cuda(provision):
+    answer = provision("resolve", "--torch", "2.6", "--cpu")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("torch2.6.0-cpu-py311 ")
+    assert "no driver is needed" in answer.out
+    assert "CUDA 1" not in answer.out
+
+
+def test_a_line_that_names_the_build_without_cuda(provision, tmp_path):
+    file = tmp_path / "requirements.txt"
+    file.write_text("torch==2.4.1+cpu\n")
+    stack = provision("resolve", "-r", file, "--json").document["result"]["stack"]
+    assert stack["request"]["is_cpu"] is True
+    assert stack["packages"]["torch"] == "2.4.1+cpu"
+    answer = provision("resolve", "-r", file, "--cuda", "12.1")
+    assert answer.code == 2
+    assert "`torch 2.4.1+cpu` and `--cuda 12.1` contradict each other" in answer.err
+
+
+@pytest.mark.parametrize("command", [("node", "lock"), ("cluster", "-o", "out")])
+def test_a_command_about_gpus_has_no_use_for_a_build_without_cuda(provision, command):
+    answer = provision(*command, "--torch", "2.4.1+cpu")
+    assert answer.code == 2
+    assert "this command is about GPUs" in answer.err

@@ -107,6 +107,7 @@ def small_data() -> dict[str, Any]:
             "known_bad": [fact(id="bad", driver="550.1", flavour="open", symptom="does not build")],
         },
         "python.toml": {"python": [fact(version="3.11", released=DAY)]},
+        "ngc.toml": {"release": [fact(release="25.01", cuda="12.9.0", python="3.11", os="debian12", driver="470.1")]},
         "images.toml": {
             "python_image": [
                 fact(
@@ -157,6 +158,23 @@ def small_data() -> dict[str, Any]:
         },
         "exceptions.toml": {"exclusion": [fact(id="e", left="torch>=2", right="tensorflow<2", symptom="fails")]},
         "extras.toml": {"extra": [fact(id="x", title="X", requires=["x>=1"])]},
+        "prebuilt.toml": {
+            "release": [
+                fact(
+                    package="flash-attn",
+                    version="2.6.3",
+                    address="https://project.example/{version}.whl",
+                    cuda={"12": "cu12"},
+                    pythons={"2.1": "3.11"},
+                    cxx11_abi=[0],
+                    machines=["x86_64"],
+                )
+            ]
+        },
+        "system_libraries.toml": {
+            "library": [fact(id="libGL.so.1", packages={"debian12": "libgl1"})],
+            "need": [fact(id="opencv-python", version="4.10.0", libraries=["libGL.so.1"])],
+        },
         "knowledge.toml": {"item": [fact(id="k", topic="driver", text="A rule.")]},
         "checks.toml": {
             "check": [
@@ -459,6 +477,18 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
     "no such alert to silence": (
         "D008",
         lambda data: data["alerts.toml"]["inhibition"][0].update(targets=["node-down"]),
+    ),
+    "wheels for no torch": (
+        "D008",
+        lambda data: data["prebuilt.toml"]["release"][0].update(pythons={"2.0": "3.11"}),
+    ),
+    "a need of no library": (
+        "D008",
+        lambda data: data["system_libraries.toml"]["need"][0].update(libraries=["libEGL.so.1"]),
+    ),
+    "a library of no system": (
+        "D008",
+        lambda data: data["system_libraries.toml"]["library"][0].update(packages={"debian99": "libgl1"}),
     ),
     "a panel of no limit": ("D008", lambda data: data["dashboards.toml"]["panel"][0].update(warn="cold")),
     "a release in the future": ("D009", lambda data: cuda(data)[0].update(released=datetime.date(2026, 1, 3))),

@@ -11,7 +11,8 @@ from packaging.specifiers import SpecifierSet
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import JaxRelease, TensorflowRelease, TorchBuild
-from provision.resolve.rules import excluded_pair
+from provision.matrix.query import find_gpus
+from provision.resolve.rules import excluded_pair, side_holds
 from provision.versions import Spec, parse
 
 matrix = Matrix()
@@ -302,9 +303,11 @@ def test_constraint_ends_where_it_was_seen_to_end(constraint: str, last: str, fi
 def test_exclusion_sides_are_requirements(row: Any) -> None:
     for side in (row.left, row.right):
         if side.startswith("gpu-"):
-            name, _, value = side.partition("==")
-            known = {"gpu-architecture": "architecture", "gpu-capability": "compute_capability"}[name]
-            assert value in {getattr(gpu, known) for gpu in matrix.gpus}
+            named = [
+                {"gpu-architecture": gpu.architecture, "gpu-capability": gpu.compute_capability} for gpu in matrix.gpus
+            ]
+            assert any(side_holds(side, names) for names in named)
+            assert not all(side_holds(side, names) for names in named)
         else:
             assert Requirement(side).specifier
 
@@ -319,18 +322,32 @@ def test_exclusion_sides_are_requirements(row: Any) -> None:
         ({"torch": "2.3.1", "tensorflow": "2.17.1", "cuda": "12.1"}, False),
         ({"torch": "2.3.1", "tensorflow": "2.18.0", "cuda": "12.1"}, True),
         ({"torch": "2.5.1", "cuda": "12.4"}, False),
-        ({"tensorflow": "2.20.0", "gpu-architecture": "Blackwell"}, True),
-        ({"tensorflow": "2.20.0", "gpu-architecture": "Hopper"}, False),
-        ({"triton": "3.5.1", "gpu-capability": "12.1"}, False),
     ],
 )
 def test_known_bad_pairs(named: dict[str, str], is_excluded: bool) -> None:
     assert (excluded_pair(matrix, named) is not None) is is_excluded
 
 
+@pytest.mark.parametrize(
+    ("named", "gpu", "is_proved"),
+    [
+        ({"tensorflow": "2.20.0"}, "rtx-5090", True),
+        ({"tensorflow": "2.21.0"}, "rtx-5090", False),
+        ({"tensorflow": "2.20.0"}, "b200", False),
+        ({"tensorflow": "2.20.0"}, "b300", False),
+        ({"tensorflow": "2.20.0"}, "h100-sxm5-80gb", None),
+        ({"triton": "3.5.1"}, "gb10", None),
+    ],
+)
+def test_known_bad_pairs_go_by_the_compute_capability(named: dict[str, str], gpu: str, is_proved: bool | None) -> None:
+    (row,) = find_gpus(matrix, gpu)
+    found = excluded_pair(matrix, named, row)
+    assert (found.is_proved if found is not None else None) is is_proved
+
+
 @pytest.mark.parametrize("row", matrix.extras, ids=name_of)
 def test_extra_is_installable_text(row: Any) -> None:
-    assert row.requires
+    assert bool(row.requires) != bool(row.refused)
     for text in row.requires:
         assert Requirement(text).specifier
     for text in (*row.constraints, *(side for side in row.conflicts if not side.startswith("gpu-"))):

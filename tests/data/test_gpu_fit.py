@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from provision.assets import asset_dir
 from provision.matrix.load import Matrix
 from provision.matrix.model import Cudnn, Gpu
 from provision.matrix.query import find_gpus, runs_on
@@ -58,7 +61,7 @@ def faults(stack: Stack, gpu: Gpu) -> list[str]:
     capability = divmod(number_of(gpu), 10)
     if stack.sm and runs_on(capability, stack.sm, stack.ptx) is None:
         found.append(f"code {stack.sm}")
-    if "tensorflow" in stack.frameworks and gpu.architecture == "Blackwell":
+    if "tensorflow" in stack.frameworks and capability >= (10, 0):
         found.append("TensorFlow on Blackwell")
     return found
 
@@ -92,7 +95,7 @@ def test_an_old_gpu_gets_the_newest_cudnn_that_serves_it(name: str, wish: dict[s
     [
         ({"jax": "0.4.28", "cuda": "12"}, "b200", "cudnn/8.9.0"),
         ({"tensorflow": "2.10"}, "h100-sxm5-80gb", "cudnn/8.2.2"),
-        ({"tensorflow": "2.20"}, "rtx-5090", "exclusion/tensorflow-blackwell"),
+        ({"tensorflow": "2.20"}, "rtx-5090", "exclusion/tensorflow-sm120"),
         ({"tensorflow": "2.20"}, "gb300", "tensorflow/2.20.0"),
     ],
 )
@@ -108,9 +111,42 @@ def test_refusal_names_the_component_and_its_fact(wish: dict[str, Any], gpu: str
 
 
 @pytest.mark.parametrize(
+    ("version", "gpu"), [("2.21", "rtx-5090"), ("2.20", "b200"), ("2.19", "b300"), ("2.18", "b200")]
+)
+def test_a_pair_that_no_report_decides_is_unknown(version: str, gpu: str, tmp_path: Path) -> None:
+    found = solve(parse_request({"tensorflow": version, "gpu": gpu}), MATRIX)
+    assert isinstance(found, Refusal)
+    assert not found.is_proved
+    assert "exclusion/tensorflow-blackwell" in [item.id for reason in found.because for item in reason.facts]
+    assert isinstance(solve(parse_request({"tensorflow": version, "gpu": "h100-sxm5-80gb"}), MATRIX), Stack)
+    data = tmp_path / "compat"
+    shutil.copytree(asset_dir("compat"), data)
+    path = data / "exceptions.toml"
+    rows = path.read_text().split("\n\n")
+    path.write_text("\n\n".join(row for row in rows if 'id = "tensorflow-' not in row))
+    assert isinstance(solve(parse_request({"tensorflow": version, "gpu": gpu}), Matrix(data)), Stack)
+
+
+@pytest.mark.parametrize(
     ("gpu", "torch", "is_warned"), [("gb10", "2.9", True), ("gb10", "2.10", False), ("b300", "2.8", True)]
 )
 def test_a_triton_without_the_code_of_a_gpu_is_a_warning_and_no_refusal(gpu: str, torch: str, is_warned: bool) -> None:
     found = solve(parse_request({"torch": torch, "gpu": gpu}), MATRIX)
     assert isinstance(found, Stack)
     assert any("ptxas inside Triton" in warning for warning in found.warnings) is is_warned
+
+
+def test_a_gpu_too_old_for_triton_is_a_warning_and_no_refusal(tmp_path: Path) -> None:
+    def warned(matrix: Matrix, gpu: str) -> bool:
+        found = solve(parse_request({"torch": "2.6", "gpu": gpu}), matrix)
+        assert isinstance(found, Stack)
+        return any("Triton serves compute capability 7.0 and newer" in warning for warning in found.warnings)
+
+    assert warned(MATRIX, "p100-pcie-16gb")
+    assert warned(MATRIX, "gtx-1080-ti")
+    assert not warned(MATRIX, "v100-sxm2-32gb")
+    data = tmp_path / "compat"
+    shutil.copytree(asset_dir("compat"), data)
+    rows = (data / "exceptions.toml").read_text().split("\n\n")
+    (data / "exceptions.toml").write_text("\n\n".join(row for row in rows if 'id = "triton-pascal"' not in row))
+    assert not warned(Matrix(data), "p100-pcie-16gb")

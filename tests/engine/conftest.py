@@ -9,10 +9,12 @@ import base64
 import hashlib
 import http.server
 import importlib.util
+import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -24,6 +26,7 @@ from typing import ClassVar, NoReturn
 
 import pytest
 
+from provision.assets import asset_dir
 from provision.build import buildx, sdk
 from provision.build.engine import Engine, find_engine
 from provision.errors import MissingDependencyError, ProvisionError
@@ -144,10 +147,31 @@ def _write_wheel(folder: Path) -> str:
     return name
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_wheel() -> Callable[[Path], str]:
     """Write a wheel of a package called sample into a folder, and return its file name."""
     return _write_wheel
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels of the installer and of the init that the facts name for this machine, by the name of the package."""
+    folder = tmp_path_factory.mktemp("tools")
+    found = {}
+    for name in ("uv", "dumb-init"):
+        package = json.loads((asset_dir("compat") / "wheels" / f"{name}.json").read_text())
+        ending = f"{os.uname().machine}.whl"
+        wheel = next(item for item in package["releases"][0]["wheels"] if ending in item["file"])
+        lines = folder / f"{name}.txt"
+        lines.write_text(f"{name}=={package['releases'][0]['version']} --hash=sha256:{wheel['sha256']}\n")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        done = subprocess.run(
+            [*command, "--dest", str(folder / name), "-r", str(lines)], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            _absent(f"the wheel of {name} could not be had from an index: {done.stderr[-300:]}")
+        found[name] = next((folder / name).iterdir())
+    return found
 
 
 def free_port() -> int:

@@ -105,7 +105,7 @@ def index(tmp_path: Path, write_wheel, downloaded: Path) -> Iterator[Index]:
     """An index of what installs and builds wheels, of the user's own package, and of one that exists only as source."""
     folder = tmp_path / "index" / "simple"
     for file in downloaded.iterdir():
-        project = folder / file.name.split("-")[0]
+        project = folder / file.name.split("-")[0].replace("_", "-")
         project.mkdir(parents=True, exist_ok=True)
         (project / file.name).write_bytes(file.read_bytes())
     (folder / "sample").mkdir()
@@ -140,22 +140,22 @@ def index(tmp_path: Path, write_wheel, downloaded: Path) -> Iterator[Index]:
 
 @pytest.fixture(scope="session")
 def downloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The very wheel that the facts lock as the installer, and tools for the build of another."""
+    """The very wheels that the facts lock as tools, and tools for the build of another."""
     stack = solve(parse_request({"cuda": CUDA[0], "python": "3.11"}), Matrix(None))
-    tool = stack.image.tools[0]
+    tools = [f"{tool.name}=={tool.version}" for tool in stack.image.tools]
     folder = tmp_path_factory.mktemp("tool")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
             *("--platform=manylinux_2_17_x86_64", "--python-version=3.11", "-d", str(folder)),
-            *(f"{tool.name}=={tool.version}", *BUILD_TOOLS),
+            *(*tools, *BUILD_TOOLS),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        pytest.skip(f"no index gives {tool.name} {tool.version} and {', '.join(BUILD_TOOLS)}: {done.stderr[-300:]}")
+        pytest.skip(f"no index gives {', '.join((*tools, *BUILD_TOOLS))}: {done.stderr[-300:]}")
     return folder
 
 

@@ -1,4 +1,4 @@
-# provision.matrix sha256:8628fb0e5ea51a5c325df177adb4d107fc198a0f98e62cc3fd5422ba7e35eaa1
+# provision.matrix sha256:f9482c7f87aa700d4e30b0e4c646cc0955ac52e13e9a526ef896047728c391f6
 # 5 stacks: facts of 2026-11-21. Written by `provision image`; edits here count as drift.
 # Build, in this folder, with any buildx builder: docker buildx bake [--builder NAME] [--push] [GROUP|TARGET]
 # Each can be set for one build by a variable of the environment.
@@ -90,43 +90,43 @@ target "cuda-565e5ab4" {
   output = ["type=cacheonly"]
 }
 
-target "tools-345ed670" {
-  context = "shared/tools-345ed670"
-  target = "tools"
-  contexts = { "base" = "target:base-8c242204" }
-  platforms = ["linux/amd64"]
-  cache-from = cache_from("tools-345ed670")
-  cache-to = cache_to("tools-345ed670")
-  output = ["type=cacheonly"]
-}
-
-target "tools-38eb0416" {
-  context = "shared/tools-38eb0416"
-  target = "tools"
-  contexts = { "base" = "target:base-d8e0292b" }
-  platforms = ["linux/arm64"]
-  cache-from = cache_from("tools-38eb0416")
-  cache-to = cache_to("tools-38eb0416")
-  output = ["type=cacheonly"]
-}
-
-target "tools-610f6943" {
-  context = "shared/tools-610f6943"
+target "tools-993d9095" {
+  context = "shared/tools-993d9095"
   target = "tools"
   contexts = { "base" = "target:base-ca114a62" }
   platforms = ["linux/amd64"]
-  cache-from = cache_from("tools-610f6943")
-  cache-to = cache_to("tools-610f6943")
+  cache-from = cache_from("tools-993d9095")
+  cache-to = cache_to("tools-993d9095")
   output = ["type=cacheonly"]
 }
 
-target "tools-9d629671" {
-  context = "shared/tools-9d629671"
+target "tools-b23fe283" {
+  context = "shared/tools-b23fe283"
+  target = "tools"
+  contexts = { "base" = "target:base-d8e0292b" }
+  platforms = ["linux/arm64"]
+  cache-from = cache_from("tools-b23fe283")
+  cache-to = cache_to("tools-b23fe283")
+  output = ["type=cacheonly"]
+}
+
+target "tools-df2fdbd3" {
+  context = "shared/tools-df2fdbd3"
   target = "tools"
   contexts = { "base" = "target:base-8c242204" }
   platforms = ["linux/amd64"]
-  cache-from = cache_from("tools-9d629671")
-  cache-to = cache_to("tools-9d629671")
+  cache-from = cache_from("tools-df2fdbd3")
+  cache-to = cache_to("tools-df2fdbd3")
+  output = ["type=cacheonly"]
+}
+
+target "tools-f496a6b7" {
+  context = "shared/tools-f496a6b7"
+  target = "tools"
+  contexts = { "base" = "target:base-8c242204" }
+  platforms = ["linux/amd64"]
+  cache-from = cache_from("tools-f496a6b7")
+  cache-to = cache_to("tools-f496a6b7")
   output = ["type=cacheonly"]
 }
 
@@ -144,11 +144,11 @@ target "cuda-only" {
 
 target "jax-cuda13" {
   context = "jax-cuda13"
-  contexts = { "base" = "target:base-d8e0292b", "tools" = "target:tools-38eb0416" }
+  contexts = { "base" = "target:base-d8e0292b", "tools" = "target:tools-b23fe283" }
   args = { "SOURCE_DATE_EPOCH" = "1702512000" }
   platforms = ["linux/arm64"]
-  tags = [named("jax-cuda13:${TAG}"), named("jax-cuda13:lock-e19a14a197ed")]
-  cache-from = concat(cache_from("jax-cuda13"), cache_from("tools-38eb0416"))
+  tags = [named("jax-cuda13:${TAG}"), named("jax-cuda13:lock-f97613a6b1ba")]
+  cache-from = concat(cache_from("jax-cuda13"), cache_from("tools-b23fe283"))
   cache-to = cache_to("jax-cuda13")
   attest = ["type=provenance,disabled=true"]
   output = ["type=image,compression=zstd,compression-level=3,oci-mediatypes=true"]
@@ -156,11 +156,11 @@ target "jax-cuda13" {
 
 target "torch-cu121" {
   context = "torch-cu121"
-  contexts = { "base" = "target:base-ca114a62", "tools" = "target:tools-610f6943" }
+  contexts = { "base" = "target:base-ca114a62", "tools" = "target:tools-993d9095" }
   args = { "SOURCE_DATE_EPOCH" = "1702512000" }
   platforms = ["linux/amd64"]
-  tags = [named("torch-cu121:${TAG}"), named("torch-cu121:lock-202a075267ad")]
-  cache-from = concat(cache_from("torch-cu121"), cache_from("tools-610f6943"))
+  tags = [named("torch-cu121:${TAG}"), named("torch-cu121:lock-e7afad546678")]
+  cache-from = concat(cache_from("torch-cu121"), cache_from("tools-993d9095"))
   cache-to = cache_to("torch-cu121")
   attest = ["type=provenance,disabled=true"]
   output = ["type=image,compression=zstd,compression-level=3,oci-mediatypes=true"]
@@ -168,11 +168,11 @@ target "torch-cu121" {
 
 target "torch-devel-sources" {
   context = "torch-devel-sources"
-  contexts = { "cuda" = "target:cuda-565e5ab4", "base" = "target:base-8c242204", "tools" = "target:tools-9d629671" }
+  contexts = { "cuda" = "target:cuda-565e5ab4", "base" = "target:base-8c242204", "tools" = "target:tools-df2fdbd3" }
   args = { "SOURCE_DATE_EPOCH" = "1702512000" }
   platforms = ["linux/amd64"]
-  tags = [named("torch-devel-sources:${TAG}"), named("torch-devel-sources:lock-3ce5d5bcc5c5")]
-  cache-from = concat(cache_from("torch-devel-sources"), cache_from("cuda-565e5ab4"), cache_from("tools-9d629671"))
+  tags = [named("torch-devel-sources:${TAG}"), named("torch-devel-sources:lock-f4ea78797206")]
+  cache-from = concat(cache_from("torch-devel-sources"), cache_from("cuda-565e5ab4"), cache_from("tools-df2fdbd3"))
   cache-to = cache_to("torch-devel-sources")
   attest = ["type=provenance,disabled=true"]
   output = ["type=image,compression=zstd,compression-level=3,oci-mediatypes=true"]
@@ -180,11 +180,11 @@ target "torch-devel-sources" {
 
 target "torch-user-requirements" {
   context = "torch-user-requirements"
-  contexts = { "base" = "target:base-8c242204", "tools" = "target:tools-345ed670" }
+  contexts = { "base" = "target:base-8c242204", "tools" = "target:tools-f496a6b7" }
   args = { "SOURCE_DATE_EPOCH" = "1702512000" }
   platforms = ["linux/amd64"]
-  tags = [named("torch-user-requirements:${TAG}"), named("torch-user-requirements:lock-efd51101ae59")]
-  cache-from = concat(cache_from("torch-user-requirements"), cache_from("tools-345ed670"))
+  tags = [named("torch-user-requirements:${TAG}"), named("torch-user-requirements:lock-12693e40d9de")]
+  cache-from = concat(cache_from("torch-user-requirements"), cache_from("tools-f496a6b7"))
   cache-to = cache_to("torch-user-requirements")
   attest = ["type=provenance,disabled=true"]
   output = ["type=image,compression=zstd,compression-level=3,oci-mediatypes=true"]

@@ -37,7 +37,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         named["cuda"] = environment.base.cuda
     variants = _by_build(matrix, torch, named)
     for row in matrix.exclusions:
-        if not (_name(row.left) in named and _name(row.right) in named):
+        if row.is_open or not (_name(row.left) in named and _name(row.right) in named):
             continue
         from provision.resolve.rules import side_holds
 

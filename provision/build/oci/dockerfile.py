@@ -23,8 +23,11 @@ _KNOWN = (
     re.compile(r"RUN printf 'provision:x:[0-9]+:\\n' >> /etc/group && .* -m venv --without-pip /opt/venv"),
     re.compile(r"RUN --mount=.* /opt/tools/bin/uv pip install .* python /build/compile_bytecode\.py"),
     re.compile(
-        r"RUN --mount=.* python /build/verify\.py --static --lock /build/expect\.json(?: --import [a-z0-9. -]+)?"
+        r"RUN --mount=.* python /build/verify\.py --(?:static|packages) --lock /build/expect\.json"
+        r"(?: --import [a-z0-9. -]+)?"
     ),
+    re.compile(r"COPY (?:--link )?--from=tools /opt/tools/bin/dumb-init /usr/local/bin/"),
+    re.compile(r"COPY --chown=[0-9]+:[0-9]+ code/\S+ \S+"),
     re.compile(r"COPY (?:--link )?entrypoint\.sh /usr/local/bin/provision-entrypoint"),
     re.compile(r"COPY (?:--link )?verify\.py constraints\.txt provision\.lock /opt/provision/"),
 )

@@ -1,8 +1,8 @@
 """A stack to an image without an engine: which layers it has, how they are made at once, what describes them.
 
 The layers are those of the Dockerfile, lowest first: the base's own; ``setup`` (the user, the empty environment, pip
-taken away), which depends on the base; one layer for each group of wheels, which depends on their hashes alone; and
-``files`` (entrypoint, verification, lock), which is the stack's own.
+taken away), which depends on the base; one layer for each group of wheels, which depends on their hashes alone, and
+one for the init; ``files`` (entrypoint, verification, lock), which is the stack's own; and ``code``, the user's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import posixpath
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -35,7 +35,7 @@ from provision.errors import ActionFailedError, ProvisionError, UsageError
 from provision.generate.image import count_unlocked, group_layers
 from provision.generate.write import Artifact
 from provision.index.address import IndexAddress
-from provision.records import record
+from provision.records import NOTHING, record
 from provision.resolve.stack import ImagePart, LockedPackage, Stack
 
 __all__ = ["LAYOUT_VERSION", "OciImage", "OciJob", "OciWriter", "check_possible", "write_image"]
@@ -65,6 +65,8 @@ class OciJob:
         address: The index of pip, for wheels without an address of their own, and how it is reached.
         index_url: Index for all wheels instead.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
+        code: The folder with the copies of the user's code, where the image has any.
+        copies: Name in that folder → place in the image.
     """
 
     stack: Stack
@@ -79,6 +81,8 @@ class OciJob:
     address: IndexAddress | None = None
     index_url: str | None = None
     ca_cert: str | None = None
+    code: Path | None = None
+    copies: Mapping[str, str] = NOTHING
 
 
 @record
@@ -137,6 +141,8 @@ def _reasons(stack: Stack, image: ImagePart) -> list[str]:
         reasons.append(f"apt installs {' '.join(image.apt)}")
     if image.cuda_base is not None:
         reasons.append(f"libraries are copied from the image {image.cuda_base.ref} and ldconfig is run")
+    if image.flavor == "dev":
+        reasons.append("the flavor dev makes its environment writable")
     for package in image.packages:
         if package.is_source:
             reasons.append(f"{package.name} {package.version} has no wheel and must be compiled")
@@ -172,7 +178,8 @@ def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
     halt = Halt()
     watch = watch or Silent()
     with open_base(job.base, job.stack.platform, image.base.digest) as opened, job.store.held(watch):
-        groups = [(name, _key(job, packages), packages) for name, packages in group_layers(image)]
+        installed = [*group_layers(image), *([("init", [image.init])] if image.init is not None else [])]
+        groups = [(name, _key(job, packages), packages) for name, packages in installed]
         work = _Work(job, halt, watch)
         base, tree, wheel_layers, notes = work.run(opened, groups)
         stage = _stage(job.artifacts)
@@ -180,7 +187,10 @@ def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
         date = image.source_date_epoch
         setup = work.write_small("setup", date, lambda layer: _write_setup(layer, job, stage, base, tree))
         files = work.write_small("files", date, lambda layer: _write_files(layer, job.artifacts))
-        layers = (setup, *wheel_layers, files)
+        code = (
+            [work.write_small("code", date, lambda layer: _write_code(layer, job, stage, tree))] if job.copies else []
+        )
+        layers = (setup, *wheel_layers, files, *code)
         config = _config(base, stage, layers, date)
         below = tuple(
             Layer(
@@ -200,7 +210,7 @@ def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
         target.write(
             job.tags, job.stack.platform, config_document, manifest, (*below, *layers), base, job.store, job.formats
         )
-        for layer in (setup, files):
+        for layer in (setup, files, *code):
             job.store.blob(layer.digest).unlink(missing_ok=True)
     return OciImage(
         target=job.target,
@@ -391,8 +401,7 @@ def _variables(base: Base) -> dict[str, str]:
 
 def _write_setup(layer: LayerWriter, job: OciJob, stage: tuple[Instruction, ...], base: Base, tree: Tree) -> None:
     """Write what the first RUN of the Dockerfile does: the user, pip taken away, the empty environment."""
-    user = next(item.rest for item in stage if item.word == "USER")
-    uid, gid = (int(part) for part in user.split(":"))
+    uid, gid = _owner(stage)
     lines = {"etc/group": f"provision:x:{gid}:\n", "etc/passwd": f"provision:x:{uid}:{gid}::/home/provision:/bin/sh\n"}
     for path, line in sorted(lines.items()):
         entry = tree.entries[path]
@@ -434,6 +443,39 @@ def _write_files(layer: LayerWriter, artifacts: tuple[Artifact, ...]) -> None:
     for name in ("constraints.txt", "provision.lock", "verify.py"):
         layer.add(f"opt/provision/{name}", texts[name].text.encode(), mode=texts[name].mode)
     layer.add(_ENTRYPOINT, texts["entrypoint.sh"].text.encode(), mode=texts["entrypoint.sh"].mode)
+
+
+def _write_code(layer: LayerWriter, job: OciJob, stage: tuple[Instruction, ...], tree: Tree) -> None:
+    """Write what each ``COPY`` of the user's code does; folders that are there already stay as they are."""
+    owner = _owner(stage)
+    there = {folder for folder, entry in tree.entries.items() if entry.kind == "folder"} | {"workspace"}
+
+    def add_folders(path: str) -> None:
+        parts = path.split("/")
+        for count in range(1, len(parts) + 1):
+            if (folder := "/".join(parts[:count])) not in there:
+                layer.add_folder(folder, owner=owner)
+
+    for name, target in sorted(job.copies.items()):
+        source = (job.code or Path()) / name
+        paths = sorted(source.rglob("*")) if source.is_dir() else [source]
+        if source.is_dir():
+            add_folders(target.strip("/"))
+        for path in paths:
+            place = target.strip("/") + (f"/{path.relative_to(source).as_posix()}" if source.is_dir() else "")
+            if path.is_dir() and not path.is_symlink():
+                add_folders(place)
+                continue
+            add_folders(posixpath.dirname(place))
+            if path.is_symlink():
+                layer.add_link(place, str(path.readlink()))
+            else:
+                layer.add(place, path.read_bytes(), mode=path.stat().st_mode & 0o777, owner=owner)
+
+
+def _owner(stage: tuple[Instruction, ...]) -> tuple[int, int]:
+    uid, gid = (int(part) for part in next(item.rest for item in stage if item.word == "USER").split(":"))
+    return uid, gid
 
 
 def _config(base: Base, stage: tuple[Instruction, ...], layers: tuple[Layer, ...], date: int) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", metavar="LOCK|FACT", help="a provision.lock, its folder, or the id of a fact"
     )
-    add_request_flags(parser)
+    add_request_flags(parser, can_be_cpu=True)
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     from provision.resolve.solve import solve
 
     inputs = given_inputs(options, output, matrix)
-    request = read_request(values, inputs)
+    request = read_request(values, inputs, can_be_cpu=True)
     found = solve(request, matrix)
     if isinstance(found, Stack):
         _give_stack(matrix, found, output)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +37,7 @@ from provision.cli.image_lock import (
     with_options,
 )
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
+from provision.cli.image_whole import add_whole_flags, lock_lines
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import (
@@ -52,13 +54,14 @@ from provision.errors import (
     DriftError,
     IncompatibleError,
     MissingDependencyError,
+    ProvisionError,
     UnknownError,
     UsageError,
     install_command,
 )
 from provision.generate.formats import FORMATS, render_format
-from provision.generate.image import COMPRESSIONS, FRONTENDS, ImageOptions, count_unlocked
-from provision.generate.write import Artifact, check_artifacts, write_artifacts
+from provision.generate.image import CODE, COMPRESSIONS, FRONTENDS, HOOKS, ImageOptions, count_unlocked, pull_reference
+from provision.generate.write import Artifact, check_artifacts, own_steps, write_artifacts
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, plain, record, replace
 from provision.resolve.request import Request, request_of, to_flags
@@ -66,11 +69,16 @@ from provision.resolve.stack import Stack
 from provision.versions import parse
 
 if TYPE_CHECKING:
+    from provision.build.code import Copy
     from provision.build.engine import Engine
 
 __all__ = ["configure", "run"]
 
 _BUILDERS = ("auto", "buildx", "sdk")
+# Forms that are one context with steps to run.
+_CONTEXT_FORMS = ("dockerfile", "apptainer", "devcontainer")
+_EDITS_SHOWN = 3
+_EDIT_LENGTH_MAX = 80
 _CERTIFICATE_BYTES_MAX = 1024 * 1024
 _TAG = re.compile(
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?/)?[a-z0-9]+(?:(?:\.|_{1,2}|-+|/)[a-z0-9]+)*"
@@ -80,7 +88,7 @@ _TAG = re.compile(
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    add_request_flags(parser)
+    add_request_flags(parser, can_be_cpu=True)
     where = parser.add_argument_group("where it goes")
     where.add_argument(
         "-o",
@@ -145,8 +153,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--registry-mirror", action=Once, metavar="HOST", help="registry to pull Docker Hub's images from")
     how.add_argument("--non-root-uid", action=Once, type=_uid, metavar="N", help="user the image runs as")
+    how.add_argument(
+        "--copy",
+        action="append",
+        metavar="SRC[:DEST]",
+        help="your own code: a file or folder to put into the image as its last layer, at /workspace/NAME unless DEST "
+        "says where; may be repeated",
+    )
+    how.add_argument("--command", action=Once, metavar="WORDS", help="what containers run: `python -m app`")
     how.add_argument("--label", action="append", metavar="KEY=VALUE", help="another label; may be repeated")
     how.add_argument("--fetch-hashes", action="store_true", help="ask the index for hashes the facts do not hold")
+    add_whole_flags(how)
     build = parser.add_argument_group("building it")
     build.add_argument("--build", action="store_true", help="build the image and verify it inside")
     build.add_argument("--push", action="store_true", help="build it and push every --tag")
@@ -184,12 +201,22 @@ def run(options: argparse.Namespace, output: Output) -> int:
         _check_build_flags(options)
         image_options = ImageOptions(**merge_options(written_before.image, given))
     form = options.format or "dockerfile"
+    if not options.locked:
+        names = [name for name in options.upgrade or () if name]
+        stack = lock_lines(stack, matrix, options, image_options, output, before=before, renewed=names)
+        if before is None and options.folder is None:
+            folder = _default_folder(stack, form)  # what the lines need may have named another version
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output)
     changes = compare(before, stack) if before is not None else None
+    if options.copy and form not in _CONTEXT_FORMS:
+        raise UsageError(
+            f"--copy goes into a context, which `--format {form}` is not", hints=("leave one of them out",)
+        )
     job = _Job(
         stack=stack,
-        options=image_options,
+        options=_with_hooks(image_options, folder, form),
+        copies=_copies(options),
         folder=folder,
         words=words,
         can_be_built_next=not (options.build or options.push or options.locked) and form == "dockerfile",
@@ -216,6 +243,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if options.check:
         check_artifacts(job.folder, job.render())
         output.note(f"{job.folder} is what this request writes; facts of {stack.facts_date}")
+        _warn_of_code(job, output)
         _give(output, {**job.document(), "files": [item.path for item in job.render()]})
         return 0
     if options.locked:
@@ -254,7 +282,7 @@ def _keep_before(before: Stack, written: Written, job: _Job) -> None:
     old = replace(
         job,
         stack=before,
-        options=ImageOptions(**written.image),
+        options=_with_hooks(ImageOptions(**written.image), job.folder, written.form),
         form=written.form,
         has_sbom=written.has_sbom,
         is_recorded=written.is_recorded,
@@ -272,7 +300,11 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, output: Output, for
     """Return the stack to write and its folder: the answer to the request, or with ``--locked`` what the lock says."""
     values = read_values(options)
     inputs = given_inputs(options, output, matrix)
-    request = read_request(values, inputs, can_be_empty=options.locked)
+    request = read_request(values, inputs, can_be_empty=options.locked, can_be_cpu=True)
+    if form == "devcontainer" and request.flavor is None and request != Request():
+        compiled = {row.id for row in matrix.extras if row.needs_nvcc}
+        if not compiled.intersection(request.extras):
+            request = replace(request, flavor="dev")
     folder: Path | None = options.folder
     if options.locked:
         # Nothing is solved: today's facts may name another stack, and its folder would be another one.
@@ -303,13 +335,23 @@ def _check_locked(job: _Job) -> None:
     Raises:
         DriftError: A file is missing or was edited, or was written with other flags.
     """
+    if lacking := [name for name in job.options.copies if not (job.folder / CODE / name).exists()]:
+        raise DriftError(
+            f"{job.folder / CODE} lacks {', '.join(lacking)}",
+            because=("the image holds your code, which the lock does not",),
+            hints=("write it again with `--copy` and without `--locked`",),
+        )
     try:
         check_artifacts(job.folder, job.render())
     except DriftError as error:
         raise DriftError(
             f"{job.folder} is not what its lock says",
             because=error.because,
-            hints=("give the flags that it was written with", "or write it anew without `--locked`"),
+            hints=(
+                "give the flags that it was written with",
+                "or write it anew without `--locked`",
+                *own_steps(job.folder, error.because),
+            ),
         ) from error
 
 
@@ -326,8 +368,42 @@ def _given_image_options(options: argparse.Namespace) -> dict[str, Any]:
         "registry_mirror": options.registry_mirror,
         "non_root_uid": options.non_root_uid,
         "labels": _labels(options.label or ()) or None,
+        "command": _words(options.command) if options.command is not None else None,
+        "copies": {copy.name: copy.target for copy in _copies(options)} or None,
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--command `{shown(text)}` is no command", because=(str(error),)) from error
+    if not words:
+        raise UsageError("--command was given without a command", hints=("write it as in `--command 'python -m app'`",))
+    return words
+
+
+def _copies(options: argparse.Namespace) -> tuple[Copy, ...]:
+    """Return what of the user's own goes into the image."""
+    if not options.copy:
+        return ()
+    from provision.build.code import parse_copy
+
+    copies: list[Copy] = []
+    for text in options.copy:
+        copies.append(parse_copy(text, [copy.name for copy in copies]))
+    places = [copy.target.rstrip("/") for copy in copies]
+    if twice := next((place for place in places if places.count(place) > 1), None):
+        raise UsageError(f"--copy puts two things at {twice}", hints=("name another place: `--copy SRC:DEST`",))
+    return tuple(copies)
+
+
+def _with_hooks(options: ImageOptions, folder: Path, form: str) -> ImageOptions:
+    """Return the options with the scripts that lie in the folder."""
+    if form not in _CONTEXT_FORMS:
+        return options
+    return replace(options, hooks=tuple(name for name in HOOKS if (folder / "hooks" / f"{name}.sh").is_file()))
 
 
 def _run_matrix(options: argparse.Namespace, output: Output) -> int:
@@ -376,7 +452,9 @@ def _run_matrix(options: argparse.Namespace, output: Output) -> int:
 
 
 def _versions(stack: Stack) -> list[str]:
-    return [f"{name} {version}" for name, version in stack.frameworks.items()] + [f"CUDA {stack.cuda}"]
+    return [f"{name} {version}" for name, version in stack.frameworks.items()] + (
+        [] if stack.is_cpu else [f"CUDA {stack.cuda}"]
+    )
 
 
 def _bake(folder: Path, *, is_push: bool, output: Output) -> dict[str, Any]:
@@ -397,6 +475,7 @@ class _Job:
 
     stack: Stack
     options: ImageOptions
+    copies: tuple[Copy, ...]
     folder: Path
     words: tuple[str, ...]
     can_be_built_next: bool
@@ -446,7 +525,8 @@ def _check_flags(options: argparse.Namespace) -> None:
     actions = [flag for flag in ("print", "check", "build", "push") if getattr(options, flag)]
     if len(actions) > 1 and actions != ["build", "push"]:
         raise UsageError(f"--{actions[0]} and --{actions[1]} exclude each other", hints=("keep one of the two",))
-    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force"))
+    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force", "exclude-newer"))
+    _exclude(options, "matrix", ("copy", "command"))
     if options.folder is not None and (
         (options.print and not options.locked and not options.upgrade) or str(options.folder) == "-"
     ):
@@ -459,11 +539,16 @@ def _check_flags(options: argparse.Namespace) -> None:
             f"--upgrade takes the request from the lock, so `--{next(iter(values))}` has no place beside it",
             hints=("leave the request out", "or leave `--upgrade` out: the request is then solved with today's facts"),
         )
+    if options.offline:
+        _exclude(options, "offline", ("exclude-newer", "fetch-hashes"))
     if options.matrix is not None:
         _exclude(
             options,
             "matrix",
-            ("upgrade", "fetch-hashes", "frontend", "tag", "builder", "requirements", "project", "extra", "group"),
+            (
+                *("upgrade", "fetch-hashes", "exclude-newer", "frontend", "tag", "builder"),
+                *("requirements", "project", "extra", "group"),
+            ),
         )
         if options.format not in (None, "bake"):
             raise UsageError("--matrix writes a bake file", hints=("leave `--format` out",))
@@ -536,7 +621,7 @@ def _refuse_without_image(stack: Stack, request: Request, matrix: Matrix, others
     hints, alternatives = [way_out], []
     if request.os is not None:
         anywhere = replace(request, os=None)
-        found = solve(anywhere, matrix)
+        found = solve(anywhere, matrix, is_image=True)
         if isinstance(found, Stack) and found.image is not None:
             command = shlex.join(("provision", "image", *to_flags(anywhere), *others))
             change = f"any system instead of {request.os}: {found.os}"
@@ -563,7 +648,7 @@ def _refuse_without_installer(
             continue
         other = replace(request, python=python)
         try:
-            found = solve(other, matrix)
+            found = solve(other, matrix, is_image=True)
         except UsageError:
             break  # what else the request holds says which Python, so that no other is possible
         if isinstance(found, Stack) and found.image is not None and found.image.tools:
@@ -599,9 +684,69 @@ def _find_urls(stack: Stack, image_options: ImageOptions) -> Mapping[str, str]:
     return find_urls(stack, index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert)
 
 
+def _steps_file(form: str) -> str:
+    return FORMATS[form] if form == "apptainer" else "Dockerfile"
+
+
+def _find_edits(job: _Job, artifacts: tuple[Artifact, ...]) -> tuple[str, ...]:
+    """Return the lines of the folder's Dockerfile that neither its lock nor this write makes."""
+    if job.form not in _CONTEXT_FORMS:
+        return ()
+    name = _steps_file(job.form)
+    try:
+        lines = (job.folder / name).read_text(encoding="utf-8").splitlines()
+        before, written = read_lock(job.folder, "-o"), read_written(job.folder)
+        options = replace(ImageOptions(**written.image), hooks=HOOKS)
+        old = replace(job, stack=before, options=options, form=written.form, is_recorded=False)
+        made = [*artifacts, *old.render(), *replace(job, stack=before).render()]
+    except (OSError, UnicodeDecodeError, ProvisionError):
+        return ()  # nothing that an earlier write left, or nothing to compare it with
+    known = {line for artifact in made if artifact.path == name for line in artifact.text.splitlines()}
+    return tuple(line for line in lines if line.strip() and line not in known)
+
+
+def _warn_of_code(job: _Job, output: Output) -> None:
+    """Say where the copy of the code is behind: the code is no part of the lock, so that is no drift."""
+    if job.copies:
+        from provision.build.code import is_current
+
+        if not is_current(job.folder, job.copies):
+            output.warn(f"{job.folder / CODE} is not what --copy names holds now; writing the folder copies it again")
+
+
+def _write_code(job: _Job, output: Output, *, is_ours: bool) -> None:
+    """Copy the user's code, or take away the copy that an earlier write left and nothing names any more."""
+    if not job.copies:
+        if is_ours and not job.options.copies and not output.is_dry_run:
+            shutil.rmtree(job.folder / CODE, ignore_errors=True)
+        return
+    from provision.build.code import write_code
+
+    epoch = job.stack.image.source_date_epoch if job.stack.image is not None else 0
+    count, secrets = write_code(job.folder, job.copies, mtime=epoch, is_dry_run=output.is_dry_run)
+    verb = "would copy" if output.is_dry_run else "copied"
+    output.note(f"{verb} {count} {'file' if count == 1 else 'files'} of yours into {job.folder / CODE}")
+    if secrets:
+        output.warn(f"left out, since they may hold secrets: {', '.join(secrets)}")
+
+
 def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
     artifacts = job.render()
+    is_ours = (job.folder / CODE).exists() and bool(read_written(job.folder).image.get("copies"))
+    if job.copies and (job.folder / CODE).exists() and not (is_forced or is_ours):
+        raise UsageError(
+            f"{job.folder / CODE} was not written by this program, and --copy would write over it",
+            hints=("choose another folder with `-o DIR`", "write over it with `--force`"),
+        )
+    lost = () if is_forced else _find_edits(job, artifacts)
     changes = write_artifacts(job.folder, artifacts, force=is_forced, dry_run=output.is_dry_run)
+    if lost:
+        name = _steps_file(job.form)
+        shown_lines = ", ".join(f"`{line.strip()[:_EDIT_LENGTH_MAX]}`" for line in lost[:_EDITS_SHOWN])
+        more = f" and {len(lost) - _EDITS_SHOWN} more lines" if len(lost) > _EDITS_SHOWN else ""
+        output.warn(f"{job.folder / name} had what no lock makes, and this write drops it: {shown_lines}{more}")
+        output.note(f"hint: {own_steps(job.folder, [f'{name} differs'])[0]}")
+    _write_code(job, output, is_ours=is_ours)
     output.note(f"facts of {job.stack.facts_date}")
     output.note(show_stack(job.stack, output, sys.stderr))
     if changes.written:
@@ -650,6 +795,10 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
         # The context is worth having without an engine: another machine can build it.
         _write(job, output, is_forced=options.force)
         raise
+    if job.stack.image is not None and job.stack.python is not None and job.stack.request.get("base"):
+        from provision.build.base import check_base
+
+        check_base(engine, pull_reference(job.stack.image.base, job.options), job.stack.python)
     job = _render_for(engine, job, output)
     written = _write(job, output, is_forced=options.force)
     image = job.stack.image

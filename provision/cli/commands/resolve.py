@@ -3,6 +3,10 @@
 The stack goes to the standard output, for people or, with --json, whole. A request that the facts exclude ends with
 exit code 3, one they do not know with 4; both name the nearest requests that work.
 
+With --format, what comes out is not the stack but the entries that make uv, pixi, conda, Poetry or pip install its
+frameworks, with and without CUDA. --write puts them into the project's file and leaves the rest of it as it is;
+whatever had to give way is told.
+
 With --batch, each line of a file is one JSON object whose keys are the flags without their dashes, and each is
 answered, in order, with one JSON document on a line of its own. A line that cannot be read is answered with an error
 like any other. The exit code is then 0 once every line was answered.
@@ -17,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from provision.cli.files import open_stdin
+from provision.cli.fragment import add_fragment_flags, check_fragment_flags, give_fragment
 from provision.cli.output import Output
 from provision.cli.parser import Once, parse_path, shown
 from provision.cli.request import (
@@ -40,7 +45,8 @@ _LINE_BYTES_MAX = 1024 * 1024
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    add_request_flags(parser)
+    add_request_flags(parser, can_be_cpu=True)
+    add_fragment_flags(parser)
     parser.add_argument_group("many requests").add_argument(
         "--batch", action=Once, type=parse_path, metavar="FILE", help="answer one JSON request a line (- is stdin)"
     )
@@ -49,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, output: Output) -> int:
     """Answer one request, or many."""
     values = read_values(options)
+    check_fragment_flags(options)
     if options.batch is not None:
         if values or has_inputs(options) or output.target is not None:
             raise UsageError(
@@ -59,20 +66,24 @@ def run(options: argparse.Namespace, output: Output) -> int:
         return _answer_batch(options.batch, read_matrix(options), other_words(options), output)
     matrix = read_matrix(options)
     inputs = given_inputs(options, output, matrix)
-    request = read_request(values, inputs)
+    request = read_request(values, inputs, can_be_cpu=True)
     stack = solve_request(request, matrix, "resolve", other_words(options), values=values, inputs=inputs)
     output.note(f"facts of {stack.facts_date}")
+    if options.format is not None:
+        give_fragment(stack, matrix, options, output)
+        return 0
     output.give({"stack": stack.to_json()}, show_stack(stack, output))
     return 0
 
 
 def _answer_batch(path: Path, matrix: Matrix, others: tuple[str, ...], output: Output) -> int:
     output.note(f"facts of {matrix.dated}")
-    for line in _read_lines(path):
+    for number, line in enumerate(_read_lines(path), 1):
         try:
-            stack = solve_request(read_request(_parse_line(line)), matrix, "resolve", others)
+            values = _parse_line(line)
+            stack = solve_request(read_request(values, can_be_cpu=True), matrix, "resolve", others, values=values)
         except ProvisionError as error:
-            output.stream(error)
+            output.stream(error.at(f"{'the standard input' if str(path) == '-' else path}, line {number}"))
         else:
             output.stream({"stack": stack.to_json()})
     return 0

@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "cc59240b7b5f06faeeea2e50a17b6dabafa3864334fa3597b5beb7f9c3dc410b"
+SOURCE_DIGEST = "d8a9eda938ae6c566254b12c994e28940b7fa8d85a8446dc90deb270932fb1e9"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -29,22 +29,32 @@ def root(context, missing=missing, environment=environment):
     l_0_compile_base = resolve('compile_base')
     l_0_requirement_files = resolve('requirement_files')
     l_0_steps = resolve('steps')
-    l_0_user_step = resolve('user_step')
-    l_0_uv_for_user = resolve('uv_for_user')
+    l_0_user_steps = resolve('user_steps')
+    l_0_user_files = resolve('user_files')
     l_0_is_devel = resolve('is_devel')
     l_0_library_path = resolve('library_path')
     l_0_uid = resolve('uid')
     l_0_apt = resolve('apt')
+    l_0_apt_setup = resolve('apt_setup')
+    l_0_has_before_hook = resolve('has_before_hook')
     l_0_has_cuda = resolve('has_cuda')
     l_0_link = resolve('link')
     l_0_early_imports = resolve('early_imports')
     l_0_imports = resolve('imports')
+    l_0_is_compiled = resolve('is_compiled')
     l_0_arch_list = resolve('arch_list')
+    l_0_build_apt = resolve('build_apt')
+    l_0_builds = resolve('builds')
+    l_0_build_environment = resolve('build_environment')
     l_0_uv = resolve('uv')
     l_0_index_options = resolve('index_options')
+    l_0_has_after_hook = resolve('has_after_hook')
+    l_0_init = resolve('init')
+    l_0_is_dev = resolve('is_dev')
     l_0_driver_minimum = resolve('driver_minimum')
     l_0_labels = resolve('labels')
     l_0_ports = resolve('ports')
+    l_0_copies = resolve('copies')
     l_0_command_json = resolve('command_json')
     try:
         t_1 = environment.filters['sh']
@@ -133,14 +143,22 @@ def root(context, missing=missing, environment=environment):
             yield ' {} +'
         l_1_step = missing
         yield '\n'
-        if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
+        if undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
             pass
-            yield '\nFROM locked AS user\nCOPY requirements.user.txt /build/\nRUN mkdir -p /layers/user && \\\n    touch /build/stamp && \\\n    '
-            yield str(environment.finalize(undefined(name='uv_for_user') if l_0_uv_for_user is missing else l_0_uv_for_user))
-            yield ' \\\n      '
-            yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'options')))
-            yield ' -r /build/'
-            yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
+            yield '\nFROM locked AS user\nCOPY '
+            yield str(environment.finalize(undefined(name='user_files') if l_0_user_files is missing else l_0_user_files))
+            yield ' /build/\nRUN mkdir -p /layers/user && \\\n    touch /build/stamp'
+            for l_1_step in undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
+                l_1_uv_for_user = resolve('uv_for_user')
+                _loop_vars = {}
+                pass
+                yield ' && \\\n    '
+                yield str(environment.finalize((undefined(name='uv') if l_0_uv is missing else l_0_uv) if environment.getattr(l_1_step, 'is_locked') else undefined(name='uv_for_user') if l_1_uv_for_user is missing else l_1_uv_for_user))
+                yield ' \\\n      '
+                yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
+                yield ' -r /build/'
+                yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
+            l_1_step = l_1_uv_for_user = missing
             yield ' && \\\n    python /build/compile_bytecode.py && \\\n    find /opt/venv -cnewer /build/stamp ! -type d -exec cp -al --parents -t /layers/user {} +\n'
     yield '\nFROM base AS '
     yield str(environment.finalize('framework' if (undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base) else 'runtime'))
@@ -184,9 +202,17 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(undefined(name='python') if l_0_python is missing else l_0_python))
             yield ' -m venv --without-pip /opt/venv'
     yield '\n'
-    if (undefined(name='apt') if l_0_apt is missing else l_0_apt) and (not (undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base)):
+    if undefined(name='apt') if l_0_apt is missing else l_0_apt:
         pass
-        yield 'RUN apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
+        if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
+            pass
+            yield 'COPY apt_snapshot.sh /build/\n'
+        yield 'RUN '
+        if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) != 'classic':
+            pass
+            yield '--mount=type=bind,source=apt_snapshot.sh,target=/build/apt_snapshot.sh \\\n    '
+        yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
+        yield 'apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
         for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
             _loop_vars = {}
             pass
@@ -194,7 +220,19 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(t_1(l_1_package)))
             yield ' \\\n'
         l_1_package = missing
-        yield '      && \\\n    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache\n'
+        yield '      && \\\n    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache'
+        if undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup:
+            pass
+            yield ' /tmp/apt'
+        yield '\n'
+    if undefined(name='has_before_hook') if l_0_has_before_hook is missing else l_0_has_before_hook:
+        pass
+        if (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
+            pass
+            yield 'COPY hooks/before-packages.sh /build/hooks/\nRUN sh -eu /build/hooks/before-packages.sh\n'
+        else:
+            pass
+            yield 'RUN --mount=type=bind,source=hooks/before-packages.sh,target=/build/hooks/before-packages.sh \\\n    sh -eu /build/hooks/before-packages.sh\n'
     if undefined(name='has_cuda') if l_0_has_cuda is missing else l_0_has_cuda:
         pass
         yield 'COPY '
@@ -217,7 +255,7 @@ def root(context, missing=missing, environment=environment):
             yield 'COPY verify.py expect.json /opt/provision/\nRUN python /opt/provision/verify.py --static --lock /opt/provision/expect.json'
             yield str(environment.finalize(undefined(name='early_imports') if l_0_early_imports is missing else l_0_early_imports))
             yield '\n'
-            if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
+            if undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
                 pass
                 yield 'COPY --from=user /layers/user/ /\nRUN python /opt/provision/verify.py --packages --lock /opt/provision/expect.json'
                 yield str(environment.finalize(undefined(name='imports') if l_0_imports is missing else l_0_imports))
@@ -254,63 +292,132 @@ def root(context, missing=missing, environment=environment):
             yield '\n'
             if undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base:
                 pass
-                yield '\n# Compiles what exists only as source, with nvcc and against the framework. Only the wheels of this stage are used.\nFROM '
+                yield '\n# Builds what exists only as source'
+                if undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled:
+                    pass
+                    yield ', with nvcc and against the framework'
+                yield '. Only the wheels of this stage are used.\nFROM '
                 yield str(environment.finalize(undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base))
-                yield ' AS compile\nENV PATH="/opt/venv/bin:/usr/local/cuda/bin:${PATH}" \\\n    VIRTUAL_ENV=/opt/venv \\\n    CUDA_HOME=/usr/local/cuda \\\n    TORCH_CUDA_ARCH_LIST="'
-                yield str(environment.finalize(undefined(name='arch_list') if l_0_arch_list is missing else l_0_arch_list))
-                yield '"\n'
-                if undefined(name='apt') if l_0_apt is missing else l_0_apt:
+                yield ' AS compile\n'
+                if undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled:
                     pass
-                    yield 'RUN apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
-                    for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
-                        _loop_vars = {}
+                    yield 'ENV PATH="/opt/venv/bin:/usr/local/cuda/bin:${PATH}" \\\n    VIRTUAL_ENV=/opt/venv \\\n    CUDA_HOME=/usr/local/cuda \\\n    TORCH_CUDA_ARCH_LIST="'
+                    yield str(environment.finalize(undefined(name='arch_list') if l_0_arch_list is missing else l_0_arch_list))
+                    yield '"\n'
+                    if undefined(name='build_apt') if l_0_build_apt is missing else l_0_build_apt:
                         pass
-                        yield '      '
-                        yield str(environment.finalize(t_1(l_1_package)))
-                        yield ' \\\n'
-                    l_1_package = missing
-                    yield '      && \\\n    rm -rf /var/lib/apt/lists/*\n'
-                if undefined(name='cuda_base') if l_0_cuda_base is missing else l_0_cuda_base:
+                        if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
+                            pass
+                            yield 'COPY apt_snapshot.sh /build/\n'
+                        yield 'RUN '
+                        if (undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup) and (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) != 'classic':
+                            pass
+                            yield '--mount=type=bind,source=apt_snapshot.sh,target=/build/apt_snapshot.sh \\\n    '
+                        yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
+                        yield 'apt-get update && \\\n    apt-get install -y --no-install-recommends \\\n'
+                        for l_1_package in undefined(name='build_apt') if l_0_build_apt is missing else l_0_build_apt:
+                            _loop_vars = {}
+                            pass
+                            yield '      '
+                            yield str(environment.finalize(t_1(l_1_package)))
+                            yield ' \\\n'
+                        l_1_package = missing
+                        yield '      && \\\n    rm -rf /var/lib/apt/lists/*'
+                        if undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup:
+                            pass
+                            yield ' /tmp/apt'
+                        yield '\n'
+                    if undefined(name='cuda_base') if l_0_cuda_base is missing else l_0_cuda_base:
+                        pass
+                        yield 'COPY '
+                        yield str(environment.finalize(undefined(name='link') if l_0_link is missing else l_0_link))
+                        yield '--from=cuda /layer/ /\n'
+                yield 'ARG MAX_JOBS\nRUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
+                if undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled:
                     pass
-                    yield 'COPY '
-                    yield str(environment.finalize(undefined(name='link') if l_0_link is missing else l_0_link))
-                    yield '--from=cuda /layer/ /\n'
-                yield 'ARG MAX_JOBS\nRUN --mount=type=bind,from=framework,source=/opt/venv,target=/opt/venv,rw \\\n    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
+                    yield '    --mount=type=bind,from=framework,source=/opt/venv,target=/opt/venv,rw \\\n'
                 if undefined(name='has_ca_cert') if l_0_has_ca_cert is missing else l_0_has_ca_cert:
                     pass
                     yield '    --mount=type=bind,source=provision-ca.crt,target=/build/provision-ca.crt \\\n'
-                yield '    --mount=type=bind,source=requirements.source.txt,target=/build/requirements.source.txt \\\n    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n    '
-                yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
-                yield ' \\\n      --constraint /build/constraints.txt --only-binary :all:'
-                yield str(environment.finalize(undefined(name='index_options') if l_0_index_options is missing else l_0_index_options))
-                yield ' ninja packaging psutil setuptools wheel && \\\n    '
-                yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
-                yield 'PYTHONPATH=/opt/tools python -m pip wheel '
-                yield str(environment.finalize(undefined(name='pip_options') if l_0_pip_options is missing else l_0_pip_options))
-                yield ' \\\n      --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels -r /build/requirements.source.txt\n\nFROM framework AS runtime\n'
-            if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
+                for l_1_build in undefined(name='builds') if l_0_builds is missing else l_0_builds:
+                    _loop_vars = {}
+                    pass
+                    yield '    --mount=type=bind,source='
+                    yield str(environment.finalize(environment.getattr(l_1_build, 'file')))
+                    yield ',target=/build/'
+                    yield str(environment.finalize(environment.getattr(l_1_build, 'file')))
+                    yield ' \\\n'
+                l_1_build = missing
+                if undefined(name='build_environment') if l_0_build_environment is missing else l_0_build_environment:
+                    pass
+                    yield '    --mount=type=bind,source=build-constraints.txt,target=/build/build-constraints.txt \\\n'
+                if undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled:
+                    pass
+                    yield '    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n'
+                yield '    mkdir -p /wheels'
+                if undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled:
+                    pass
+                    yield ' && \\\n    '
+                    yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+                    yield ' \\\n      --constraint /build/constraints.txt --only-binary :all:'
+                    yield str(environment.finalize(undefined(name='index_options') if l_0_index_options is missing else l_0_index_options))
+                    yield ' ninja packaging psutil setuptools wheel'
+                for l_1_build in undefined(name='builds') if l_0_builds is missing else l_0_builds:
+                    _loop_vars = {}
+                    pass
+                    yield ' && \\\n    '
+                    yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
+                    yield str(environment.finalize(undefined(name='build_environment') if l_0_build_environment is missing else l_0_build_environment))
+                    yield 'PYTHONPATH=/opt/tools '
+                    yield str(environment.finalize('python' if (undefined(name='is_compiled') if l_0_is_compiled is missing else l_0_is_compiled) else undefined(name='python') if l_0_python is missing else l_0_python))
+                    yield ' -m pip wheel '
+                    yield str(environment.finalize(undefined(name='pip_options') if l_0_pip_options is missing else l_0_pip_options))
+                    yield ' \\\n      --no-cache-dir --no-deps'
+                    yield str(environment.finalize(environment.getattr(l_1_build, 'options')))
+                    yield ' --wheel-dir /wheels -r /build/'
+                    yield str(environment.finalize(environment.getattr(l_1_build, 'file')))
+                l_1_build = missing
+                yield '\n\nFROM framework AS runtime\n'
+            for l_1_step in undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
+                l_1_uv_for_user = resolve('uv_for_user')
+                _loop_vars = {}
                 pass
-                yield 'RUN --mount=type=cache,id=provision-uv,target=/root/.cache/uv \\\n    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
-                if undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base:
+                yield 'RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \\\n'
+                if not environment.getattr(l_1_step, 'is_locked'):
+                    pass
+                    yield '    --mount=type=cache,id=provision-uv,target=/root/.cache/uv \\\n'
+                if environment.getattr(l_1_step, 'has_wheels'):
                     pass
                     yield '    --mount=type=bind,from=compile,source=/wheels,target=/wheels \\\n'
                 if undefined(name='has_ca_cert') if l_0_has_ca_cert is missing else l_0_has_ca_cert:
                     pass
                     yield '    --mount=type=bind,source=provision-ca.crt,target=/build/provision-ca.crt \\\n'
-                yield '    --mount=type=bind,source='
-                yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
-                yield ',target=/build/'
-                yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
-                yield ' \\\n    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n    --mount=type=bind,source=compile_bytecode.py,target=/build/compile_bytecode.py \\\n    --mount=type=bind,source=verify.py,target=/build/verify.py \\\n    --mount=type=bind,source=expect.json,target=/build/expect.json \\\n    '
-                yield str(environment.finalize(undefined(name='uv_for_user') if l_0_uv_for_user is missing else l_0_uv_for_user))
+                if environment.getattr(l_1_step, 'file'):
+                    pass
+                    yield '    --mount=type=bind,source='
+                    yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
+                    yield ',target=/build/'
+                    yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
+                    yield ' \\\n'
+                if environment.getattr(l_1_step, 'is_constrained'):
+                    pass
+                    yield '    --mount=type=bind,source=constraints.txt,target=/build/constraints.txt \\\n'
+                yield '    --mount=type=bind,source=compile_bytecode.py,target=/build/compile_bytecode.py \\\n    '
+                yield str(environment.finalize((undefined(name='uv') if l_0_uv is missing else l_0_uv) if environment.getattr(l_1_step, 'is_locked') else undefined(name='uv_for_user') if l_1_uv_for_user is missing else l_1_uv_for_user))
                 yield ' \\\n      '
-                yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'options')))
-                yield ' -r /build/'
-                yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
-                if undefined(name='compile_base') if l_0_compile_base is missing else l_0_compile_base:
+                yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
+                if environment.getattr(l_1_step, 'file'):
+                    pass
+                    yield ' -r /build/'
+                    yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
+                if environment.getattr(l_1_step, 'has_wheels'):
                     pass
                     yield ' /wheels/*.whl'
-                yield ' && \\\n    python /build/compile_bytecode.py && \\\n    python /build/verify.py --packages --lock /build/expect.json'
+                yield ' && \\\n    python /build/compile_bytecode.py\n'
+            l_1_step = l_1_uv_for_user = missing
+            if undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
+                pass
+                yield 'RUN --mount=type=bind,source=verify.py,target=/build/verify.py \\\n    --mount=type=bind,source=expect.json,target=/build/expect.json \\\n    python /build/verify.py --packages --lock /build/expect.json'
                 yield str(environment.finalize(undefined(name='imports') if l_0_imports is missing else l_0_imports))
                 yield '\n'
     if not (undefined(name='python') if l_0_python is missing else l_0_python):
@@ -318,6 +425,25 @@ def root(context, missing=missing, environment=environment):
         yield 'RUN test -d /usr/local/cuda-'
         yield str(environment.finalize(undefined(name='cuda') if l_0_cuda is missing else l_0_cuda))
         yield '\n'
+    if undefined(name='has_after_hook') if l_0_has_after_hook is missing else l_0_has_after_hook:
+        pass
+        if (undefined(name='frontend') if l_0_frontend is missing else l_0_frontend) == 'classic':
+            pass
+            yield 'COPY hooks/after-packages.sh /build/hooks/\nRUN sh -eu /build/hooks/after-packages.sh\n'
+        else:
+            pass
+            yield 'RUN --mount=type=bind,source=hooks/after-packages.sh,target=/build/hooks/after-packages.sh \\\n    sh -eu /build/hooks/after-packages.sh\n'
+    if undefined(name='init') if l_0_init is missing else l_0_init:
+        pass
+        yield 'COPY '
+        yield str(environment.finalize(undefined(name='link') if l_0_link is missing else l_0_link))
+        yield '--from=tools /opt/tools/bin/'
+        yield str(environment.finalize(undefined(name='init') if l_0_init is missing else l_0_init))
+        yield ' '
+        if undefined(name='is_dev') if l_0_is_dev is missing else l_0_is_dev:
+            pass
+            yield '/opt/tools/bin/uv '
+        yield '/usr/local/bin/\n'
     yield 'COPY '
     yield str(environment.finalize(undefined(name='link') if l_0_link is missing else l_0_link))
     yield 'entrypoint.sh /usr/local/bin/provision-entrypoint\nCOPY '
@@ -325,11 +451,21 @@ def root(context, missing=missing, environment=environment):
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield 'verify.py constraints.txt '
-    yield 'provision.lock /opt/provision/\nENV PROVISION_DRIVER_MIN='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield ' \\\n    NVIDIA_VISIBLE_DEVICES=all \\\n    NVIDIA_DRIVER_CAPABILITIES=compute,utility \\\n    NVIDIA_REQUIRE_DRIVER="driver>='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield '"\n'
+    yield 'provision.lock /opt/provision/\n'
+    if undefined(name='is_dev') if l_0_is_dev is missing else l_0_is_dev:
+        pass
+        yield '# Who works inside adds and replaces files; those of the layers below stay what they are.\nRUN find /opt/venv -type d -exec chown '
+        yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
+        yield ':'
+        yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
+        yield ' {} +\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield 'ENV PROVISION_DRIVER_MIN='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield ' \\\n    NVIDIA_VISIBLE_DEVICES=all \\\n    NVIDIA_DRIVER_CAPABILITIES=compute,utility \\\n    NVIDIA_REQUIRE_DRIVER="driver>='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield '"\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield 'ENV PIP_CONSTRAINT=/opt/provision/constraints.txt \\\n    UV_CONSTRAINT=/opt/provision/constraints.txt\n'
@@ -347,7 +483,21 @@ def root(context, missing=missing, environment=environment):
         yield str(environment.finalize(l_1_port))
         yield '\n'
     l_1_port = missing
-    yield 'WORKDIR /workspace\nUSER '
+    yield 'WORKDIR /workspace\n'
+    for l_1_place, l_1_target in undefined(name='copies') if l_0_copies is missing else l_0_copies:
+        _loop_vars = {}
+        pass
+        yield 'COPY --chown='
+        yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
+        yield ':'
+        yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
+        yield ' '
+        yield str(environment.finalize(l_1_place))
+        yield ' '
+        yield str(environment.finalize(l_1_target))
+        yield '\n'
+    l_1_place = l_1_target = missing
+    yield 'USER '
     yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))
     yield ':'
     yield str(environment.finalize(undefined(name='uid') if l_0_uid is missing else l_0_uid))

@@ -4,7 +4,7 @@
 # fmt: off
 from provision.generate.engine import TemplateRuntimeError, environment, internalcode, missing
 
-SOURCE_DIGEST = "f82632b3a414fc720bd82f9d4a47747b533cf7c601a627a4b52d0d077833fef1"
+SOURCE_DIGEST = "85fabeed69411a50786546280c27482a630654622abb01770a278a4e524060b3"
 
 def root(context, missing=missing, environment=environment):
     resolve = context.resolve_or_missing
@@ -21,16 +21,21 @@ def root(context, missing=missing, environment=environment):
     l_0_triplet = resolve('triplet')
     l_0_base_from = resolve('base_from')
     l_0_files = resolve('files')
+    l_0_copy_commands = resolve('copy_commands')
     l_0_apt = resolve('apt')
+    l_0_apt_setup = resolve('apt_setup')
+    l_0_has_before_hook = resolve('has_before_hook')
     l_0_python = resolve('python')
     l_0_pip_environment = resolve('pip_environment')
     l_0_pip_options = resolve('pip_options')
     l_0_library_path = resolve('library_path')
     l_0_steps = resolve('steps')
     l_0_early_imports = resolve('early_imports')
-    l_0_user_step = resolve('user_step')
-    l_0_uv = resolve('uv')
+    l_0_builds = resolve('builds')
+    l_0_user_steps = resolve('user_steps')
     l_0_imports = resolve('imports')
+    l_0_has_after_hook = resolve('has_after_hook')
+    l_0_is_dev = resolve('is_dev')
     l_0_is_devel = resolve('is_devel')
     l_0_driver_minimum = resolve('driver_minimum')
     l_0_definition_labels = resolve('definition_labels')
@@ -94,6 +99,9 @@ def root(context, missing=missing, environment=environment):
         yield str(environment.finalize(l_1_file))
         yield '\n'
     l_1_file = missing
+    if undefined(name='copy_commands') if l_0_copy_commands is missing else l_0_copy_commands:
+        pass
+        yield '    code /build/code\n'
     yield '\n%post\n    set -eu\n    mkdir -p /opt/provision /workspace\n'
     if undefined(name='cuda_base') if l_0_cuda_base is missing else l_0_cuda_base:
         pass
@@ -102,14 +110,23 @@ def root(context, missing=missing, environment=environment):
         yield "/lib64\\n' > /etc/ld.so.conf.d/provision-cuda.conf\n    ldconfig\n"
     if undefined(name='apt') if l_0_apt is missing else l_0_apt:
         pass
-        yield '    apt-get update\n    apt-get install -y --no-install-recommends'
+        yield '    '
+        yield str(environment.finalize(undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup))
+        yield 'apt-get update\n    apt-get install -y --no-install-recommends'
         for l_1_package in undefined(name='apt') if l_0_apt is missing else l_0_apt:
             _loop_vars = {}
             pass
             yield ' '
             yield str(environment.finalize(t_1(l_1_package)))
         l_1_package = missing
-        yield '\n    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log /var/log/alternatives.log\n'
+        yield '\n    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log /var/log/alternatives.log'
+        if undefined(name='apt_setup') if l_0_apt_setup is missing else l_0_apt_setup:
+            pass
+            yield ' /tmp/apt'
+        yield '\n'
+    if undefined(name='has_before_hook') if l_0_has_before_hook is missing else l_0_has_before_hook:
+        pass
+        yield '    sh -eu /build/hooks/before-packages.sh\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
         yield '    python='
@@ -127,28 +144,53 @@ def root(context, missing=missing, environment=environment):
             yield str(environment.finalize(undefined(name='library_path') if l_0_library_path is missing else l_0_library_path))
             yield '\n'
         for l_1_step in undefined(name='steps') if l_0_steps is missing else l_0_steps:
+            l_1_uv = resolve('uv')
             _loop_vars = {}
             pass
             yield '    '
-            yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+            yield str(environment.finalize(undefined(name='uv') if l_1_uv is missing else l_1_uv))
             yield ' \\\n      '
             yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
             yield ' -r /build/'
             yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
             yield '\n    python /build/compile_bytecode.py\n'
-        l_1_step = missing
+        l_1_step = l_1_uv = missing
         yield '    python /build/verify.py --static --lock /build/expect.json'
         yield str(environment.finalize(undefined(name='early_imports') if l_0_early_imports is missing else l_0_early_imports))
         yield '\n'
-        if undefined(name='user_step') if l_0_user_step is missing else l_0_user_step:
+        for l_1_build in undefined(name='builds') if l_0_builds is missing else l_0_builds:
+            l_1_build_environment = resolve('build_environment')
+            _loop_vars = {}
             pass
             yield '    '
-            yield str(environment.finalize(undefined(name='uv') if l_0_uv is missing else l_0_uv))
+            yield str(environment.finalize(undefined(name='pip_environment') if l_0_pip_environment is missing else l_0_pip_environment))
+            yield str(environment.finalize(undefined(name='build_environment') if l_1_build_environment is missing else l_1_build_environment))
+            yield 'PYTHONPATH=/opt/tools "$python" -m pip wheel '
+            yield str(environment.finalize(undefined(name='pip_options') if l_0_pip_options is missing else l_0_pip_options))
+            yield ' \\\n      --no-cache-dir --no-deps --wheel-dir /build/wheels -r /build/'
+            yield str(environment.finalize(environment.getattr(l_1_build, 'file')))
+            yield '\n'
+        l_1_build = l_1_build_environment = missing
+        for l_1_step in undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
+            l_1_uv = resolve('uv')
+            _loop_vars = {}
+            pass
+            yield '    '
+            yield str(environment.finalize(undefined(name='uv') if l_1_uv is missing else l_1_uv))
             yield ' \\\n      '
-            yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'options')))
-            yield ' -r /build/'
-            yield str(environment.finalize(environment.getattr(undefined(name='user_step') if l_0_user_step is missing else l_0_user_step, 'file')))
-            yield '\n    python /build/compile_bytecode.py\n    python /build/verify.py --packages --lock /build/expect.json'
+            yield str(environment.finalize(environment.getattr(l_1_step, 'options')))
+            if environment.getattr(l_1_step, 'file'):
+                pass
+                yield ' -r /build/'
+                yield str(environment.finalize(environment.getattr(l_1_step, 'file')))
+            if environment.getattr(l_1_step, 'has_wheels'):
+                pass
+                yield ' /build/wheels/*.whl'
+            yield '\n'
+        l_1_step = l_1_uv = missing
+        if undefined(name='user_steps') if l_0_user_steps is missing else l_0_user_steps:
+            pass
+            yield '    python /build/compile_bytecode.py\n    python /build/verify.py --packages --lock /build/expect.json'
             yield str(environment.finalize(undefined(name='imports') if l_0_imports is missing else l_0_imports))
             yield '\n'
         yield '    cp /build/verify.py /build/expect.json /build/constraints.txt /opt/provision/\n'
@@ -157,6 +199,19 @@ def root(context, missing=missing, environment=environment):
         yield '    test -d /usr/local/cuda-'
         yield str(environment.finalize(undefined(name='cuda') if l_0_cuda is missing else l_0_cuda))
         yield '\n'
+    if undefined(name='has_after_hook') if l_0_has_after_hook is missing else l_0_has_after_hook:
+        pass
+        yield '    sh -eu /build/hooks/after-packages.sh\n'
+    if undefined(name='is_dev') if l_0_is_dev is missing else l_0_is_dev:
+        pass
+        yield '    cp /opt/tools/bin/uv /usr/local/bin/\n'
+    for l_1_line in undefined(name='copy_commands') if l_0_copy_commands is missing else l_0_copy_commands:
+        _loop_vars = {}
+        pass
+        yield '    '
+        yield str(environment.finalize(l_1_line))
+        yield '\n'
+    l_1_line = missing
     yield '    cp /build/provision.lock /opt/provision/\n    cp /build/entrypoint.sh /usr/local/bin/provision-entrypoint\n    rm -rf /build /opt/tools /opt/seed\n\n%environment\n'
     if undefined(name='python') if l_0_python is missing else l_0_python:
         pass
@@ -173,9 +228,12 @@ def root(context, missing=missing, environment=environment):
             yield '    export LD_LIBRARY_PATH="'
             yield str(environment.finalize(undefined(name='library_path') if l_0_library_path is missing else l_0_library_path))
             yield '${LD_LIBRARY_PATH:+:${LD_LIBRARY_PATH}}"\n'
-    yield '    export PROVISION_DRIVER_MIN='
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield '\n\n%labels\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield '    export PROVISION_DRIVER_MIN='
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield '\n'
+    yield '\n%labels\n'
     for l_1_label in undefined(name='definition_labels') if l_0_definition_labels is missing else l_0_definition_labels:
         _loop_vars = {}
         pass
@@ -196,10 +254,20 @@ def root(context, missing=missing, environment=environment):
         yield '    test -d /usr/local/cuda-'
         yield str(environment.finalize(undefined(name='cuda') if l_0_cuda is missing else l_0_cuda))
         yield '\n'
-    yield '\n%help\n    '
-    yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
-    yield ', driver '
-    yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
-    yield ' or newer. With a GPU: apptainer run --nv '
-    yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
-    yield '.sif\n'
+    yield '\n%help\n'
+    if undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum:
+        pass
+        yield '    '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield ', driver '
+        yield str(environment.finalize(undefined(name='driver_minimum') if l_0_driver_minimum is missing else l_0_driver_minimum))
+        yield ' or newer. With a GPU: apptainer run --nv '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield '.sif\n'
+    else:
+        pass
+        yield '    '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield ', without CUDA: apptainer run '
+        yield str(environment.finalize(undefined(name='name') if l_0_name is missing else l_0_name))
+        yield '.sif\n'

@@ -65,6 +65,22 @@ def test_images_that_come_with_a_framework_are_known(
 
 
 @pytest.mark.parametrize(
+    ("tag", "cuda", "system"),
+    [
+        ("nvcr.io/nvidia/pytorch:24.05-py3", "12.4.1", "ubuntu22.04"),
+        ("nvcr.io/nvidia/tensorflow:25.02-tf2-py3", "12.8.0", "ubuntu24.04"),
+        ("nvcr.io/nvidia/jax:25.04-py3", "12.9.0", "ubuntu24.04"),
+        ("nvcr.io/nvidia/pytorch:19.05-py3", None, None),
+        ("nvcr.io/nvidia/pytorch:latest", None, None),
+    ],
+)
+def test_the_month_of_an_image_of_nvidia_says_its_cuda_and_system(tag: str, cuda: object, system: object) -> None:
+    found = environment("Dockerfile", f"FROM {tag}\n")
+    assert found.base is not None
+    assert (found.base.cuda, found.os) == (cuda, system)
+
+
+@pytest.mark.parametrize(
     ("channels", "version", "have"),
     [
         ("pytorch, nvidia", "2.1.0", ("2.1.0", "cu118")),

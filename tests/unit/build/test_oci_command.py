@@ -20,6 +20,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PROVISION_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_OFFLINE", "1")
     (tmp_path / "base").mkdir()
     return tmp_path
 

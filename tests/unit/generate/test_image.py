@@ -145,7 +145,8 @@ def test_changing_the_users_lines_keeps_every_earlier_step() -> None:
     before, after = steps("einops==0.7"), steps("einops==0.8")
     changed = [index for index, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]
     assert changed in ([], [len(before) - 1])  # only what follows the user's own step: labels
-    assert "requirements.user.txt" in before[-1]
+    assert "requirements.user.txt" in before[-2]
+    assert "verify.py --packages" in before[-1]
 
 
 def test_users_lines_are_checked_again() -> None:
@@ -257,7 +258,20 @@ def test_a_page_of_links_is_no_index(is_open: bool, words: str) -> None:
 def test_the_stacks_own_tools_are_used() -> None:
     stack = replace(STACK, image=replace(STACK.image))
     found = {item.path: item.text for item in render_image(stack)}
-    assert found["tools.txt"].splitlines()[1:] == [f"uv==0.9.0 --hash=sha256:{TOOLS[0].sha256}"]
+    assert found["tools.txt"].splitlines()[1:] == [f"{x.name}=={x.version} --hash=sha256:{x.sha256}" for x in TOOLS]
+
+
+def test_a_lock_without_an_init_gives_the_image_that_it_always_gave() -> None:
+    found = files(replace(STACK, image=replace(STACK.image, tools=TOOLS[:1])))
+    assert "--from=tools /opt" not in found["Dockerfile"]
+    assert "--from=tools /opt/tools/bin/dumb-init" in files()["Dockerfile"]
+
+
+def test_a_package_of_the_system_that_is_named_with_and_without_a_version_is_installed_once() -> None:
+    text = files(replace(STACK, image=replace(STACK.image, apt=("libgl1", "libgl1=1.6.0-1", "libgl1-mesa"))))[
+        "Dockerfile"
+    ]
+    assert [line.strip(" \\") for line in text.splitlines() if "libgl1" in line] == ["libgl1=1.6.0-1", "libgl1-mesa"]
 
 
 def test_a_platform_nobody_builds() -> None:

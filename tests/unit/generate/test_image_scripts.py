@@ -182,6 +182,20 @@ def _run_torch(monkeypatch: pytest.MonkeyPatch, lock=LOCK, **changed) -> dict[st
     return _statuses(findings)
 
 
+def test_a_torch_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = {**LOCK, "cuda": None, "cudnn": None, "nccl": None, "sm": [], "ptx": [], "builds": []}
+    monkeypatch.setattr(verify, "find_distributions", lambda: {"numpy": None})
+    assert _run_torch(monkeypatch, lock, cuda=None)["torch without CUDA"] == "pass"
+    assert _run_torch(monkeypatch, lock, cuda="12.1")["torch without CUDA"] == "fail"
+    monkeypatch.setattr(verify, "find_distributions", lambda: {"nvidia-cudnn-cu12": None})
+    assert _run_torch(monkeypatch, lock, cuda=None)["torch without CUDA"] == "fail"
+
+
+def test_no_gpu_is_looked_for_without_cuda() -> None:
+    (found,) = verify.run({**LOCK, "driver": {"minimum": None}}, "gpu")
+    assert (found["check"], found["status"]) == ("driver", "unknown")
+
+
 def test_torch_as_locked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(_run_torch(monkeypatch).values()) == {"pass"}
 
@@ -708,3 +722,83 @@ def test_bytecode_is_the_same_each_time_and_tests_get_none(tmp_path: Path) -> No
         assert all(data[4:8] == b"\x01\0\0\0" for data in cached.values())  # hash-based, unchecked
         trees.append(cached)
     assert trees[0] == trees[1]
+
+
+_ONE_LINE = """\
+# deb http://snapshot.mirror.example/archive/debian/20240130T000000Z bullseye main
+deb http://mirror.example/debian bullseye main
+# deb http://snapshot.mirror.example/archive/debian-security/20240130T000000Z bullseye-security main
+deb http://mirror.example/debian-security bullseye-security main
+"""
+_STANZA = """\
+Types: deb
+# http://snapshot.mirror.example/archive/debian/20250520T000000Z
+URIs: http://mirror.example/debian
+Suites: bookworm bookworm-updates
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+"""
+_UBUNTU = (
+    "deb http://mirror.example/ubuntu jammy main\ndeb [arch=amd64] http://mirror.example/ubuntu jammy-updates main\n"
+)
+_NOBLE = "Types: deb\nURIs: http://mirror.example/ubuntu/\nSuites: noble\n"
+
+
+@pytest.mark.parametrize(
+    ("system", "file", "before", "after"),
+    [
+        (
+            "debian",
+            "sources.list",
+            _ONE_LINE,
+            "deb [check-valid-until=no] http://snapshot.mirror.example/archive/debian/20260501T000000Z bullseye main\n"
+            "deb [check-valid-until=no] http://snapshot.mirror.example/archive/debian-security/20260501T000000Z "
+            "bullseye-security main\n",
+        ),
+        (
+            "debian",
+            "sources.list.d/debian.sources",
+            _STANZA,
+            "Types: deb\nURIs: http://snapshot.mirror.example/archive/debian/20260501T000000Z\nCheck-Valid-Until: no\n"
+            "Suites: bookworm bookworm-updates\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n",
+        ),
+        (
+            "ubuntu",
+            "sources.list",
+            _UBUNTU,
+            "deb [ snapshot=20260501T000000Z] http://mirror.example/ubuntu jammy main\n"
+            "deb [arch=amd64 snapshot=20260501T000000Z] http://mirror.example/ubuntu jammy-updates main\n",
+        ),
+        (
+            "ubuntu",
+            "sources.list.d/ubuntu.sources",
+            _NOBLE,
+            "Snapshot: 20260501T000000Z\nTypes: deb\nURIs: http://mirror.example/ubuntu/\nSuites: noble\n",
+        ),
+    ],
+)
+def test_sources_are_those_of_a_day(tmp_path: Path, system: str, file: str, before: str, after: str) -> None:
+    done = _snapshot(tmp_path, system, {file: before, "sources.list.d/other.list": "deb http://other.example/x ./\n"})
+    assert done.returncode == 0, done.stderr
+    made = tmp_path / "made"
+    assert (made / file).read_text() == after
+    assert not (made / "sources.list.d" / "other.list").exists()
+    assert (tmp_path / "etc" / "apt" / file).read_text() == before
+    assert f'Dir::Etc::SourceParts "{made}/sources.list.d";' in (made / "snapshot.conf").read_text()
+
+
+@pytest.mark.parametrize("text", ["deb http://mirror.example/debian bookworm main\n", ""])
+def test_sources_that_name_no_archive_of_days_are_refused(tmp_path: Path, text: str) -> None:
+    done = _snapshot(tmp_path, "debian", {"sources.list": text})
+    assert done.returncode == 1
+    assert "leave --apt-snapshot out" in done.stderr
+
+
+def _snapshot(folder: Path, system: str, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    etc = folder / "etc"
+    for name, text in files.items():
+        path = etc / "apt" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (etc / "os-release").write_text(f'PRETTY_NAME="x"\nID={system}\n')
+    words = ["sh", str(IMAGES / "apt_snapshot.sh"), "20260501T000000Z", str(folder / "made"), str(etc)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)

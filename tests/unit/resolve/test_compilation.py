@@ -78,10 +78,8 @@ def test_a_request_survives_its_lock() -> None:
     assert request_of({}) == Request()
 
 
-def test_a_stack_of_cuda_keeps_its_cuda() -> None:
-    found = solve(
-        parse_request({"cuda": "12.4", "python": "3.11", "flavor": "devel", "requirements": ["horovod"]}), MATRIX
-    )
+def test_a_stack_on_an_image_of_cuda_keeps_it() -> None:
+    found = solve(parse_request({"tensorflow": "2.10", "with": "horovod"}), MATRIX)
     assert isinstance(found, Stack)
     assert found.image.compiled == ("horovod",)
     assert found.image.compile_base is None
@@ -92,3 +90,12 @@ def test_the_reason_of_the_base_speaks_of_the_final_image() -> None:
     reason = next(reason for reason in stack.reasons if reason.subject == "base")
     assert "flash-attn" in reason.because
     assert reason.facts[0].id == f"image/{stack.image.base.ref}"
+
+
+def test_what_compiling_needs_of_the_system_stays_in_the_stage_that_compiles() -> None:
+    apart = solve(parse_request({"torch": "2.0", "with": "horovod", "apt": "ffmpeg"}), MATRIX)
+    assert isinstance(apart, Stack)
+    assert apart.image.compile_base is not None
+    assert (apart.image.apt, apart.image.build_apt) == (("ffmpeg",), ("cmake",))
+    whole = solve(parse_request({"tensorflow": "2.10", "with": "horovod"}), MATRIX)
+    assert (whole.image.compile_base, whole.image.apt, whole.image.build_apt) == (None, ("cmake",), ())

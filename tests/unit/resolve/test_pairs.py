@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from provision.assets import asset_dir
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.resolve.environment import Demand
+from provision.resolve.named import implied_frameworks
 from provision.resolve.pairs import pair_demands
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
@@ -69,6 +74,50 @@ def test_an_extra_alone_takes_a_framework_it_is_for(facts: Matrix) -> None:
     found = solve(parse_request({"with": "huggingface", "python": "3.12"}), facts)
     assert isinstance(found, Stack)
     assert "torch" in found.frameworks
+
+
+@pytest.mark.parametrize(
+    ("line", "torch"),
+    [
+        ("vllm==0.6.3", "2.4.0"),
+        ("xformers==0.0.28", "2.4.1"),
+        ("torchvision==0.19.0", "2.4.0"),
+        ("torchvision==0.19.0+cu118", "2.4.0"),
+    ],
+)
+def test_a_package_of_the_user_alone_takes_the_torch_that_goes_with_it(facts: Matrix, line: str, torch: str) -> None:
+    for more in ({}, {"python": "3.11"}):
+        found = solve(parse_request({"requirements": [line], **more}), facts)
+        assert isinstance(found, Stack)
+        assert found.frameworks == {"torch": torch}
+
+
+def test_a_package_that_does_not_count_here_implies_nothing(facts: Matrix) -> None:
+    with pytest.raises(UsageError, match="names no framework"):
+        solve(parse_request({"requirements": ["vllm==0.6.3; sys_platform == 'win32'"]}), facts)
+
+
+def test_what_a_package_cannot_be_without_is_read_from_the_facts(facts: Matrix, tmp_path: Path) -> None:
+    assert implied_frameworks(facts, ["einops", "jupyter"]) == ()
+    assert implied_frameworks(facts, ["vllm", "torchaudio"]) == ("torch",)
+    assert implied_frameworks(facts, ["xformers", "horovod"]) == ("torch",)
+    data = shutil.copytree(asset_dir("compat"), tmp_path / "compat")
+    for name in ("companions.toml", "extras.toml"):
+        blocks = (data / name).read_text().split("\n\n")
+        (data / name).write_text("\n\n".join(block for block in blocks if '"sglang' not in block))
+    assert implied_frameworks(facts, ["sglang"]) == ("torch",)
+    assert implied_frameworks(Matrix(data), ["sglang"]) == ()
+
+
+def test_a_torchvision_of_another_torch_is_refused(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.5", "requirements": ["torchvision==0.19.0"]}), facts)
+    assert isinstance(found, Refusal)
+    assert found.is_proved
+    assert "torchvision 0.19.0 of the requirements, which needs torch==2.4.0" in found.because[0].because
+    fitting = solve(parse_request({"torch": "2.5", "requirements": ["torchvision>=0.19,<0.21"]}), facts)
+    assert isinstance(fitting, Stack)
+    # A release that the facts do not list is the user's own choice.
+    assert isinstance(solve(parse_request({"torch": "2.5", "requirements": ["torchvision==0.19.77"]}), facts), Stack)
 
 
 def test_xformers_comes_in_the_release_that_vllm_pins(facts: Matrix) -> None:
@@ -152,6 +201,22 @@ def test_a_gpu_gets_the_release_that_has_code_for_it(facts: Matrix) -> None:
         assert _lines(facts, **{"torch": "2.10", "cuda": "12.8", "with": "xformers", "gpu": gpu})["xformers"]
 
 
+def test_a_release_that_is_pinned_by_another_must_have_code_for_the_gpu(facts: Matrix, tmp_path: Path) -> None:
+    wish = {"torch": "2.7.1", "cuda": "12.6", "gpu": "v100-sxm2-32gb"}
+    for more in ({"with": "vllm"}, {"requirements": ["vllm==0.10.1"]}):
+        found = solve(parse_request({**wish, **more}), facts)
+        assert isinstance(found, Refusal)
+        assert not found.is_proved
+        reason = next(item for item in found.because if "pins xformers 0.0.31, which has no code for" in item.because)
+        assert "V100" in reason.because
+        assert isinstance(solve(parse_request({**wish, **more, "gpu": "t4"}), facts), Stack)
+    data = shutil.copytree(asset_dir("compat"), tmp_path / "compat")
+    rows = (data / "companions.toml").read_text().split("\n\n")
+    kept = [row for row in rows if not ('"xformers"' in row and 'version = "0.0.31"' in row)]
+    (data / "companions.toml").write_text("\n\n".join(kept))
+    assert isinstance(solve(parse_request({**wish, "requirements": ["vllm==0.10.1"]}), Matrix(data)), Stack)
+
+
 def test_what_the_release_pins_bounds_the_environment(facts: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     row = next(row for row in facts.companions if row.package == "vllm" and "torchvision" in row.requires)
     bounds = {demand.name: demand.specifier for demand in pair_demands([row])}
@@ -208,11 +273,34 @@ def test_advice_meets_a_range_that_the_requirements_ask_for(facts: Matrix) -> No
         assert (("--torch", "2.5", "--with", "vllm") in flags) is is_met
 
 
-def test_an_address_of_a_framework_does_not_say_which_it_is(facts: Matrix) -> None:
-    line = "torch @ https://example.org/torch.whl"
-    with pytest.raises(UsageError, match="names no framework") as caught:
-        solve(parse_request({"requirements": [line]}), facts)
-    assert caught.value.because == (f"`{line}` is an address, which does not tell its version",)
+WHEEL = "torch @ https://download.example/torch-2.4.1%2Bcu121-cp311-cp311-linux_x86_64.whl"
+
+
+@pytest.mark.parametrize(
+    ("line", "values", "said"),
+    [
+        ("torch @ https://example.org/torch.whl", {}, "write the version that it has, as in `torch==VERSION`"),
+        ("torch @ https://example.org/torch.whl", {"python": "3.11"}, "write the version that it has"),
+        (WHEEL, {}, "write `torch==2.4.1+cu121` in its place and say `--python 3.11`, and"),
+        (WHEEL, {"python": "3.11"}, "write `torch==2.4.1+cu121` in its place, and"),
+        (WHEEL.replace("x86_64", "aarch64"), {"platform": "linux/amd64"}, "its name says linux/arm64"),
+        (WHEEL, {"python": "3.12"}, "its name says Python 3.11"),
+        (f"{WHEEL} ; python_version < '3.12'", {"torch": "2.4"}, "write `torch==2.4.1+cu121` in its place"),
+        (WHEEL.replace("cu121", "cu117"), {}, "the facts do not know the wheel there"),
+    ],
+)
+def test_a_framework_is_not_taken_from_an_address(facts: Matrix, line: str, values: dict[str, str], said: str) -> None:
+    found = solve(parse_request({"requirements": [line], **values}), facts)
+    assert isinstance(found, Refusal)
+    assert not found.is_proved
+    assert found.conflict == (f"requirement {line}",)
+    assert said in found.because[0].because
+    assert ("in its place" in found.because[0].because) is ("in its place" in said or "write the version" in said)
+
+
+def test_an_address_that_does_not_count_here_is_none(facts: Matrix) -> None:
+    request = {"torch": "2.4", "requirements": [f"{WHEEL} ; sys_platform == 'win32'"]}
+    assert isinstance(solve(parse_request(request), facts), Stack)
 
 
 @pytest.mark.parametrize(
@@ -232,13 +320,13 @@ def test_a_wish_for_any_version_is_called_by_its_line(
     assert ">=0" not in f"{found}"
 
 
-@pytest.mark.parametrize("variant", ["cpu", "rocm6.1", "xpu"])
-def test_a_build_without_cuda_is_not_covered(facts: Matrix, variant: str) -> None:
+@pytest.mark.parametrize("variant", ["rocm6.1", "xpu"])
+def test_a_build_for_other_hardware_is_not_covered(facts: Matrix, variant: str) -> None:
     found = solve(parse_request({"torch": f"2.4.1+{variant}"}), facts)
     assert isinstance(found, Refusal)
     assert not found.is_proved
     (reason,) = found.because
-    assert f"torch 2.4.1+{variant} is a build without CUDA, which the facts do not cover" in reason.because
+    assert f"torch 2.4.1+{variant} is a build for other hardware, which the facts do not cover" in reason.because
     assert "leave `+" in reason.because
     never = solve(parse_request({"torch": "2.4.1+cu117"}), facts)
     assert isinstance(never, Refusal)
@@ -246,6 +334,6 @@ def test_a_build_without_cuda_is_not_covered(facts: Matrix, variant: str) -> Non
 
 
 def test_no_advice_is_given_against_a_build_that_the_requirements_name(facts: Matrix) -> None:
-    found = solve(parse_request({"torch": "2.4.1+cpu", "requirements": ["torch==2.4.1+cpu"]}), facts)
+    found = solve(parse_request({"torch": "2.4.1+xpu", "requirements": ["torch==2.4.1+xpu"]}), facts)
     assert isinstance(found, Refusal)
     assert found.alternatives == ()

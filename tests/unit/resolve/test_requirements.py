@@ -153,9 +153,9 @@ def test_a_package_that_needs_a_framework_brings_it(line: str, framework: str) -
 
 def test_of_thousands_of_lines_a_refusal_names_those_in_conflict() -> None:
     lines = [f"package-{number}=={number}.0" for number in range(1000)]
-    found = solve(parse_request({"torch": "2.4.1", "requirements": [*lines, "sympy<1"]}), Matrix())
+    found = solve(parse_request({"torch": "2.4.1", "requirements": [*lines, "triton<1"]}), Matrix())
     assert not isinstance(found, Stack)
-    assert "requirement sympy<1" in found.conflict
+    assert "requirement triton<1" in found.conflict
     assert len(found.conflict) < 4
 
 

@@ -306,7 +306,8 @@ def test_known_base_must_hold_the_python(matrix):
 @pytest.mark.parametrize("line", ['torch==2.0; python_version > "3"', "torch @ https://mirror.example/torch-2.0.whl"])
 def test_line_that_would_replace_the_framework_is_refused(matrix, line):
     found = refusal(matrix, torch="2.6", requirements=[line])
-    assert found.is_proved
+    # What is at an address nobody knows.
+    assert found.is_proved is ("@" not in line)
     assert any("torch" in reason.because for reason in found.because)
 
 
@@ -484,14 +485,59 @@ def test_refusal_that_one_change_lifts_changes_one(matrix):
     [
         ("foo/bar:1", "is not in the facts"),
         ("registry.example:5000/team/base", "is not in the facts"),
-        ("nvcr.io/nvidia/pytorch:25.01-py3", "brings a torch of its own"),
-        ("python:3.11-slim-bookworm", None),
+        ("nvcr.io/nvidia/pytorch:21.01-py3", "brings a torch of its own"),
+        ("nvcr.io/nvidia/pytorch:25.01-py3", "brings torch 2.6.0a0+ecf3bae40a, CUDA 12.8.0 and Python 3.12, built"),
+        ("nvcr.io/nvidia/jax:25.01-py3", "brings a jax of its own, CUDA 12.8.0 and Python 3.12, built"),
+        ("docker.io/pytorch/pytorch:2.4.1-cuda12.1-cudnn9-devel", "brings torch 2.4.1, CUDA 12.1 and cuDNN 9, built"),
+        ("pytorch/pytorch:latest", "brings a torch of its own"),
+        ("python:3.12-slim-bookworm", None),
     ],
 )
 def test_base_that_the_facts_do_not_know_is_warned_of(matrix, base, said):
-    stack = answer(matrix, torch="2.5", python="3.11", base=base)
+    stack = answer(matrix, torch="2.5", base=base)
     warned = [warning for warning in stack.warnings if base in warning]
     assert [said in warning for warning in warned] == ([True] if said else [])
+
+
+NGC = "nvcr.io/nvidia/pytorch:25.01-py3"
+HUB = "pytorch/pytorch:2.4.1-cuda12.1-cudnn9-runtime"
+
+
+@pytest.mark.parametrize(
+    ("base", "wish", "neighbour", "said"),
+    [
+        (NGC, {"torch": "2.5", "python": "3.11"}, {"torch": "2.5", "python": "3.12"}, "holds Python 3.12"),
+        (NGC, {"torch": "2.7", "cuda": "12.6"}, {"torch": "2.7", "cuda": "12.8"}, "holds CUDA 12.8.0"),
+        (NGC, {"cuda": "12.4"}, {"cuda": "12"}, "holds CUDA 12.8.0"),
+        (NGC, {"torch": "2.5", "os": "debian12"}, {"torch": "2.5", "os": "ubuntu24.04"}, "is ubuntu24.04"),
+        (HUB, {"torch": "2.5", "cuda": "12.4"}, {"torch": "2.5", "cuda": "12.1"}, "holds CUDA 12.1"),
+    ],
+)
+def test_base_with_a_framework_of_its_own_holds_what_its_tag_says(matrix, tmp_path, base, wish, neighbour, said):
+    found = refusal(matrix, base=base, **wish)
+    assert found.is_proved
+    assert f"--base {base}" in found.conflict
+    assert any(said in reason.because for reason in found.because)
+    stack = answer(matrix, base=base, **neighbour)
+    assert stack.cuda.startswith("12.8") or "cuda" not in neighbour or base == HUB
+    if base == HUB:
+        return
+    assert any(fact.id == "image/ngc-25.01" for reason in stack.reasons for fact in reason.facts)
+    data = copy_facts(tmp_path)
+    rows = (data / "ngc.toml").read_text().split("\n\n")
+    (data / "ngc.toml").write_text("\n\n".join(row for row in rows if 'release = "25.01"' not in row))
+    without = answer(Matrix(data), base=base, **wish)
+    assert any("nothing of the image is in the facts" in warning for warning in without.warnings)
+
+
+def test_a_base_of_cuda_alone_holds_its_own_cuda(matrix):
+    base = "nvidia/cuda:12.4.1-devel-ubuntu22.04"
+    found = refusal(matrix, cuda="12.6", base=base)
+    assert found.is_proved
+    assert any("which holds CUDA 12.4.1" in reason.because for reason in found.because)
+    stack = answer(matrix, base=base)
+    assert stack.cuda == "12.4"
+    assert stack.reasons[0].because == "the newest CUDA that the base holds"
 
 
 def test_a_toolkit_has_the_floor_of_its_own_patch(matrix):
@@ -520,4 +566,5 @@ def test_libraries_older_than_the_gpu_are_open_and_offered_by_no_hint(matrix, cu
 
 def test_what_fails_together_is_said_in_words(matrix):
     assert "fail together: " in refusal(matrix, torch="2.5.1", tensorflow="2.18.0").because[0].because
-    assert "does not work on " in refusal(matrix, tensorflow="2.21", gpu="rtx-5090").because[0].because
+    assert "does not work on GPUs of" in refusal(matrix, tensorflow="2.20", gpu="rtx-5090").because[0].because
+    assert "is not known to work on GPUs of" in refusal(matrix, tensorflow="2.20", gpu="b200").because[0].because

@@ -1,0 +1,72 @@
+"""Whether a base that somebody named has the Python that is to be put on it, asked before the build."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from provision.build.engine import Engine
+from provision.errors import ActionFailedError, IncompatibleError
+
+__all__ = ["check_base"]
+
+_VARIABLE = "PYTHON_VERSION"
+_ANSWER_SECONDS = 30
+
+
+def check_base(engine: Engine, base: str, python: str) -> None:
+    """Refuse a base with another Python, or without one; one that nobody here can tell of is left to the build.
+
+    Args:
+        engine: An image that it has is run to see; of others a registry is asked for the configuration.
+        base: What stands in ``FROM``.
+        python: The minor that the stack needs (``3.11``).
+
+    Raises:
+        IncompatibleError: It has not that Python.
+    """
+    is_here = True
+    try:
+        environment = engine.inspect(base).environment
+    except ActionFailedError:
+        is_here, environment = False, _ask_registry(base)
+    exact = dict(item.partition("=")[::2] for item in environment).get(_VARIABLE, "")
+    if exact and not f"{exact}.".startswith(f"{python.rstrip('t')}."):
+        minor = ".".join(exact.split(".")[:2])
+        raise IncompatibleError(
+            f"{base} cannot hold this stack",
+            because=(f"it is made with Python {exact}, the stack needs {python}",),
+            hints=(f"ask for its Python with `--python {minor}`", "or leave `--base` out: one that fits is chosen"),
+        )
+    if not is_here:
+        return
+    try:
+        done = engine.run(base, ("-c", "import venv"), entrypoint=f"python{python}")
+    except ActionFailedError:
+        return
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or [f"it ended with exit code {done.returncode}"])[-1]
+        raise IncompatibleError(
+            f"{base} cannot hold this stack",
+            because=(f"`python{python} -c 'import venv'` does not run in it: {said[:200]}",),
+            hints=(
+                "name a base with that Python and its venv module",
+                "or leave `--base` out: one that fits is chosen",
+            ),
+        )
+
+
+def _ask_registry(base: str) -> tuple[str, ...]:
+    """Return the variables of an image of one platform in a registry; nothing where it does not say."""
+    words = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Image}}", base]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
+        document = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ()
+    if not isinstance(document, dict):
+        return ()
+    # Of several platforms each has its own; what they are made with is the same.
+    images = [document, *(item for item in document.values() if isinstance(item, dict))]
+    found = [(item.get("config") or {}).get("Env") for item in images if isinstance(item.get("config"), dict)]
+    return tuple(str(item) for item in (found[0] or ())) if found else ()

@@ -1,0 +1,364 @@
+"""Lock the whole of an image: what the user's lines and the extras need is resolved by uv, and kept by hash.
+
+The facts decide frameworks, CUDA libraries and compilers; uv decides the rest under their bounds. Where the request
+leaves the version of a framework open, what the lines need has a say in it: uv is asked which one it would take, and
+the solver holds that version to the GPU, the driver and everything else that was asked.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from provision.build.uv import Found, NoSolution, Place, Question, Uv
+from provision.errors import IncompatibleError
+from provision.generate.image import open_lines
+from provision.matrix.load import Matrix
+from provision.records import NOTHING, record, replace
+from provision.resolve.environment import MACHINES
+from provision.resolve.halves import Halves, binds, hidden_needs, is_open, split
+from provision.resolve.request import ANY, FIND_LINKS, FRAMEWORKS, Request, plain_request, python_fits
+from provision.resolve.solve import solve
+from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Reason, Refusal, Stack
+from provision.resolve.system import system_packages
+from provision.versions import parse, spec_of
+
+__all__ = ["Opened", "lock_whole", "needs_lock"]
+
+_ROUNDS_MAX = 4
+_OLDER_PYTHONS_MAX = 3
+_OWN = "your requirements"
+
+
+@record
+class Opened:
+    """How the open half is resolved.
+
+    Attributes:
+        moment: What was published before it (RFC 3339) is looked at.
+        is_dated: Whether an index is held to that; one that tells no dates cannot be.
+        kept: Name → version of an earlier lock, taken where nothing speaks against it.
+    """
+
+    moment: str
+    is_dated: bool = True
+    kept: Mapping[str, str] = NOTHING
+
+    @property
+    def published_before(self) -> str | None:
+        """The moment, where an index is held to it."""
+        return self.moment if self.is_dated else None
+
+
+def needs_lock(stack: Stack) -> bool:
+    """Tell whether lines of the user or of extras would be resolved only when the image is built."""
+    # uv resolves for no interpreter without the lock on its threads.
+    is_usual = stack.python is not None and not stack.python.endswith("t")
+    return is_usual and stack.image is not None and not stack.image.is_whole and bool(open_lines(stack.image))
+
+
+def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened) -> Stack:
+    """Return the stack with everything that its lines need, by hash.
+
+    Args:
+        request: What the stack is the answer to.
+        matrix: The facts.
+        stack: The answer so far, its first half decided.
+        uv: Who is asked.
+        opened: How.
+
+    Raises:
+        IncompatibleError: No set of packages meets all of it.
+        MissingDependencyError: The index cannot be reached.
+    """
+    best: Stack | None = None
+    failed: NoSolution | None = None
+    for start in chain((stack,), _older(request, matrix, stack)):
+        if best is not None and not _has_more_wheels(start, best, matrix, uv, opened):
+            continue
+        locked = _lock_freely(request, matrix, start, uv, opened)
+        if isinstance(locked, NoSolution):
+            failed = failed or locked
+        elif best is None or _sources(locked) < _sources(best):
+            best = locked
+        if best is not None and not _sources(best):
+            break
+    if best is None:
+        raise _refusal(request, matrix, stack, uv, opened, failed or NoSolution(because=()))
+    if best.frameworks != stack.frameworks or best.python != stack.python:
+        best = replace(best, reasons=_told(best, stack))
+    return replace(best, request=plain_request(request))
+
+
+def _has_more_wheels(candidate: Stack, best: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> bool:
+    """Tell whether a stack of another Python has wheels of what would have to be built."""
+    image = best.image
+    sources = [item for item in image.packages if _is_built(item) and item.file] if image is not None else []
+    lines = tuple(f"{item.name}=={item.version}" for item in sources if item.url is None)
+    moment = opened.published_before
+    question = Question(lines=lines, place=_place(candidate, matrix), published_before=moment, has_needs=False)
+    found = uv.ask(question) if lines else ()
+    return not isinstance(found, NoSolution) and any(not item.is_source for item in found)
+
+
+def _older(request: Request, matrix: Matrix, stack: Stack) -> Iterator[Stack]:
+    lowest = parse(str(stack.python))
+    pythons = sorted((row.version for row in matrix.pythons if not row.version.endswith("t")), key=parse, reverse=True)
+    fitting = [python for python in pythons if parse(python) < lowest and python_fits(request.python, python)]
+    for python in fitting[:_OLDER_PYTHONS_MAX]:
+        found = solve(replace(request, python=python), matrix)
+        if isinstance(found, Stack) and found.image is not None and found.image.tools:
+            yield found
+
+
+def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened) -> Stack | NoSolution:
+    """Close the open half; where the request leaves frameworks open, with the versions that the lines go with.
+
+    What is chosen with them left open is often the answer already; else it is asked for again with them fixed.
+    """
+    free = [name for name in stack.frameworks if not _is_exact(getattr(request, name))]
+    if not free:
+        return _lock(stack, matrix, uv, opened)
+    halves = split(stack, matrix)
+    # What the user's lines name is chosen before the frameworks: a package that pins one decides its version.
+    lines = (*_lines(stack), *(_wished(request, name) for name in free), *halves.added, *halves.preferred)
+    # Nor do bounds count yet that hold for the version of now.
+    others = {name: version for name, version in stack.packages.items() if is_open(name)}
+    question = _question(stack, matrix, opened, lines, replace(halves, bounds=hidden_needs(matrix, stack, others)[1]))
+    preferred = {item.name: item.version for item in halves.fixed if item.name not in free and "+" not in item.version}
+    found = uv.ask(replace(question, fixed=(), preferred={**preferred, **question.preferred}))
+    if isinstance(found, NoSolution):
+        return _lock(stack, matrix, uv, opened)
+    taken = {item.name: item.version.partition("+")[0] for item in found}
+    changes: dict[str, Any] = {name: taken[name] for name in free if taken.get(name, "") != stack.frameworks[name]}
+    other: Stack | Refusal = stack
+    if changes:
+        other = solve(replace(request, python=stack.python, **changes), matrix)
+    if isinstance(other, Refusal) or other.image is None:
+        return _lock(stack, matrix, uv, opened)
+    if _agrees(other, matrix, found):
+        decided = {package.name for package in other.image.packages if not is_open(package.name)}
+        return _merge(other, matrix, tuple(item for item in found if item.name not in decided), opened)
+    locked = _lock(other, matrix, uv, opened)
+    return _lock(stack, matrix, uv, opened) if isinstance(locked, NoSolution) and changes else locked
+
+
+def _agrees(stack: Stack, matrix: Matrix, found: tuple[Found, ...]) -> bool:
+    """Tell whether what was chosen freely would do beside the first half of a stack."""
+    halves = split(stack, matrix)
+    fixed = {item.name: item.version for item in halves.fixed}
+    if any(fixed.get(item.name, item.version) != item.version for item in found):
+        return False
+    versions = {**fixed, **{item.name: item.version for item in found}}
+    added, bounds = hidden_needs(matrix, stack, versions)
+    needed = (*(line for item in halves.fixed for line in item.requires), *added)
+    return all(_is_met(line, versions, is_needed=True) for line in needed) and all(
+        _is_met(line, versions) for line in bounds
+    )
+
+
+def _is_exact(wish: str | None) -> bool:
+    return wish is not None and (
+        (wish.startswith("==") and "*" not in wish) or (wish.count(".") > 1 and wish[0].isdigit())
+    )
+
+
+def _wished(request: Request, framework: str) -> str:
+    wish = getattr(request, framework)
+    if wish in (None, ANY):
+        return framework
+    return f"{framework}{wish if wish[0] in '<>=!~' else f'=={wish}.*'}"
+
+
+def _lines(stack: Stack) -> tuple[str, ...]:
+    return open_lines(stack.image) if stack.image is not None else ()
+
+
+def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ...], halves: Halves) -> Question:
+    image = stack.image
+    own = tuple(line for extra in image.extras for line in extra.constraints) if image is not None else ()
+    indexes = stack.request.get("indexes", ())
+    return Question(
+        lines=lines,
+        place=_place(stack, matrix),
+        bounds=(*own, *stack.request.get("constraints", ()), *halves.bounds),
+        build_bounds=_build_bounds(matrix),
+        fixed=halves.fixed,
+        preferred={**halves.preferred, **opened.kept},
+        published_before=opened.published_before,
+        extra_indexes=tuple(url for url in indexes if not url.startswith(FIND_LINKS)),
+        find_links=tuple(url.removeprefix(FIND_LINKS) for url in indexes if url.startswith(FIND_LINKS)),
+    )
+
+
+def _place(stack: Stack, matrix: Matrix) -> Place:
+    """Return where the environment will be, with the newest glibc that uv names and the system has."""
+    system = next((row for row in matrix.os_releases if row.id == stack.os), None)
+    named = sorted(matrix.setting("constraints.toml", "uv_glibc").values, key=parse)
+    fitting = [glibc for glibc in named if system is None or not system.glibc or parse(glibc) <= parse(system.glibc)]
+    # Of an unknown system the oldest is assumed.
+    is_known = system is not None and system.glibc is not None
+    glibc = (fitting or named)[-1 if is_known and fitting else 0]
+    return Place(python=str(stack.python), machine=MACHINES[stack.platform], glibc=glibc)
+
+
+def _lock(stack: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> Stack | NoSolution:
+    """Close the open half of a stack."""
+    halves = split(stack, matrix)
+    added = (*halves.added, *halves.preferred)
+    bounds = halves.bounds
+    for _ in range(_ROUNDS_MAX):
+        lines = (*_lines(stack), *added)
+        found = uv.ask(_question(stack, matrix, opened, lines, replace(halves, bounds=bounds)))
+        if isinstance(found, NoSolution):
+            return found
+        versions = {**stack.packages, **{item.name: item.version for item in found}}
+        more, tighter = hidden_needs(matrix, stack, versions)
+        if set(more) <= set(added) and all(_is_met(line, versions) for line in tighter):
+            return _merge(stack, matrix, found, opened)
+        # What was chosen needs what its metadata does not say.
+        added = tuple(dict.fromkeys((*added, *more)))
+        bounds = tuple(dict.fromkeys((*bounds, *tighter)))
+    return NoSolution(because=("what your lines bring needs more each time it is met",))
+
+
+def _is_met(line: str, versions: Mapping[str, str], *, is_needed: bool = False) -> bool:
+    from packaging.requirements import Requirement
+
+    needed = Requirement(line)
+    version = versions.get(needed.name)
+    if version is None:
+        return not is_needed
+    return not str(needed.specifier) or version in spec_of(str(needed.specifier))
+
+
+def _merge(stack: Stack, matrix: Matrix, found: tuple[Found, ...], opened: Opened) -> Stack:
+    image = stack.image
+    assert image is not None  # noqa: S101 - whoever has no image has no lines
+    known = {package.name: package for package in image.packages}
+    asked = _asked(image)
+    packages = {name: package for name, package in known.items() if not is_open(name)}
+    for item in found:
+        before = known.get(item.name)
+        if before is not None and before.version == item.version and before.sha256 is not None:
+            packages[item.name] = before
+            continue
+        packages[item.name] = LockedPackage(
+            name=item.name,
+            version=item.version,
+            index="pypi",
+            file=item.file,
+            sha256=item.sha256,
+            size=item.size,
+            url=item.url if item.is_addressed else None,
+            layer=before.layer if before is not None else "user",
+            why=before.why if before is not None else _OWN if item.name in asked else f"a need of {_OWN}",
+            is_source=item.is_source,
+        )
+    ordered = tuple(sorted(packages.values(), key=lambda package: package.name))
+    moments = [item.uploaded for item in found if item.uploaded]
+    newest = max((int(datetime.datetime.fromisoformat(moment).timestamp()) for moment in moments), default=0)
+    system = system_packages(matrix, (package.name for package in ordered), image.base.os or stack.os)
+    has_builds = any(map(_is_built, ordered))
+    whole = replace(
+        image,
+        packages=ordered,
+        apt=tuple(sorted({*image.apt, *system})),
+        source_date_epoch=max(image.source_date_epoch, newest),
+        build_base=_build_base(stack, matrix) if has_builds else None,
+        build_bounds=_build_bounds(matrix) if has_builds else (),
+        resolved_before=opened.moment,
+    )
+    return replace(stack, image=whole, packages={package.name: package.version for package in ordered})
+
+
+def _asked(image: ImagePart) -> set[str]:
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    names = set()
+    for line in open_lines(image):
+        try:
+            names.add(canonicalize_name(Requirement(line).name))
+        except InvalidRequirement:  # an address without a name
+            continue
+    return {str(name) for name in names}
+
+
+def _is_built(package: LockedPackage) -> bool:
+    return package.layer == "user" and package.is_source
+
+
+def _sources(stack: Stack) -> int:
+    return sum(_is_built(package) for package in stack.image.packages) if stack.image is not None else 0
+
+
+def _build_base(stack: Stack, matrix: Matrix) -> BaseImage | None:
+    """Return the Python image with compilers that stands on the same system as the image's own."""
+    rows = matrix.python_images_of(str(stack.python))
+    full = [row for row in rows if row.flavour == "full" and stack.platform in row.platforms]
+    row = next((row for row in full if stack.image is not None and row.os == stack.image.base.os), None)
+    return BaseImage(ref=row.tag, digest=row.digest, os=row.os, size_mb=row.size_mb) if row is not None else None
+
+
+def _build_bounds(matrix: Matrix) -> tuple[str, ...]:
+    return matrix.setting("constraints.toml", "build_bounds").values
+
+
+def _told(best: Stack, first: Stack) -> tuple[Reason, ...]:
+    """Return the reasons of a stack, where what the lines need decided a part of it."""
+    changed = {name for name, version in best.frameworks.items() if first.frameworks.get(name) != version}
+    changed |= {"python"} if best.python != first.python else set()
+    rows = []
+    for reason in best.reasons:
+        if reason.subject in changed:
+            before = first.python if reason.subject == "python" else first.frameworks.get(reason.subject)
+            because = f"what {_OWN} need goes with this one; {before} is newer"
+            rows.append(replace(reason, because=because))
+        else:
+            rows.append(reason)
+    return tuple(rows)
+
+
+def _refusal(
+    request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened, failed: NoSolution
+) -> IncompatibleError:
+    ways = [] if failed.is_dated else list(_ways(request, matrix, stack, uv, opened))
+    names = " and ".join(f"{name} {version}" for name, version in stack.frameworks.items()) or f"CUDA {stack.cuda}"
+    hints = [f"{way} works" for way in ways] or ["loosen the lines that the reasons name"]
+    if failed.is_dated:
+        day = opened.moment.partition("T")[0]
+        hints = [f"`--exclude-newer now` takes what was published since {day} too, and what an index tells no date of"]
+    return IncompatibleError(
+        f"what your lines need cannot be installed beside {names} on Python {stack.python}",
+        because=(*failed.because, *_hidden(matrix, stack, failed.because)),
+        hints=hints,
+        details={"alternatives": [{"change": way.replace("`", "")} for way in ways]},
+    )
+
+
+def _hidden(matrix: Matrix, stack: Stack, reasons: tuple[str, ...]) -> Iterator[str]:
+    """Yield where bounds come from that stand in no metadata, of what the reasons speak of."""
+    plain = {name: version.partition("+")[0] for name, version in stack.packages.items()}
+    for row in matrix.constraints:
+        needs = [f"{name}{bound}" for name, bound in row.requires.items()]
+        is_named = any(need in text for need in needs for text in reasons)
+        if is_named and binds(row, plain, stack.variants.values(), str(stack.python)):
+            what = ", ".join(needs)
+            yield f"{row.package} {row.versions} needs {what}, which its metadata does not say: {row.symptom}"
+
+
+def _ways(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened) -> Iterator[str]:
+    """Yield what to ask for instead: versions of the frameworks that flags name, with which every line was locked."""
+    loose: dict[str, Any] = {name: ANY for name in FRAMEWORKS if getattr(request, name) is not None}
+    other = replace(request, **loose)
+    for start in chain((stack,), _older(replace(request, python=None), matrix, stack)):
+        found = _lock_freely(other, matrix, start, uv, opened)
+        if isinstance(found, Stack):
+            words = [f"--{name} {version}" for name, version in found.frameworks.items()]
+            if request.python is not None and found.python != stack.python:
+                words.append(f"--python {found.python}")
+            yield f"`{' '.join(words)}`"
+            return

@@ -1,0 +1,373 @@
+"""Ask uv which distributions an environment needs: the resolver of Python packages that this program relies on.
+
+uv is given requirement lines, bounds, what is already decided, and a day after which nothing was published for it. What
+is decided stands as wheels of metadata alone, so that their needs count and neither they nor their index are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from provision.build.reader import trusted_certificates
+from provision.errors import ActionFailedError, MissingDependencyError, install_command, without_secrets
+from provision.index.address import IndexAddress
+from provision.records import NOTHING, record
+from provision.resolve.environment import wheel_rank
+from provision.resolve.halves import Fixed
+
+__all__ = ["Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
+
+_UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
+_GIT_UNREACHABLE = re.compile(
+    r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username"
+)
+_NOT_OFFLINE = "Network connectivity is disabled"
+_UNSOLVABLE = "No solution found"
+_MISSING = re.compile(r"there (?:is|are) no versions? of ([a-z0-9._-]+)(?:\[[^\]]*\]|\{[^}]*\})?([<>=!~][^\s,]*)")
+_SECONDS_MAX = 600
+
+
+@record
+class Place:
+    """Where an environment will be: ``3.11``, ``x86_64`` and the glibc that wheels may ask for, of those uv names."""
+
+    python: str
+    machine: str
+    glibc: str
+
+
+@record
+class Question:
+    """What is asked of uv.
+
+    Attributes:
+        lines: Requirement lines; what stands first is chosen first.
+        bounds: Lines that limit and add nothing.
+        build_bounds: Lines that limit what builds a source distribution.
+        fixed: What is decided already.
+        preferred: Name → version to take where nothing speaks against it.
+        published_before: Moment (RFC 3339) from which on nothing counts; absent = whatever is there now.
+        extra_indexes: Roots of further indexes, the first one first.
+        find_links: Pages that list files.
+        has_needs: What the lines need counts too.
+    """
+
+    lines: tuple[str, ...]
+    place: Place
+    bounds: tuple[str, ...] = ()
+    build_bounds: tuple[str, ...] = ()
+    fixed: tuple[Fixed, ...] = ()
+    preferred: Mapping[str, str] = NOTHING
+    published_before: str | None = None
+    extra_indexes: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    has_needs: bool = True
+
+
+@record
+class Found:
+    """One distribution that uv chose.
+
+    Attributes:
+        file: Name of the wheel that fits best, else of the source distribution; absent for a commit of a repository.
+        sha256: Of the file.
+        size: Bytes, where the index says.
+        url: Where the file is, or ``git+https://…@COMMIT``.
+        uploaded: When the file was published (ISO).
+        is_source: No wheel of it fits, so one has to be built.
+        is_addressed: It is found at its address alone: a line named that, or a further index serves it.
+    """
+
+    name: str
+    version: str
+    file: str | None
+    sha256: str | None
+    size: int | None
+    url: str | None
+    uploaded: str | None
+    is_source: bool
+    is_addressed: bool
+
+
+@record
+class NoSolution:
+    """Why there is no environment, in sentences, the most telling first; ``is_dated`` where a release was too new."""
+
+    because: tuple[str, ...]
+    is_dated: bool = False
+
+
+def find_uv() -> str:
+    """Return the path of the uv to run: the one installed beside this program, else the one on PATH.
+
+    Raises:
+        MissingDependencyError: There is none.
+    """
+    try:
+        from uv import find_uv_bin
+
+        return os.fspath(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+    if found is None:
+        raise MissingDependencyError(
+            "uv is not installed",
+            because=("it resolves what your requirements need",),
+            hints=(install_command(), "or leave these lines to the build with `--offline`"),
+        )
+    return found
+
+
+class Uv:
+    """Asks one uv, of one index.
+
+    Args:
+        program: Its path.
+        index_url: Index to ask instead of the machine's own.
+        address: The machine's own index and how it is reached, as pip is told.
+        ca_cert: Certificates (PEM) to trust beside the machine's own.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        *,
+        index_url: str | None = None,
+        address: IndexAddress | None = None,
+        ca_cert: str | None = None,
+    ) -> None:
+        self._program = program
+        self._index_url = index_url
+        self._address = address
+        self._ca_cert = ca_cert
+
+    def ask(self, question: Question) -> tuple[Found, ...] | NoSolution:
+        """Return what an environment holds beside what is decided, by name; or why there is none.
+
+        Raises:
+            MissingDependencyError: The index cannot be reached.
+            ActionFailedError: uv failed in a way of its own.
+        """
+        with tempfile.TemporaryDirectory(prefix="provision-uv-") as name:
+            folder = Path(name)
+            stubs = [_write_stub(folder, item) for item in question.fixed]
+            lines = [f"{item.name} @ {path.as_uri()}" for item, path in zip(question.fixed, stubs, strict=True)]
+            _write(folder / "requirements.in", [*lines, *question.lines])
+            _write(folder / "bounds.txt", question.bounds)
+            _write(folder / "builds.txt", question.build_bounds)
+            lock = folder / "pylock.toml"
+            if question.preferred:
+                _write(lock, _preferences(question.preferred))
+            done = self._run(question, folder)
+            if done.returncode == 0:
+                document = tomllib.loads(lock.read_text(encoding="utf-8"))
+                decided = {item.name for item in question.fixed}
+                rows = [row for row in document.get("packages", ()) if row["name"] not in decided]
+                elsewhere = self._found_elsewhere(question, folder)
+                return tuple(_found(row, question, row["name"] in elsewhere) for row in rows)
+            return self._failure(done.stderr, question)
+
+    def _found_elsewhere(self, question: Question, folder: Path) -> set[str]:
+        """Return what further indexes and pages serve: uv tells it in a list of requirements, and not in a lock."""
+        if not (question.extra_indexes or question.find_links):
+            return set()
+        shown = self._run(question, folder, "--emit-index-annotation", form="requirements.txt")
+        places = {url.rstrip("/") for url in (*question.extra_indexes, *question.find_links)}
+        names, name = set(), ""
+        for line in shown.stdout.splitlines():
+            if match := re.match(r"([a-z0-9-]+)==", line):
+                name = match[1]
+            elif (match := re.match(r"\s+# from (\S+)", line)) and match[1].rstrip("/") in places:
+                names.add(name)
+        return names
+
+    def _run(
+        self, question: Question, folder: Path, *more: str, form: str = "pylock.toml"
+    ) -> subprocess.CompletedProcess[str]:
+        place = question.place
+        words = [self._program, "pip", "compile", "requirements.in", "--constraints", "bounds.txt", *more]
+        words += ["--build-constraints", "builds.txt"]
+        if form == "pylock.toml":
+            words += ["--output-file", "pylock.toml", "--generate-hashes"]
+        words += ["--format", form]
+        words += ["--no-config", "--no-header", "--quiet", "--color", "never", "--python-version", place.python]
+        # This interpreter reads what only a build tells; looking for one of the other version can take seconds.
+        words += [
+            "--python-platform",
+            f"{place.machine}-manylinux_{place.glibc.replace('.', '_')}",
+            "--python",
+            sys.executable,
+        ]
+        if question.published_before is not None:
+            words += ["--exclude-newer", question.published_before]
+        if not question.has_needs:
+            words.append("--no-deps")
+        for url in question.find_links:
+            words += ["--find-links", url]
+        try:
+            return subprocess.run(
+                words,
+                cwd=folder,
+                env=self._environment(question, folder),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS_MAX,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise MissingDependencyError(
+                f"uv gave no answer within {_SECONDS_MAX} seconds",
+                hints=("try again", "or leave your lines to the build with `--offline`"),
+            ) from error
+
+    def _environment(self, question: Question, folder: Path) -> dict[str, str]:
+        """Return the variables of uv's process: addresses may hold a password, which no list of processes may show."""
+        variables = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+        indexes = self._default_indexes()
+        if indexes:
+            variables["UV_DEFAULT_INDEX"] = indexes[0]
+            variables.pop("UV_INDEX_URL", None)
+        more = [*question.extra_indexes, *indexes[1:]]
+        if more:
+            variables.pop("UV_EXTRA_INDEX_URL", None)
+            variables["UV_INDEX"] = " ".join(more)
+        certificates = trusted_certificates(self._address, self._ca_cert)
+        if certificates is not None:
+            path = folder / "certificates.pem"
+            path.write_text(certificates, encoding="utf-8")
+            variables["SSL_CERT_FILE"] = str(path)
+        return variables
+
+    def _default_indexes(self) -> tuple[str, ...]:
+        if self._index_url is not None:
+            return (self._index_url,)
+        return (self._address.url, *self._address.extra) if self._address is not None else ()
+
+    def _failure(self, said: str, question: Question) -> NoSolution:
+        text = without_secrets(said)
+        if cut_off := _GIT_UNREACHABLE.search(text):
+            raise MissingDependencyError(
+                f"the repository {cut_off[1] or 'of a line'} cannot be read",
+                because=(text.rpartition("fatal: ")[2].splitlines()[0].strip(),) if "fatal: " in text else (),
+                hints=(
+                    "let git reach it (`git config --global url.MIRROR.insteadOf ADDRESS` names another place)",
+                    "with `--offline` your lines are left to the build, and the image says so",
+                ),
+            )
+        if _UNSOLVABLE not in text and (_UNREACHABLE.search(text) or _NOT_OFFLINE in text):
+            raise MissingDependencyError(
+                "the package index does not answer",
+                because=_sentences(text, question)[:2],
+                hints=(
+                    "try again, or name another index with `--index-url URL`",
+                    "with `--offline` your lines are left to the build, and the image says so",
+                ),
+            )
+        sentences = _sentences(text, question)
+        if not sentences:
+            raise ActionFailedError("uv failed without a word", hints=("run it again with `-v`",))
+        return NoSolution(because=sentences, is_dated="exclude-newer" in text)
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _write_stub(folder: Path, item: Fixed) -> Path:
+    """Write a wheel that says what a distribution needs and holds nothing else."""
+    stem = f"{re.sub(r'[-_.]+', '_', item.name)}-{item.version}"
+    path = folder / f"{stem}-py3-none-any.whl"
+    metadata = ["Metadata-Version: 2.1", f"Name: {item.name}", f"Version: {item.version}"]
+    metadata += [f"Requires-Dist: {line}" for line in item.requires]
+    tags = ["Wheel-Version: 1.0", "Generator: provision", "Root-Is-Purelib: true", "Tag: py3-none-any"]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, lines in (("METADATA", metadata), ("WHEEL", tags), ("RECORD", [])):
+            archive.writestr(f"{stem}.dist-info/{name}", "".join(f"{line}\n" for line in lines))
+    return path
+
+
+def _preferences(preferred: Mapping[str, str]) -> list[str]:
+    lines = ['lock-version = "1.0"', 'created-by = "provision"']
+    for name, version in sorted(preferred.items()):
+        lines += ["[[packages]]", f'name = "{name}"', f'version = "{version}"']
+    return lines
+
+
+def _found(row: Mapping[str, Any], question: Question, is_elsewhere: bool) -> Found:
+    place = question.place
+    wheels = [(_file_of(item), item) for item in row.get("wheels", ())]
+    ranked = [
+        (rank, file, item) for file, item in wheels if (rank := wheel_rank(file, place.python, place.machine, None))
+    ]
+    file: str | None
+    item: Mapping[str, Any]
+    if "vcs" in row:
+        vcs = row["vcs"]
+        folder = f"#subdirectory={vcs['subdirectory']}" if vcs.get("subdirectory") else ""
+        url = f"{vcs['type']}+{vcs['url'].removesuffix('/')}@{vcs['commit-id']}{folder}"
+        file, item, is_source = None, {"url": url}, True
+    elif "archive" in row:
+        item = row["archive"]
+        file = _file_of(item)
+        is_source = not file.endswith(".whl")
+    elif ranked:
+        _, file, item = max(ranked, key=lambda entry: entry[:2])
+        is_source = False
+    else:
+        item = row.get("sdist", {})
+        file, is_source = _file_of(item), True
+    uploaded = item.get("upload-time")
+    return Found(
+        name=row["name"],
+        version=str(row.get("version") or "0"),
+        file=file,
+        sha256=(item.get("hashes") or {}).get("sha256"),
+        size=item.get("size"),
+        url=item.get("url"),
+        uploaded=uploaded.isoformat() if uploaded is not None else None,
+        is_source=is_source,
+        is_addressed=is_elsewhere or "vcs" in row or "archive" in row,
+    )
+
+
+def _file_of(item: Mapping[str, Any]) -> str:
+    named = item.get("name") or unquote(urlsplit(str(item.get("url") or item.get("path") or "")).path)
+    return str(named).rpartition("/")[2]
+
+
+def _sentences(text: str, question: Question) -> tuple[str, ...]:
+    """Return what uv says went wrong, a sentence each, in the words of a stack."""
+    fixed = {item.name: item.version for item in question.fixed}
+
+    def held(match: re.Match[str]) -> str:
+        version = fixed.get(match[1])
+        return match[0] if version is None else f"{match[1]} is {version} here"
+
+    joined = re.sub(r"\n\s+(?!\s|cause:|hint:)", " ", text)
+    found: list[str] = []
+    for line in joined.splitlines():
+        said = re.sub(r"^\s*(?:error|cause|hint|warning):\s*", "", line).strip()
+        if said and not said.startswith(_UNSOLVABLE) and "exclude-newer" not in said:
+            said = re.sub(r" @ file://\S+", "", _MISSING.sub(held, said))
+            found += [_plain(part) for part in re.split(r"(?<=\.)\s+(?=And |Because )", said)]
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _plain(sentence: str) -> str:
+    """Return a sentence of uv's proof as a reason of ours."""
+    text = re.sub(r"^(?:And b|B)ecause |^And ", "", sentence.strip().removesuffix("."))
+    return re.sub(r",? we can conclude that your requirements are unsatisfiable$", "", text).replace(
+        ", we can conclude that", ", so"
+    )

@@ -1,0 +1,113 @@
+"""Lock what the user's lines and the extras need, where an index may be asked."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+from collections.abc import Sequence
+
+from provision.cli.output import Output
+from provision.cli.parser import Once, shown
+from provision.errors import UsageError
+from provision.generate.image import ImageOptions
+from provision.matrix.load import Matrix
+from provision.records import replace
+from provision.resolve.request import FRAMEWORKS, request_of
+from provision.resolve.stack import Stack
+
+__all__ = ["add_whole_flags", "lock_lines"]
+
+
+def add_whole_flags(group: argparse._ArgumentGroup) -> None:
+    """Add the flags about how lines are resolved."""
+    group.add_argument(
+        "--offline",
+        action="store_true",
+        help="ask no index: what your lines and extras need is resolved when the image is built",
+    )
+    group.add_argument(
+        "--exclude-newer",
+        action=Once,
+        metavar="DATE",
+        help="packages published later do not count: a day (2026-10-01) or `now`; the day of the facts unless given",
+    )
+
+
+def lock_lines(
+    stack: Stack,
+    matrix: Matrix,
+    options: argparse.Namespace,
+    image_options: ImageOptions,
+    output: Output,
+    *,
+    before: Stack | None = None,
+    renewed: Sequence[str] = (),
+) -> Stack:
+    """Return the stack with what its lines need, by hash.
+
+    Args:
+        stack: The answer to the request.
+        matrix: The facts.
+        options: The flags.
+        image_options: The index and the certificates count.
+        output: Where notes go.
+        before: An earlier lock, whose versions are kept where nothing speaks against it.
+        renewed: What may change although it was locked; all of it, where there is no name.
+
+    Raises:
+        IncompatibleError: No set of packages meets all lines.
+        MissingDependencyError: uv is absent, or the index cannot be reached.
+        UsageError: ``--exclude-newer`` is no day.
+    """
+    moment = _moment(options.exclude_newer, stack.facts_date)
+    is_offline = options.offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
+    if is_offline or not _has_lines(stack):
+        return stack
+    from provision.build.closure import Opened, lock_whole, needs_lock
+    from provision.build.uv import Uv, find_uv
+    from provision.index.address import known_index
+
+    if not needs_lock(stack):
+        return stack
+    kept = {}
+    request = request_of(dict(stack.request))
+    if before is not None and before.image is not None and renewed:
+        kept = {package.name: package.version for package in before.image.packages if package.name not in renewed}
+        if not set(renewed) & set(FRAMEWORKS):
+            request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
+    uv = Uv(find_uv(), index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert)
+    locked = lock_whole(
+        request, matrix, stack, uv, Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
+    )
+    built = (
+        [item.name for item in locked.image.packages if item.layer == "user" and item.is_source] if locked.image else []
+    )
+    if built:
+        output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
+    return replace(locked, request=stack.request)
+
+
+def _has_lines(stack: Stack) -> bool:
+    return stack.image is not None and bool(stack.image.user_requirements or stack.image.extras)
+
+
+def _is_now(day: str | None) -> bool:
+    return day is not None and day.strip().lower() == "now"
+
+
+def _moment(day: str | None, facts_date: str) -> str:
+    if _is_now(day):
+        return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    text = (day or facts_date).strip()
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        try:
+            after = datetime.date.fromisoformat(text) + datetime.timedelta(days=1)
+        except (ValueError, OverflowError):
+            pass
+        else:
+            return f"{after.isoformat()}T00:00:00Z"
+    raise UsageError(
+        f"--exclude-newer `{shown(day or facts_date)}` is no day", hints=("write it as in `2026-10-01`, or `now`",)
+    )

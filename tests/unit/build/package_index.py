@@ -1,0 +1,110 @@
+"""A package index on loopback: wheels of metadata alone, with the dates and hashes that a real one tells."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import io
+import json
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+DAY = "2024-01-01T00:00:00Z"
+
+
+@dataclass
+class Index:
+    """What the index holds; ``asked`` are the projects that somebody wanted."""
+
+    files: dict[str, dict[str, tuple[bytes, str | None]]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+    def add(self, name: str, version: str, *requires: str, tag: str = "py3-none-any", day: str | None = DAY) -> None:
+        """Publish a wheel."""
+        stem = f"{name.replace('-', '_')}-{version}"
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as archive:
+            archive.writestr(f"{stem}.dist-info/METADATA", _metadata(name, version, requires))
+            archive.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+            archive.writestr(f"{stem}.dist-info/RECORD", "")
+        self.files.setdefault(name, {})[f"{stem}-{tag}.whl"] = (content.getvalue(), day)
+
+    def add_source(self, name: str, version: str, *requires: str) -> None:
+        """Publish a source distribution that says what it needs."""
+        stem = f"{name.replace('-', '_')}-{version}"
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w:gz") as archive:
+            texts = {
+                "PKG-INFO": _metadata(name, version, requires),
+                "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "none"\n',
+            }
+            for path, text in texts.items():
+                info = tarfile.TarInfo(f"{stem}/{path}")
+                info.size = len(text.encode())
+                archive.addfile(info, io.BytesIO(text.encode()))
+        self.files.setdefault(name, {})[f"{stem}.tar.gz"] = (content.getvalue(), DAY)
+
+    def page(self, name: str) -> bytes:
+        """Return the page of a project, as JSON."""
+        files = [
+            {
+                "filename": file,
+                "url": f"{self.url}/{name}/{file}",
+                "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
+                "size": len(content),
+                **({"upload-time": day} if day else {}),
+            }
+            for file, (content, day) in self.files[name].items()
+        ]
+        return json.dumps({"meta": {"api-version": "1.1"}, "name": name, "files": files}).encode()
+
+
+def _metadata(name: str, version: str, requires: tuple[str, ...]) -> str:
+    needs = "".join(f"Requires-Dist: {line}\n" for line in requires)
+    return f"Metadata-Version: 2.3\nName: {name}\nVersion: {version}\n{needs}"
+
+
+@contextmanager
+def serve() -> Iterator[Index]:
+    """Serve an index that can still be filled."""
+    index = Index()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = self.path.strip("/").split("/")[1:]
+            content: bytes | None = None
+            if len(parts) == 1 and parts[0] in index.files:
+                index.asked.append(parts[0])
+                content, kind = index.page(parts[0]), "application/vnd.pypi.simple.v1+json"
+            elif len(parts) == 2 and parts[1] in index.files.get(parts[0], {}):
+                content, kind = index.files[parts[0]][parts[1]][0], "application/octet-stream"
+            if content is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    index.url = f"http://127.0.0.1:{server.server_port}/simple"
+    try:
+        yield index
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,193 @@
+"""What the user's lines need is resolved by a real uv, from an index on loopback, beside a stack of the real facts."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from provision.build.closure import Opened, lock_whole, needs_lock
+from provision.build.uv import Uv, find_uv
+from provision.errors import IncompatibleError, MissingDependencyError
+from provision.generate.image import ImageOptions, render_image, unlocked_lines
+from provision.matrix.load import Matrix
+from provision.resolve.request import parse_request
+from provision.resolve.solve import solve
+from provision.resolve.stack import LockedPackage, Stack
+
+_SPEC = importlib.util.spec_from_file_location("package_index", Path(__file__).with_name("package_index.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+package_index = importlib.util.module_from_spec(_SPEC)
+sys.modules["package_index"] = package_index
+_SPEC.loader.exec_module(package_index)
+
+MATRIX = Matrix()
+OPENED = Opened(moment="2026-11-01T00:00:00Z")
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[package_index.Index]:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    for name in ("UV_OFFLINE", "UV_INDEX", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with package_index.serve() as served:
+        yield served
+
+
+def lock(index: package_index.Index, *lines: str, opened: Opened = OPENED, **wish: object) -> Stack:
+    """Answer a request whole; the index has what the stack itself needs, in the versions of the facts and others."""
+    request = parse_request({"requirements": list(lines), **wish})
+    stack = solve(request, MATRIX)
+    assert isinstance(stack, Stack)
+    assert stack.image is not None
+    for package in stack.image.packages:
+        if package.layer == "rest":
+            index.add(package.name, package.version)
+    for version in ("2.2.2", "2.3.1", "2.4.1"):
+        index.add("torch", version)
+    return lock_whole(request, MATRIX, stack, Uv(find_uv(), index_url=index.url), opened)
+
+
+def packages(stack: Stack) -> dict[str, LockedPackage]:
+    assert stack.image is not None
+    return {package.name: package for package in stack.image.packages}
+
+
+def test_every_need_of_a_line_is_locked_by_hash(index: package_index.Index) -> None:
+    index.add("demo", "1.0", "helper>=2")
+    index.add("helper", "2.1")
+    stack = lock(index, "demo", torch="2.4.1")
+    demo, helper = packages(stack)["demo"], packages(stack)["helper"]
+    assert (demo.version, demo.layer, demo.why) == ("1.0", "user", "your requirements")
+    assert (helper.version, helper.layer, helper.why) == ("2.1", "user", "a need of your requirements")
+    assert demo.sha256
+    assert demo.url is None  # the lock does not depend on where the index stands
+    assert stack.image is not None
+    assert stack.image.resolved_before == OPENED.moment
+    assert unlocked_lines(stack.image) == ()
+    assert stack.packages["helper"] == "2.1"
+    files = {item.path: item.text for item in render_image(stack, ImageOptions())}
+    assert f"helper==2.1 --hash=sha256:{helper.sha256}" in files["requirements.user.txt"]
+    assert "provision-uv" not in files["Dockerfile"]  # nothing is resolved while it is built
+    assert '"helper"' not in files["expect.json"]  # or the frameworks would be proved again with each of the user's
+    assert Stack.from_lock(files["provision.lock"]) == stack
+
+
+def test_what_the_facts_chose_stays_where_nothing_speaks_against_it(index: package_index.Index) -> None:
+    index.add("demo", "1.0", "filelock")
+    index.add("filelock", "99.0")
+    before = solve(parse_request({"torch": "2.4.1"}), MATRIX)
+    assert isinstance(before, Stack)
+    after = packages(lock(index, "demo", torch="2.4.1"))
+    assert {name: after[name] for name in packages(before)} == packages(before)
+
+
+def test_a_version_that_the_facts_do_not_list_is_taken_from_the_index(index: package_index.Index) -> None:
+    index.add("filelock", "3.4.99")
+    found = packages(lock(index, "filelock==3.4.99", torch="2.4.1"))["filelock"]
+    assert found.version == "3.4.99"
+    assert found.sha256
+
+
+def test_a_package_that_pins_the_framework_chooses_its_version(index: package_index.Index) -> None:
+    index.add("demo", "2.0", "torch==2.3.1")
+    index.add("demo", "1.0")
+    stack = lock(index, "demo", torch=">=2.2,<2.5")
+    assert stack.frameworks["torch"] == "2.3.1"
+    assert packages(stack)["demo"].version == "2.0"
+    assert stack.request["torch"] == "<2.5,>=2.2"  # the lock answers what was asked
+    reason = next(item for item in stack.reasons if item.subject == "torch")
+    assert reason.because == "what your requirements need goes with this one; 2.4.1 is newer"
+
+
+def test_a_framework_that_was_named_exactly_is_never_moved(index: package_index.Index) -> None:
+    index.add("demo", "2.0", "torch==2.3.1")
+    index.add("demo", "1.0")
+    stack = lock(index, "demo", torch="2.4.1")
+    assert stack.frameworks["torch"] == "2.4.1"
+    assert packages(stack)["demo"].version == "1.0"
+
+
+def test_what_cannot_be_met_is_refused_with_a_way_that_was_tried(index: package_index.Index) -> None:
+    index.add("demo", "2.0", "torch==2.3.1")
+    with pytest.raises(IncompatibleError) as refusal:
+        lock(index, "demo==2.0", torch="2.4.1")
+    assert "torch 2.4.1 on Python" in refusal.value.message
+    assert any("torch is 2.4.1 here" in reason for reason in refusal.value.because)
+    assert refusal.value.hints == ("`--torch 2.3.1` works",)
+
+
+def test_a_bound_that_stands_in_no_metadata_holds_for_the_users_packages(index: package_index.Index) -> None:
+    for version in ("5.12.0", "5.30.0"):
+        index.add("transformers", version)
+    assert packages(lock(index, "transformers", torch="2.4.1"))["transformers"].version == "5.12.0"
+    with pytest.raises(IncompatibleError) as refusal:
+        lock(index, "transformers==5.30.0", torch="2.4.1")
+    assert any("its metadata does not say" in reason for reason in refusal.value.because)
+
+
+def test_an_older_python_is_taken_where_a_wheel_exists_for_it_alone(index: package_index.Index) -> None:
+    newest = solve(parse_request({"torch": "2.4.1"}), MATRIX)
+    assert isinstance(newest, Stack)
+    assert newest.python == "3.11"
+    index.add("demo", "1.0", tag="cp310-cp310-manylinux_2_17_x86_64")
+    index.add_source("demo", "1.0")
+    stack = lock(index, "demo", torch="2.4.1")
+    assert stack.python == "3.10"
+    assert not packages(stack)["demo"].is_source
+
+
+def test_what_exists_as_source_alone_is_built_in_a_stage_of_its_own(index: package_index.Index) -> None:
+    index.add_source("demo", "1.0", "helper")
+    index.add("helper", "2.1")
+    stack = lock(index, "demo", torch="2.4.1")
+    assert packages(stack)["demo"].is_source
+    assert stack.image is not None
+    assert stack.image.build_base is not None
+    assert stack.image.build_base.ref == "python:3.11-bookworm"
+    files = {item.path: item.text for item in render_image(stack, ImageOptions())}
+    assert "demo==1.0 --hash=sha256:" in files["requirements.build.txt"]
+    assert "demo" not in files["requirements.user.txt"]
+    stage, last = files["Dockerfile"].split("\nFROM framework AS runtime\n")
+    assert "-r /build/requirements.build.txt" in stage
+    assert "--no-deps /wheels/*.whl" in last
+
+
+def test_an_index_that_does_not_answer_is_named_with_the_way_without_it(index: package_index.Index) -> None:
+    request = parse_request({"torch": "2.4.1", "requirements": ["demo"]})
+    stack = solve(request, MATRIX)
+    assert isinstance(stack, Stack)
+    with pytest.raises(MissingDependencyError) as refusal:
+        lock_whole(request, MATRIX, stack, Uv(find_uv(), index_url="http://127.0.0.1:9/simple"), OPENED)
+    assert any("--offline" in hint for hint in refusal.value.hints)
+
+
+@pytest.mark.parametrize("day", [None, "2026-12-01T00:00:00Z"])
+def test_what_is_too_new_or_has_no_date_counts_only_now(index: package_index.Index, day: str | None) -> None:
+    index.add("demo", "1.0", day=day)
+    with pytest.raises(IncompatibleError) as refusal:
+        lock(index, "demo", torch="2.4.1")
+    assert "`--exclude-newer now`" in refusal.value.hints[0]
+    stack = lock(index, "demo", torch="2.4.1", opened=Opened(moment="2026-12-02T00:00:00Z", is_dated=False))
+    assert packages(stack)["demo"].version == "1.0"
+
+
+def test_versions_that_are_kept_stay_and_the_others_move(index: package_index.Index) -> None:
+    for name in ("demo", "other"):
+        index.add(name, "1.0")
+        index.add(name, "2.0")
+    opened = Opened(moment=OPENED.moment, kept={"demo": "1.0"})
+    found = packages(lock(index, "demo", "other", torch="2.4.1", opened=opened))
+    assert (found["demo"].version, found["other"].version) == ("1.0", "2.0")
+
+
+def test_a_stack_without_lines_needs_nothing() -> None:
+    plain = solve(parse_request({"torch": "2.4.1"}), MATRIX)
+    own = solve(parse_request({"torch": "2.4.1", "requirements": ["torch>=2"]}), MATRIX)
+    lines = solve(parse_request({"torch": "2.4.1", "requirements": ["einops"]}), MATRIX)
+    assert [isinstance(item, Stack) and needs_lock(item) for item in (plain, own, lines)] == [False, False, True]

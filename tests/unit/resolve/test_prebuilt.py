@@ -1,0 +1,50 @@
+"""Which wheels of a project's own releases go with a build of PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+
+from provision.matrix.load import Matrix
+from provision.resolve.prebuilt import prebuilt_wheels
+
+
+@pytest.fixture(scope="module")
+def facts() -> Matrix:
+    return Matrix()
+
+
+def _build(facts: Matrix, torch: str, cuda: str):
+    return next(row for row in facts.torch_builds_of({torch}) if row.cuda == cuda)
+
+
+def test_the_address_has_the_abi_and_the_cuda_of_the_build(facts: Matrix) -> None:
+    old = dict(prebuilt_wheels(facts, "flash-attn", _build(facts, "2.5.1", "12.4"), "3.11", "x86_64"))
+    assert old["2.8.3"].endswith("/v2.8.3/flash_attn-2.8.3+cu12torch2.5cxx11abiFALSE-cp311-cp311-linux_x86_64.whl")
+    new = dict(prebuilt_wheels(facts, "flash-attn", _build(facts, "2.8.0", "12.8"), "3.12", "x86_64"))
+    assert new["2.8.3"].endswith("+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl")
+    assert "2.8.2" not in new
+    assert list(old) == sorted(
+        old, key=lambda version: [*map(int, version.replace("post", "").split("."))], reverse=True
+    )
+
+
+def test_early_releases_name_the_minor_of_cuda(facts: Matrix) -> None:
+    found = dict(prebuilt_wheels(facts, "flash-attn", _build(facts, "2.3.1", "12.1"), "3.10", "x86_64"))
+    assert "+cu123torch2.3cxx11abiFALSE-cp310" in found["2.6.3"]
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda", "python", "machine"),
+    [
+        ("2.8.0", "12.8", "3.14", "x86_64"),
+        ("2.8.0", "12.8", "3.12", "aarch64"),
+        ("2.9.1", "13.0", "3.12", "x86_64"),
+        ("2.4.0", "12.4", "3.13", "x86_64"),
+    ],
+)
+def test_what_was_not_published_is_not_named(facts: Matrix, torch: str, cuda: str, python: str, machine: str) -> None:
+    assert prebuilt_wheels(facts, "flash-attn", _build(facts, torch, cuda), python, machine) == ()
+
+
+def test_a_package_without_such_wheels_has_none(facts: Matrix) -> None:
+    assert prebuilt_wheels(facts, "timm", _build(facts, "2.8.0", "12.8"), "3.12", "x86_64") == ()

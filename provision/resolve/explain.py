@@ -154,7 +154,7 @@ def _words(core: Request, request: Request) -> Iterator[str]:
         if position + 1 < len(words) and not words[position + 1].startswith("--"):
             framework = words[position].removeprefix("--")
             lines = [line.text for line in named_lines(request.requirements) if line.framework == framework]
-            if lines and words[position + 1] == ANY:
+            if words[position + 1] == ANY and request.requirements:
                 yield from (f"requirement {line}" for line in lines)
             else:
                 yield f"{words[position]} {words[position + 1]}"

@@ -19,6 +19,7 @@ _PATH = re.compile(r"^(?:\.{0,2}/|\.|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|t
 _ADDRESS = re.compile(r"(?:git\+)?[a-z]+://\S+")
 _EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)(?:\[[^\]]*\])?")
 _ARCHIVE = re.compile(r"(?:\.git|\.whl|\.zip|\.tar\.gz|\.tgz|\.tar\.bz2)$")
+_SHOWN = 80
 _READABLE = "it would be readable in the image and its lock"
 SECRETS_HINT = "keep it in `~/.netrc`, or for an index in the variables `UV_DEFAULT_INDEX` or `UV_INDEX`: uv reads both"
 """Where a user name and a password belong instead."""
@@ -86,15 +87,20 @@ def parse_line(line: str, where: str, number: int = 1) -> UserRequirement:
     from packaging.requirements import InvalidRequirement
     from packaging.utils import canonicalize_name
 
+    shown = repr(without_secrets(line)[:_SHOWN])
     if (reason := _why_refused(line)) is not None:
-        raise UsageError(f"{where}: {reason[0]}: {line[:80]!r}", hints=reason[1:])
+        raise UsageError(f"{where}: {reason[0]}: {shown}", hints=reason[1:])
     try:
         requirement = requirement_of(line)
     except InvalidRequirement as error:
-        because = str(error).splitlines()[0]
-        raise UsageError(f"{where}: {line[:80]!r} is no requirement", because=(because,)) from error
+        because = without_secrets(str(error).splitlines()[0])
+        raise UsageError(
+            f"{where}: {shown} is no requirement",
+            because=(because,),
+            hints=("write it as `name==version` or as another requirement of PEP 508",),
+        ) from error
     if requirement.url is not None:
-        _check_address(requirement.url, line, where)
+        _check_address(requirement.url, shown, where)
     return UserRequirement(
         name=canonicalize_name(requirement.name), specifier=str(requirement.specifier), text=line, line=number
     )
@@ -126,22 +132,21 @@ def _suggested_name(address: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name) else "unnamed"
 
 
-def _check_address(url: str, line: str, where: str) -> None:
+def _check_address(url: str, shown: str, where: str) -> None:
     scheme, _, rest = url.partition("://")
-    shown = without_secrets(line)[:80]
     if scheme == "git+ssh" or url.startswith(("git+git@", "git@")):
         raise UsageError(
-            f"{where}: a repository behind ssh needs a key that the build does not have: {shown!r}",
+            f"{where}: a repository behind ssh needs a key that the build does not have: {shown}",
             hints=("write its address as `git+https://…`",),
         )
     if scheme == "file":
         raise UsageError(
-            f"{where}: the file lies on the machine that wrote the line: {shown!r}",
+            f"{where}: the file lies on the machine that wrote the line: {shown}",
             hints=("write `name==version` in its place; `pip list --format=freeze` prints lines of that form",),
         )
     if scheme not in ("https", "git+https"):
         raise UsageError(
-            f"{where}: only https addresses are installed: {shown!r}",
+            f"{where}: only https addresses are installed: {shown}",
             hints=("write the address with `https://` or `git+https://`",),
         )
     if "@" in rest.partition("/")[0]:

@@ -62,6 +62,10 @@ def solve(request: Request, matrix: Matrix, *, is_image: bool = False) -> Stack 
         found = _attempt(request, matrix, is_image)
         if isinstance(found, Solution):
             return assemble(found, matrix)
+        if not any(getattr(request, name) for name in FRAMEWORKS) and not request.extras:
+            # Without the line that brings the framework a part of the request would be asked beside nothing.
+            changes: dict[str, Any] = dict.fromkeys(implied_by(matrix, request), ANY)
+            request = replace(request, **changes)
         return refuse(request, matrix, found, lambda other: _trial(other, matrix, is_image))
     except ValueError as error:
         # What people ask for was checked before; a malformed version can only come from a file.

@@ -360,7 +360,10 @@ priority = "explicit"
 
 
 def test_dynamic_dependencies_come_from_their_file(folder):
-    text = '[project]\nname = "demo"\ndynamic = ["dependencies"]\n[tool.setuptools.dynamic]\ndependencies = {file = ["deps.txt"]}\n'
+    text = (
+        '[project]\nname = "demo"\ndynamic = ["dependencies"]\n'
+        '[tool.setuptools.dynamic]\ndependencies = {file = ["deps.txt"]}\n'
+    )
     _write(folder, "deps.txt", "torch==2.4.1\n-e .\n")
     inputs = _project(folder, pyproject_dot_toml=text)
     assert _texts(inputs) == ["torch==2.4.1"]
@@ -451,7 +454,10 @@ def test_a_setup_cfg(folder):
 
 
 def test_a_pipfile(folder):
-    text = '[[source]]\nurl = "https://main.example/simple"\nname = "main"\n[packages]\ntorch = "==2.4.1"\neinops = "*"\n[dev-packages]\npytest = "*"\n[requires]\npython_version = "3.11"\n'
+    text = (
+        '[[source]]\nurl = "https://main.example/simple"\nname = "main"\n[packages]\ntorch = "==2.4.1"\neinops = "*"\n'
+        '[dev-packages]\npytest = "*"\n[requires]\npython_version = "3.11"\n'
+    )
     inputs = _project(folder, Pipfile=text)
     assert _texts(inputs) == ["torch==2.4.1", "einops"]
     assert (inputs.python, inputs.indexes) == ("3.11", ("https://main.example/simple",))

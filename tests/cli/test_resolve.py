@@ -350,7 +350,7 @@ def test_requirements_constrain_the_stack(provision, tmp_path):
         (b"#" * 2_000_000, "is larger than"),
         (b"numpy\n-e .\n", "line 2"),
         (b"numpy; $(id)\n", "line 1"),
-        (b"--index-url https://mirror.example\n", "line 1"),
+        (b"--index-url http://mirror.example\n", "line 1"),
         (b"numpy\0\n", "line 1"),
     ],
 )

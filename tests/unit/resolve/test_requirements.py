@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.resolve.request import parse_request
@@ -156,3 +157,10 @@ def test_of_thousands_of_lines_a_refusal_names_those_in_conflict() -> None:
     assert not isinstance(found, Stack)
     assert "requirement triton<1" in found.conflict
     assert len(found.conflict) < 4
+
+
+def test_a_refusal_beside_a_framework_that_a_package_brings_names_what_conflicts() -> None:
+    found = solve(parse_request({"python": "3.14", "requirements": ["peft", "triton==0.0.1"]}), Matrix())
+    assert not isinstance(found, Stack)
+    assert "requirement triton==0.0.1" in found.conflict
+    assert "names no framework" not in str(found)

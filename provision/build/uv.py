@@ -367,7 +367,7 @@ def _sentences(text: str, question: Question) -> tuple[str, ...]:
 
 def _plain(sentence: str) -> str:
     """Return a sentence of uv's proof as a reason of ours."""
-    text = re.sub(r"^(?:And b|B)ecause |^And ", "", sentence.strip().removesuffix("."))
+    text = re.sub(r"^(?:Because|And because|And) ", "", sentence.strip().removesuffix("."))
     return re.sub(r",? we can conclude that your requirements are unsatisfiable$", "", text).replace(
         ", we can conclude that", ", so"
     )

@@ -93,7 +93,7 @@ def serve() -> Iterator[Index]:
             if self.command == "GET":
                 self.wfile.write(content)
 
-        do_HEAD = do_GET
+        do_HEAD = do_GET  # noqa: N815 - the name that the server looks for
 
         def log_message(self, *_: object) -> None:
             pass

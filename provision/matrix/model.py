@@ -1341,7 +1341,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "unknown_build": UnknownBuild,
         "setting": Setting,
     },
-    "frameworks/tensorflow.toml": {"release": TensorflowRelease},
+    "frameworks/tensorflow.toml": {"release": TensorflowRelease, "setting": Setting},
     "frameworks/jax.toml": {"release": JaxRelease, "setting": Setting},
     "companions.toml": {"release": CompanionPackage},
     "constraints.toml": {"constraint": HiddenConstraint, "setting": Setting},

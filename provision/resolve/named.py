@@ -204,8 +204,9 @@ def implied_frameworks(matrix: Matrix, names: Iterable[str]) -> tuple[str, ...]:
     rest = wanted - {name for name in extras if extras[name].frameworks}
     for row in matrix.rows_where("companions.toml", "release", "package", rest.__contains__):
         found.update(row.requires)
-    if rest.intersection(matrix.setting("frameworks/torch.toml", "dependents").values):
-        found.add("torch")
+    if rest:
+        dependents = {name: matrix.setting(f"frameworks/{name}.toml", "dependents").values for name in FRAMEWORKS}
+        found.update(name for name, values in dependents.items() if rest.intersection(values))
     for name in rest:
         package = matrix.package(name)
         for version in package.versions if package is not None else ():

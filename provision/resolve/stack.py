@@ -121,6 +121,11 @@ class LockedPackage:
     has_unknown_dependencies: bool = False
     is_source: bool = False
 
+    @property
+    def is_commit(self) -> bool:
+        """Whether it is a commit of a repository, which its name fixes as a hash fixes a file."""
+        return (self.url or "").startswith("git+")
+
 
 @record
 class BaseImage:
@@ -202,7 +207,7 @@ class ImagePart:
     @property
     def unverified(self) -> int:
         """How many packages have no known sha256."""
-        return sum(package.sha256 is None for package in self.packages)
+        return sum(package.sha256 is None and not package.is_commit for package in self.packages)
 
 
 @record

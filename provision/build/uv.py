@@ -30,8 +30,9 @@ __all__ = ["Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
 
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
 _GIT_UNREACHABLE = re.compile(
-    r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username"
+    r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username|Git operation failed"
 )
+_GIT_LINE = re.compile(r"git\+([^\s`]+)`")
 _NOT_OFFLINE = "Network connectivity is disabled"
 _UNSOLVABLE = "No solution found"
 _MISSING = re.compile(r"there (?:is|are) no versions? of ([a-z0-9._-]+)(?:\[[^\]]*\]|\{[^}]*\})?([<>=!~][^\s,]*)")
@@ -258,8 +259,9 @@ class Uv:
     def _failure(self, said: str, question: Question) -> NoSolution:
         text = without_secrets(said)
         if cut_off := _GIT_UNREACHABLE.search(text):
+            named = _GIT_LINE.search(text)
             raise MissingDependencyError(
-                f"the repository {cut_off[1] or 'of a line'} cannot be read",
+                f"the repository {cut_off[1] or (named[1] if named else 'of a line')} cannot be read",
                 because=(text.rpartition("fatal: ")[2].splitlines()[0].strip(),) if "fatal: " in text else (),
                 hints=(
                     "let git reach it (`git config --global url.MIRROR.insteadOf ADDRESS` names another place)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from provision.build.closure import Opened, lock_whole, needs_lock
-from provision.build.uv import Uv, find_uv
+from provision.build.uv import Place, Question, Uv, find_uv
 from provision.errors import IncompatibleError, MissingDependencyError
 from provision.generate.image import ImageOptions, render_image, unlocked_lines
 from provision.matrix.load import Matrix
@@ -165,6 +166,17 @@ def test_an_index_that_does_not_answer_is_named_with_the_way_without_it(index: p
     with pytest.raises(MissingDependencyError) as refusal:
         lock_whole(request, MATRIX, stack, Uv(find_uv(), index_url="http://127.0.0.1:9/simple"), OPENED)
     assert any("--offline" in hint for hint in refusal.value.hints)
+
+
+def test_a_branch_that_a_repository_has_not_is_named_and_proves_no_conflict(
+    index: package_index.Index, tmp_path: Path
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path / "repository")], check=True)
+    line = f"demo @ git+file://{tmp_path}/repository@absent"
+    question = Question(lines=(line,), place=Place(python="3.11", machine="x86_64", glibc="2.28"))
+    with pytest.raises(MissingDependencyError) as refusal:
+        Uv(find_uv(), index_url=index.url).ask(question)
+    assert f"the repository file://{tmp_path}/repository@absent cannot be read" in refusal.value.message
 
 
 @pytest.mark.parametrize("day", [None, "2026-12-01T00:00:00Z"])

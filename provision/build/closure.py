@@ -8,14 +8,16 @@ the solver holds that version to the GPU, the driver and everything else that wa
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from provision.build.uv import Found, NoSolution, Place, Question, Uv
-from provision.errors import IncompatibleError
+from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError
 from provision.generate.image import open_lines
 from provision.matrix.load import Matrix
+from provision.matrix.model import PythonRelease
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.halves import Halves, binds, hidden_needs, is_open, split
@@ -29,6 +31,7 @@ __all__ = ["Opened", "lock_whole", "needs_lock"]
 
 _ROUNDS_MAX = 4
 _OLDER_PYTHONS_MAX = 3
+_EARLIER_RELEASES_MAX = 3
 _OWN = "your requirements"
 
 
@@ -75,15 +78,17 @@ def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: O
     """
     best: Stack | None = None
     failed: NoSolution | None = None
-    for start in chain((stack,), _older(request, matrix, stack)):
-        if best is not None and not _has_more_wheels(start, best, matrix, uv, opened):
+    for start in chain((stack,), _other_releases(request, matrix, stack), _older(request, matrix, stack)):
+        if best is not None and not (
+            _is_supported(start, matrix) and _has_more_wheels(start, best, matrix, uv, opened)
+        ):
             continue
         locked = _lock_freely(request, matrix, start, uv, opened)
         if isinstance(locked, NoSolution):
             failed = failed or locked
         elif best is None or _sources(locked) < _sources(best):
             best = locked
-        if best is not None and not _sources(best):
+        if (best is not None and not _sources(best)) or (failed is not None and failed.absent):
             break
     if best is None:
         raise _refusal(request, matrix, stack, uv, opened, failed or NoSolution(because=()))
@@ -103,10 +108,37 @@ def _has_more_wheels(candidate: Stack, best: Stack, matrix: Matrix, uv: Uv, open
     return not isinstance(found, NoSolution) and any(not item.is_source for item in found)
 
 
+def _is_supported(stack: Stack, matrix: Matrix) -> bool:
+    """Tell whether somebody mends the Python of a stack: only for an answer, not for a wheel, an older one is taken."""
+    return any(row.version == stack.python and _is_alive(row, matrix) for row in matrix.pythons)
+
+
+def _is_alive(row: PythonRelease, matrix: Matrix) -> bool:
+    return row.end_of_life is None or row.end_of_life > matrix.dated
+
+
+def _other_releases(request: Request, matrix: Matrix, stack: Stack) -> Iterator[Stack]:
+    """Yield the stacks with earlier releases of the extras that the facts pair with a framework."""
+    constraints = request.constraints
+    for _ in range(_EARLIER_RELEASES_MAX):
+        lines = stack.image.extras if stack.image is not None else ()
+        pinned = [line for extra in lines for line in extra.requires if "==" in line]
+        if not pinned:
+            return
+        constraints = (*constraints, *(re.sub(r"\[[^\]]*\]", "", line).replace("==", "<", 1) for line in pinned))
+        found = solve(replace(request, constraints=constraints), matrix)
+        if not isinstance(found, Stack) or found.image is None:
+            return
+        stack = found
+        yield replace(stack, request=plain_request(request))
+
+
 def _older(request: Request, matrix: Matrix, stack: Stack) -> Iterator[Stack]:
     lowest = parse(str(stack.python))
-    pythons = sorted((row.version for row in matrix.pythons if not row.version.endswith("t")), key=parse, reverse=True)
-    fitting = [python for python in pythons if parse(python) < lowest and python_fits(request.python, python)]
+    rows = [row for row in matrix.pythons if not row.version.endswith("t") and parse(row.version) < lowest]
+    rows = [row for row in rows if python_fits(request.python, row.version)]
+    rows.sort(key=lambda row: (_is_alive(row, matrix), parse(row.version)), reverse=True)
+    fitting = [row.version for row in rows]
     for python in fitting[:_OLDER_PYTHONS_MAX]:
         found = solve(replace(request, python=python), matrix)
         if isinstance(found, Stack) and found.image is not None and found.image.tools:
@@ -123,7 +155,8 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
         return _lock(stack, matrix, uv, opened)
     halves = split(stack, matrix)
     # What the user's lines name is chosen before the frameworks: a package that pins one decides its version.
-    lines = (*_lines(stack), *(_wished(request, name) for name in free), *halves.added, *halves.preferred)
+    # What the newest framework needs is no line here, or it would decide before them.
+    lines = (*_lines(stack), *(_wished(request, name) for name in free))
     # Nor do bounds count yet that hold for the version of now.
     others = {name: version for name, version in stack.packages.items() if is_open(name)}
     question = _question(stack, matrix, opened, lines, replace(halves, bounds=hidden_needs(matrix, stack, others)[1]))
@@ -138,7 +171,7 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
         other = solve(replace(request, python=stack.python, **changes), matrix)
     if isinstance(other, Refusal) or other.image is None:
         return _lock(stack, matrix, uv, opened)
-    if _agrees(other, matrix, found):
+    if _agrees(other, matrix, found) and set(split(other, matrix).preferred) <= {item.name for item in found}:
         decided = {package.name for package in other.image.packages if not is_open(package.name)}
         return _merge(other, matrix, tuple(item for item in found if item.name not in decided), opened)
     locked = _lock(other, matrix, uv, opened)
@@ -324,13 +357,28 @@ def _told(best: Stack, first: Stack) -> tuple[Reason, ...]:
 
 def _refusal(
     request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened, failed: NoSolution
-) -> IncompatibleError:
-    ways = [] if failed.is_dated else list(_ways(request, matrix, stack, uv, opened))
+) -> ProvisionError:
+    if failed.absent:
+        return UnknownError(
+            f"the index has no package `{failed.absent}`",
+            because=failed.because,
+            hints=("correct its name", "or name the index that has it with `--index-url URL`"),
+        )
+    if failed.unbuilt:
+        return ActionFailedError(
+            f"what `{failed.unbuilt}` needs cannot be told: it exists as source alone, and its build failed here",
+            because=failed.because,
+            hints=(
+                "name a release that has wheels, or install what its build needs on this machine",
+                "with `--offline` your lines are left to the build of the image",
+            ),
+        )
+    ways = list(_ways(request, matrix, stack, uv, opened))
     names = " and ".join(f"{name} {version}" for name, version in stack.frameworks.items()) or f"CUDA {stack.cuda}"
-    hints = [f"{way} works" for way in ways] or ["loosen the lines that the reasons name"]
+    hints = [f"{way} works" for way in ways]
     if failed.is_dated:
-        day = opened.moment.partition("T")[0]
-        hints = [f"`--exclude-newer now` takes what was published since {day} too, and what an index tells no date of"]
+        hints.append("`--exclude-newer now` takes what was published later too, and what an index tells no date of")
+    hints = hints or ["loosen the lines that the reasons name"]
     return IncompatibleError(
         f"what your lines need cannot be installed beside {names} on Python {stack.python}",
         because=(*failed.because, *_hidden(matrix, stack, failed.because)),

@@ -30,12 +30,26 @@ __all__ = ["Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
 
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
 _GIT_UNREACHABLE = re.compile(
-    r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username"
+    r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username|Git operation failed"
 )
+_GIT_LINE = re.compile(r"git\+([^\s`]+)`")
 _NOT_OFFLINE = "Network connectivity is disabled"
 _UNSOLVABLE = "No solution found"
 _MISSING = re.compile(r"there (?:is|are) no versions? of ([a-z0-9._-]+)(?:\[[^\]]*\]|\{[^}]*\})?([<>=!~][^\s,]*)")
 _SECONDS_MAX = 600
+_UV_KEPT = (
+    "UV_INDEX",
+    "UV_DEFAULT_INDEX",
+    "UV_EXTRA_INDEX_URL",
+    "UV_CACHE_DIR",
+    "UV_HTTP",
+    "UV_KEYRING_PROVIDER",
+    "UV_NATIVE_TLS",
+    "UV_SYSTEM_CERTS",
+    "UV_INSECURE_HOST",
+    "UV_OFFLINE",
+    "UV_CONCURRENT",
+)
 
 
 @record
@@ -102,10 +116,19 @@ class Found:
 
 @record
 class NoSolution:
-    """Why there is no environment, in sentences, the most telling first; ``is_dated`` where a release was too new."""
+    """Why there is no environment.
+
+    Attributes:
+        because: In sentences, the most telling first.
+        is_dated: A release was too new.
+        absent: A distribution that the index does not have.
+        unbuilt: A source distribution that could not be asked what it needs, since that takes a build, which failed.
+    """
 
     because: tuple[str, ...]
     is_dated: bool = False
+    absent: str | None = None
+    unbuilt: str | None = None
 
 
 def find_uv() -> str:
@@ -180,15 +203,16 @@ class Uv:
 
     def _found_elsewhere(self, question: Question, folder: Path) -> set[str]:
         """Return what further indexes and pages serve: uv tells it in a list of requirements, and not in a lock."""
-        if not (question.extra_indexes or question.find_links):
+        further = (*question.extra_indexes, *self._default_indexes()[1:], *question.find_links)
+        if not further:
             return set()
         shown = self._run(question, folder, "--emit-index-annotation", form="requirements.txt")
-        places = {url.rstrip("/") for url in (*question.extra_indexes, *question.find_links)}
+        places = {without_secrets(url).rstrip("/") for url in further}
         names, name = set(), ""
         for line in shown.stdout.splitlines():
             if match := re.match(r"([a-z0-9-]+)==", line):
                 name = match[1]
-            elif (match := re.match(r"\s+# from (\S+)", line)) and match[1].rstrip("/") in places:
+            elif (match := re.match(r"\s+# from (\S+)", line)) and without_secrets(match[1]).rstrip("/") in places:
                 names.add(name)
         return names
 
@@ -213,8 +237,6 @@ class Uv:
             words += ["--exclude-newer", question.published_before]
         if not question.has_needs:
             words.append("--no-deps")
-        for url in question.find_links:
-            words += ["--find-links", url]
         try:
             return subprocess.run(
                 words,
@@ -234,7 +256,11 @@ class Uv:
 
     def _environment(self, question: Question, folder: Path) -> dict[str, str]:
         """Return the variables of uv's process: addresses may hold a password, which no list of processes may show."""
-        variables = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+        # uv's own variables reach it where they say how an index is reached; none may change what it answers.
+        variables = {
+            name: value for name, value in os.environ.items() if not name.startswith("UV_") or name.startswith(_UV_KEPT)
+        }
+        variables["UV_PYTHON_DOWNLOADS"] = "never"
         indexes = self._default_indexes()
         if indexes:
             variables["UV_DEFAULT_INDEX"] = indexes[0]
@@ -243,6 +269,8 @@ class Uv:
         if more:
             variables.pop("UV_EXTRA_INDEX_URL", None)
             variables["UV_INDEX"] = " ".join(more)
+        if question.find_links:
+            variables["UV_FIND_LINKS"] = ",".join(question.find_links)
         certificates = trusted_certificates(self._address, self._ca_cert)
         if certificates is not None:
             path = folder / "certificates.pem"
@@ -258,8 +286,9 @@ class Uv:
     def _failure(self, said: str, question: Question) -> NoSolution:
         text = without_secrets(said)
         if cut_off := _GIT_UNREACHABLE.search(text):
+            named = _GIT_LINE.search(text)
             raise MissingDependencyError(
-                f"the repository {cut_off[1] or 'of a line'} cannot be read",
+                f"the repository {cut_off[1] or (named[1] if named else 'of a line')} cannot be read",
                 because=(text.rpartition("fatal: ")[2].splitlines()[0].strip(),) if "fatal: " in text else (),
                 hints=(
                     "let git reach it (`git config --global url.MIRROR.insteadOf ADDRESS` names another place)",
@@ -277,8 +306,18 @@ class Uv:
             )
         sentences = _sentences(text, question)
         if not sentences:
-            raise ActionFailedError("uv failed without a word", hints=("run it again with `-v`",))
-        return NoSolution(because=sentences, is_dated="exclude-newer" in text)
+            raise ActionFailedError(
+                "uv failed without a word", hints=("with `--offline` your lines are left to the build",)
+            )
+        absent = re.search(r"Because ([a-z0-9._-]+) was not found in the package registry", text)
+        if unbuilt := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
+            sentences = (f"its build ended with: {text.strip().splitlines()[-1].strip()[:200]}",)
+        return NoSolution(
+            because=sentences,
+            is_dated="exclude-newer" in text,
+            absent=absent[1] if absent else None,
+            unbuilt=unbuilt[1] if unbuilt else None,
+        )
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
@@ -335,7 +374,7 @@ def _found(row: Mapping[str, Any], question: Question, is_elsewhere: bool) -> Fo
         file=file,
         sha256=(item.get("hashes") or {}).get("sha256"),
         size=item.get("size"),
-        url=item.get("url"),
+        url=without_secrets(item["url"]) if item.get("url") else None,
         uploaded=uploaded.isoformat() if uploaded is not None else None,
         is_source=is_source,
         is_addressed=is_elsewhere or "vcs" in row or "archive" in row,
@@ -367,7 +406,7 @@ def _sentences(text: str, question: Question) -> tuple[str, ...]:
 
 def _plain(sentence: str) -> str:
     """Return a sentence of uv's proof as a reason of ours."""
-    text = re.sub(r"^(?:Because|And because|And) ", "", sentence.strip().removesuffix("."))
+    text = re.sub(r"^(?:\(\d+\) )?(?:Because|And because|And) ", "", sentence.strip().removesuffix("."))
     return re.sub(r",? we can conclude that your requirements are unsatisfiable$", "", text).replace(
         ", we can conclude that", ", so"
     )

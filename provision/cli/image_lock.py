@@ -401,7 +401,8 @@ def upgrade(locked: Stack, names: Sequence[str], matrix: Matrix) -> Stack:
     if found.image is None:
         return found
     kept = replace(found.image, user_requirements=image.user_requirements)
-    renewed = replace(found, request=locked.request, image=kept)
+    # The reasons speak of pins that nobody wrote.
+    renewed = replace(found, request=locked.request, image=kept, reasons=locked.reasons)
     # The reasons speak of the pins; where nothing else differs the lock stays what it is.
     has_changed = any(change.subject != "facts" for change in compare(locked, renewed))
     return renewed if has_changed else locked

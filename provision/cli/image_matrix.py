@@ -179,7 +179,7 @@ def solve_entries(
 def _solve(entry: Entry, matrix: Matrix) -> Stack:
     from provision.resolve.solve import solve
 
-    inputs = read_inputs(entry.files) if entry.files else None
+    inputs = _of(entry.where, lambda: read_inputs(entry.files, matrix=matrix)) if entry.files else None
     request = _of(entry.where, lambda: read_request(entry.request, inputs, can_be_cpu=True))
     found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix, is_image=True))
     if isinstance(found, Refusal):

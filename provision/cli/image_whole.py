@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 
+from provision.cli.image_lock import compare
 from provision.cli.output import Output
 from provision.cli.parser import Once, shown
 from provision.errors import UsageError
@@ -63,6 +64,11 @@ def lock_lines(
     """
     moment = _moment(options.exclude_newer, stack.facts_date)
     is_offline = options.offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
+    if is_offline and before is not None and before.image is not None and before.image.is_whole:
+        raise UsageError(
+            "--upgrade without an index would drop what the lock holds of your lines",
+            hints=("leave `--offline` and UV_OFFLINE out", "or write the folder anew without `--upgrade`"),
+        )
     if is_offline or not _has_lines(stack):
         return stack
     from provision.build.closure import Opened, lock_whole, needs_lock
@@ -86,7 +92,14 @@ def lock_lines(
     )
     if built:
         output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
-    return replace(locked, request=stack.request)
+    locked = replace(locked, request=stack.request)
+    if before is not None and not set(_differences(before, locked)) - {"facts", "resolved"}:
+        return before
+    return locked
+
+
+def _differences(before: Stack, after: Stack) -> list[str]:
+    return [change.subject for change in compare(before, after)]
 
 
 def _has_lines(stack: Stack) -> bool:
@@ -99,7 +112,7 @@ def _is_now(day: str | None) -> bool:
 
 def _moment(day: str | None, facts_date: str) -> str:
     if _is_now(day):
-        return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        day = datetime.datetime.now(datetime.UTC).date().isoformat()
     text = (day or facts_date).strip()
     if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         try:

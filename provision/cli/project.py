@@ -56,17 +56,19 @@ class Inputs:
         indexes: Further package indexes, the one that is asked first at the front; pages of links after
             ``find-links:``.
         cuda: CUDA that an index of PyTorch's, or a package of conda, names.
+        is_cpu: An index of PyTorch's without CUDA is named.
         python: The Pythons that will do, as ``--python`` takes them.
         code: The folder of the project.
         read: What was read, a sentence each.
         warnings: What was left out, a sentence each.
-        places: Where ``cuda`` and ``python`` stand.
+        places: Where ``cuda``, ``cpu`` and ``python`` stand.
     """
 
     lines: tuple[FrameworkLine, ...] = ()
     constraints: tuple[FrameworkLine, ...] = ()
     indexes: tuple[str, ...] = ()
     cuda: str | None = None
+    is_cpu: bool = False
     python: str | None = None
     code: Path | None = None
     read: tuple[str, ...] = ()
@@ -173,6 +175,7 @@ class _Collector:
         self.indexes: list[str] = []
         self.defaults: list[str] = []
         self.cuda: list[tuple[str, str]] = []
+        self.cpu: list[str] = []
         self.pythons: list[tuple[str, str]] = []
         self.read: list[str] = []
         self.warnings: list[str] = []
@@ -183,6 +186,8 @@ class _Collector:
         self._check_variants()
         if self.cuda:
             places["cuda"] = self.cuda[0][1]
+        if self.cpu:
+            places["cpu"] = self.cpu[0]
         python = self._join_pythons(places)
         return Inputs(
             lines=tuple(self.lines),
@@ -190,6 +195,7 @@ class _Collector:
             # The one in place of PyPI stands where PyPI would: behind those that are asked beside it.
             indexes=tuple(dict.fromkeys([*self.indexes, *self.defaults])),
             cuda=self.cuda[0][0] if self.cuda else None,
+            is_cpu=bool(self.cpu),
             python=python,
             code=project,
             read=tuple(self.read),
@@ -198,7 +204,7 @@ class _Collector:
         )
 
     def _check_variants(self) -> None:
-        """Refuse two places that ask for different CUDA.
+        """Refuse two places that ask for different CUDA, or for one and for none.
 
         Raises:
             IncompatibleError: There are two.
@@ -212,6 +218,14 @@ class _Collector:
                 cuda = cuda_of(local[1]) if local and line.requirement.name in _TORCH_FAMILY else None
                 if cuda is not None and ";" not in line.requirement.text:
                     asked.append((cuda, f"`{line.requirement.text}` in {line.where}"))
+        for cuda, said in asked[:1]:
+            for other in self.cpu[:1]:
+                raise IncompatibleError(
+                    f"{said} and {other} cannot be met together",
+                    because=(f"the one asks for CUDA {cuda}, the other for builds without CUDA",),
+                    hints=("change one of the two, or leave it out",),
+                    details={"conflict": [said.replace("`", ""), other.replace("`", "")]},
+                )
         first, said = asked[0] if asked else ("", "")
         for cuda, other in asked[1:]:
             if not _is_same_cuda(first, cuda):
@@ -303,10 +317,8 @@ class _Collector:
             )
         page = re.sub(r"/[A-Za-z0-9_.-]+\.html$", "", url)
         if (variant := index_variant(self.matrix, page)) == CPU:
-            raise UnknownError(
-                f"{said} asks for builds without CUDA, which the facts do not cover",
-                hints=("leave the line out, so that a build for a GPU is chosen",),
-            )
+            self.cpu.append(said)
+            return
         if variant is not None and (cuda := cuda_of(variant)) is not None:
             self.cuda.append((cuda, said))
             return

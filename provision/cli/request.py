@@ -197,11 +197,18 @@ def read_request(
         from provision.resolve.named import join_frameworks
 
         values = join_frameworks(values, lines, bounds)
-    request = parse_request(dict(values))
+    try:
+        request = parse_request(dict(values))
+    except UsageError as error:
+        place = inputs.places.get("cpu") if inputs is not None else None
+        if place is None:
+            raise
+        message = error.message.replace("`--cpu`", place)
+        raise UsageError(message, because=error.because, hints=error.hints) from error
     if request.is_cpu and not can_be_cpu:
         raise UsageError(
             "a build without CUDA was asked for, and this command is about GPUs",
-            hints=("leave `+cpu` out of the version",),
+            hints=("leave out the `+cpu` of the version, or the index of such builds",),
         )
     if request == Request() and not can_be_empty:
         raise UsageError(
@@ -222,6 +229,8 @@ def _join_inputs(values: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
     joined["indexes"] = list(inputs.indexes)
     if inputs.cuda is not None and _is_about_torch(values, inputs):
         joined["cuda"] = _join_wish("cuda", values.get("cuda"), inputs.cuda, inputs.places["cuda"])
+    if inputs.is_cpu and _is_about_torch(values, inputs):
+        joined["cpu"] = True
     if inputs.python is not None:
         joined["python"] = _join_wish("python", values.get("python"), inputs.python, inputs.places["python"])
     return joined

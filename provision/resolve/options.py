@@ -413,18 +413,14 @@ def _torch_demands(
 def _build_of(matrix: Matrix, version: str, row: TorchBuild, machine: str) -> str | None:
     """Return the local part of a package's build for the CUDA of a torch that is newer than the package.
 
-    That of the same variant, else that of the package index where it is of the same CUDA major; ``None`` where neither
-    is known.
+    ``None`` where there is no build of the same CUDA: torchaudio refuses to be imported beside another minor.
     """
     if row.variant == CPU:
         return "" if index_of(row, machine) == "pypi" else f"+{CPU}"
-    built = {item.variant: item for item in matrix.torch_builds_of({version})}
-    same = built.get(row.variant)
-    if same is not None:
-        return "" if index_of(same, machine) == "pypi" else f"+{row.variant}"
-    major = parse(row.cuda).major
-    plain = next((item for item in built.values() if index_of(item, machine) == "pypi"), None)
-    return "" if plain is not None and parse(plain.cuda).major == major else None
+    same = next((item for item in matrix.torch_builds_of({version}) if item.variant == row.variant), None)
+    if same is None:
+        return None
+    return "" if index_of(same, machine) == "pypi" else f"+{row.variant}"
 
 
 def index_of(row: TorchBuild, machine: str) -> str:

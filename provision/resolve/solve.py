@@ -26,6 +26,7 @@ from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
 from provision.resolve.pairs import pair_extras
 from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_askable_os, matches, python_fits
+from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
     Rejection,
     Wish,
@@ -246,6 +247,7 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
     for row in wanted:
         if row.refused is not None:
             return _extra_rejection(row, f"`--with {row.id}` cannot be met: {row.refused}")
+    wanted += _compiled_lines(request, matrix, wanted)
     if request.is_cpu and (compiled := next((row for row in wanted if row.needs_nvcc), None)):
         because = f"{compiled.id} is compiled with nvcc, and `--cpu` asks for a stack without CUDA"
         fact = fact_of("extra", compiled.id, compiled)
@@ -273,6 +275,15 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
         flavor=flavor,
         driver=driver_release(matrix, request.driver) if request.driver is not None else None,
     )
+
+
+def _compiled_lines(request: Request, matrix: Matrix, extras: list[Extra]) -> list[Extra]:
+    """Return the rows of what the user's lines name and nvcc compiles: it takes what the extra of that name takes."""
+    if not request.requirements:
+        return []
+    named = {line.name for line in parse_requirements("\n".join(request.requirements), "-r")}
+    rows = (row for row in matrix.extras if row.needs_nvcc and row not in extras)
+    return [row for row in rows if named.intersection(row.compiles or (row.id,))]
 
 
 def _platform_of(gpus: list[tuple[str, tuple[Gpu, ...]]]) -> str:

@@ -209,7 +209,7 @@ def test_the_index_of_pytorch_is_a_wish_for_its_cuda(folder, option, cuda):
     assert (inputs.cuda, inputs.indexes) == (cuda, ())
 
 
-@pytest.mark.parametrize("part", ["cpu", "nightly/cu128", "rocm6.0"])
+@pytest.mark.parametrize("part", ["nightly/cu128", "rocm6.0"])
 def test_an_index_of_pytorch_without_known_builds_is_refused(folder, part):
     error = _refused(_listed, folder, f"torch\n--extra-index-url https://download.pytorch.org/whl/{part}\n")
     assert "requirements.txt, line 2" in error.message
@@ -222,6 +222,23 @@ def test_two_wishes_for_cuda_are_refused_with_both_places(folder, other):
     assert error.exit_code == 3
     assert "line 1" in error.message
     assert "line 2" in error.message
+
+
+def test_the_index_without_cuda_is_a_wish_for_such_builds(provision, folder):
+    _write(folder, "requirements.txt", "--extra-index-url https://download.pytorch.org/whl/cpu\ntorch==2.6.0\n")
+    found = provision("resolve", "-r", "requirements.txt")
+    assert found.code == 0
+    assert "torch 2.6.0+cpu" in found.out
+    against = provision("resolve", "-r", "requirements.txt", "--cuda", "12.4")
+    assert against.code == 2
+    assert "whl/cpu` in requirements.txt, line 1 and `--cuda 12.4` contradict each other" in against.err
+
+
+def test_an_index_without_cuda_and_one_with_it_are_refused_with_both_places(folder):
+    text = "--index-url https://download.pytorch.org/whl/cu124\n-f https://download.pytorch.org/whl/cpu\ntorch\n"
+    error = _refused(_listed, folder, text)
+    assert "line 1" in error.message
+    assert "whl/cpu` in" in error.message
 
 
 def test_a_wheel_of_pytorchs_index_is_its_release(folder):

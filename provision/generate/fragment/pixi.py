@@ -107,7 +107,7 @@ def _write_feature(root: Any, feature: str, pins: tuple[Pin, ...], half: GpuHalf
         if pin.index is not None:
             entry["index"] = pin.index
         wanted[pin.name] = entry if len(entry) > 1 else entry["version"]
-    wanted |= dict(half.bounds)
+    wanted |= {name: bound for name, bound in half.bounds if feature == half.build or not name.startswith("nvidia-")}
     if feature == half.build:
         for line in half.added:
             own = read_requirement(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from provision.build.closure import Opened, lock_whole, needs_lock
-from provision.build.uv import Uv, find_uv
-from provision.errors import IncompatibleError, MissingDependencyError
+from provision.build.uv import Place, Question, Uv, find_uv
+from provision.errors import IncompatibleError, MissingDependencyError, UnknownError
 from provision.generate.image import ImageOptions, render_image, unlocked_lines
 from provision.matrix.load import Matrix
 from provision.resolve.request import parse_request
@@ -132,14 +133,42 @@ def test_a_bound_that_stands_in_no_metadata_holds_for_the_users_packages(index: 
 
 
 def test_an_older_python_is_taken_where_a_wheel_exists_for_it_alone(index: package_index.Index) -> None:
-    newest = solve(parse_request({"torch": "2.4.1"}), MATRIX)
+    newest = solve(parse_request({"torch": "2.14.1"}), MATRIX)
     assert isinstance(newest, Stack)
-    assert newest.python == "3.11"
-    index.add("demo", "1.0", tag="cp310-cp310-manylinux_2_17_x86_64")
+    assert newest.python == "3.12"
+    index.add("demo", "1.0", tag="cp311-cp311-manylinux_2_17_x86_64")
     index.add_source("demo", "1.0")
-    stack = lock(index, "demo", torch="2.4.1")
-    assert stack.python == "3.10"
+    stack = lock(index, "demo", torch="2.14.1")
+    assert stack.python == "3.11"
     assert not packages(stack)["demo"].is_source
+
+
+def test_a_python_past_its_end_is_taken_only_where_nothing_else_answers(index: package_index.Index) -> None:
+    index.add("demo", "1.0", tag="cp310-cp310-manylinux_2_17_x86_64")
+    assert lock(index, "demo", torch="2.4.1").python == "3.10"
+    index.add_source("demo", "1.0")
+    assert lock(index, "demo", torch="2.4.1").python == "3.11"
+
+
+def test_a_name_that_the_index_does_not_have_is_no_conflict(index: package_index.Index) -> None:
+    with pytest.raises(UnknownError, match="no package `demmo`"):
+        lock(index, "demmo", torch="2.4.1")
+
+
+def test_variables_of_uv_do_not_change_the_answer(index: package_index.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in ("1.0", "2.0"):
+        index.add("demo", version)
+    monkeypatch.setenv("UV_RESOLUTION", "lowest")
+    assert packages(lock(index, "demo", torch="2.4.1"))["demo"].version == "2.0"
+
+
+def test_a_package_chooses_the_framework_before_the_newest_one_is_looked_at(index: package_index.Index) -> None:
+    # The newest torch needs a typing-extensions that the newest demo does not admit.
+    index.add("demo", "2.0", "torch==2.3.1", "typing-extensions<4")
+    index.add("demo", "1.0")
+    index.add("typing-extensions", "3.10.0")
+    stack = lock(index, "demo", torch=">=2.2,<2.5")
+    assert packages(stack)["demo"].version == "1.0"  # torch 2.3.1 needs a newer one too, so it was tried and given up
 
 
 def test_what_exists_as_source_alone_is_built_in_a_stage_of_its_own(index: package_index.Index) -> None:
@@ -165,6 +194,17 @@ def test_an_index_that_does_not_answer_is_named_with_the_way_without_it(index: p
     with pytest.raises(MissingDependencyError) as refusal:
         lock_whole(request, MATRIX, stack, Uv(find_uv(), index_url="http://127.0.0.1:9/simple"), OPENED)
     assert any("--offline" in hint for hint in refusal.value.hints)
+
+
+def test_a_branch_that_a_repository_has_not_is_named_and_proves_no_conflict(
+    index: package_index.Index, tmp_path: Path
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path / "repository")], check=True)
+    line = f"demo @ git+file://{tmp_path}/repository@absent"
+    question = Question(lines=(line,), place=Place(python="3.11", machine="x86_64", glibc="2.28"))
+    with pytest.raises(MissingDependencyError) as refusal:
+        Uv(find_uv(), index_url=index.url).ask(question)
+    assert f"the repository file://{tmp_path}/repository@absent cannot be read" in refusal.value.message
 
 
 @pytest.mark.parametrize("day", [None, "2026-12-01T00:00:00Z"])

@@ -15,6 +15,7 @@ from provision.build.uv import Place, Question, Uv, find_uv
 from provision.errors import IncompatibleError, MissingDependencyError, UnknownError
 from provision.generate.image import ImageOptions, render_image, unlocked_lines
 from provision.matrix.load import Matrix
+from provision.resolve.halves import is_open
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import LockedPackage, Stack
@@ -47,7 +48,7 @@ def lock(index: package_index.Index, *lines: str, opened: Opened = OPENED, **wis
     assert isinstance(stack, Stack)
     assert stack.image is not None
     for package in stack.image.packages:
-        if package.layer == "rest":
+        if is_open(package.name):
             index.add(package.name, package.version)
     for version in ("2.2.2", "2.3.1", "2.4.1"):
         index.add("torch", version)

@@ -389,9 +389,7 @@ def _import(site: Path, files: dict[str, str], **given: Any) -> tuple[str, str]:
         {"other.py": "", "setup.py": "1 / 0", "_private.py": "1 / 0"},
         {"space/inner/__init__.py": "", "space/inner/deep/__init__.py": "1 / 0"},
         {"my_pkg/__init__.py": "import sys; print('libcuda.so.1: cannot open shared object file')"},
-        {
-            "my_pkg/__init__.py": "class AlreadyExistsError(Exception): pass\nraise AlreadyExistsError"
-        },
+        {"my_pkg/__init__.py": "class AlreadyExistsError(Exception): pass\nraise AlreadyExistsError"},
         {"my_pkg/__init__.py": "print('W: Could not load dynamic library libnvinfer.so.7; dlerror: none')"},
         {"my_pkg/__init__.py": "", "my_pkg/_imagingtk.cpython-311-x86_64-linux-gnu.so": "needs Tk"},
         {"my_pkg/__init__.py": "import os; assert os.environ['TF_CPP_MIN_LOG_LEVEL']"},

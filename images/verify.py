@@ -37,8 +37,13 @@ for name in frameworks:
     except Exception:
         pass  # it has a check of its own
 for name in modules:
-    importlib.import_module(name)
-for name in modules:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        # What a framework has loaded by itself refuses to register a second time.
+        if type(error).__name__ != "AlreadyExistsError":
+            raise
+for name in [name for name in modules if name in sys.modules]:
     is_available = getattr(sys.modules[name], "is_torch_available", None)
     if "torch" in frameworks and callable(is_available) and not is_available():
         sys.exit(name + " says that it cannot use torch")

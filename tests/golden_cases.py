@@ -149,12 +149,33 @@ _OWN = ImageOptions(
     hooks=("before-packages", "after-packages"),
 )
 
+
+def _whole() -> Stack:
+    """Return a stack whose lines were resolved: a wheel, a source distribution, a commit of a repository."""
+    plain = _torch(ImagePart(flavor="runtime", base=_SLIM, user_requirements=_USER))
+    commit = f"git+https://git.example/demo.git@{'c' * 40}"
+    own = (
+        _package("einops", "0.7.0", "user"),
+        replace(_package("fire", "0.4.0", "user"), is_source=True),
+        replace(_package("demo", "1.0", "user", is_hashed=False, url=commit), is_source=True),
+    )
+    image = replace(
+        plain.image,
+        packages=(*plain.image.packages, *own),
+        build_base=BaseImage(ref="python:3.11-bookworm", os="debian12"),
+        build_bounds=("setuptools<82",),
+        resolved_before="2024-01-01T00:00:00Z",
+    )
+    return replace(plain, image=image, packages={**plain.packages, **{item.name: item.version for item in own}})
+
+
 CASES: dict[str, Case] = {
     "torch-cu118": Case(_CU118),
     "torch-cu121": Case(_CU121),
     "torch-user-requirements": Case(
         _torch(ImagePart(flavor="runtime", base=_SLIM, user_requirements=_USER, extras=(_JUPYTER,)))
     ),
+    "torch-user-locked": Case(_whole()),
     "torch-jit": Case(_torch(ImagePart(flavor="jit", base=_SLIM, apt=("gcc=4:12.*", "libc6-dev=2.36-*")))),
     "torch-devel": Case(
         _torch(

@@ -76,7 +76,9 @@ def test_requirements_parse_and_every_locked_line_has_one_hash(golden_case) -> N
                 continue
             requirement, _, digest = line.partition(" --hash=sha256:")
             Requirement(requirement)
-            is_open = path in ("constraints.txt", "requirements.user.txt", "requirements.source.txt")
+            is_whole = golden_case.stack.image.is_whole
+            is_open = path in ("constraints.txt", "requirements.git.txt")
+            is_open |= not is_whole and path in ("requirements.user.txt", "requirements.source.txt")
             is_locked = not is_open and "unverified" not in path
             assert bool(digest) == is_locked
             assert len(digest) in (0, 64)
@@ -90,7 +92,8 @@ def test_layers_are_the_lock_cut_in_pieces(golden_case) -> None:
     def lines(path: str) -> set[str]:
         return set(files.get(path, "").splitlines()[1:])
 
-    pieces = [lines(f"requirements.{layer}.txt") for layer in ("cuda", "framework", "rest")]
+    names = ("cuda", "framework", "rest", *(("user", "build") if golden_case.stack.image.is_whole else ()))
+    pieces = [lines(f"requirements.{layer}.txt") for layer in names]
     assert set.union(*pieces) == lines("requirements.lock.txt")
     assert sum(map(len, pieces)) == len(lines("requirements.lock.txt"))
 

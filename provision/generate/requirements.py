@@ -12,7 +12,9 @@ from provision.resolve.stack import Stack
 __all__ = ["REQUIREMENTS", "render_requirements"]
 
 REQUIREMENTS = "requirements.lock.txt"
-_KEPT = re.compile(r"requirements\.(?:lock|user|source|unverified(?:\.[0-9]+)?)\.txt|constraints\.txt|provision\.lock")
+_KEPT = re.compile(
+    r"requirements\.(?:lock|user|source|git|unverified(?:\.[0-9]+)?)\.txt|constraints\.txt|provision\.lock"
+)
 
 
 def render_requirements(stack: Stack, options: ImageOptions | None = None) -> tuple[Artifact, ...]:
@@ -32,6 +34,10 @@ def render_requirements(stack: Stack, options: ImageOptions | None = None) -> tu
     check_has_python(stack, "requirements")
     texts, _ = write_down(stack, options or ImageOptions())
     kept = {path: text for path, text in texts.items() if _KEPT.fullmatch(path)}
+    if stack.image is not None and stack.image.is_whole:
+        # What the user's lines brought is locked with the rest; only a commit has no hash.
+        kept.pop("requirements.user.txt", None)
+        kept.pop("requirements.source.txt", None)
     others = sorted(path for path in kept if path not in (REQUIREMENTS, "constraints.txt", "provision.lock"))
     head = [
         f"# provision.lock {stack.lock_digest}",

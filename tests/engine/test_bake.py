@@ -13,6 +13,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import pytest
 
+from provision.assets import asset_dir
 from provision.cli.main import main
 from provision.matrix.load import Matrix
 from provision.resolve.request import parse_request
@@ -81,6 +83,17 @@ def _run(*words: object, cwd: Path | None = None, **variables: str) -> subproces
     )
     assert done.returncode == 0, done.stdout[-3000:]
     return done
+
+
+def _facts(folder: Path) -> Path:
+    """Return a copy of the facts in which flash-attn needs no PyTorch: the stand-in of that name compiles without."""
+    data = shutil.copytree(asset_dir("compat"), folder / "compat")
+    rows = (data / "extras.toml").read_text().split("\n\n")
+    rows = [row.replace('frameworks = ["torch"]\n', "") if 'id = "flash-attn"' in row else row for row in rows]
+    (data / "extras.toml").write_text("\n\n".join(rows))
+    rows = (data / "companions.toml").read_text().split("\n\n")
+    (data / "companions.toml").write_text("\n\n".join(row for row in rows if 'package = "flash-attn"' not in row))
+    return data
 
 
 def _bake(words: tuple[str, ...], folder: Path, log: Path) -> str:
@@ -198,7 +211,7 @@ def test_a_matrix_is_baked_in_parallel_pushed_and_comes_from_the_cache(
     (tmp_path / "mine.txt").write_text("sample==1.0\n")
     (tmp_path / "sources.txt").write_text("flash-attn==2.9.9\n")
     (tmp_path / "stacks.toml").write_text(MATRIX.format(registry=registry))
-    flags = ("--index-url", index.url, "--registry-mirror", registry)
+    flags = ("--index-url", index.url, "--registry-mirror", registry, "--data-dir", str(_facts(tmp_path)))
     assert main(["image", "--matrix", str(tmp_path / "stacks.toml"), "-o", str(folder), *flags]) == 0
 
     # What the facts build on, under the names that they give.

@@ -100,7 +100,7 @@ def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: O
 def _has_more_wheels(candidate: Stack, best: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> bool:
     """Tell whether a stack of another Python has wheels of what would have to be built."""
     image = best.image
-    sources = [item for item in image.packages if _is_built(item) and item.file] if image is not None else []
+    sources = [item for item in image.packages if item.is_built and item.file] if image is not None else []
     lines = tuple(f"{item.name}=={item.version}" for item in sources if item.url is None)
     moment = opened.published_before
     question = Question(lines=lines, place=_place(candidate, matrix), published_before=moment, has_needs=False)
@@ -171,7 +171,7 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
         other = solve(replace(request, python=stack.python, **changes), matrix)
     if isinstance(other, Refusal) or other.image is None:
         return _lock(stack, matrix, uv, opened)
-    if _agrees(other, matrix, found) and set(split(other, matrix).preferred) <= {item.name for item in found}:
+    if _agrees(other, matrix, found):
         decided = {package.name for package in other.image.packages if not is_open(package.name)}
         return _merge(other, matrix, tuple(item for item in found if item.name not in decided), opened)
     locked = _lock(other, matrix, uv, opened)
@@ -184,7 +184,10 @@ def _agrees(stack: Stack, matrix: Matrix, found: tuple[Found, ...]) -> bool:
     fixed = {item.name: item.version for item in halves.fixed}
     if any(fixed.get(item.name, item.version) != item.version for item in found):
         return False
-    versions = {**fixed, **{item.name: item.version for item in found}}
+    chosen = {item.name: item.version for item in found}
+    if not chosen.keys() >= halves.preferred.keys():
+        return False
+    versions = {**fixed, **chosen}
     added, bounds = hidden_needs(matrix, stack, versions)
     needed = (*(line for item in halves.fixed for line in item.requires), *added)
     return all(_is_met(line, versions, is_needed=True) for line in needed) and all(
@@ -294,7 +297,7 @@ def _merge(stack: Stack, matrix: Matrix, found: tuple[Found, ...], opened: Opene
     moments = [item.uploaded for item in found if item.uploaded]
     newest = max((int(datetime.datetime.fromisoformat(moment).timestamp()) for moment in moments), default=0)
     system = system_packages(matrix, (package.name for package in ordered), image.base.os or stack.os)
-    has_builds = any(map(_is_built, ordered))
+    has_builds = any(package.is_built for package in ordered)
     whole = replace(
         image,
         packages=ordered,
@@ -320,12 +323,8 @@ def _asked(image: ImagePart) -> set[str]:
     return {str(name) for name in names}
 
 
-def _is_built(package: LockedPackage) -> bool:
-    return package.layer == "user" and package.is_source
-
-
 def _sources(stack: Stack) -> int:
-    return sum(_is_built(package) for package in stack.image.packages) if stack.image is not None else 0
+    return sum(package.is_built for package in stack.image.packages) if stack.image is not None else 0
 
 
 def _build_base(stack: Stack, matrix: Matrix) -> BaseImage | None:

@@ -31,6 +31,7 @@ __all__ = [
     "compare",
     "find_folder",
     "find_locked",
+    "is_same",
     "keep",
     "keep_options",
     "keep_written",
@@ -404,8 +405,7 @@ def upgrade(locked: Stack, names: Sequence[str], matrix: Matrix) -> Stack:
     # The reasons speak of pins that nobody wrote.
     renewed = replace(found, request=locked.request, image=kept, reasons=locked.reasons)
     # The reasons speak of the pins; where nothing else differs the lock stays what it is.
-    has_changed = any(change.subject != "facts" for change in compare(locked, renewed))
-    return renewed if has_changed else locked
+    return locked if is_same(locked, renewed) else renewed
 
 
 def _is_kept(package: LockedPackage, names: Sequence[str]) -> bool:
@@ -414,6 +414,11 @@ def _is_kept(package: LockedPackage, names: Sequence[str]) -> bool:
     if not set(names) & set(FRAMEWORKS):
         return True
     return package.layer == "rest" or package.name in FRAMEWORKS
+
+
+def is_same(before: Stack, after: Stack) -> bool:
+    """Tell whether two locks differ in no more than the day of their facts."""
+    return all(change.subject == "facts" for change in compare(before, after))
 
 
 def compare(before: Stack, after: Stack) -> tuple[Change, ...]:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from provision.cli.image_lock import compare
+from provision.cli.image_lock import is_same
 from provision.cli.output import Output
 from provision.cli.parser import Once, shown
 from provision.errors import UsageError
@@ -87,19 +87,11 @@ def lock_lines(
     locked = lock_whole(
         request, matrix, stack, uv, Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
     )
-    built = (
-        [item.name for item in locked.image.packages if item.layer == "user" and item.is_source] if locked.image else []
-    )
+    built = [item.name for item in locked.image.packages if item.is_built] if locked.image else []
     if built:
         output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
     locked = replace(locked, request=stack.request)
-    if before is not None and not set(_differences(before, locked)) - {"facts", "resolved"}:
-        return before
-    return locked
-
-
-def _differences(before: Stack, after: Stack) -> list[str]:
-    return [change.subject for change in compare(before, after)]
+    return before if before is not None and is_same(before, locked) else locked
 
 
 def _has_lines(stack: Stack) -> bool:

@@ -17,7 +17,7 @@ from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
 from provision.resolve.named import FrameworkLine
 from provision.resolve.request import FIND_LINKS, PLATFORMS
-from provision.resolve.requirements import SECRETS_HINT, parse_line
+from provision.resolve.requirements import SECRETS_HINT, normalise_name, parse_line
 
 if TYPE_CHECKING:
     from provision.audit.model import Index, Requirement, Source, Span
@@ -519,8 +519,8 @@ class _Folder:
     def __init__(self, found: _Collector, folder: Path, extras: Sequence[str], groups: Sequence[str]) -> None:
         self.found = found
         self.folder = folder
-        self.extras = tuple(dict.fromkeys(_normalised(name) for name in extras))
-        self.groups = tuple(dict.fromkeys(_normalised(name) for name in groups))
+        self.extras = tuple(dict.fromkeys(normalise_name(name) for name in extras))
+        self.groups = tuple(dict.fromkeys(normalise_name(name) for name in groups))
         self.files = _Files("--project")
         self.taken: list[str] = []
         self.empty: list[str] = []
@@ -684,14 +684,14 @@ class _Folder:
         packages = list(packages)
         settings = self.found.matrix.settings("audit_rules.toml")
         names = dict(settings["conda_names"].entries)
-        names |= {_normalised(name): name for name in settings["conda_same_names"].values}
+        names |= {normalise_name(name): name for name in settings["conda_same_names"].values}
         choices = settings["conda_cuda_choices"].values
         has_torch = any(names.get(item.name) == "torch" for item in packages)
         unknown: list[str] = []
         for item in packages:
             where = self.found._where(item.span, self.files)
             said = f"`{item.text}` in {where}"
-            name = names.get(item.name) or names.get(_normalised(item.name))
+            name = names.get(item.name) or names.get(normalise_name(item.name))
             if item.name == "python":
                 if item.specifier:
                     self.found.pythons.append((item.specifier, said))
@@ -728,7 +728,7 @@ class _Folder:
             except UsageError as error:
                 # Scripts for an older Python are still lying about; what else there is may say it all.
                 self.found.warnings.append(f"{error.message}, and is not read")
-        known = {_normalised(name): (path, needs) for path, setup in setups for name, needs in setup.extras.items()}
+        known = {normalise_name(name): (path, needs) for path, setup in setups for name, needs in setup.extras.items()}
         lists = [(path, setup.needs) for path, setup in setups if setup.needs is not None]
         before = len(self.found.lines)
         for path, needs in lists[:1]:
@@ -822,10 +822,6 @@ class _Folder:
             self.found.pythons.append((f"=={version}", f"`{text}` in {path}"))
 
 
-def _normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def _no_such(flag: str, name: str, path: Path, known: Iterable[str]) -> UsageError:
     names = ", ".join(sorted(known))
     return UsageError(
@@ -887,15 +883,19 @@ class _Manifest:
 
     def _extras(self) -> dict[str, list[str]]:
         """Return the extras by name, with the names that an extra of poetry's chooses."""
-        found: dict[str, list[str]] = {_normalised(name): [] for name in _table(self.project, "optional-dependencies")}
+        found: dict[str, list[str]] = {
+            normalise_name(name): [] for name in _table(self.project, "optional-dependencies")
+        }
         for name, items in _table(self.poetry, "extras").items():
-            found[_normalised(name)] = [_normalised(str(item)) for item in items] if isinstance(items, list) else []
+            found[normalise_name(name)] = (
+                [normalise_name(str(item)) for item in items] if isinstance(items, list) else []
+            )
         dynamic = _table(_table(_table(_table(self.data, "tool"), "setuptools"), "dynamic"), "optional-dependencies")
-        return {_normalised(name): [] for name in dynamic} | found
+        return {normalise_name(name): [] for name in dynamic} | found
 
     def _groups(self) -> set[str]:
         found = {name.removeprefix("group ") for name in self.sets if name.startswith("group ")}
-        return found | {_normalised(name) for name in _table(self.data, "dependency-groups")}
+        return found | {normalise_name(name) for name in _table(self.data, "dependency-groups")}
 
     def _check_choices(self) -> None:
         extras, groups = self._extras(), self._groups()
@@ -917,11 +917,11 @@ class _Manifest:
         if not name.startswith("group "):
             self.folder._refuse_left(group.left, self.path)
         optional = {
-            _normalised(item)
+            normalise_name(item)
             for item, value in _table(self.poetry, "dependencies").items()
             if isinstance(value, dict) and value.get("optional") is True
         }
-        own = _normalised(str(self.project.get("name") or self.poetry.get("name") or ""))
+        own = normalise_name(str(self.project.get("name") or self.poetry.get("name") or ""))
         for requirement in group.requirements:
             if name == "dependencies" and (requirement.name in optional) != (chosen is not None):
                 continue
@@ -946,11 +946,11 @@ class _Manifest:
         if name in chain:
             raise UsageError(f"{self.path}: the groups lead in a circle", because=(" → ".join((*chain, name)),))
         self._take(f"group {name}")
-        groups = {_normalised(key): value for key, value in _table(self.data, "dependency-groups").items()}
+        groups = {normalise_name(key): value for key, value in _table(self.data, "dependency-groups").items()}
         items = groups.get(name)
         for item in items if isinstance(items, list) else []:
             if isinstance(item, dict) and isinstance(item.get("include-group"), str):
-                self._take_group(_normalised(item["include-group"]), (*chain, name))
+                self._take_group(normalise_name(item["include-group"]), (*chain, name))
 
     def _take_requirement(self, requirement: Requirement, group: Project) -> None:
         """Take one, from where ``[tool.uv.sources]`` says."""
@@ -990,7 +990,7 @@ class _Manifest:
     def _source_of(self, name: str) -> dict[str, Any] | None:
         from provision.audit.markers import holds
 
-        sources = {_normalised(key): value for key, value in _table(self.uv, "sources").items()}
+        sources = {normalise_name(key): value for key, value in _table(self.uv, "sources").items()}
         entries = sources.get(name)
         for item in entries if isinstance(entries, list) else [entries]:
             if not isinstance(item, dict):
@@ -999,9 +999,9 @@ class _Manifest:
             if marker and holds(marker, None, (self.found.platform,)) is False:
                 continue
             extra, group = item.get("extra"), item.get("group")
-            if extra is not None and _normalised(str(extra)) not in self.folder.extras:
+            if extra is not None and normalise_name(str(extra)) not in self.folder.extras:
                 continue
-            if group is not None and _normalised(str(group)) not in self.folder.groups:
+            if group is not None and normalise_name(str(group)) not in self.folder.groups:
                 continue
             return item
         return None
@@ -1014,7 +1014,7 @@ class _Manifest:
             if not isinstance(pattern, str) or pattern.startswith(("/", "..")):
                 continue
             for folder in sorted(self.path.parent.glob(pattern)):
-                if _normalised(_project_name(folder / "pyproject.toml", self.folder.files)) == name:
+                if normalise_name(_project_name(folder / "pyproject.toml", self.folder.files)) == name:
                     return self.folder.take_member(name, folder)
         return False
 
@@ -1024,7 +1024,7 @@ class _Manifest:
         dynamic = _table(_table(tool, "setuptools"), "dynamic")
         hook = _table(_table(_table(_table(tool, "hatch"), "metadata"), "hooks"), "requirements_txt")
         optional = _table(dynamic, "optional-dependencies")
-        chosen = [optional[name] for name in optional if _normalised(name) in self.folder.extras]
+        chosen = [optional[name] for name in optional if normalise_name(name) in self.folder.extras]
         for row in (_table(dynamic, "dependencies"), *chosen):
             names = row.get("file") if isinstance(row, dict) else None
             self._take_files(names if isinstance(names, list) else [names])
@@ -1058,7 +1058,7 @@ class _Manifest:
 
 def _set_name(name: str) -> str:
     kind, _, rest = name.partition(" ")
-    return f"{kind} {_normalised(rest)}" if rest else kind
+    return f"{kind} {normalise_name(rest)}" if rest else kind
 
 
 def _uv_address(source: Mapping[str, Any]) -> str:

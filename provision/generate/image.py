@@ -14,6 +14,7 @@ from provision.generate.engine import quote_dockerfile, render
 from provision.generate.write import Artifact
 from provision.records import NOTHING, plain, record
 from provision.resolve.request import FRAMEWORKS
+from provision.resolve.requirements import normalise_name
 from provision.resolve.stack import INIT, BaseImage, ImagePart, LockedPackage, Stack
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
     "check_value",
     "count_unlocked",
     "hook_files",
-    "normalise_name",
     "open_lines",
     "pull_reference",
     "render_image",
@@ -204,14 +204,10 @@ def group_layers(image: ImagePart) -> list[tuple[str, list[LockedPackage]]]:
     """
     packages = sorted(image.packages, key=lambda package: package.name)
     groups = [
-        (layer, [item for item in packages if item.layer == layer and item.sha256 is not None and not _is_built(item)])
+        (layer, [item for item in packages if item.layer == layer and item.sha256 is not None and not item.is_built])
         for layer in LAYERS
     ]
     return [group for group in groups if group[1]]
-
-
-def _is_built(package: LockedPackage) -> bool:
-    return package.layer == "user" and package.is_source
 
 
 def count_unlocked(image: ImagePart) -> int:
@@ -281,7 +277,7 @@ def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dic
     if stack.python is None:
         steps, user_steps, builds = [], [], []
     if builds and options.frontend == "classic":
-        built = [package.name for package in stack.image.packages if _is_built(package)] or stack.image.compiled
+        built = [package.name for package in stack.image.packages if package.is_built] or stack.image.compiled
         raise UsageError(
             f"--frontend classic: {' and '.join(built)} would be compiled in a stage of its own",
             because=("the classic builder has no mounts, so the stage could not use the environment",),
@@ -463,7 +459,7 @@ def _locked_steps(image: ImagePart, options: ImageOptions, layers: tuple[str, ..
 def _unverified_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
     """Return the installations without a hash, an index each; they come after all that is known by hash."""
     steps = []
-    bare = [package for package in image.packages if package.sha256 is None and not _is_built(package)]
+    bare = [package for package in image.packages if package.sha256 is None and not package.is_built]
     for suffix, index_url, group in _by_index(bare, options):
         is_open = any(package.has_unknown_dependencies for package in group)
         if is_open:
@@ -535,7 +531,7 @@ def _builds(image: ImagePart, options: ImageOptions) -> list[_Build]:
 def _built_lines(image: ImagePart, options: ImageOptions) -> tuple[str, ...]:
     """Return the lines of what the user and the extras ask for that is built from source in a stage of its own."""
     if image.is_whole:
-        return tuple(_requirement(package, options) for package in image.packages if _is_built(package))
+        return tuple(_requirement(package, options) for package in image.packages if package.is_built)
     return tuple(line for line in _user_lines(image) if normalise_name(_name_of(line)) in image.compiled)
 
 
@@ -578,8 +574,8 @@ def _by_index(
 def _requirement(package: LockedPackage, options: ImageOptions) -> str:
     """Return the line of a package; where an index was asked for, its wheels come from nowhere else."""
     line = _pin(package)
-    if package.url and (options.index_url is None or package.url.startswith("git+")):
-        kind = "git address" if package.url.startswith("git+") else "URL"
+    if package.url and (options.index_url is None or package.is_commit):
+        kind = "git address" if package.is_commit else "URL"
         line = f"{package.name} @ {check_value(kind, package.url, package.name)}"
     if package.sha256 is not None:
         line += f" --hash=sha256:{check_value('sha256', package.sha256, package.name)}"
@@ -633,11 +629,6 @@ def _checked_lines(lines: Iterable[str], where: str) -> list[str]:
 
 def _name_of(line: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
-
-
-def normalise_name(name: str) -> str:
-    """Return a distribution's name as indexes spell it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _expectations(stack: Stack) -> str:

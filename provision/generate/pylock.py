@@ -11,10 +11,11 @@ import json
 from collections.abc import Mapping
 
 from provision.errors import UnknownError, UsageError
-from provision.generate.image import ImageOptions, check_value, normalise_name, to_artifacts, unlocked_lines
+from provision.generate.image import ImageOptions, check_value, to_artifacts, unlocked_lines
 from provision.generate.requirements import REQUIREMENTS, check_has_python
 from provision.generate.write import Artifact
 from provision.records import NOTHING
+from provision.resolve.requirements import normalise_name
 from provision.resolve.stack import LockedPackage, Stack
 
 __all__ = ["PYLOCK", "WHEELS", "render_pylock"]

@@ -13,8 +13,9 @@ from typing import Any
 
 from provision.assets import asset_dir
 from provision.errors import ProvisionError
-from provision.generate.image import ImageOptions, normalise_name, pull_reference, to_artifacts, unlocked_lines
+from provision.generate.image import ImageOptions, pull_reference, to_artifacts, unlocked_lines
 from provision.generate.write import Artifact
+from provision.resolve.requirements import normalise_name
 from provision.resolve.stack import BaseImage, LockedPackage, Stack
 
 __all__ = ["SBOM", "render_sbom"]

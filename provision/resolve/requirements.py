@@ -12,7 +12,15 @@ from provision.records import record
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["SECRETS_HINT", "UserRequirement", "parse_line", "parse_requirements", "place_of", "requirement_of"]
+__all__ = [
+    "SECRETS_HINT",
+    "UserRequirement",
+    "normalise_name",
+    "parse_line",
+    "parse_requirements",
+    "place_of",
+    "requirement_of",
+]
 
 _COMMENT = re.compile(r"(?:^|\s+)#.*$")
 _PATH = re.compile(r"^(?:\.{0,2}/|\.|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|tgz|tar\.bz2|txt)$")
@@ -49,6 +57,11 @@ class UserRequirement:
 
 
 @lru_cache(maxsize=64)
+def normalise_name(name: str) -> str:
+    """Return a distribution's name as indexes spell it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def parse_requirements(text: str, source: str) -> tuple[UserRequirement, ...]:
     """Read lines that hold one requirement each, as a request has them.
 

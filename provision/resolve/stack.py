@@ -122,6 +122,11 @@ class LockedPackage:
     is_source: bool = False
 
     @property
+    def is_built(self) -> bool:
+        """Whether a wheel of it is built in a stage of its own: what the user's lines brought that is source alone."""
+        return self.layer == "user" and self.is_source
+
+    @property
     def is_commit(self) -> bool:
         """Whether it is a commit of a repository, which its name fixes as a hash fixes a file."""
         return (self.url or "").startswith("git+")

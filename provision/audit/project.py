@@ -336,7 +336,7 @@ def _indexes(placed: Placed, tool: dict[str, Any]) -> tuple[list[Index], bool]:
         has_default = has_default and not is_default
         found.append(
             Index(
-                kind="index" if is_default else "extra",
+                kind="find-links" if item.get("format") == "flat" else "index" if is_default else "extra",
                 url=str(item.get("url", "")) or None,
                 origin="file",
                 name=str(item.get("name", "")),

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from provision.build.uv import Found, NoSolution, Place, Question, Uv
+from provision.build.uv import Bound, Found, NoSolution, Place, Question, Uv
 from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError
 from provision.generate.image import open_lines
 from provision.matrix.load import Matrix
@@ -21,7 +21,7 @@ from provision.matrix.model import PythonRelease
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.halves import Halves, binds, hidden_needs, is_open, split
-from provision.resolve.request import ANY, FIND_LINKS, FRAMEWORKS, Request, plain_request, python_fits
+from provision.resolve.request import ANY, FIND_LINKS, FRAMEWORKS, SOURCE, Request, plain_request, python_fits
 from provision.resolve.solve import solve
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Reason, Refusal, Stack
 from provision.resolve.system import system_packages
@@ -226,7 +226,17 @@ def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ..
         published_before=opened.published_before,
         extra_indexes=tuple(url for url in indexes if not url.startswith(FIND_LINKS)),
         find_links=tuple(url.removeprefix(FIND_LINKS) for url in indexes if url.startswith(FIND_LINKS)),
+        overrides=tuple(stack.request.get("overrides", ())),
+        excludes=tuple(stack.request.get("excludes", ())),
+        bound=tuple(match for text in stack.request.get("sources", ()) if (match := _bound(text)) is not None),
     )
+
+
+def _bound(source: str) -> Bound | None:
+    match = SOURCE.fullmatch(source)
+    if match is None:
+        return None
+    return Bound(package=match["package"], url=match["url"], name=match["name"] or "", is_flat=bool(match["flat"]))
 
 
 def _place(stack: Stack, matrix: Matrix) -> Place:

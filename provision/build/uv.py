@@ -6,6 +6,7 @@ is decided stands as wheels of metadata alone, so that their needs count and nei
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,14 +20,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from packaging.utils import canonicalize_name
+
 from provision.build.reader import trusted_certificates
 from provision.errors import ActionFailedError, MissingDependencyError, install_command, without_secrets
 from provision.index.address import IndexAddress
 from provision.records import NOTHING, record
 from provision.resolve.environment import wheel_rank
 from provision.resolve.halves import Fixed
+from provision.resolve.requirements import requirement_of
 
-__all__ = ["Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
+__all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
 
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
 _GIT_UNREACHABLE = re.compile(
@@ -62,6 +66,16 @@ class Place:
 
 
 @record
+class Bound:
+    """A distribution that comes from one index alone, and where that is; ``is_flat`` for a page of links."""
+
+    package: str
+    url: str
+    name: str = ""
+    is_flat: bool = False
+
+
+@record
 class Question:
     """What is asked of uv.
 
@@ -74,6 +88,9 @@ class Question:
         published_before: Moment (RFC 3339) from which on nothing counts; absent = whatever is there now.
         extra_indexes: Roots of further indexes, the first one first.
         find_links: Pages that list files.
+        overrides: Lines that stand for whatever is asked of the distributions they name.
+        excludes: Distributions that nothing brings.
+        bound: Distributions among the lines that come from one index alone.
         has_needs: What the lines need counts too.
     """
 
@@ -86,6 +103,9 @@ class Question:
     published_before: str | None = None
     extra_indexes: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    bound: tuple[Bound, ...] = ()
     has_needs: bool = True
 
 
@@ -184,10 +204,16 @@ class Uv:
         """
         with tempfile.TemporaryDirectory(prefix="provision-uv-") as name:
             folder = Path(name)
-            stubs = [_write_stub(folder, item) for item in question.fixed]
-            lines = [f"{item.name} @ {path.as_uri()}" for item, path in zip(question.fixed, stubs, strict=True)]
-            _write(folder / "requirements.in", [*lines, *question.lines])
+            stubs = {item.name: f"{item.name} @ {_write_stub(folder, item).as_uri()}" for item in question.fixed}
+            bound = {item.package for item in question.bound}
+            free = [line for line in question.lines if _name_of(line) not in bound]
+            _write(folder / "requirements.in", [*stubs.values(), *free])
+            _write(folder / "pyproject.toml", _project(question))
             _write(folder / "bounds.txt", question.bounds)
+            # What is decided stands: an override can but say that it is not asked for otherwise.
+            overrides = [stubs.get(_name_of(line), line) for line in question.overrides]
+            _write(folder / "overrides.txt", dict.fromkeys(overrides))
+            _write(folder / "excludes.txt", question.excludes)
             _write(folder / "builds.txt", question.build_bounds)
             lock = folder / "pylock.toml"
             if question.preferred:
@@ -204,11 +230,11 @@ class Uv:
     def _found_elsewhere(self, question: Question, folder: Path) -> set[str]:
         """Return what further indexes and pages serve: uv tells it in a list of requirements, and not in a lock."""
         further = (*question.extra_indexes, *self._default_indexes()[1:], *question.find_links)
+        names, name = {item.package for item in question.bound}, ""
         if not further:
-            return set()
+            return names
         shown = self._run(question, folder, "--emit-index-annotation", form="requirements.txt")
         places = {without_secrets(url).rstrip("/") for url in further}
-        names, name = set(), ""
         for line in shown.stdout.splitlines():
             if match := re.match(r"([a-z0-9-]+)==", line):
                 name = match[1]
@@ -222,6 +248,12 @@ class Uv:
         place = question.place
         words = [self._program, "pip", "compile", "requirements.in", "--constraints", "bounds.txt", *more]
         words += ["--build-constraints", "builds.txt"]
+        if question.bound:
+            words.append("pyproject.toml")
+        if question.overrides:
+            words += ["--overrides", "overrides.txt"]
+        if question.excludes:
+            words += ["--excludes", "excludes.txt"]
         if form == "pylock.toml":
             words += ["--output-file", "pylock.toml", "--generate-hashes"]
         words += ["--format", form]
@@ -322,6 +354,27 @@ class Uv:
 
 def _write(path: Path, lines: Iterable[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _name_of(line: str) -> str:
+    return str(canonicalize_name(requirement_of(line).name))
+
+
+def _project(question: Question) -> list[str]:
+    """Return a project that needs the lines of bound distributions: nothing else tells uv where to look for one."""
+    bound = {item.package: item for item in question.bound}
+    needed = [line for line in question.lines if _name_of(line) in bound]
+    lines = ["[project]", 'name = "provision-own"', 'version = "0"', f"dependencies = {json.dumps(needed)}"]
+    urls = dict.fromkeys(item.url for item in bound.values())
+    names = {url: f"provision-{number}" for number, url in enumerate(urls)}
+    # The variables that hold a password are called after the index.
+    names |= {item.url: item.name for item in bound.values() if item.name}
+    lines += ["[tool.uv.sources]", *(f"{name} = {{ index = {json.dumps(names[bound[name].url])} }}" for name in bound)]
+    flat = {item.url for item in bound.values() if item.is_flat}
+    for url, name in names.items():
+        lines += ["[[tool.uv.index]]", f"name = {json.dumps(name)}", f"url = {json.dumps(url)}", "explicit = true"]
+        lines += ['format = "flat"'] if url in flat else []
+    return lines
 
 
 def _write_stub(folder: Path, item: Fixed) -> Path:

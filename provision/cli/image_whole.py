@@ -20,6 +20,8 @@ from provision.resolve.stack import Stack
 
 __all__ = ["add_whole_flags", "lock_lines"]
 
+_OF_THE_SOLVE = ("indexes", "overrides", "excludes", "sources")
+
 
 def add_whole_flags(group: argparse._ArgumentGroup) -> None:
     """Add the flags about how lines are resolved."""
@@ -69,7 +71,11 @@ def lock_lines(
             "--upgrade without an index would drop what the lock holds of your lines",
             hints=("leave `--offline` and UV_OFFLINE out", "or write the folder anew without `--upgrade`"),
         )
-    if is_offline or not _has_lines(stack):
+    if is_offline:
+        if left := [name for name in _OF_THE_SOLVE if stack.request.get(name)]:
+            output.warn(f"without an index the {' and the '.join(left)} of your files are left out of the build")
+        return stack
+    if not _has_lines(stack):
         return stack
     from provision.build.closure import Opened, lock_whole, needs_lock
     from provision.build.uv import Uv, find_uv

@@ -16,7 +16,7 @@ from provision.errors import USERINFO, IncompatibleError, UnknownError, UsageErr
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
 from provision.resolve.named import FrameworkLine
-from provision.resolve.request import FIND_LINKS, PLATFORMS
+from provision.resolve.request import FIND_LINKS, FRAMEWORKS, PLATFORMS
 from provision.resolve.requirements import SECRETS_HINT, normalise_name, parse_line
 
 if TYPE_CHECKING:
@@ -33,6 +33,21 @@ _LENGTH_MAX = 2000  # addresses of wheels are long
 _SHOWN = 100
 _TORCH_FAMILY = ("torch", "torchvision", "torchaudio")
 _PYTHON_MINORS = 40
+_CHOICE = ": a release is chosen as for every other line"
+_UV_LEFT_OUT = {
+    "build-constraint-dependencies": ": the facts bound what builds from source",
+    "dependency-metadata": ": what a package needs is asked of the index",
+    "exclude-newer": "; `--exclude-newer DAY` is its flag here",
+    "exclude-newer-package": "; `--exclude-newer DAY` is a flag for all of them",
+    "extra-build-dependencies": ": what a package itself names builds it",
+    "index-strategy": ": the first index that has a name is the one it comes from",
+    "no-binary": _CHOICE,
+    "no-binary-package": _CHOICE,
+    "no-build": _CHOICE,
+    "no-build-package": _CHOICE,
+    "prerelease": ": a pre-release is taken only where a line names one",
+    "resolution": ": the newest release that fits is taken",
+}
 _CONDA_EXPORT = re.compile(r"[A-Za-z0-9_.-]+=[^=\s]+=[^=\s]+")
 _LOCKS = ("uv.lock", "poetry.lock", "pixi.lock", "Pipfile.lock", "pdm.lock", "conda-lock.yml", "pylock.toml")
 PROJECT_FILES = ("pyproject.toml", "pixi.toml", "environment.yml", "setup.cfg", "setup.py", "Pipfile")
@@ -53,8 +68,11 @@ class Inputs:
     Attributes:
         lines: Requirements, each with its place.
         constraints: Bounds on what is there.
+        overrides: Requirements that stand for whatever else is asked of the packages they name.
+        excludes: Packages that nothing brings.
         indexes: Further package indexes, the one that is asked first at the front; pages of links after
             ``find-links:``.
+        sources: Packages that come from one index alone, as a request has them.
         cuda: CUDA that an index of PyTorch's, or a package of conda, names.
         is_cpu: An index of PyTorch's without CUDA is named.
         python: The Pythons that will do, as ``--python`` takes them.
@@ -66,7 +84,10 @@ class Inputs:
 
     lines: tuple[FrameworkLine, ...] = ()
     constraints: tuple[FrameworkLine, ...] = ()
+    overrides: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     cuda: str | None = None
     is_cpu: bool = False
     python: str | None = None
@@ -172,7 +193,10 @@ class _Collector:
         self.platform = platform
         self.lines: list[FrameworkLine] = []
         self.constraints: list[FrameworkLine] = []
+        self.overrides: list[FrameworkLine] = []
+        self.excludes: list[str] = []
         self.indexes: list[str] = []
+        self.sources: dict[str, str] = {}
         self.defaults: list[str] = []
         self.cuda: list[tuple[str, str]] = []
         self.cpu: list[str] = []
@@ -183,6 +207,7 @@ class _Collector:
     def result(self, project: Path | None) -> Inputs:
         """Return all of it as one record."""
         places = {}
+        self._override()
         self._check_variants()
         if self.cuda:
             places["cuda"] = self.cuda[0][1]
@@ -192,8 +217,11 @@ class _Collector:
         return Inputs(
             lines=tuple(self.lines),
             constraints=tuple(self.constraints),
+            overrides=tuple(line.requirement.text for line in self.overrides),
+            excludes=tuple(self.excludes),
             # The one in place of PyPI stands where PyPI would: behind those that are asked beside it.
             indexes=tuple(dict.fromkeys([*self.indexes, *self.defaults])),
+            sources=tuple(f"{name} @ {source}" for name, source in self.sources.items()),
             cuda=self.cuda[0][0] if self.cuda else None,
             is_cpu=bool(self.cpu),
             python=python,
@@ -202,6 +230,19 @@ class _Collector:
             warnings=tuple(dict.fromkeys(self.warnings)),
             places=places,
         )
+
+    def _override(self) -> None:
+        """Put overrides in the place of the lines that they stand for, and take out what is excluded."""
+        overrides: dict[str, list[FrameworkLine]] = {}
+        for line in self.overrides:
+            overrides.setdefault(line.requirement.name, []).append(line)
+        lines: dict[FrameworkLine, None] = {}
+        for line in self.lines:
+            if line.requirement.name not in self.excludes:
+                lines |= dict.fromkeys(overrides.get(line.requirement.name, [line]))
+        self.lines = list(lines)
+        # The facts hold what they decide to them too.
+        self.constraints += [line for line in self.overrides if " @ " not in line.requirement.text]
 
     def _check_variants(self) -> None:
         """Refuse two places that ask for different CUDA, or for one and for none.
@@ -256,8 +297,8 @@ class _Collector:
         places["python"] = " and ".join(dict.fromkeys(said for _, said in bounds))
         return ",".join(dict.fromkeys(clause for bound, _ in bounds for clause in bound.split(",")))
 
-    def add(self, text: str, where: str, *, is_constraint: bool = False) -> None:
-        """Take a requirement."""
+    def add(self, text: str, where: str, *, to: list[FrameworkLine] | None = None) -> None:
+        """Take a requirement; ``to`` is where it goes, to those that are installed unless given."""
         text = " ".join(text.split())
         if len(text) > _LENGTH_MAX:
             raise UsageError(
@@ -265,7 +306,7 @@ class _Collector:
                 because=(f"more than {_LENGTH_MAX} are not taken",),
             )
         line = FrameworkLine(where=where, requirement=parse_line(self._named(text, where), where))
-        (self.constraints if is_constraint else self.lines).append(line)
+        (self.lines if to is None else to).append(line)
 
     def _named(self, text: str, where: str) -> str:
         """Return a requirement whose address says what it holds by name, and by version for PyTorch's own wheels."""
@@ -292,8 +333,14 @@ class _Collector:
             return f"{egg[2]} @ {rest.rstrip('#&')}{behind}"
         return text
 
-    def add_index(self, index: Index, where: str, *, is_default: bool = False) -> None:
+    def add_index(self, index: Index, where: str, *, is_default: bool = False, package: str | None = None) -> None:
         """Take an index, or the wish for a build of PyTorch that its address is.
+
+        Args:
+            index: It.
+            where: Its place.
+            is_default: It stands in the place of PyPI.
+            package: The one package that it is asked for; any, unless given.
 
         Raises:
             UsageError: It is none that a request can hold.
@@ -340,7 +387,11 @@ class _Collector:
             )
         if not url.startswith("https://") and not re.match(r"http://(localhost|127\.0\.0\.1)[:/]", url):
             raise UsageError(f"{said}: only https addresses are asked", hints=("write the address with `https://`",))
-        if index.kind == "find-links":
+        if package is not None:
+            name = f"{index.name}=" if re.fullmatch(r"[A-Za-z0-9._-]+", index.name) else ""
+            flat = FIND_LINKS if index.kind == "find-links" else ""
+            self.sources[package] = f"{flat}{name}{url.rstrip('/')}"
+        elif index.kind == "find-links":
             self.indexes.append(f"{FIND_LINKS}{url}")
         elif is_default:
             self.defaults.append(url.rstrip("/"))
@@ -360,7 +411,7 @@ class _Collector:
         for is_constraint, requirements in ((False, listing.requirements), (True, listing.constraints)):
             for requirement in requirements:
                 where = self._where(requirement.span, files)
-                self.add(requirement.text, where, is_constraint=is_constraint)
+                self.add(requirement.text, where, to=self.constraints if is_constraint else self.lines)
                 if not is_constraint and _is_editable(requirement, files):
                     self.warnings.append(f"{where}: {requirement.name} is installed, and not for editing")
         for index in listing.indexes:
@@ -525,6 +576,7 @@ class _Folder:
         self.taken: list[str] = []
         self.empty: list[str] = []
         self.members: set[Path] = {folder.resolve()}
+        self.is_member = False
 
     def read(self) -> None:
         """Read it.
@@ -641,7 +693,7 @@ class _Folder:
             self.members.add(place)
             if (folder / "pyproject.toml").is_file():
                 inner = _Folder(self.found, folder, (), ())
-                inner.files, inner.members = self.files, self.members
+                inner.files, inner.members, inner.is_member = self.files, self.members, True
                 _Manifest(inner, folder / "pyproject.toml").read()
             self.found.warnings.append(f"{name} is a folder of the project: what it needs is installed, it is not")
         return True
@@ -803,8 +855,12 @@ class _Folder:
         self._refuse_choices(path)
         before = len(self.found.lines)
         for requirement in project.requirements:
-            if not self._is_member(requirement):
-                self._add(requirement)
+            if self._is_member(requirement):
+                continue
+            self._add(requirement)
+            for index in project.indexes:
+                if requirement.index and requirement.index in (index.name, index.url):
+                    self.found.add_index(index, str(path), package=requirement.name)
         for number, index in enumerate(project.indexes):
             self.found.add_index(index, str(path), is_default=number == 0)
         if project.python:
@@ -841,7 +897,8 @@ class _Manifest:
         self.found = folder.found
         self.path = path
         self.source = folder.files.take(path)
-        self.data: dict[str, Any] = read_toml(self.source).data
+        self.placed = read_toml(self.source)
+        self.data: dict[str, Any] = self.placed.data
         self.sets: dict[str, Project] = {}
         for group in read_groups(self.source):
             # Where a project has tables of poetry's too, its own come first and count.
@@ -868,7 +925,75 @@ class _Manifest:
             self.found.pythons.append((text, f"`{key} = {text}` in {self.path}"))
         if self.added:
             self._take_indexes()
+        if self.added and not self.folder.is_member:
+            self._take_settings()
         return self.added > 0
+
+    def _take_settings(self) -> None:
+        """Take what ``[tool.uv]`` says of the whole resolution, and tell what of it is left out."""
+        for key, target in (
+            ("constraint-dependencies", self.found.constraints),
+            ("override-dependencies", self.found.overrides),
+        ):
+            for text, where in self._listed(key):
+                self.found.add(text, where, to=target)
+        for text, where in self._listed("exclude-dependencies"):
+            if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", text):
+                raise UsageError(f"{where}: `{text[:_SHOWN]}` is no name of a package", hints=("leave the rest out",))
+            if normalise_name(text) in FRAMEWORKS:
+                self.found.warnings.append(f"{where}: {text} is excluded, and yet installed where the stack has it")
+            self.found.excludes.append(normalise_name(text))
+        if environments := list(self._listed("environments")):
+            self._take_environments(environments)
+        for key, why in _UV_LEFT_OUT.items():
+            if key in self.uv:
+                self.found.warnings.append(f"{self.path}: `{key}` of [tool.uv] is left out{why}")
+
+    def _listed(self, key: str) -> Iterator[tuple[str, str]]:
+        """Yield the texts of a list of ``[tool.uv]``, each with its place.
+
+        Raises:
+            UsageError: It is no list of texts.
+        """
+        value = self.uv.get(key, [])
+        items = [value] if isinstance(value, str) else value
+        for number, item in enumerate(items if isinstance(items, list) else [None]):
+            if not isinstance(item, str):
+                raise UsageError(f"{self.path}: `{key}` of [tool.uv] is no list of texts", hints=("correct it",))
+            path = ("tool", "uv", key, number) if isinstance(value, list) else ("tool", "uv", key)
+            yield item, self.found._where(self.placed.span(*path), self.folder.files)
+
+    def _take_environments(self, environments: list[tuple[str, str]]) -> None:
+        """Take the Pythons of the environments that the project is locked for.
+
+        Raises:
+            UsageError: One is no marker.
+            IncompatibleError: None is of the platform.
+        """
+        from provision.audit.markers import holds
+
+        platform = self.found.platform
+        minors: set[int] = set()
+        for text, where in environments:
+            answers = [holds(text, f"3.{minor}", (platform,)) for minor in range(_PYTHON_MINORS)]
+            if None in answers:
+                raise UsageError(
+                    f"{where}: `{text[:_SHOWN]}` is no marker of an environment",
+                    hints=("write it as in `sys_platform == 'linux'`",),
+                )
+            minors.update(minor for minor, answer in enumerate(answers) if answer)
+        said = f"`environments` of [tool.uv] in {environments[0][1]}"
+        if not minors:
+            raise IncompatibleError(
+                f"{said} leave {platform} out",
+                because=("the project is locked for " + ", ".join(f"`{text}`" for text, _ in environments),),
+                hints=("add `sys_platform == 'linux'` to them", "or ask for another `--platform`"),
+            )
+        clauses = [f">=3.{min(minors)}"] if min(minors) else []
+        clauses += [f"<3.{max(minors) + 1}"] if max(minors) + 1 < _PYTHON_MINORS else []
+        clauses += [f"!=3.{minor}.*" for minor in range(min(minors), max(minors)) if minor not in minors]
+        if clauses:
+            self.found.pythons.append((",".join(clauses), said))
 
     def _pythons(self) -> Iterator[tuple[str, str]]:
         from provision.audit.project import poetry_specifier
@@ -961,7 +1086,7 @@ class _Manifest:
         source = self._source_of(requirement.name)
         bound = requirement.index if source is None else source.get("index")
         if bound:
-            self._take_bound(str(bound), group, where)
+            self._take_bound(str(bound), group, requirement.name, where)
         if source is None:
             self.found.add(requirement.text, where)
             return
@@ -980,12 +1105,22 @@ class _Manifest:
             text = f"{requirement.name}{extras} @ {address}{marker}"
         self.found.add(text, where)
 
-    def _take_bound(self, bound: str, group: Project, where: str) -> None:
-        """Take the index that a requirement is bound to by its name or address."""
+    def _take_bound(self, bound: str, group: Project, package: str, where: str) -> None:
+        """Take the index that a requirement is bound to by its name or address, for that one alone.
+
+        Raises:
+            UsageError: The project has no such index.
+        """
         for index in group.indexes:
             if bound in (index.name, index.url):
-                self.found.add_index(index, self.found._where(index.span, self.folder.files) or where)
+                place = self.found._where(index.span, self.folder.files) or where
+                self.found.add_index(index, place, package=package)
                 return
+        if bound.lower() != "pypi":
+            raise UsageError(
+                f"{where}: `{package}` comes from an index called `{bound[:_SHOWN]}`, and {self.path} has none",
+                hints=("add the index with its name and its address, or name another one",),
+            )
 
     def _source_of(self, name: str) -> dict[str, Any] | None:
         from provision.audit.markers import holds

@@ -226,7 +226,10 @@ def _join_inputs(values: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
     joined = dict(values)
     joined["requirements"] = [line.requirement.text for line in inputs.lines]
     joined["constraints"] = [line.requirement.text for line in inputs.constraints]
+    joined["overrides"] = list(inputs.overrides)
+    joined["excludes"] = list(inputs.excludes)
     joined["indexes"] = list(inputs.indexes)
+    joined["sources"] = list(inputs.sources)
     if inputs.cuda is not None and _is_about_torch(values, inputs):
         joined["cuda"] = _join_wish("cuda", values.get("cuda"), inputs.cuda, inputs.places["cuda"])
     if inputs.is_cpu and _is_about_torch(values, inputs):

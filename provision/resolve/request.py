@@ -19,6 +19,7 @@ __all__ = [
     "FLAVORS",
     "FRAMEWORKS",
     "PLATFORMS",
+    "SOURCE",
     "Request",
     "is_askable_os",
     "matches",
@@ -33,7 +34,7 @@ FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
 FLAVORS = ("runtime", "devel", "jit", "dev")
 
-FILED = ("requirements", "constraints", "indexes")
+FILED = ("requirements", "constraints", "overrides", "excludes", "indexes", "sources")
 """Parts of a request that files bring, and no flag."""
 
 FIND_LINKS = "find-links:"
@@ -59,6 +60,10 @@ _REFERENCE = (
 _APT = r"[a-z0-9][a-z0-9+.-]{1,80}(=[A-Za-z0-9.+:~*-]{1,80})?"
 _LINE_MAX = 2000
 _INDEX = r"(?:https://[A-Za-z0-9][A-Za-z0-9.-]*|http://(?:localhost|127\.0\.0\.1))(?::[0-9]+)?(?:/[^\s$`\\\"'{}?]*)?"
+SOURCE = re.compile(
+    rf"(?P<package>[a-z0-9][a-z0-9-]*) @ (?P<flat>{FIND_LINKS})?(?:(?P<name>[A-Za-z0-9._-]+)=)?(?P<url>{_INDEX})"
+)
+"""A part of ``sources``: a package, and the name and address of the index that it comes from."""
 _MACHINES = {
     "linux/x86_64": "linux/amd64",
     "amd64": "linux/amd64",
@@ -77,6 +82,8 @@ class Request:
     ``host``. ``requirements`` are PEP 508 lines of the user's own packages; those that name a package of the
     stack constrain it. ``constraints`` are lines that bound what is there and add nothing. ``indexes`` are addresses of
     further package indexes, the one that is asked first at the front; ``find-links:`` stands before a page of links.
+    ``overrides`` are lines that stand for whatever else is asked of the packages they name, ``excludes`` packages that
+    nothing brings, and ``sources`` (``name @ index=https://…``) the packages that come from one index alone.
     ``extras`` are ids of ``compat/extras.toml``. ``apt`` are packages of the system, with or without ``=version``, and
     ``apt_snapshot`` the day (ISO) of the archive that all of them come from, or ``auto``. ``is_cpu`` asks for builds
     without CUDA.
@@ -100,6 +107,9 @@ class Request:
     apt_snapshot: str | None = None
     constraints: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     require_secure: bool = False
     is_cpu: bool = False
 
@@ -130,7 +140,7 @@ def parse_request(values: dict[str, Any]) -> Request:
 
     Args:
         values: Flag name without its dashes → value. ``gpu``, ``with``, ``apt`` and what files bring (``requirements``,
-            ``constraints``, ``indexes``) take a list or one string, ``require-secure`` a boolean, everything else a
+            ``constraints``, ``indexes``, …) take a list or one string, ``require-secure`` a boolean, everything else a
             string. ``None`` and empty lists count as absent.
 
     Raises:
@@ -432,6 +442,32 @@ def _indexes(flag: str, value: object) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _names(flag: str, value: object) -> tuple[str, ...]:
+    names = set()
+    for item in _items(flag, value):
+        text = re.sub(r"[-_.]+", "-", _text(flag, item).lower())
+        if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", text):
+            raise UsageError(f"{flag} `{_shown(item)}` is no name of a package", hints=("write it as in `pillow`",))
+        names.add(text)
+    return tuple(sorted(names))
+
+
+def _sources(flag: str, value: object) -> tuple[str, ...]:
+    lines = [value] if isinstance(value, str) else value
+    if not isinstance(lines, (list, tuple)):
+        raise UsageError(f"{flag} takes lines of text, not {_shown(value)}")
+    found = set()
+    for item in lines:
+        text = _text(flag, item, limit=_LINE_MAX)
+        if not SOURCE.fullmatch(text):
+            raise UsageError(
+                f"{flag} `{_shown(without_secrets(text))}` is no package with the index that it comes from",
+                hints=("write it as `name @ https://mirror.example/simple`, without user, password and variables",),
+            )
+        found.add(text)
+    return tuple(sorted(found))
+
+
 def _boolean(flag: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise UsageError(f"{flag} takes true or false, not {_shown(value)}")
@@ -456,7 +492,10 @@ _READERS: dict[str, tuple[str, Any]] = {
     "apt": ("apt", _apt),
     "apt-snapshot": ("apt_snapshot", _day),
     "constraints": ("constraints", _requirements),
+    "overrides": ("overrides", _requirements),
+    "excludes": ("excludes", _names),
     "indexes": ("indexes", _indexes),
+    "sources": ("sources", _sources),
     "require-secure": ("require_secure", _boolean),
     "cpu": ("is_cpu", _boolean),
 }

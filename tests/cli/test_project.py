@@ -532,3 +532,80 @@ def test_image_reads_a_project_and_tells_what_it_read(provision, folder):
 )
 def test_bounds_on_patches_of_python_count_by_their_minor(text, bound):
     assert python_bound(text) == bound
+
+
+UV_SETTINGS = """
+[project]
+name = "demo"
+dependencies = ["torch>=2.4", "numpy<2", "speed", "old", "graph"]
+[tool.uv]
+constraint-dependencies = ["scipy<1.13"]
+override-dependencies = ["numpy>=2", "protobuf==4.25.3"]
+exclude-dependencies = ["Old"]
+environments = ["sys_platform == 'linux' and python_version < '3.12'", "sys_platform == 'darwin'"]
+prerelease = "allow"
+[tool.uv.sources]
+speed = { index = "own" }
+graph = { index = "pages" }
+[[tool.uv.index]]
+name = "own"
+url = "https://own.example/simple"
+explicit = true
+[[tool.uv.index]]
+name = "pages"
+url = "https://pages.example/links.html"
+format = "flat"
+explicit = true
+"""
+
+
+def test_what_uv_is_told_of_the_whole_resolution_is_taken(folder):
+    inputs = _project(folder, pyproject_dot_toml=UV_SETTINGS)
+    assert _texts(inputs) == ["torch>=2.4", "numpy>=2", "speed", "graph"]
+    assert [(line.requirement.text, line.where.rpartition("/")[2]) for line in inputs.constraints] == [
+        ("scipy<1.13", "pyproject.toml, line 6"),
+        ("numpy>=2", "pyproject.toml, line 7"),
+        ("protobuf==4.25.3", "pyproject.toml, line 7"),
+    ]
+    assert inputs.overrides == ("numpy>=2", "protobuf==4.25.3")
+    assert inputs.excludes == ("old",)
+    assert inputs.indexes == ()
+    assert inputs.sources == (
+        "speed @ own=https://own.example/simple",
+        "graph @ find-links:pages=https://pages.example/links.html",
+    )
+    assert inputs.python == "<3.12"
+    assert any("`prerelease` of [tool.uv] is left out" in text for text in inputs.warnings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("environments = [\"sys_platform == 'win32'\"]", "leave linux/amd64 out"),
+        ('environments = ["linux"]', "`linux` is no marker of an environment"),
+        ('override-dependencies = "numpy>=2,"\n[tool.uv.sources]\ntorch = { index = "absent" }', "called `absent`"),
+        ("constraint-dependencies = [3]", "`constraint-dependencies` of [tool.uv] is no list of texts"),
+        ('exclude-dependencies = ["old>1"]', "`old>1` is no name of a package"),
+    ],
+)
+def test_what_uv_is_told_and_cannot_be_met_is_refused(folder, settings, said):
+    text = f'[project]\nname = "demo"\ndependencies = ["torch"]\n[tool.uv]\n{settings}\n'
+    assert said in _refused(_project, folder, pyproject_dot_toml=text).message
+
+
+def test_an_index_of_a_package_in_a_pipfile_or_poetry_serves_it_alone(folder):
+    _write(
+        folder,
+        "Pipfile",
+        '[[source]]\nname = "pypi"\nurl = "https://pypi.example/simple"\n'
+        '[[source]]\nname = "own"\nurl = "https://own.example/simple"\n'
+        '[packages]\neinops = "*"\nspeed = { version = "*", index = "own" }\n',
+    )
+    assert _project(folder).sources == ("speed @ own=https://own.example/simple",)
+
+
+def test_without_an_index_what_only_the_solve_knows_is_told(provision, folder):
+    _write(folder, "pyproject.toml", UV_SETTINGS.replace("'3.12'", "'3.13'"))
+    answer = provision("image", "--project", ".", "-o", "out", "--offline")
+    assert answer.code == 0, answer.err
+    assert "the overrides and the excludes and the sources of your files are left out of the build" in answer.err

@@ -232,3 +232,31 @@ def test_a_stack_without_lines_needs_nothing() -> None:
     own = solve(parse_request({"torch": "2.4.1", "requirements": ["torch>=2"]}), MATRIX)
     lines = solve(parse_request({"torch": "2.4.1", "requirements": ["einops"]}), MATRIX)
     assert [isinstance(item, Stack) and needs_lock(item) for item in (plain, own, lines)] == [False, False, True]
+
+
+def test_an_override_stands_for_what_others_ask(index: package_index.Index) -> None:
+    index.add("demo", "1.0", "helper<2", "torch==2.3.1")
+    index.add("helper", "1.0")
+    index.add("helper", "2.1")
+    found = lock(index, "demo", torch="2.4.1", overrides=["helper>=2", "torch>=2.4"])
+    assert packages(found)["helper"].version == "2.1"
+    assert found.frameworks["torch"] == "2.4.1"  # decided by the facts, and not asked of the index
+
+
+def test_what_is_excluded_is_brought_by_nothing(index: package_index.Index) -> None:
+    index.add("demo", "1.0", "helper")
+    index.add("helper", "1.0")
+    assert "helper" not in packages(lock(index, "demo", torch="2.4.1", excludes=["helper"]))
+
+
+def test_an_index_of_one_package_serves_no_other(index: package_index.Index) -> None:
+    index.add("demo", "1.0", "helper")
+    index.add("helper", "1.0")
+    with package_index.serve() as other:
+        for name in ("demo", "helper"):
+            other.add(name, "2.0", *(["helper"] if name == "demo" else []))
+        found = packages(lock(index, "demo", torch="2.4.1", sources=[f"demo @ own={other.url}"]))
+        assert (found["demo"].version, found["helper"].version) == ("2.0", "1.0")
+        assert found["demo"].url == f"{other.url}/demo/demo-2.0-py3-none-any.whl"
+        assert found["helper"].url is None
+        assert other.asked == ["demo"]

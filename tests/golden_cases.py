@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from provision.generate.image import ImageOptions
 from provision.records import replace
+from provision.resolve.request import Request
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Stack
 
 __all__ = ["CASES", "CERTIFICATE", "TOOLS", "Case"]
@@ -59,7 +60,7 @@ def _stack(
     **values: object,
 ) -> Stack:
     defaults: dict[str, object] = {
-        "request": {},
+        "request": Request(),
         "facts_date": "2026-11-21",
         "python": "3.11",
         "platform": "linux/amd64",
@@ -141,7 +142,7 @@ _JUPYTER = ExtraPart(id="jupyter", requires=("jupyterlab>=4",), port=8888, comma
 
 _DEV = _torch(
     ImagePart(flavor="dev", base=_SLIM, apt=("gcc=4:12.*", "git=1:2.39.*"), apt_snapshot="2026-05-01"),
-    request={"apt": ["git=1:2.39.*"]},
+    request=Request(apt=("git=1:2.39.*",)),
 )
 _OWN = ImageOptions(
     command=("python", "-m", "app", "--name", "two words"),

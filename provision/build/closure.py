@@ -20,8 +20,8 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import PythonRelease
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES
-from provision.resolve.halves import Halves, binds, hidden_needs, is_open, split
-from provision.resolve.request import ANY, FIND_LINKS, FRAMEWORKS, SOURCE, Request, plain_request, python_fits
+from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
+from provision.resolve.request import ANY, FIND_LINKS, FRAMEWORKS, SOURCE, Request, python_fits
 from provision.resolve.solve import solve
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Reason, Refusal, Stack
 from provision.resolve.system import system_packages
@@ -94,7 +94,7 @@ def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: O
         raise _refusal(request, matrix, stack, uv, opened, failed or NoSolution(because=()))
     if best.frameworks != stack.frameworks or best.python != stack.python:
         best = replace(best, reasons=_told(best, stack))
-    return replace(best, request=plain_request(request))
+    return replace(best, request=request)
 
 
 def _has_more_wheels(candidate: Stack, best: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> bool:
@@ -130,7 +130,7 @@ def _other_releases(request: Request, matrix: Matrix, stack: Stack) -> Iterator[
         if not isinstance(found, Stack) or found.image is None:
             return
         stack = found
-        yield replace(stack, request=plain_request(request))
+        yield replace(stack, request=request)
 
 
 def _older(request: Request, matrix: Matrix, stack: Stack) -> Iterator[Stack]:
@@ -215,20 +215,20 @@ def _lines(stack: Stack) -> tuple[str, ...]:
 def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ...], halves: Halves) -> Question:
     image = stack.image
     own = tuple(line for extra in image.extras for line in extra.constraints) if image is not None else ()
-    indexes = stack.request.get("indexes", ())
+    indexes = stack.request.indexes
     return Question(
         lines=lines,
         place=_place(stack, matrix),
-        bounds=(*own, *stack.request.get("constraints", ()), *halves.bounds),
+        bounds=(*own, *stack.request.constraints, *halves.bounds),
         build_bounds=_build_bounds(matrix),
         fixed=halves.fixed,
         preferred={**halves.preferred, **opened.kept},
         published_before=opened.published_before,
         extra_indexes=tuple(url for url in indexes if not url.startswith(FIND_LINKS)),
         find_links=tuple(url.removeprefix(FIND_LINKS) for url in indexes if url.startswith(FIND_LINKS)),
-        overrides=tuple(stack.request.get("overrides", ())),
-        excludes=tuple(stack.request.get("excludes", ())),
-        bound=tuple(match for text in stack.request.get("sources", ()) if (match := _bound(text)) is not None),
+        overrides=stack.request.overrides,
+        excludes=stack.request.excludes,
+        bound=tuple(match for text in stack.request.sources if (match := _bound(text)) is not None),
     )
 
 
@@ -398,11 +398,9 @@ def _refusal(
 
 def _hidden(matrix: Matrix, stack: Stack, reasons: tuple[str, ...]) -> Iterator[str]:
     """Yield where bounds come from that stand in no metadata, of what the reasons speak of."""
-    plain = {name: version.partition("+")[0] for name, version in stack.packages.items()}
-    for row in matrix.constraints:
+    for row in hidden_constraints(matrix, stack, stack.packages):
         needs = [f"{name}{bound}" for name, bound in row.requires.items()]
-        is_named = any(need in text for need in needs for text in reasons)
-        if is_named and binds(row, plain, stack.variants.values(), str(stack.python)):
+        if any(need in text for need in needs for text in reasons):
             what = ", ".join(needs)
             yield f"{row.package} {row.versions} needs {what}, which its metadata does not say: {row.symptom}"
 

@@ -53,7 +53,7 @@ def give_fragment(stack: Stack, matrix: Matrix, options: argparse.Namespace, out
     from provision.generate.fragment.half import take_gpu_half
 
     half = take_gpu_half(stack, matrix)
-    left = [*stack.request.get("extras", ()), *stack.request.get("requirements", ())]
+    left = [*stack.request.extras, *stack.request.requirements]
     if left:
         output.warn(f"only the frameworks are written; `{left[0]}` and the like are the project's own to name")
     form: str = options.format

@@ -21,7 +21,7 @@ from provision.generate.image import ImageOptions
 from provision.generate.write import OPTIONS, Artifact, find_losses, own_steps
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, fields_of, record, replace
-from provision.resolve.request import FRAMEWORKS, Request, plain_request, request_of
+from provision.resolve.request import FRAMEWORKS, Request, plain_request
 from provision.resolve.stack import LockedPackage, Stack
 
 __all__ = [
@@ -127,13 +127,12 @@ def find_locked(request: Request, name: Callable[[Stack], Path]) -> Path:
         )
     if len(locked) == 1:
         return locked[0]
-    plain = plain_request(request)
     answers = {}
     for folder in locked:
         # One that cannot be read is not the one, unless it is named.
         with suppress(UsageError):
             stack = read_lock(folder, "--locked")
-            if stack.request == plain:
+            if stack.request == request:
                 answers[folder] = stack
     usual = [folder for folder, stack in answers.items() if folder == name(stack)]
     found = usual if len(usual) == 1 else list(answers)
@@ -350,7 +349,7 @@ def keep(locked: Stack, request: Request, folder: Path) -> None:
     """
     if request == Request():
         return
-    old, new = locked.request, plain_request(request)
+    old, new = plain_request(locked.request), plain_request(request)
     reasons = [
         f"{_flag(name)}: the lock was written for {_shown(old.get(name))}, now it is {_shown(new.get(name))}"
         for name in sorted({*old, *new})
@@ -381,7 +380,7 @@ def upgrade(locked: Stack, names: Sequence[str], matrix: Matrix) -> Stack:
         IncompatibleError: What may change cannot change alone.
         UnknownError: The facts know no such stack any more.
     """
-    request = request_of(dict(locked.request))
+    request = locked.request
     image = locked.image
     if not names or image is None:
         return solve_request(request, matrix, "image")

@@ -15,7 +15,7 @@ from provision.errors import UsageError
 from provision.generate.image import ImageOptions
 from provision.matrix.load import Matrix
 from provision.records import replace
-from provision.resolve.request import FRAMEWORKS, request_of
+from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import Stack
 
 __all__ = ["add_whole_flags", "lock_lines"]
@@ -72,7 +72,7 @@ def lock_lines(
             hints=("leave `--offline` and UV_OFFLINE out", "or write the folder anew without `--upgrade`"),
         )
     if is_offline:
-        if left := [name for name in _OF_THE_SOLVE if stack.request.get(name)]:
+        if left := [name for name in _OF_THE_SOLVE if getattr(stack.request, name)]:
             output.warn(f"without an index the {' and the '.join(left)} of your files are left out of the build")
         return stack
     if not _has_lines(stack):
@@ -84,7 +84,7 @@ def lock_lines(
     if not needs_lock(stack):
         return stack
     kept = {}
-    request = request_of(dict(stack.request))
+    request = stack.request
     if before is not None and before.image is not None and renewed:
         kept = {package.name: package.version for package in before.image.packages if package.name not in renewed}
         if not set(renewed) & set(FRAMEWORKS):

@@ -381,12 +381,12 @@ def read_lock(options: argparse.Namespace) -> NodeLock:
     if not _is_stack(text):
         return parse_lock(text, where)
     from provision.generate.node import render_node_lock
-    from provision.resolve.request import parse_request, to_flags
+    from provision.resolve.request import to_flags
     from provision.resolve.stack import Stack
 
     stack = Stack.from_lock(text)
     if stack.node is None:
-        words = shlex.join(("provision", "node", "lock", *to_flags(parse_request(stack.request))))
+        words = shlex.join(("provision", "node", "lock", *to_flags(stack.request)))
         raise UsageError(f"{where} was made for images and says nothing about nodes", hints=(f"`{words}` writes one",))
     return parse_lock(render_node_lock(stack, read_matrix(options)), where)
 

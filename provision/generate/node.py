@@ -16,6 +16,7 @@ from provision.matrix.load import Matrix
 from provision.matrix.query import cuda_releases, find_gpus, only_flavours, secure_minimums
 from provision.records import plain
 from provision.resolve.node_code import capabilities_by_architecture, node_gpus
+from provision.resolve.request import plain_request
 from provision.resolve.stack import (
     LockedPackage,
     NodeDriver,
@@ -77,7 +78,7 @@ def node_lock(stack: Stack, matrix: Matrix) -> dict[str, Any]:
         "digest": None,
         "facts_date": stack.facts_date,
         "name": _name(stack),
-        "request": {**stack.request, "node": dict(node.request)},
+        "request": {**plain_request(stack.request), "node": dict(node.request)},
         "stack": {
             "cuda": stack.cuda,
             "cudnn": stack.cudnn,

@@ -22,7 +22,7 @@ from provision.resolve.foreign import base_cuda, known_base
 from provision.resolve.halves import layer_of
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
-from provision.resolve.request import AUTO, CPU, plain_request
+from provision.resolve.request import AUTO, CPU
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.rules import (
     Wish,
@@ -89,7 +89,7 @@ def assemble(solution: Solution, matrix: Matrix) -> Stack:
     frameworks = {option.framework: option.version for option in options if option.framework != "cuda"}
     variants = {option.framework: option.variant for option in options if option.framework != "cuda"}
     return Stack(
-        request=plain_request(wish.request),
+        request=wish.request,
         facts_date=matrix.dated,
         python=solution.python,
         platform=wish.platform,

@@ -6,7 +6,7 @@ environment is the open half: a resolver chooses it, under the bounds that the f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from provision.matrix.load import Matrix
@@ -14,10 +14,10 @@ from provision.matrix.model import HiddenConstraint
 from provision.records import record
 from provision.resolve.environment import MACHINES, applies
 from provision.resolve.options import demands_of, offer
-from provision.resolve.request import FRAMEWORKS, Request, matches
+from provision.resolve.request import Request, matches
 from provision.resolve.stack import Stack
 
-__all__ = ["Fixed", "Halves", "binds", "hidden_needs", "is_open", "layer_of", "split"]
+__all__ = ["Fixed", "Halves", "binds", "hidden_constraints", "hidden_needs", "is_open", "layer_of", "split"]
 
 _CUDA_PREFIXES = ("nvidia-", "cuda-")
 _FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
@@ -116,13 +116,16 @@ def hidden_needs(matrix: Matrix, stack: Stack, versions: Mapping[str, str]) -> t
     Returns:
         What has to be added, and what bounds a distribution that is there anyway.
     """
-    plain = {name: version.partition("+")[0] for name, version in versions.items()}
-    variants = {stack.variants[name] for name in FRAMEWORKS if name in stack.variants}
     found: dict[bool, set[str]] = {True: set(), False: set()}
-    for row in matrix.constraints:
-        if binds(row, plain, variants, stack.python or ""):
-            found[row.kind == "add"].update(f"{name}{bound}" for name, bound in row.requires.items())
+    for row in hidden_constraints(matrix, stack, versions):
+        found[row.kind == "add"].update(f"{name}{bound}" for name, bound in row.requires.items())
     return tuple(sorted(found[True])), tuple(sorted(found[False]))
+
+
+def hidden_constraints(matrix: Matrix, stack: Stack, versions: Mapping[str, str]) -> Iterator[HiddenConstraint]:
+    """Yield the hidden constraints that hold where these versions are installed, with the builds of a stack."""
+    plain = {name: version.partition("+")[0] for name, version in versions.items()}
+    return (row for row in matrix.constraints if binds(row, plain, stack.variants.values(), stack.python or ""))
 
 
 def binds(row: HiddenConstraint, versions: dict[str, str], variants: Iterable[str], python: str) -> bool:

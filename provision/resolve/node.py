@@ -109,7 +109,7 @@ def _attempt(request: Request, options: NodeOptions, matrix: Matrix) -> Stack | 
         architectures=tuple(sorted({gpu.architecture for gpu in gpus})),
         profiles=tuple(profiles),
     )
-    return replace(stack, image=None, request=_plain_request(request), node=part)
+    return replace(stack, image=None, request=request, node=part)
 
 
 def _gpus(request: Request, matrix: Matrix) -> tuple[Gpu, ...]:
@@ -334,11 +334,6 @@ def _plain_options(options: NodeOptions) -> dict[str, Any]:
     document: dict[str, Any] = plain(replace(options, keeps_unverified=False))
     del document["keeps_unverified"]
     return {name: value for name, value in sorted(document.items()) if value not in (None, []) or name == "includes"}
-
-
-def _plain_request(request: Request) -> dict[str, Any]:
-    document: dict[str, Any] = plain(request)
-    return {name: value for name, value in sorted(document.items()) if value}
 
 
 def _refusal(message: str, nos: list[No]) -> Refusal:

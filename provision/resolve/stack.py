@@ -12,6 +12,7 @@ from typing import Any
 
 from provision.errors import UsageError
 from provision.records import NOTHING, fields_of, plain, record
+from provision.resolve.request import Request, plain_request, request_of
 
 __all__ = [
     "INIT",
@@ -446,7 +447,7 @@ class Stack:
     """A set of versions that the facts say work together.
 
     Attributes:
-        request: The normalised request, only what was asked.
+        request: What was asked.
         facts_date: Day of the facts (ISO).
         python: ``3.11``; absent in a stack of CUDA alone.
         platform: ``linux/amd64`` or ``linux/arm64``.
@@ -464,7 +465,7 @@ class Stack:
         warnings: What a person should know, one sentence each.
     """
 
-    request: dict[str, Any]
+    request: Request
     facts_date: str
     python: str | None
     platform: str
@@ -503,7 +504,7 @@ class Stack:
     @property
     def is_cpu(self) -> bool:
         """Whether it is without CUDA, as its request asks."""
-        return bool(self.request.get("is_cpu"))
+        return self.request.is_cpu
 
     @property
     def built_for(self) -> tuple[FrameworkBuild, ...]:
@@ -534,7 +535,7 @@ class Stack:
         return {**self._plain(), "lock_digest": self.lock_digest}
 
     def _plain(self) -> dict[str, Any]:
-        document: dict[str, Any] = plain(self)
+        document: dict[str, Any] = {**plain(self), "request": plain_request(self.request)}
         if self.node is None:
             # Locks without this part are older than it, and their digests do not count it.
             del document["node"]
@@ -574,8 +575,10 @@ class Stack:
             )
         try:
             stack: Stack = _from_json(cls, document)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError("the lock is damaged", because=(str(error),)) from error
+        except UsageError as error:
+            raise UsageError("the lock is damaged", because=(error.message,)) from error
         if stack.lock_digest != digest:
             raise UsageError(
                 "the lock was edited: its digest does not match its contents",
@@ -652,7 +655,9 @@ def _from_json(row_type: Any, document: dict[str, Any]) -> Any:
     kinds = {name: kind for name, (kind, _) in fields_of(row_type).items()}
     for key, value in document.items():
         nested = _NESTED.get(kinds[key])
-        if isinstance(nested, tuple):
+        if kinds[key] == "Request":
+            values[key] = request_of(value)
+        elif isinstance(nested, tuple):
             values[key] = tuple(_from_json(nested[0], item) for item in value)
         elif nested is not None and value is not None:
             values[key] = _from_json(nested, value)

@@ -276,6 +276,8 @@ class Bench:
 
     def oci(self) -> dict[str, Any]:
         """Write both stacks from wheels."""
+        from provision.resolve.request import to_flags
+
         figures: dict[str, Any] = {}
         cache = Path(tempfile.mkdtemp(prefix="cache-", dir=self.work))
         archives = []
@@ -294,7 +296,7 @@ class Bench:
                 ),
                 *("-o", str(self.work / f"context-{stack.name}"), "--output", f"type=oci,dest={archive}", "--quiet"),
                 *("--index-url", self.index, "--tag", f"provision-bench:{name}", "--force"),
-                *(word for key, value in stack.request.items() for word in (f"--{key}", str(value))),
+                *to_flags(stack.request),
             ]
             sys.stderr.write(f"== oci {name}\n")
             with measured() as figure:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from provision.assets import asset_dir
+from provision.resolve.request import Request
 from provision.resolve.stack import Stack
 
 STACK = ("--torch", "2.1", "--cuda", "12.1", "--python", "3.11")
@@ -148,6 +149,8 @@ def test_locked_needs_a_lock(provision):
         pytest.param(lambda text: text[:200], id="cut off"),
         pytest.param(lambda text: "[]", id="another document"),
         pytest.param(lambda text: text.replace('"lock_version": 1', '"lock_version": 9'), id="another version"),
+        pytest.param(lambda text: text.replace('"torch": "2.1"', '"torch": "$(id)"'), id="no version asked"),
+        pytest.param(lambda text: text.replace('"torch": "2.1"', '"flavour": "2.1"'), id="unknown part of a request"),
     ],
 )
 @pytest.mark.parametrize("flag", ["--locked", "--upgrade"])
@@ -173,7 +176,7 @@ def test_upgrade_shows_what_changes_and_writes_it(provision, folder, older):
     assert changes["filelock"][1] == newest
     lock = Stack.from_lock((folder / "it" / "provision.lock").read_text())
     assert lock.packages["filelock"] == newest
-    assert lock.request == {"cuda": "12.1", "python": "3.11", "torch": "2.1"}
+    assert lock.request == Request(cuda="12.1", python="3.11", torch="2.1")
     assert provision("image", *STACK, "-o", "it", "--check").code == 0
 
 
@@ -188,7 +191,7 @@ def test_upgrade_of_a_name_leaves_the_rest(provision, folder, older):
     lock = Stack.from_lock((folder / "it" / "provision.lock").read_text())
     assert lock.packages["filelock"] == newest["filelock"]
     assert lock.packages["fsspec"] != newest["fsspec"]
-    assert lock.request == {"cuda": "12.1", "python": "3.11", "torch": "2.1"}
+    assert lock.request == Request(cuda="12.1", python="3.11", torch="2.1")
     assert lock.image.user_requirements == ()
     assert provision("image", "--locked", "-o", "it").code == 0
 

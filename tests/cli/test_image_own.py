@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from provision.matrix.load import Matrix
+from provision.records import replace
 from provision.resolve.stack import Stack
 
 STACK = ("--torch", "2.1", "--cuda", "12.1", "--python", "3.11")
@@ -125,10 +126,10 @@ def test_system_packages_are_in_the_lock_and_the_image(provision, folder):
     assert provision("image", *STACK, "--apt", "ffmpeg", "--apt", "libgl1=1.6.0-1", "-o", "out").code == 0
     stack = read_lock(folder)
     assert stack.image.apt == ("ffmpeg", "libgl1=1.6.0-1")
-    assert stack.request == {**plain.request, "apt": ["ffmpeg", "libgl1=1.6.0-1"]}
+    assert stack.request == replace(plain.request, apt=("ffmpeg", "libgl1=1.6.0-1"))
     assert "      libgl1=1.6.0-1 \\" in dockerfile(folder)
     # Who asks for none gets the lock as it always was.
-    assert "apt" not in plain.request
+    assert "apt" not in json.loads(plain.to_lock())["request"]
     assert "apt_snapshot" not in json.loads(plain.to_lock())["image"]
     assert provision("image", "--locked", "-o", "out").code == 0
 
@@ -224,7 +225,7 @@ def test_dev_has_no_nvcc(provision):
 
 def test_a_development_container_is_one_to_work_in(provision, folder):
     assert provision("image", *STACK, "--format", "devcontainer", "-o", "out").code == 0
-    assert read_lock(folder).request["flavor"] == "dev"
+    assert read_lock(folder).request.flavor == "dev"
     assert provision("image", *STACK, "--format", "devcontainer", "--flavor", "runtime", "-o", "plain").code == 0
     assert "/opt/tools/bin/uv /usr" not in (folder / "plain" / "Dockerfile").read_text()
     assert provision("image", "--torch", "2.6", "--with", "deepspeed", "--format", "devcontainer", "-o", "nv").code == 0

@@ -347,6 +347,15 @@ def test_named_lock_beats_that_of_the_playbooks(node: Callable[..., Answer], mad
     assert (made / "n1-one").read_text() == "other-lock\n"
 
 
+def test_a_lock_for_images_says_how_to_write_one_for_nodes(
+    node: Callable[..., Answer], provision: Callable[..., Answer], tmp_path: Path
+) -> None:
+    assert provision("image", "--torch", "2.1", "--gpu", "a100,h100", "-o", "it").code == 0
+    answer = node("apply", "--lock", tmp_path / "it" / "provision.lock")
+    assert answer.code == 2
+    assert "`provision node lock --torch 2.1 --gpu a100 --gpu h100` writes one" in answer.err
+
+
 def test_lock_of_the_inventory_is_named_where_it_is_the_one_that_is_used(
     node: Callable[..., Answer], made: Path, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from provision.build.oci.store import Store
 from provision.build.oci.target import Formats
 from provision.build.verify import verify_image
 from provision.generate.image import ImageOptions, render_image
+from provision.resolve.request import Request
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Stack
 
 EPOCH = 1_700_000_000
@@ -90,7 +91,7 @@ def stack(index: tuple[str, dict[str, bytes]], python_base: str) -> Stack:
         for file, data in index[1].items()
     )
     return Stack(
-        request={},
+        request=Request(),
         facts_date="2026-11-21",
         python="3.11",
         platform={"x86_64": "linux/amd64", "aarch64": "linux/arm64"}[os.uname().machine],

@@ -23,6 +23,7 @@ from provision.build.oci.target import Formats
 from provision.generate.image import ImageOptions, render_image
 from provision.generate.write import write_artifacts
 from provision.records import replace
+from provision.resolve.request import Request
 from provision.resolve.stack import BaseImage, DriverNeed, ImagePart, LockedPackage, Stack
 
 EPOCH = 1_700_000_000
@@ -97,7 +98,7 @@ def stack(wheels: tuple[str, dict[str, Path]], python_base: str) -> Stack:
         )
 
     return Stack(
-        request={},
+        request=Request(),
         facts_date="2026-11-21",
         python="3.11",
         platform={"x86_64": "linux/amd64", "aarch64": "linux/arm64"}[os.uname().machine],

@@ -64,7 +64,7 @@ from provision.generate.image import CODE, COMPRESSIONS, FRONTENDS, HOOKS, Image
 from provision.generate.write import Artifact, check_artifacts, own_steps, write_artifacts
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, plain, record, replace
-from provision.resolve.request import Request, request_of, to_flags
+from provision.resolve.request import Request, to_flags
 from provision.resolve.stack import Stack
 from provision.versions import parse
 
@@ -192,7 +192,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     else:
         before = None
         stack, folder = _find_stack(options, matrix, output, options.format or "dockerfile")
-        words = ("image", *to_flags(request_of(dict(stack.request))), *other_words(options))
+        words = ("image", *to_flags(stack.request), *other_words(options))
     written_before = read_written(folder) if options.upgrade or options.locked else Written()
     if options.locked:
         keep_options(written_before, given, options.format, folder)
@@ -795,7 +795,7 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
         # The context is worth having without an engine: another machine can build it.
         _write(job, output, is_forced=options.force)
         raise
-    if job.stack.image is not None and job.stack.python is not None and job.stack.request.get("base"):
+    if job.stack.image is not None and job.stack.python is not None and job.stack.request.base:
         from provision.build.base import check_base
 
         check_base(engine, pull_reference(job.stack.image.base, job.options), job.stack.python)

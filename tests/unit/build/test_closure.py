@@ -102,7 +102,7 @@ def test_a_package_that_pins_the_framework_chooses_its_version(index: package_in
     stack = lock(index, "demo", torch=">=2.2,<2.5")
     assert stack.frameworks["torch"] == "2.3.1"
     assert packages(stack)["demo"].version == "2.0"
-    assert stack.request["torch"] == "<2.5,>=2.2"  # the lock answers what was asked
+    assert stack.request.torch == "<2.5,>=2.2"  # the lock answers what was asked
     reason = next(item for item in stack.reasons if item.subject == "torch")
     assert reason.because == "what your requirements need goes with this one; 2.4.1 is newer"
 

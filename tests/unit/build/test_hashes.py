@@ -13,6 +13,7 @@ from provision.build.hashes import complete_hashes, find_urls
 from provision.errors import MissingDependencyError, UsageError
 from provision.index.address import IndexAddress
 from provision.records import replace
+from provision.resolve.request import Request
 from provision.resolve.stack import BaseImage, DriverNeed, ImagePart, LockedPackage, Stack
 
 GOOD, OTHER = "a" * 64, "b" * 64
@@ -79,7 +80,7 @@ def stack(index):
         ),
     )
     return Stack(
-        request={},
+        request=Request(),
         facts_date="2026-11-21",
         python="3.11",
         platform="linux/amd64",

@@ -38,6 +38,7 @@ from provision.errors import ActionFailedError, MissingDependencyError, Provisio
 from provision.generate.image import ImageOptions, render_image
 from provision.index.address import IndexAddress
 from provision.records import replace
+from provision.resolve.request import Request
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Stack
 
 EPOCH = 1_700_000_000
@@ -242,7 +243,7 @@ class World:
             }
         )
         return Stack(
-            request={},
+            request=Request(),
             facts_date="2026-11-21",
             python="3.11",
             platform=self.platform,

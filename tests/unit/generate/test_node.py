@@ -168,11 +168,9 @@ def test_it_holds_no_template(stack: Stack, matrix: Matrix) -> None:
 
 @pytest.mark.parametrize("mark", ["{{", "{%", "{#"])
 def test_a_template_in_a_text_is_refused(stack: Stack, matrix: Matrix, mark: str) -> None:
-    hostile = replace(stack, request={**stack.request, "torch": f"{mark} lookup('pipe', 'id') }}}}"})
+    hostile = replace(stack, request=replace(stack.request, torch=f"{mark} lookup('pipe', 'id') }}}}"))
     with pytest.raises(UsageError, match="takes for a template"):
         render_node_lock(hostile, matrix)
-    with pytest.raises(UsageError, match="takes for a template"):
-        render_node_lock(replace(stack, request={mark: "key"}), matrix)
 
 
 @given(

@@ -11,7 +11,7 @@ import pytest
 from provision.assets import asset_dir
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
-from provision.resolve.request import parse_request, plain_request, request_of, to_flags
+from provision.resolve.request import parse_request, plain_request, to_flags
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
 
@@ -51,7 +51,7 @@ def test_nothing_of_cuda_is_in_it(facts: Matrix, framework: str, version: str, i
     assert stack.image.cuda_base is None
     again = Stack.from_lock(stack.to_lock())
     assert again == stack
-    assert request_of(again.request) == parse_request({framework: version, "cpu": True})
+    assert again.request == parse_request({framework: version, "cpu": True})
 
 
 def test_torch_comes_from_its_index_without_a_known_hash(facts: Matrix) -> None:

@@ -13,7 +13,7 @@ from provision.matrix.load import Matrix
 from provision.resolve.environment import Demand
 from provision.resolve.named import implied_frameworks
 from provision.resolve.pairs import pair_demands
-from provision.resolve.request import parse_request
+from provision.resolve.request import Request, parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
 from provision.versions import parse, spec_of
@@ -67,7 +67,7 @@ def test_vllm_alone_takes_the_newest_torch_that_is_paired_with_it(facts: Matrix)
     found = solve(parse_request({"with": "vllm"}), facts)
     assert isinstance(found, Stack)
     assert found.frameworks == {"torch": newest}
-    assert found.request == {"extras": ["vllm"]}
+    assert found.request == Request(extras=("vllm",))
 
 
 def test_an_extra_alone_takes_a_framework_it_is_for(facts: Matrix) -> None:

@@ -374,7 +374,7 @@ def test_driver_branch_stands_for_its_newest_known_release_and_the_answer_says_w
     newest = next(row.last_release for row in matrix.driver_branches if row.branch == 580)
     (reason,) = [item for item in found.reasons if item.subject == "driver"]
     assert f"`--driver 580` is taken as {newest}" in reason.because
-    assert found.request["driver"] == "580"
+    assert found.request.driver == "580"
     # A release is meant as it is written.
     assert refusal(matrix, torch="2.9", cuda="13.0", driver="580.0").is_proved
 

@@ -8,13 +8,15 @@ from functools import lru_cache
 from provision.audit.model import Base, Environment
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage
-from provision.versions import parse
+from provision.versions import parse, spec_of
 
 __all__ = [
     "cuda_image",
     "has_moving_tag",
+    "has_old_key",
     "hub_name",
     "is_cuda_repository",
+    "is_deleted",
     "is_plain",
     "is_proved_absent",
     "may_have_frameworks",
@@ -23,6 +25,7 @@ __all__ = [
 ]
 
 _PYTHON = "python"
+_CUDA = "nvidia/cuda"
 
 
 def is_cuda_repository(matrix: Matrix, base: Base) -> bool:
@@ -72,6 +75,31 @@ def is_proved_absent(matrix: Matrix, base: Base) -> bool:
         rows = [row for row in rows if row.cuda == version[0]]
     listed_until = matrix.setting("audit_rules.toml", "cuda_images_listed_until").value or "0"
     return bool(rows) and all(row.lifecycle != "unlisted" and parse(row.cuda) <= parse(listed_until) for row in rows)
+
+
+def is_deleted(matrix: Matrix, base: Base) -> bool:
+    """Tell whether the tag was taken off the registry: by NVIDIA's own lists, or with all tags of its CUDA release."""
+    if not base.tag:
+        return False
+    image = cuda_image(matrix, base)
+    if image is not None and image.lifecycle == "deleted":
+        return True
+    version = re.match(r"[0-9]+\.[0-9]+", base.tag)
+    taken_off = matrix.setting("audit_rules.toml", "cuda_images_taken_off").values
+    return base.repository == _CUDA and version is not None and version[0] in taken_off
+
+
+def has_old_key(matrix: Matrix, base: Base) -> bool:
+    """Tell whether an image was built with NVIDIA's repository before its key changed, and never again."""
+    if f"{base.repository}:{base.tag}" in matrix.setting("audit_rules.toml", "old_key_tags").values:
+        return True
+    wanted = matrix.setting("audit_rules.toml", "old_key_images").entries.get(base.repository or "")
+    if wanted is None:
+        return False
+    versions, _, part = wanted.partition(" ")
+    version = base.tag.partition("-")[0]
+    is_release = re.fullmatch(r"[0-9]+(\.[0-9]+)+", version) is not None
+    return is_release and part in base.tag.split("-") and version in spec_of(versions)
 
 
 def has_moving_tag(base: Base) -> bool:

@@ -102,7 +102,27 @@ def audit(
         report.sources[source.file] = source
         judged.append(environment)
     report.environments = len(judged)
-    found = _run(judged, matrix, options, [name for name in report.rules if name not in COMMENT_RULES])
+    names = [name for name in report.rules if name not in COMMENT_RULES]
+    found = _run(judged, matrix, options, names)
+    if any(finding.ways for finding in found):
+        from provision.audit.ways import settle_hints
+
+        def judge(file: str, texts: dict[str, str]) -> list[Finding]:
+            """Run the rules over the documents that a file belongs to, with other texts for some files."""
+
+            def reread(path: str) -> Source | None:
+                return Source(path, texts[path]) if path in texts else remember(path)
+
+            asking = [item.source for item in report.documents if file == item.source.file or file in item.reads]
+            try:
+                read_again = [
+                    parse_document(reread(source.file) or source, reread, options, context=context) for source in asking
+                ]
+            except UsageError:
+                return found
+            return _run(_judged(read_again), matrix, options, names)
+
+        found = settle_hints(found, report.sources, judge)
     _settle(report, found, matrix)
     return report
 

@@ -61,6 +61,7 @@ __all__ = [
     "Source",
     "Span",
     "Variable",
+    "Way",
     "Word",
 ]
 
@@ -462,6 +463,14 @@ class Edit:
 
 
 @record
+class Way:
+    """A way out that can be tried: what it says to people, and what it changes."""
+
+    text: str
+    edits: tuple[Edit, ...]
+
+
+@record
 class Finding:
     """One thing that is wrong.
 
@@ -473,6 +482,7 @@ class Finding:
         reasons: Why, most general first, each with its fact.
         hint: The way out, one sentence or one exact piece of text.
         facts: Ids of the facts it rests on (``torch/2.1.2+cu118``), as ``provision explain`` takes them.
+        ways: Ways out, the nearest first; the engine puts those that take the finding away into the hint.
         edits: A safe fix; empty where there is none.
         fix: What the edits do, one short sentence (``pin the index of the CUDA builds``).
     """
@@ -484,6 +494,7 @@ class Finding:
     reasons: tuple[str, ...] = ()
     hint: str = ""
     facts: tuple[str, ...] = ()
+    ways: tuple[Way, ...] = ()
     edits: tuple[Edit, ...] = ()
     fix: str = ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from provision.audit.model import Edit, Finding, Span
+from provision.audit.model import Edit, Finding, Span, Way
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def found(
     reasons: Iterable[str] = (),
     hint: str = "",
     facts: Iterable[FactRef | str] = (),
+    ways: Iterable[Way] = (),
     edits: Iterable[Edit] = (),
     fix: str = "",
     severity: str = "",
@@ -37,6 +38,7 @@ def found(
         reasons: Why, most general first.
         hint: The way out, the row's remedy when empty.
         facts: What it rests on.
+        ways: Ways out to try.
         edits: A safe fix.
         fix: What the edits do.
         severity: How grave it is, the row's severity when empty.
@@ -51,6 +53,7 @@ def found(
         reasons=tuple(dict.fromkeys(reasons)),
         hint=hint or row.remedy,
         facts=tuple(dict.fromkeys(ids)),
+        ways=tuple(ways),
         edits=tuple(edits),
         fix=fix,
     )

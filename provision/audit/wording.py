@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from provision.resolve.stack import FactRef, Refusal
 
-__all__ = ["alternatives", "facts_of", "reasons_of"]
+__all__ = ["facts_of", "reasons_of"]
 
 
 def reasons_of(refusal: Refusal) -> tuple[str, ...]:
@@ -18,11 +18,3 @@ def reasons_of(refusal: Refusal) -> tuple[str, ...]:
 def facts_of(refusal: Refusal) -> tuple[FactRef, ...]:
     """Return the facts behind a refusal."""
     return tuple(fact for reason in refusal.because for fact in reason.facts)
-
-
-def alternatives(refusal: Refusal) -> str:
-    """Return the ways out; the resolver tried each before it named it."""
-    changes = [item.change for item in refusal.alternatives]
-    if not changes:
-        return ""
-    return f"these work, the rest unchanged: {'; '.join(changes)}"

@@ -55,6 +55,7 @@ SCOPES: dict[str, str] = {
     "E05": "target $NVIDIA_VISIBLE_DEVICES|$NVIDIA_DRIVER_CAPABILITIES",
     "G01": "gpu framework|pytorch|base-frameworks",
     "G02": "cuda nvcc $TORCH_CUDA_ARCH_LIST",
+    "L01": "pinned",
     "N01": "pinned|framework|pytorch|base-frameworks",
     "N02": "setuptools pinned|framework|pytorch|base-frameworks",
     "N03": "nvidia-nvjitlink-cu12 pinned|framework|pytorch|base-frameworks",
@@ -65,7 +66,7 @@ SCOPES: dict[str, str] = {
     "S01": "base stage target",
     "S02": "!curl|!wget|download",
     "S03": "plain-index|--trusted-host|--allow-insecure-host|$PIP_TRUSTED_HOST|$UV_INSECURE_HOST",
-    "S04": "key",
+    "S04": "key|base-frameworks",
     "X01": "stage|conda package",
 }
 """What must be there before a rule can find anything, by its id: words that must all hold, or one of several (``|``).

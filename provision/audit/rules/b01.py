@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from provision.audit.bases import cuda_image, is_proved_absent
-from provision.audit.model import Environment, Finding, Options
+from provision.audit.bases import cuda_image, is_deleted, is_proved_absent
+from provision.audit.model import ERROR, Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 
@@ -16,7 +16,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     """Hold the base against the lists of tags and the dates of systems and Pythons."""
     del options
     base = environment.base
-    if base is None or base.repository is None or not environment.own_base or is_proved_absent(matrix, base):
+    if base is None or base.repository is None or not environment.own_base:
+        return
+    if is_proved_absent(matrix, base) and not is_deleted(matrix, base):
         return
     because = list(_reasons(environment, matrix))
     if because:
@@ -26,7 +28,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             span=base.span,
             message=f"{base.repository}:{base.tag} {because[0][0]}",
             reasons=[reason for _, reason, _ in because],
-            facts=[fact for _, _, fact in because],
+            facts=[fact for _, _, fact in because if fact],
+            # What cannot be pulled cannot be built; a digest may still be mirrored, and the rest only gets no fixes.
+            severity=ERROR if not base.digest and is_deleted(matrix, base) else "",
         )
 
 
@@ -35,16 +39,11 @@ def _reasons(environment: Environment, matrix: Matrix) -> Iterator[tuple[str, st
     if base is None:
         return
     image = cuda_image(matrix, base)
-    if image is not None and image.lifecycle in ("deleted", "unsupported"):
-        fact = f"image/{image.tag}"
-        if image.lifecycle == "deleted":
-            yield "is deleted upstream", f"{image.tag} was taken off the registry", fact
-        else:
-            yield (
-                "is no longer supported",
-                f"CUDA {image.cuda} has a newer update, and tags like this get deleted",
-                fact,
-            )
+    fact = f"image/{image.tag}" if image is not None else ""
+    if is_deleted(matrix, base):
+        yield "is deleted upstream", f"nvidia/cuda:{base.tag} was taken off the registry", fact
+    elif image is not None and image.lifecycle == "unsupported":
+        yield "is no longer supported", f"CUDA {image.cuda} has a newer update, and tags like this get deleted", fact
     system = next((row for row in matrix.os_releases if row.id == environment.os), None)
     if system is not None and system.end_of_life is not None and system.end_of_life < matrix.dated:
         fact = f"os/{system.id}"

@@ -1,10 +1,10 @@
-"""A tag of nvidia/cuda that was never published."""
+"""A tag that nvidia/cuda does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.bases import has_moving_tag, is_proved_absent, minor_of
+from provision.audit.bases import has_moving_tag, is_deleted, is_proved_absent, minor_of
 from provision.audit.model import Base, Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
@@ -20,6 +20,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     base = environment.base
     if base is None or not environment.own_base or not is_proved_absent(matrix, base):
         return
+    if is_deleted(matrix, base):
+        return
     near = _nearest(matrix, base)
     tag = base.tag or "latest"
     if has_moving_tag(base):
@@ -30,9 +32,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         matrix,
         ID,
         span=base.span,
-        message=f"{base.repository}:{tag} was never published",
+        message=f"{base.repository}:{tag} does not exist",
         reasons=(because,),
-        hint=f"tags that were: {', '.join(near)}" if near else "",
+        hint=f"tags that are there: {', '.join(near)}" if near else "",
         facts=[f"image/nvidia/cuda:{name}" for name in near],
     )
 

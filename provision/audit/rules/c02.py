@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, cuda_of, frameworks, is_offered, platform_of, python_of, resolve
-from provision.audit.wording import alternatives, facts_of, reasons_of
+from provision.audit.ways import ways_of
+from provision.audit.wording import facts_of, reasons_of
 from provision.matrix.load import Matrix
 from provision.versions import spec_of
 
@@ -47,7 +48,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             span=wanted.requirement.span,
             message=f"{_shown(environment, options, wanted)} was never published",
             reasons=reasons_of(refusal),
-            hint=alternatives(refusal),
+            ways=ways_of(environment, matrix, options, wanted),
             facts=facts_of(refusal),
         )
 

@@ -22,7 +22,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             continue
         missing = [item for item in install.requirements if _is_missing(environment, matrix, install, item)]
         if missing:
-            yield _finding(matrix, install, missing)
+            yield _finding(matrix, environment, install, missing)
 
 
 def _is_missing(environment: Environment, matrix: Matrix, install: Install, requirement: Requirement) -> bool:
@@ -41,7 +41,7 @@ def _is_missing(environment: Environment, matrix: Matrix, install: Install, requ
     return None not in variants and requirement.local not in variants
 
 
-def _finding(matrix: Matrix, install: Install, missing: list[Requirement]) -> Finding:
+def _finding(matrix: Matrix, environment: Environment, install: Install, missing: list[Requirement]) -> Finding:
     requirement = missing[0]
     template = matrix.setting("frameworks/torch.toml", "wheel_index").value or ""
     url = template.replace("{variant}", requirement.local)
@@ -59,7 +59,7 @@ def _finding(matrix: Matrix, install: Install, missing: list[Requirement]) -> Fi
         span=requirement.span,
         message=f"{requirement.text} is not on PyPI, and no index in force has it",
         reasons=(f"builds with a local version such as +{requirement.local} are on PyTorch's index only", where),
-        hint=f"add `--extra-index-url {url}`",
+        hint=_hint(environment, install, url),
         facts=[
             f"torch/{row.torch}+{row.variant}"
             for row in matrix.torch_builds
@@ -68,3 +68,14 @@ def _finding(matrix: Matrix, install: Install, missing: list[Requirement]) -> Fi
         edits=edits,
         fix=f"add the index of {requirement.local}",
     )
+
+
+def _hint(environment: Environment, install: Install, url: str) -> str:
+    """Return how the index is named there: a project has a table for it, and conda a line of pip."""
+    if environment.kind == "pyproject":
+        if install.installer == "poetry":
+            return f'add a `[[tool.poetry.source]]` with `url = "{url}"`, and name it as the `source` of it'
+        return f'add a `[[tool.uv.index]]` with `url = "{url}"`, and name it in `[tool.uv.sources]`'
+    if environment.kind == "conda" and install.flags_at is None:
+        return f"add `--extra-index-url {url}` to the list of pip"
+    return f"add `--extra-index-url {url}`"

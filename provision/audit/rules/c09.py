@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from provision.audit.model import Environment, Finding, Options, Requirement
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, build_of, cuda_of, effective, python_of, resolve_request
-from provision.audit.wording import alternatives, facts_of, reasons_of
+from provision.audit.ways import ways_of
+from provision.audit.wording import facts_of, reasons_of
 from provision.matrix.load import Matrix
 
 ID = "C09"
@@ -93,7 +94,7 @@ def _together(environment: Environment, matrix: Matrix, options: Options) -> Ite
                 span=other.requirement.span,
                 message=f"torch {torch.version} and {framework} {other.version} cannot be installed together",
                 reasons=reasons_of(refusal),
-                hint=alternatives(refusal),
+                ways=ways_of(environment, matrix, options, torch),
                 facts=facts_of(refusal),
             )
 

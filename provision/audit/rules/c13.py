@@ -52,7 +52,7 @@ def _by_toolkit(matrix: Matrix, wish: str, cuda: Requirement | None, toolkit: Re
         span=toolkit.span,
         message=f"{toolkit.text} does not choose a CUDA build of pytorch {wish}",
         reasons=(f"from {since} on the channel chooses the build by {CUDA_CHOICE}",),
-        hint=f"write {CUDA_CHOICE}{toolkit.text.removeprefix(_TOOLKIT)} in its place",
+        hint=f"write `{CUDA_CHOICE}{toolkit.text.rpartition(_TOOLKIT)[2]}` in its place, and add the channel nvidia",
         facts=[f"torch/{row.version}" for row in _releases(matrix, wish)],
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.model import Edit, Environment, Finding, Options
+from provision.audit.model import Edit, Environment, Finding, Install, Options
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.versions import parse
@@ -20,7 +20,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     settings = matrix.settings("audit_rules.toml")
     real = settings["placeholders"].entries
     since = settings["placeholder_tensorflow_gpu_since"].value or "0"
-    for _, requirement in environment.requirements():
+    for install, requirement in environment.requirements():
         if requirement.name not in real or requirement.ecosystem != "pypi" or requirement.url is not None:
             continue
         version = requirement.version
@@ -38,7 +38,16 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             span=requirement.span,
             message=f"{requirement.name} on PyPI is a placeholder",
             reasons=("its installation ends with an error that names the real package",),
-            hint="ask for `tensorflow[and-cuda]`" if requirement.name == _TENSORFLOW_GPU else f"ask for `{name}`",
+            hint=f"ask for `{_named(install, environment, matrix, requirement.name, name)}`",
             edits=edits,
             fix=f"ask for {name}",
         )
+
+
+def _named(install: Install, environment: Environment, matrix: Matrix, asked: str, name: str) -> str:
+    """Return the name to ask for: TensorFlow has the extra for its CUDA only on Pythons that a release with it has."""
+    if asked != _TENSORFLOW_GPU:
+        return name
+    python = install.python or environment.python
+    has_extra = python is None or any(row.has_cuda_extra and python in row.pythons for row in matrix.tensorflow)
+    return "tensorflow[and-cuda]" if has_extra else "tensorflow"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from provision.audit.model import ERROR, Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import exact_of, resolve, standing
-from provision.audit.wording import alternatives
+from provision.audit.ways import ways_of
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import Refusal, Stack
@@ -28,7 +28,6 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if not isinstance(stack, Stack) or parse(options.driver) >= parse(stack.driver.minimum):
             continue
         version = stack.frameworks[framework]
-        refusal = resolve(environment, matrix, options, wanted, driver=options.driver)
         # A range may hold another release that runs there; a version that is installed as it stands may not.
         exact = resolve(environment, matrix, options, wanted, driver=options.driver, **exact_of(stack, wanted))
         yield found(
@@ -38,6 +37,6 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             message=f"{framework} {version} needs driver {stack.driver.minimum}, not {options.driver}",
             reasons=(f"it brings CUDA {stack.cuda}, which runs on driver {stack.driver.minimum} or newer",),
             severity=ERROR if isinstance(exact, Refusal) and exact.is_proved else "",
-            hint=alternatives(refusal) if isinstance(refusal, Refusal) else "",
+            ways=ways_of(environment, matrix, options, wanted),
             facts=[fact for reason in stack.reasons if reason.subject == "driver" for fact in reason.facts],
         )

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from provision.audit.model import ERROR, Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import exact_of, resolve, standing
-from provision.audit.wording import alternatives, facts_of, reasons_of
+from provision.audit.ways import ways_of
+from provision.audit.wording import facts_of, reasons_of
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import Refusal, Stack
@@ -40,6 +41,6 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 message=f"{framework} {same} does not run on {gpu}",
                 severity=ERROR if isinstance(every, Refusal) and every.is_proved else "",
                 reasons=reasons_of(refusal),
-                hint=alternatives(refusal),
+                ways=ways_of(environment, matrix, options, wanted),
                 facts=facts_of(refusal),
             )

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, effective, platform_of, resolve
-from provision.audit.wording import alternatives, facts_of, reasons_of
+from provision.audit.ways import ways_of
+from provision.audit.wording import facts_of, reasons_of
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import Refusal
@@ -37,7 +38,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 span=wanted.requirement.span,
                 message=f"{wanted.requirement.text} has no CUDA build for {_ARM}",
                 reasons=reasons_of(refusal),
-                hint=alternatives(refusal),
+                ways=ways_of(environment, matrix, options, wanted),
                 facts=facts_of(refusal),
             )
         elif wanted.framework == "torch" and wanted.is_default and _is_cpu_on_arm(matrix, wanted):

@@ -36,6 +36,7 @@ _FILES_MAX = 2000
 _ROUNDS_MAX = 8
 _SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "__pycache__", "venv"))
 _EXIT_FINDINGS = 6
+_ALL = "ALL"
 
 
 @record
@@ -43,13 +44,13 @@ class _Run:
     """What one run is told.
 
     Attributes:
-        rules: Ids of the rules to run, ``None`` for all.
+        rules: Ids of the rules to run.
         context: Folder of the build context, ``None`` for that of each file.
     """
 
     matrix: Matrix
     options: Options
-    rules: tuple[str, ...] | None
+    rules: tuple[str, ...]
     context: str | None
     images: tuple[tuple[Source, Environment], ...] = ()
 
@@ -79,7 +80,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_choice(where, "--platform", PLATFORMS, action="append", help="platform it is built for; may be repeated")
     where.add_argument("--python", action=Once, metavar="X.Y", help="Python in force, where the files do not tell")
     how = parser.add_argument_group("how it is judged")
-    how.add_argument("--select", action="append", metavar="RULE,…", help="run only these rules; C means all of C")
+    how.add_argument(
+        "--select",
+        action="append",
+        metavar="RULE,…",
+        help="run only these rules; C means all of C, ALL those of hygiene too",
+    )
     how.add_argument("--ignore", action="append", metavar="RULE,…", help="leave these rules out")
     add_choice(
         how, "--fail-on", _THRESHOLDS, default="error", help="mildest finding that fails the run (error unless given)"
@@ -220,12 +226,13 @@ def _read_options(options: argparse.Namespace, matrix: Matrix) -> Options:
     )
 
 
-def _choose_rules(options: argparse.Namespace, matrix: Matrix) -> tuple[str, ...] | None:
-    """Return the rules to run by --select and --ignore, ``None`` for all."""
-    if not options.select and not options.ignore:
-        return None
+def _choose_rules(options: argparse.Namespace, matrix: Matrix) -> tuple[str, ...]:
+    """Return the rules to run by --select and --ignore: those of hygiene, which others own, only where one asks."""
     known = tuple(matrix.audit_rules)
-    wanted = _named_rules("--select", options.select, known) if options.select else set(known)
+    if options.select:
+        wanted = _named_rules("--select", options.select, known)
+    else:
+        wanted = set(known).difference(matrix.setting("audit_rules.toml", "hygiene_rules").values)
     wanted -= _named_rules("--ignore", options.ignore or (), known)
     return tuple(name for name in known if name in wanted)
 
@@ -239,7 +246,8 @@ def _named_rules(flag: str, texts: Iterable[str], known: Sequence[str]) -> set[s
     found: set[str] = set()
     for text in texts:
         for word in (part.strip().upper() for part in text.split(",")):
-            fitting = {name for name in known if name == word or (word.isalpha() and name.startswith(word))}
+            is_group = word.isalpha()
+            fitting = {name for name in known if name == word or (is_group and (word == _ALL or name.startswith(word)))}
             if not fitting:
                 hints = (*did_you_mean(word, known), "`provision check --list-rules` lists them")
                 raise UsageError(f"{flag} `{shown(word)}` is no rule", hints=hints)

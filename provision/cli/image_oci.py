@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.output import Output
 from provision.errors import MissingDependencyError, UsageError
-from provision.generate.image import CODE, ImageOptions
-from provision.generate.write import Artifact
+from provision.generate.image import CODE, ImageOptions, make_recipe
 from provision.matrix.load import Matrix
 from provision.resolve.stack import Stack
 
@@ -91,7 +90,6 @@ def plan_without_engine(
     *,
     stack: Stack,
     image_options: ImageOptions,
-    artifacts: tuple[Artifact, ...],
     folder: Path,
     matrix: Matrix,
 ) -> Callable[[], dict[str, Any]] | None:
@@ -102,7 +100,6 @@ def plan_without_engine(
         output: Where words go.
         stack: What is wanted.
         image_options: How its context is written.
-        artifacts: That context.
         folder: Where the context lies, or will.
         matrix: The facts.
 
@@ -120,7 +117,8 @@ def plan_without_engine(
     from provision.index.address import known_index
 
     try:
-        check_possible(stack, artifacts)
+        recipe = make_recipe(stack, image_options)
+        check_possible(stack, recipe)
         base = _base(options, stack)
     except UsageError as error:
         if options.engine == "oci":
@@ -131,7 +129,7 @@ def plan_without_engine(
     check_target(target, is_folder=target.suffix != ".tar")
     job = OciJob(
         stack=stack,
-        artifacts=artifacts,
+        recipe=recipe,
         base=base,
         target=target,
         is_folder=target.suffix != ".tar",
@@ -146,7 +144,6 @@ def plan_without_engine(
         index_url=image_options.index_url,
         ca_cert=image_options.ca_cert,
         code=folder / CODE,
-        copies=image_options.copies,
     )
     return lambda: _write(job, output, folder)
 

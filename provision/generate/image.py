@@ -1,18 +1,44 @@
-"""A Stack to a build context: the Dockerfile, the locked requirements and the files copied into the image."""
+"""A Stack to the recipe of its image, with the locked requirements and the files of its build context."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from provision.assets import asset_dir
 from provision.errors import DataError, IncompatibleError, ProvisionError, UsageError
-from provision.generate.engine import quote_dockerfile, render
+from provision.generate.quote import join_shell, quote_shell
+from provision.generate.recipe import (
+    BUILD,
+    CERTIFICATES,
+    TOOLS,
+    VENV,
+    WHEELS,
+    Arg,
+    Cmd,
+    Command,
+    Copy,
+    Entrypoint,
+    Env,
+    Expose,
+    Install,
+    Label,
+    Listed,
+    Mount,
+    Own,
+    Recipe,
+    Run,
+    Setup,
+    Stage,
+    Step,
+    User,
+    Verify,
+    When,
+    Workdir,
+)
 from provision.generate.write import Artifact
-from provision.records import NOTHING, plain, record
+from provision.records import NOTHING, plain, record, replace
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.requirements import normalise_name
 from provision.resolve.stack import INIT, BaseImage, ImagePart, LockedPackage, Stack
@@ -26,13 +52,13 @@ __all__ = [
     "ImageOptions",
     "check_value",
     "count_unlocked",
-    "hook_files",
+    "make_recipe",
+    "mode_of",
     "open_lines",
     "pull_reference",
     "render_image",
     "to_artifacts",
     "unlocked_lines",
-    "write_down",
 ]
 
 FRONTENDS = ("modern", "builtin", "classic")
@@ -74,37 +100,12 @@ _GRAMMAR = {
     "place in the image": r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+/?",
 }
 _UID_MAX = 2**31 - 1
-_UV = ("/opt/tools/bin/uv", "pip", "install", "--python", "/opt/venv/bin/python", "--no-config", "--no-progress")
-_MOUNTED = ("--link-mode", "copy")  # the cache is a mount, which no hard link can leave
-_ALONE = ("--no-cache",)  # unpacked once, beside the environment, and linked: the large layers are not written twice
 # The first is what older pips look at, the second what newer ones do.
 _BUILD_BOUNDS = "PIP_CONSTRAINT=/build/build-constraints.txt PIP_BUILD_CONSTRAINT=/build/build-constraints.txt "
+_BUILD_NEEDS = ("ninja", "packaging", "psutil", "setuptools", "wheel")
+_DEBIAN_PACKAGES = "/usr/lib/python3/dist-packages"
+_LDCONFIG_CACHE = "/var/cache/ldconfig/aux-cache"
 _LOCKED = ("--no-deps", "--require-hashes")
-
-
-@record
-class _Step:
-    """One installation, which makes one layer of the image.
-
-    Attributes:
-        layer: Name of the layer.
-        file: The file of requirements to install.
-        title: What the file says of itself.
-        lines: The requirements.
-        options: Options of ``uv pip install``, quoted for a shell.
-        is_constrained: Whether the options name constraints.txt.
-        is_locked: Everything in it is known; only what is resolved now profits from a cache.
-        has_wheels: Wheels that an earlier stage built are installed with it.
-    """
-
-    layer: str
-    file: str
-    title: str
-    lines: tuple[str, ...]
-    options: str
-    is_constrained: bool = False
-    is_locked: bool = True
-    has_wheels: bool = False
 
 
 @record
@@ -240,73 +241,85 @@ def render_image(stack: Stack, options: ImageOptions | None = None) -> tuple[Art
         UsageError: A value of the stack or an option would not be safe in a file.
         DataError: A tool has no sha256, or there is none for a stack with Python.
     """
-    chosen = options or ImageOptions()
-    texts, values = write_down(stack, chosen)
-    texts["Dockerfile"] = render("Dockerfile.j2", values)
-    kept = [*texts, *(f"{CODE}/{name.rstrip('/')}" for name in chosen.copies), *hook_files(chosen)]
-    texts[".dockerignore"] = "\n".join(["*", *(f"!{path}" for path in sorted(kept))]) + "\n"
-    return to_artifacts(texts)
+    from provision.generate.dockerfile import write_dockerfile
+
+    options = options or ImageOptions()
+    recipe = make_recipe(stack, options)
+    text = write_dockerfile(recipe, frontend=options.frontend, syntax=options.syntax)
+    kept = sorted(("Dockerfile", *recipe.files, *recipe.own_files))
+    ignore = "\n".join(["*", *(f"!{path}" for path in kept)]) + "\n"
+    return to_artifacts({**recipe.files, "Dockerfile": text, ".dockerignore": ignore})
 
 
-def hook_files(options: ImageOptions) -> list[str]:
-    """Return the paths of the user's own scripts in a context."""
-    return [f"hooks/{name}.sh" for name in options.hooks]
-
-
-def write_down(stack: Stack, options: ImageOptions) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return what every way to build an image of a stack shares: its files, and the values of its template.
+def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
+    """Return what the image of a stack is made of, however it is built.
 
     Args:
         stack: The stack; its ``image`` part must be there.
         options: How to write it.
 
-    Returns:
-        Path → text of the files that the steps read, and name → value for a template.
-
     Raises:
         UsageError: A value of the stack or an option would not be safe in a file.
         DataError: A tool has no sha256, or there is none for a stack with Python.
     """
-    if stack.image is None:
+    image = stack.image
+    if image is None:
         raise ProvisionError("the stack has no image part")
     if stack.platform not in _TRIPLETS:
         raise UsageError(f"platform: {stack.platform!r} is none of {', '.join(_TRIPLETS)}")
-    steps = _locked_steps(stack.image, options, LAYERS[:-1]) + _unverified_steps(stack.image, options)
-    user_steps = _user_steps(stack.image, options)
-    builds = _builds(stack.image, options)
+    trusting = {"has_certificates": options.ca_cert is not None}
+    locked = _locked_steps(image, options, LAYERS[:-1]) + _unverified_steps(image, options)
+    locked = [replace(step, **trusting) for step in locked]
+    own = [replace(step, is_own=True, **trusting) for step in _user_steps(image, options)]
+    builds = _builds(image, options)
     if stack.python is None:
-        steps, user_steps, builds = [], [], []
+        locked, own, builds = [], [], []
     if builds and options.frontend == "classic":
-        built = [package.name for package in stack.image.packages if package.is_built] or stack.image.compiled
+        built = [package.name for package in image.packages if package.is_built] or image.compiled
         raise UsageError(
             f"--frontend classic: {' and '.join(built)} would be compiled in a stage of its own",
             because=("the classic builder has no mounts, so the stage could not use the environment",),
             hints=("use a builder with BuildKit, and leave `--frontend` out",),
         )
-    texts = {
+    files = {
         "provision.lock": stack.to_lock(),
         "entrypoint.sh": _shipped("entrypoint.sh"),
     }
-    if stack.image.apt_snapshot is not None:
-        texts["apt_snapshot.sh"] = _shipped("apt_snapshot.sh")
+    if image.apt_snapshot is not None:
+        files["apt_snapshot.sh"] = _shipped("apt_snapshot.sh")
     if stack.python is not None:
-        texts |= _environment_files(stack, stack.image, options)
-        texts |= {step.file: _lines(step.title, step.lines) for step in (*steps, *user_steps) if step.file}
-        texts |= {build.file: _lines("Built in a stage that only wheels leave.", build.lines) for build in builds}
-        if builds and stack.image.build_bounds:
-            bounds = _checked_lines(stack.image.build_bounds, "build_bounds")
-            texts["build-constraints.txt"] = _lines("What builds from source keeps to these.", bounds)
+        files |= _environment_files(stack, image, options)
+        files |= {step.file: _lines(step.title, step.lines) for step in (*locked, *own) if step.file}
+        files |= {build.file: _lines("Built in a stage that only wheels leave.", build.lines) for build in builds}
+        if builds and image.build_bounds:
+            bounds = _checked_lines(image.build_bounds, "build_bounds")
+            files["build-constraints.txt"] = _lines("What builds from source keeps to these.", bounds)
         if options.ca_cert is not None:
-            texts["provision-ca.crt"] = options.ca_cert
-    return texts, _template_values(stack, stack.image, options, steps, user_steps, builds)
+            files[CERTIFICATES] = options.ca_cert
+    return Recipe(
+        name=check_value("stack name", stack.name, "name"),
+        lock_digest=stack.lock_digest,
+        facts_date=check_value("date", stack.facts_date, "facts_date"),
+        platform=stack.platform,
+        source_date_epoch=image.source_date_epoch,
+        stages=tuple(_stages(stack, image, options, locked, own, builds)),
+        files=files,
+        own_files=(
+            *(f"{CODE}/{name.rstrip('/')}" for name in options.copies),
+            *(f"hooks/{name}.sh" for name in options.hooks),
+        ),
+        driver="" if stack.is_cpu else check_value("version", stack.driver.minimum, "driver.minimum"),
+    )
 
 
 def to_artifacts(texts: Mapping[str, str]) -> tuple[Artifact, ...]:
     """Return path → text as files, sorted by path; scripts can be run."""
-    return tuple(
-        Artifact(path=path, text=text, mode=0o755 if path.endswith(".sh") else 0o644)
-        for path, text in sorted(texts.items())
-    )
+    return tuple(Artifact(path=path, text=text, mode=mode_of(path)) for path, text in sorted(texts.items()))
+
+
+def mode_of(path: str) -> int:
+    """Return the mode that a file of a context has."""
+    return 0o755 if path.endswith(".sh") else 0o644
 
 
 def _environment_files(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, str]:
@@ -339,83 +352,219 @@ def _shipped(name: str) -> str:
     return (asset_dir("images") / name).read_text(encoding="utf-8")
 
 
-def _template_values(
+def _stages(
     stack: Stack,
     image: ImagePart,
     options: ImageOptions,
-    steps: list[_Step],
-    user_steps: list[_Step],
+    locked: list[Install],
+    own: list[Install],
     builds: list[_Build],
-) -> dict[str, Any]:
-    is_classic = options.frontend == "classic"
-    # Where code is compiled in a stage of its own, the final image has no compiler, unless the code needs it to run.
-    has_toolkit = image.flavor == "devel" and image.compile_base is None
-    # Certificates are public, so a file of the context will do; a secret mount makes BuildKit read through all that
-    # earlier steps wrote before each step that has one.
-    ca_path = "/build/provision-ca.crt" if options.ca_cert is not None else None
-    trust = f"SSL_CERT_FILE={ca_path} " if ca_path else ""
-    labels = _labels(stack, image, options)
-    command = list(options.command) or _command(stack, image)
-    requested = _requested(stack, image)
-    imports = f" --import {_join(*requested)}" if requested else ""
-    values: dict[str, Any] = {
-        "syntax": options.syntax,
-        "frontend": options.frontend,
-        "link": "--link " if options.frontend == "modern" else "",
-        "lock_digest": stack.lock_digest,
-        "name": check_value("stack name", stack.name, "name"),
-        "facts_date": check_value("date", stack.facts_date, "facts_date"),
-        "build_command": _build_command(stack, image, options),
-        "base": pull_reference(image.base, options),
-        "cuda_base": pull_reference(image.cuda_base, options) if image.cuda_base else None,
+) -> Iterator[Stage]:
+    """Yield the stages of an image: libraries of CUDA, the base, the tools, what is compiled, the image itself."""
+    python = f"python{check_value('Python version', stack.python, 'python')}" if stack.python else None
+    toolkit = ""
+    if not stack.is_cpu:
         # An image of another minor than the stack's names its folders after its own.
-        "cuda": check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda")
-        if not stack.is_cpu
-        else "",
-        "triplet": _TRIPLETS[stack.platform],
-        "python": f"python{check_value('Python version', stack.python, 'python')}" if stack.python else None,
-        "is_devel": has_toolkit,
-        "compile_base": pull_reference(_build_base(image), options) if builds else None,
-        "is_compiled": bool(image.compiled),
-        "builds": builds,
-        "build_environment": _BUILD_BOUNDS if builds and image.build_bounds else "",
-        "has_cuda": image.cuda_base is not None and image.compile_base is None,
-        "arch_list": ";".join(_capability(name) for name in stack.sm),
-        "index_options": "".join(f" {shlex.quote(word)}" for word in _index(options.index_url)),
-        "has_ca_cert": ca_path is not None,
-        "apt": _apt(image.apt),
-        "build_apt": _apt(image.build_apt),
-        "apt_setup": _apt_setup(image.apt_snapshot),
-        "is_dev": image.flavor == "dev" and stack.python is not None,
-        "init": INIT if image.init is not None else None,
-        "has_before_hook": HOOKS[0] in options.hooks,
-        "has_after_hook": HOOKS[1] in options.hooks,
-        "copies": [(f"{CODE}/{name}", place) for name, place in sorted(options.copies.items())],
-        "uid": options.non_root_uid,
-        "driver_minimum": check_value("version", stack.driver.minimum, "driver.minimum") if not stack.is_cpu else "",
-        "labels": [f"{key}={quote_dockerfile(value)}" for key, value in sorted(labels.items())],
-        "label_values": labels,
-        "ports": [extra.port for extra in image.extras if extra.port is not None],
-        "command": command,
-        "command_json": json.dumps(command),
-        "pip_environment": f"PIP_CERT={ca_path} " if ca_path else "",
-        "pip_options": _join("--disable-pip-version-check", "--no-input", *_index(options.index_url, "--index-url")),
-        "uv": trust + _join(*_UV, *_ALONE),
-        "uv_for_user": trust + _join(*_UV, *(_ALONE if is_classic else _MOUNTED)),
-        "steps": steps,
-        "user_steps": user_steps,
+        cuda = check_value("CUDA version", (image.cuda_base or image.base).cuda or stack.cuda, "cuda")
+        toolkit = f"/usr/local/cuda-{cuda}"
+    if image.cuda_base is not None:
+        yield _cuda_stage(pull_reference(image.cuda_base, options), toolkit, _TRIPLETS[stack.platform])
+    yield Stage(name="base", base=pull_reference(image.base, options))
+    if python:
+        yield Stage(name="tools", base="base", steps=(_install_tools(python, options, has_pip=bool(builds)),))
+    steps = _system_steps(image, options, python, toolkit)
+    requested = _requested(stack, image)
+    if python:
         # What needs nothing but the lock is imported with it; the rest once the user's own lines are installed.
-        "early_imports": "" if user_steps else imports,
-        "imports": imports,
-        "library_path": None,
-        "requirement_files": _join("compile_bytecode.py", "constraints.txt", *(step.file for step in steps)),
-        "user_files": _join(*(step.file for step in user_steps)),
-    }
-    if image.library_path:
-        site_packages = f"/opt/venv/lib/{values['python']}/site-packages"
-        folders = [f"{site_packages}/{check_value('folder', path, 'library_path')}" for path in image.library_path]
-        values["library_path"] = ":".join(folders)
-    return values
+        steps += [*locked, Verify(imports=() if own else requested)]
+    else:
+        steps.append(Verify(toolkit=toolkit))
+    base = "base"
+    if builds:
+        yield Stage(name="framework", base="base", steps=tuple(steps))
+        yield _compile_stage(stack, image, options, python or "", builds)
+        base, steps = "framework", []
+    steps += [*own, Verify(part="packages", imports=requested)] if own else []
+    yield Stage(name="runtime", base=base, steps=(*steps, *_final_steps(stack, image, options)))
+
+
+def _cuda_stage(base: str, toolkit: str, triplet: str) -> Stage:
+    run = Run(
+        commands=(
+            "mkdir -p /layer",
+            f"cp -a --parents -t /layer {toolkit}",
+            f"find /etc/alternatives /usr/include /usr/lib/{triplet} \\\n"
+            "  \\( -name 'libcudnn*' -o -name 'cudnn*' -o -name 'libnccl*' -o -name 'nccl*' \\) \\\n"
+            "  -exec cp -a --parents -t /layer {} +",
+            f"ln -s {toolkit.rpartition('/')[2]} /layer/usr/local/cuda",
+        )
+    )
+    return Stage(name="cuda", base=base, steps=(run,), comment="Only the libraries of this stage reach the image.")
+
+
+def _install_tools(python: str, options: ImageOptions, *, has_pip: bool) -> Run:
+    """Return what installs the installer by hash; pip goes with it where a later stage builds wheels."""
+    commands: list[Command] = [
+        f"python={python}",
+        When(
+            test="! \"$python\" -c 'import pip' 2> /dev/null",
+            then=('"$python" -m venv /opt/seed', "python=/opt/seed/bin/python"),
+        ),
+        f'{_pip_words(options)}"$python" -m pip install {_pip_options(options)} \\\n'
+        f"  --no-cache-dir --no-deps --require-hashes --target {TOOLS} -r {BUILD}/tools.txt",
+    ]
+    if has_pip:
+        commands.append(f'cp -r "$("$python" -c \'import os, pip; print(os.path.dirname(pip.__file__))\')" {TOOLS}/pip')
+    return Run(commands=tuple(commands), files=("tools.txt", *((CERTIFICATES,) if options.ca_cert else ())))
+
+
+def _pip_words(options: ImageOptions) -> str:
+    return f"PIP_CERT={BUILD}/{CERTIFICATES} " if options.ca_cert else ""
+
+
+def _pip_options(options: ImageOptions) -> str:
+    return join_shell("--disable-pip-version-check", "--no-input", *_index(options.index_url, "--index-url"))
+
+
+def _system_steps(image: ImagePart, options: ImageOptions, python: str | None, toolkit: str) -> list[Step]:
+    """Return what comes before the first wheel: variables, user and environment, packages, CUDA's libraries."""
+    steps: list[Step] = []
+    removed: tuple[tuple[str, ...], ...] = ()
+    if python:
+        # Where code is compiled in a stage of its own, the final image has no compiler unless the code needs it.
+        has_toolkit = image.flavor == "devel" and image.compile_base is None
+        values = {
+            "PATH": f"{VENV}/bin:{'/usr/local/cuda/bin:' if has_toolkit else ''}${{PATH}}",
+            "VIRTUAL_ENV": VENV,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+            **({"CUDA_HOME": "/usr/local/cuda"} if has_toolkit else {}),
+        }
+        if image.library_path:
+            site = f"{VENV}/lib/{python}/site-packages"
+            folders = [f"{site}/{check_value('folder', path, 'library_path')}" for path in image.library_path]
+            values["LD_LIBRARY_PATH"] = ":".join(folders)
+        steps.append(Env(values=values))
+        places = (("/usr/local/bin", f"/usr/local/lib/{python}/site-packages"), ("/usr/bin", _DEBIAN_PACKAGES))
+        removed = tuple((f"{programs}/pip*", f"{site}/pip", f"{site}/pip-*") for programs, site in places)
+    steps.append(Setup(uid=options.non_root_uid, python=python, removed=removed))
+    if image.apt:
+        left = ("/var/log/apt", "/var/log/dpkg.log", "/var/log/alternatives.log", _LDCONFIG_CACHE)
+        steps.append(_install_packages(image.apt, image.apt_snapshot, left))
+    steps += _hook(HOOKS[0], options)
+    if image.cuda_base is not None and image.compile_base is None:
+        link = f"printf '{toolkit}/lib64\\n' > /etc/ld.so.conf.d/provision-cuda.conf"
+        steps.append(Copy(sources=("/layer/",), target="/", stage="cuda"))
+        steps.append(Run(commands=(link, "ldconfig", f"rm -f {_LDCONFIG_CACHE}")))
+    return steps
+
+
+def _install_packages(packages: tuple[str, ...], day: str | None, left: tuple[str, ...] = ()) -> Run:
+    """Return what installs packages of the system, from the archive of a day where one is named."""
+    update = "apt-get update"
+    removed = ["/var/lib/apt/lists/*", *left]
+    if day is not None:
+        stamp = f"{check_value('date', day, 'apt_snapshot').replace('-', '')}T000000Z"
+        update = f"sh {BUILD}/apt_snapshot.sh {stamp} /tmp/apt && export APT_CONFIG=/tmp/apt/snapshot.conf && {update}"
+        removed.append("/tmp/apt")  # noqa: S108 - in the image
+    install = Listed(
+        command="apt-get install -y --no-install-recommends", words=tuple(map(quote_shell, _apt(packages)))
+    )
+    commands = (update, install, f"rm -rf {' '.join(removed)}")
+    return Run(commands=commands, files=("apt_snapshot.sh",) if day is not None else ())
+
+
+def _hook(name: str, options: ImageOptions) -> list[Step]:
+    if name not in options.hooks:
+        return []
+    path = f"hooks/{name}.sh"
+    return [Run(commands=(f"sh -eu {BUILD}/{path}",), files=(path,))]
+
+
+def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python: str, builds: list[_Build]) -> Stage:
+    steps: list[Step] = []
+    mounts = [Mount(target=TOOLS, stage="tools")]
+    files = [CERTIFICATES] if options.ca_cert else []
+    files += [build.file for build in builds]
+    commands: list[Command] = [f"mkdir -p {WHEELS}"]
+    bounds = ""
+    if image.build_bounds:
+        files.append("build-constraints.txt")
+        bounds = _BUILD_BOUNDS
+    if image.compiled:
+        values = {
+            "PATH": f"{VENV}/bin:/usr/local/cuda/bin:${{PATH}}",
+            "VIRTUAL_ENV": VENV,
+            "CUDA_HOME": "/usr/local/cuda",
+            "TORCH_CUDA_ARCH_LIST": ";".join(_capability(name) for name in stack.sm),
+        }
+        steps.append(Env(values=values))
+        if image.build_apt:
+            steps.append(_install_packages(image.build_apt, image.apt_snapshot))
+        if image.cuda_base is not None:
+            steps.append(Copy(sources=("/layer/",), target="/", stage="cuda"))
+        mounts.append(Mount(target=VENV, stage="framework", is_writable=True))
+        files.append("constraints.txt")
+        constrained = join_shell("--constraint", f"{BUILD}/constraints.txt", "--only-binary", ":all:")
+        needs = Install(
+            layer="",
+            file="",
+            title="",
+            lines=(),
+            options=f"{constrained} {join_shell(*_index(options.index_url), *_BUILD_NEEDS)}",
+            has_certificates=options.ca_cert is not None,
+        )
+        commands.append(needs.to_run().commands[0])
+    program = "python" if image.compiled else python
+    commands += [
+        f"{_pip_words(options)}{bounds}PYTHONPATH={TOOLS} {program} -m pip wheel {_pip_options(options)} \\\n"
+        f"  --no-cache-dir --no-deps{build.options} --wheel-dir {WHEELS} -r {BUILD}/{build.file}"
+        for build in builds
+    ]
+    steps += [Arg(name="MAX_JOBS"), Run(commands=tuple(commands), mounts=tuple(mounts), files=tuple(files))]
+    how = ", with nvcc and against the framework" if image.compiled else ""
+    return Stage(
+        name="compile",
+        base=pull_reference(_build_base(image), options),
+        steps=tuple(steps),
+        comment=f"Builds what exists only as source{how}. Only the wheels of this stage are used.",
+    )
+
+
+def _final_steps(stack: Stack, image: ImagePart, options: ImageOptions) -> list[Step]:
+    """Return what comes after the last wheel."""
+    uid = options.non_root_uid
+    is_dev = image.flavor == "dev" and stack.python is not None
+    steps = _hook(HOOKS[1], options)
+    if image.init is not None:
+        programs = (INIT, "uv") if is_dev else (INIT,)
+        sources = tuple(f"{TOOLS}/bin/{program}" for program in programs)
+        steps.append(Copy(sources=sources, target="/usr/local/bin/", stage="tools"))
+    steps.append(Copy(sources=("entrypoint.sh",), target="/usr/local/bin/provision-entrypoint"))
+    kept = ("verify.py", "constraints.txt") if stack.python else ()
+    steps.append(Copy(sources=(*kept, "provision.lock"), target="/opt/provision/"))
+    if is_dev:
+        steps.append(Own(folder=VENV, uid=uid))
+    if not stack.is_cpu:
+        minimum = check_value("version", stack.driver.minimum, "driver.minimum")
+        driver = {
+            "PROVISION_DRIVER_MIN": minimum,
+            "NVIDIA_VISIBLE_DEVICES": "all",
+            "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+            "NVIDIA_REQUIRE_DRIVER": f"driver>={minimum}",
+        }
+        steps.append(Env(values=driver))
+    if stack.python:
+        path = "/opt/provision/constraints.txt"
+        steps.append(Env(values={"PIP_CONSTRAINT": path, "UV_CONSTRAINT": path}))
+    steps += [Label(name=name, value=value) for name, value in sorted(_labels(stack, image, options).items())]
+    steps += [Expose(port=extra.port) for extra in image.extras if extra.port is not None]
+    steps.append(Workdir(path="/workspace"))
+    copies = sorted(options.copies.items())
+    steps += [Copy(sources=(f"{CODE}/{name}",), target=place, uid=uid) for name, place in copies]
+    command = options.command or _command(stack, image)
+    steps += [User(uid=uid), Entrypoint(words=("sh", "/usr/local/bin/provision-entrypoint")), Cmd(words=tuple(command))]
+    return steps
 
 
 def _apt(packages: tuple[str, ...]) -> list[str]:
@@ -425,19 +574,11 @@ def _apt(packages: tuple[str, ...]) -> list[str]:
     return [package for package in checked if package not in versioned]
 
 
-def _apt_setup(day: str | None) -> str:
-    """Return what makes apt use the archive of a day, to stand before its first command."""
-    if day is None:
-        return ""
-    stamp = f"{check_value('date', day, 'apt_snapshot').replace('-', '')}T000000Z"
-    return f"sh /build/apt_snapshot.sh {stamp} /tmp/apt && export APT_CONFIG=/tmp/apt/snapshot.conf && "
-
-
 def _build_base(image: ImagePart) -> BaseImage:
     return image.compile_base or (image.base if image.compiled else image.build_base) or image.base
 
 
-def _locked_steps(image: ImagePart, options: ImageOptions, layers: tuple[str, ...]) -> list[_Step]:
+def _locked_steps(image: ImagePart, options: ImageOptions, layers: tuple[str, ...]) -> list[Install]:
     """Return the installations by hash: a layer each, the one that changes least first."""
     steps = []
     for layer, members in group_layers(image):
@@ -445,18 +586,18 @@ def _locked_steps(image: ImagePart, options: ImageOptions, layers: tuple[str, ..
             continue
         for suffix, index_url, group in _by_index(members, options):
             steps.append(
-                _Step(
+                Install(
                     layer=f"{layer}{suffix}",
                     file=f"requirements.{layer}{suffix}.txt",
                     title=f"The part of requirements.lock.txt that makes the image layer `{layer}{suffix}`.",
                     lines=tuple(_requirement(package, options) for package in group),
-                    options=_join(*_LOCKED, *_wheels_only(group), *_index(index_url)),
+                    options=join_shell(*_LOCKED, *_wheels_only(group), *_index(index_url)),
                 )
             )
     return steps
 
 
-def _unverified_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
+def _unverified_steps(image: ImagePart, options: ImageOptions) -> list[Install]:
     """Return the installations without a hash, an index each; they come after all that is known by hash."""
     steps = []
     bare = [package for package in image.packages if package.sha256 is None and not package.is_built]
@@ -470,12 +611,12 @@ def _unverified_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
         else:
             words = ["--no-deps", *_index(index_url)]
         steps.append(
-            _Step(
+            Install(
                 layer=f"unverified{suffix}",
                 file=f"requirements.unverified{suffix}.txt",
                 title="No sha256 is known for these: they are installed unverified.",
                 lines=tuple(_requirement(package, options) for package in group),
-                options=_join(*_wheels_only(group), *words),
+                options=join_shell(*_wheels_only(group), *words),
                 is_constrained=is_open,
             )
         )
@@ -488,13 +629,13 @@ def _wheels_only(packages: list[LockedPackage]) -> tuple[str, ...]:
     return (*sources, *(() if sources else ("--only-binary", ":all:")))
 
 
-def _user_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
+def _user_steps(image: ImagePart, options: ImageOptions) -> list[Install]:
     """Return the installations of what the user and the extras ask for beyond the frameworks."""
     built = _built_lines(image, options)
     if image.is_whole:
         steps = _locked_steps(image, options, LAYERS[-1:])
         if built:
-            steps.append(_Step(layer="built", file="", title="", lines=(), options="--no-deps", has_wheels=True))
+            steps.append(Install(layer="built", file="", title="", lines=(), options="--no-deps", has_wheels=True))
         return steps
     lines = tuple(line for line in _user_lines(image) if line not in built)
     if not lines and not built:
@@ -502,12 +643,12 @@ def _user_steps(image: ImagePart, options: ImageOptions) -> list[_Step]:
     # What was compiled comes as wheels; without them it must fail and not be compiled again.
     words = [word for name in image.compiled for word in ("--only-binary", check_value("package name", name, "source"))]
     return [
-        _Step(
+        Install(
             layer="user",
             file="requirements.user.txt",
             title="Asked for by the user, constrained by constraints.txt.",
             lines=lines,
-            options=_join("--constraint", "/build/constraints.txt", *words, *_index(options.index_url)),
+            options=join_shell("--constraint", "/build/constraints.txt", *words, *_index(options.index_url)),
             is_constrained=True,
             is_locked=False,
             has_wheels=bool(built),
@@ -695,18 +836,6 @@ def _command(stack: Stack, image: ImagePart) -> list[str]:
     return ["python"] if stack.python else ["bash"]
 
 
-def _build_command(stack: Stack, image: ImagePart, options: ImageOptions) -> str:
-    if options.frontend == "classic":
-        return _join("DOCKER_BUILDKIT=0", "docker", "build", "--tag", stack.name, ".")
-    words = ["docker", "buildx", "build", "--load"]
-    if options.frontend == "builtin":
-        words = ["DOCKER_BUILDKIT=1", "docker", "build"]
-    words += ["--platform", stack.platform]
-    if image.source_date_epoch:
-        words += ["--build-arg", f"SOURCE_DATE_EPOCH={image.source_date_epoch}"]
-    return _join(*words, "--tag", stack.name, ".")
-
-
 def _index(url: str | None, flag: str = "--default-index") -> list[str]:
     """Return uv's options for an index; an address of one page lists wheels itself and is no index."""
     if not url:
@@ -715,10 +844,6 @@ def _index(url: str | None, flag: str = "--default-index") -> list[str]:
     if url.endswith(".html"):
         return ["--find-links", url] if flag == "--index" else ["--no-index", "--find-links", url]
     return [flag, url]
-
-
-def _join(*words: str) -> str:
-    return " ".join(shlex.quote(word) for word in words)
 
 
 def _lines(title: str, lines: Iterable[str]) -> str:

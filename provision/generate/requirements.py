@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from provision.errors import UsageError
-from provision.generate.image import ImageOptions, to_artifacts, write_down
+from provision.generate.image import ImageOptions, make_recipe, to_artifacts
 from provision.generate.write import Artifact
 from provision.resolve.stack import Stack
 
@@ -32,8 +32,8 @@ def render_requirements(stack: Stack, options: ImageOptions | None = None) -> tu
         UsageError: The stack has no Python.
     """
     check_has_python(stack, "requirements")
-    texts, _ = write_down(stack, options or ImageOptions())
-    kept = {path: text for path, text in texts.items() if _KEPT.fullmatch(path)}
+    files = make_recipe(stack, options or ImageOptions()).files
+    kept = {path: text for path, text in files.items() if _KEPT.fullmatch(path)}
     if stack.image is not None and stack.image.is_whole:
         # What the user's lines brought is locked with the rest; only a commit has no hash.
         kept.pop("requirements.user.txt", None)

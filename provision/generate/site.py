@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from provision.errors import ActionFailedError, ProvisionError, UsageError
-from provision.generate.engine import finalize, quote_shell
+from provision.generate.quote import finalize, quote_shell
 from provision.generate.write import Artifact, Changes, write_artifacts
 from provision.records import record
 

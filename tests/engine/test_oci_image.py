@@ -24,7 +24,7 @@ from provision.build.oci.image import OciImage, OciJob, write_image
 from provision.build.oci.store import Store
 from provision.build.oci.target import Formats
 from provision.build.verify import verify_image
-from provision.generate.image import ImageOptions, render_image
+from provision.generate.image import ImageOptions, make_recipe, render_image
 from provision.resolve.request import Request
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Stack
 
@@ -132,7 +132,7 @@ def write(stack: Stack, index: tuple[str, dict[str, bytes]], saved_base: Path, t
         return write_image(
             OciJob(
                 stack=stack,
-                artifacts=render_image(stack, ImageOptions()),
+                recipe=make_recipe(stack, ImageOptions()),
                 base=saved_base,
                 target=tmp_path / target,
                 is_folder=not target.endswith(".tar"),

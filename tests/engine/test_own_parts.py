@@ -20,7 +20,7 @@ from provision.build.oci.codec import find_codec
 from provision.build.oci.image import OciJob, write_image
 from provision.build.oci.store import Store
 from provision.build.oci.target import Formats
-from provision.generate.image import ImageOptions, render_image
+from provision.generate.image import ImageOptions, make_recipe, render_image
 from provision.generate.write import write_artifacts
 from provision.records import replace
 from provision.resolve.request import Request
@@ -151,7 +151,7 @@ def image(
         written = write_image(
             OciJob(
                 stack=stack,
-                artifacts=render_image(stack, options),
+                recipe=make_recipe(stack, options),
                 base=saved,
                 target=folder / "image.tar",
                 is_folder=False,
@@ -161,7 +161,6 @@ def image(
                 formats=Formats(layout="1.0.0", hub="docker.io"),
                 index_url=wheels[0],
                 code=folder / "context" / "code",
-                copies=options.copies,
             )
         )
         run("docker", "load", f"--input={written.target}")

@@ -36,7 +36,7 @@ PYTHON = sorted(path for top in ("provision", "images", "playbooks") for path in
 TEXT = sorted(
     path
     for pattern in (
-        *("images/**/*.j2", "images/**/*.sh", "playbooks/roles/**/*.j2", "playbooks/roles/**/*.sh"),
+        *("images/**/*.sh", "playbooks/roles/**/*.j2", "playbooks/roles/**/*.sh"),
         *("playbooks/*.yml", "playbooks/tasks/*.yml", "playbooks/roles/*/[dhvt]*/**/*.yml"),
     )
     for path in ROOT.glob(pattern)

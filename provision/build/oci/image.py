@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -20,7 +21,6 @@ from typing import Any, TypeVar
 
 from provision.build.oci.base import Base, open_base, read_tree
 from provision.build.oci.codec import Codec
-from provision.build.oci.dockerfile import Instruction, apply, read_stage, removed_patterns, unknown_work
 from provision.build.oci.download import Wanted, Wheels, locate
 from provision.build.oci.layer import UNDATED, Layer, LayerWriter
 from provision.build.oci.overlap import Files, find_overlaps
@@ -32,11 +32,26 @@ from provision.build.oci.watch import Silent, Watch
 from provision.build.oci.wheel import ENVIRONMENT, WheelWriter, write_wheel
 from provision.build.reader import Reader
 from provision.errors import ActionFailedError, ProvisionError, UsageError
-from provision.generate.image import count_unlocked, group_layers
-from provision.generate.write import Artifact
+from provision.generate.image import CODE, count_unlocked, group_layers, mode_of
+from provision.generate.recipe import (
+    Cmd,
+    Copy,
+    Entrypoint,
+    Env,
+    Expose,
+    Install,
+    Label,
+    Recipe,
+    Run,
+    Setup,
+    Step,
+    User,
+    Verify,
+    Workdir,
+)
 from provision.index.address import IndexAddress
-from provision.records import NOTHING, record
-from provision.resolve.stack import ImagePart, LockedPackage, Stack
+from provision.records import record
+from provision.resolve.stack import INIT, ImagePart, LockedPackage, Stack
 
 __all__ = ["LAYOUT_VERSION", "OciImage", "OciJob", "OciWriter", "check_possible", "write_image"]
 
@@ -46,7 +61,6 @@ LAYOUT_VERSION = 1
 _TIMEOUT_SECONDS = 60
 _DOWNLOADS_AT_ONCE = 4
 _LAYERS_AT_ONCE = 3
-_ENTRYPOINT = "usr/local/bin/provision-entrypoint"
 _SHARED_FOLDERS = ("opt", "home", "etc", "usr", "usr/local", "usr/local/bin")
 
 _Result = TypeVar("_Result")
@@ -57,7 +71,7 @@ class OciJob:
     """What to write, from what, where.
 
     Attributes:
-        artifacts: The build context of the same stack.
+        recipe: The image of the same stack.
         base: A layout or an archive with the base.
         target: A folder to become a layout, or an archive to write.
         is_folder: Which of the two the target is.
@@ -66,11 +80,10 @@ class OciJob:
         index_url: Index for all wheels instead.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
         code: The folder with the copies of the user's code, where the image has any.
-        copies: Name in that folder → place in the image.
     """
 
     stack: Stack
-    artifacts: tuple[Artifact, ...]
+    recipe: Recipe
     base: Path
     target: Path
     is_folder: bool
@@ -82,7 +95,6 @@ class OciJob:
     index_url: str | None = None
     ca_cert: str | None = None
     code: Path | None = None
-    copies: Mapping[str, str] = NOTHING
 
 
 @record
@@ -114,7 +126,7 @@ class OciImage:
     seconds: float
 
 
-def check_possible(stack: Stack, artifacts: tuple[Artifact, ...]) -> None:
+def check_possible(stack: Stack, recipe: Recipe) -> None:
     """Refuse a stack whose image needs something to be run while it is made.
 
     Raises:
@@ -123,7 +135,9 @@ def check_possible(stack: Stack, artifacts: tuple[Artifact, ...]) -> None:
     reasons = _reasons(stack, stack.image) if stack.image is not None else ["the stack has no image"]
     if not reasons:
         reasons = [
-            f"it needs `{text[:100]}{'…' if len(text) > 100 else ''}`" for text in unknown_work(_stage(artifacts))
+            f"it needs `{text[:100]}{'…' if len(text) > 100 else ''}`"
+            for step in recipe.steps
+            if (text := _only_an_engine(step))
         ]
     if reasons:
         raise UsageError(
@@ -131,6 +145,20 @@ def check_possible(stack: Stack, artifacts: tuple[Artifact, ...]) -> None:
             because=reasons,
             hints=("build it with one: `--engine docker --build`",),
         )
+
+
+def _only_an_engine(step: Step) -> str:
+    """Return what a step changes in a way only an engine can; nothing where it is done here."""
+    match step:
+        case Run():
+            return " && ".join(map(str, step.commands))
+        case Copy(stage=str(), sources=sources) if not all(source.endswith(f"/{INIT}") for source in sources):
+            return f"COPY --from={step.stage} {' '.join(sources)}"
+        case Setup() | Install() | Verify() | Copy() | Env() | Label() | Expose() | Workdir() | User():
+            return ""
+        case Entrypoint() | Cmd():
+            return ""
+    return str(step)
 
 
 def _reasons(stack: Stack, image: ImagePart) -> list[str]:
@@ -154,10 +182,6 @@ def _reasons(stack: Stack, image: ImagePart) -> list[str]:
     return reasons
 
 
-def _stage(artifacts: tuple[Artifact, ...]) -> tuple[Instruction, ...]:
-    return read_stage(next(item.text for item in artifacts if item.path == "Dockerfile"))
-
-
 def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
     """Write an image; the target is there whole, or not at all.
 
@@ -170,7 +194,7 @@ def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
         ActionFailedError: A wheel or the base is refused, or a file cannot be written.
         MissingDependencyError: A wheel or a library could not be had.
     """
-    check_possible(job.stack, job.artifacts)
+    check_possible(job.stack, job.recipe)
     image = job.stack.image
     if image is None or image.source_date_epoch is None:
         raise ProvisionError("the stack has no image part with a date")
@@ -182,16 +206,14 @@ def write_image(job: OciJob, watch: Watch | None = None) -> OciImage:
         groups = [(name, _key(job, packages), packages) for name, packages in installed]
         work = _Work(job, halt, watch)
         base, tree, wheel_layers, notes = work.run(opened, groups)
-        stage = _stage(job.artifacts)
         _check_base(base, tree, _python(job.stack))
         date = image.source_date_epoch
-        setup = work.write_small("setup", date, lambda layer: _write_setup(layer, job, stage, base, tree))
-        files = work.write_small("files", date, lambda layer: _write_files(layer, job.artifacts))
-        code = (
-            [work.write_small("code", date, lambda layer: _write_code(layer, job, stage, tree))] if job.copies else []
-        )
+        setup = work.write_small("setup", date, lambda layer: _write_setup(layer, job, base, tree))
+        files = work.write_small("files", date, lambda layer: _write_files(layer, job.recipe))
+        own = [step for step in job.recipe.steps if isinstance(step, Copy) and step.uid is not None]
+        code = [work.write_small("code", date, lambda layer: _write_code(layer, own, job.code, tree))] if own else []
         layers = (setup, *wheel_layers, files, *code)
-        config = _config(base, stage, layers, date)
+        config = _config(base, job.recipe.steps, layers, date)
         below = tuple(
             Layer(
                 name="base",
@@ -399,20 +421,22 @@ def _variables(base: Base) -> dict[str, str]:
     return {name: value for name, _, value in (item.partition("=") for item in environment)}
 
 
-def _write_setup(layer: LayerWriter, job: OciJob, stage: tuple[Instruction, ...], base: Base, tree: Tree) -> None:
-    """Write what the first RUN of the Dockerfile does: the user, pip taken away, the empty environment."""
-    uid, gid = _owner(stage)
-    lines = {"etc/group": f"provision:x:{gid}:\n", "etc/passwd": f"provision:x:{uid}:{gid}::/home/provision:/bin/sh\n"}
+def _write_setup(layer: LayerWriter, job: OciJob, base: Base, tree: Tree) -> None:
+    """Write the start of the image: the user, pip taken away, the empty environment."""
+    setup = next(step for step in job.recipe.steps if isinstance(step, Setup))
+    uid = setup.uid
+    lines = {"etc/group": f"provision:x:{uid}:\n", "etc/passwd": f"provision:x:{uid}:{uid}::/home/provision:/bin/sh\n"}
     for path, line in sorted(lines.items()):
         entry = tree.entries[path]
         before = entry.data or b""
         layer.add(path, before + line.encode(), mode=entry.mode & 0o7777, owner=entry.owner)
     if "home" not in tree.entries:
         layer.add_folder("home")
-    layer.add_folder("home/provision", owner=(uid, gid))
+    layer.add_folder("home/provision", owner=(uid, uid))
     _write_environment(layer, job.stack, base, tree)
-    layer.add_folder("workspace", owner=(uid, gid))
-    for path in sorted({path for pattern in removed_patterns(stage) for path in tree.match(pattern)}):
+    layer.add_folder("workspace", owner=(uid, uid))
+    patterns = [pattern for place in setup.removed for pattern in place]
+    for path in sorted({path for pattern in patterns for path in tree.match(pattern)}):
         layer.add_removal(path)
 
 
@@ -437,17 +461,21 @@ def _write_environment(layer: LayerWriter, stack: Stack, base: Base, tree: Tree)
     layer.add(f"{ENVIRONMENT}/pyvenv.cfg", text.encode())
 
 
-def _write_files(layer: LayerWriter, artifacts: tuple[Artifact, ...]) -> None:
-    texts = {item.path: item for item in artifacts}
+def _write_files(layer: LayerWriter, recipe: Recipe) -> None:
+    """Write what the recipe copies out of the context."""
+    copied = {}
+    for step in recipe.steps:
+        if isinstance(step, Copy) and step.stage is None and step.uid is None:
+            for source in step.sources:
+                place = posixpath.join(step.target, source) if step.target.endswith("/") else step.target
+                copied[place.lstrip("/")] = source
     layer.add_folder("opt/provision")
-    for name in ("constraints.txt", "provision.lock", "verify.py"):
-        layer.add(f"opt/provision/{name}", texts[name].text.encode(), mode=texts[name].mode)
-    layer.add(_ENTRYPOINT, texts["entrypoint.sh"].text.encode(), mode=texts["entrypoint.sh"].mode)
+    for place, source in sorted(copied.items()):
+        layer.add(place, recipe.files[source].encode(), mode=mode_of(source))
 
 
-def _write_code(layer: LayerWriter, job: OciJob, stage: tuple[Instruction, ...], tree: Tree) -> None:
-    """Write what each ``COPY`` of the user's code does; folders that are there already stay as they are."""
-    owner = _owner(stage)
+def _write_code(layer: LayerWriter, copies: list[Copy], code: Path | None, tree: Tree) -> None:
+    """Write the copies of the user's code; folders that are there already stay as they are."""
     there = {folder for folder, entry in tree.entries.items() if entry.kind == "folder"} | {"workspace"}
 
     def add_folders(path: str) -> None:
@@ -456,8 +484,10 @@ def _write_code(layer: LayerWriter, job: OciJob, stage: tuple[Instruction, ...],
             if (folder := "/".join(parts[:count])) not in there:
                 layer.add_folder(folder, owner=owner)
 
-    for name, target in sorted(job.copies.items()):
-        source = (job.code or Path()) / name
+    for step in copies:
+        owner = (step.uid or 0, step.uid or 0)
+        target = step.target
+        source = (code or Path()) / step.sources[0].removeprefix(f"{CODE}/")
         paths = sorted(source.rglob("*")) if source.is_dir() else [source]
         if source.is_dir():
             add_folders(target.strip("/"))
@@ -473,15 +503,10 @@ def _write_code(layer: LayerWriter, job: OciJob, stage: tuple[Instruction, ...],
                 layer.add(place, path.read_bytes(), mode=path.stat().st_mode & 0o777, owner=owner)
 
 
-def _owner(stage: tuple[Instruction, ...]) -> tuple[int, int]:
-    uid, gid = (int(part) for part in next(item.rest for item in stage if item.word == "USER").split(":"))
-    return uid, gid
-
-
-def _config(base: Base, stage: tuple[Instruction, ...], layers: tuple[Layer, ...], date: int) -> dict[str, Any]:
-    """Return the image's configuration: the base's, with the Dockerfile's last stage applied to it."""
+def _config(base: Base, steps: tuple[Step, ...], layers: tuple[Layer, ...], date: int) -> dict[str, Any]:
+    """Return the image's configuration: the base's, with the steps applied to it."""
     created = datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    config, said = apply(stage, base.config.get("config") or {})
+    config, said = _describe(steps, base.config.get("config") or {})
     history = [dict(item) for item in base.config.get("history") or ()]
     # Older tools leave entries out; what has none of its own gets one, or the count of layers would not fit.
     full = sum(not item.get("empty_layer") for item in history)
@@ -491,11 +516,7 @@ def _config(base: Base, stage: tuple[Instruction, ...], layers: tuple[Layer, ...
         for layer in layers
     ]
     history += entries
-    history += [
-        {"created": created, "created_by": text, "comment": "Dockerfile", "empty_layer": True}
-        for word, text in said
-        if word not in ("RUN", "COPY")
-    ]
+    history += [{"created": created, "created_by": text, "comment": "Dockerfile", "empty_layer": True} for text in said]
     return {
         "architecture": base.config["architecture"],
         **({"variant": base.config["variant"]} if base.config.get("variant") else {}),
@@ -508,6 +529,47 @@ def _config(base: Base, stage: tuple[Instruction, ...], layers: tuple[Layer, ...
             "type": "layers",
         },
     }
+
+
+def _describe(steps: tuple[Step, ...], config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the ``config`` part of a base with the steps that describe an image, and their lines of its history."""
+    made = dict(config)
+    environment = dict(item.partition("=")[::2] for item in config.get("Env") or ())
+    labels = dict(config.get("Labels") or {})
+    ports = dict(config.get("ExposedPorts") or {})
+    history = []
+    for step in steps:
+        match step:
+            case Env():
+                # Every value is expanded with what held before the step.
+                values = {name: _expand(value, environment) for name, value in step.values.items()}
+                environment |= values
+                history.append(f"ENV {' '.join(f'{name}={value}' for name, value in values.items())}")
+            case Label():
+                labels[step.name] = step.value
+                history.append(f"LABEL {step.name}={step.value}")
+            case Expose():
+                ports[f"{step.port}/tcp"] = {}
+                history.append(f"EXPOSE map[{step.port}/tcp:{{}}]")
+            case Workdir():
+                made["WorkingDir"] = step.path
+                history.append(f"WORKDIR {step.path}")
+            case User():
+                made["User"] = f"{step.uid}:{step.uid}"
+                history.append(f"USER {step.uid}:{step.uid}")
+            case Entrypoint() | Cmd():
+                word = type(step).__name__
+                made[word] = list(step.words)
+                # The history of engines has no commas there.
+                history.append(f"{word.upper()} [{' '.join(map(json.dumps, step.words))}]")
+    made["Env"] = [f"{name}={value}" for name, value in environment.items()]
+    made |= {"Labels": labels} if labels else {}
+    made |= {"ExposedPorts": ports} if ports else {}
+    return made, history
+
+
+def _expand(value: str, environment: Mapping[str, str]) -> str:
+    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", lambda found: environment.get(found[1], ""), value)
 
 
 def _annotations(config: dict[str, Any]) -> dict[str, str]:

@@ -254,7 +254,6 @@ def run(options: argparse.Namespace, output: Output) -> int:
             output,
             stack=job.stack,
             image_options=job.options,
-            artifacts=job.render(),
             folder=job.folder,
             matrix=matrix,
         )

@@ -35,7 +35,8 @@ from provision.build.oci.tree import Tree
 from provision.build.oci.watch import Silent
 from provision.build.reader import Reader
 from provision.errors import ActionFailedError, MissingDependencyError, ProvisionError, UsageError
-from provision.generate.image import ImageOptions, render_image
+from provision.generate.image import ImageOptions, make_recipe
+from provision.generate.recipe import Copy, Run
 from provision.index.address import IndexAddress
 from provision.records import replace
 from provision.resolve.request import Request
@@ -265,7 +266,7 @@ class World:
             make_base(self.base)
         return OciJob(
             stack=stack,
-            artifacts=render_image(stack, ImageOptions()),
+            recipe=make_recipe(stack, ImageOptions()),
             base=self.base,
             target=self.folder / target,
             is_folder=not target.endswith(".tar"),
@@ -774,18 +775,18 @@ def test_what_has_no_verified_wheel_needs_an_engine(world, change, why):
     assert why in caught.value.because[0]
 
 
-def test_an_instruction_that_is_not_known_needs_an_engine(world):
+def test_a_step_that_runs_something_needs_an_engine(world):
     fill(world)
     job = world.job()
-    artifacts = tuple(
-        replace(item, text=item.text.replace("WORKDIR", "RUN make-a-sandwich\nWORKDIR"))
-        if item.path == "Dockerfile"
-        else item
-        for item in job.artifacts
-    )
-    with pytest.raises(UsageError) as caught:
-        write_image(replace(job, artifacts=artifacts))
-    assert caught.value.because == ("it needs `RUN make-a-sandwich`",)
+    *below, image = job.recipe.stages
+    for step, said in (
+        (Run(commands=("make-a-sandwich",)), "it needs `make-a-sandwich`"),
+        (Copy(sources=("/bread",), target="/", stage="kitchen"), "it needs `COPY --from=kitchen /bread`"),
+    ):
+        stages = (*below, replace(image, steps=(*image.steps, step)))
+        with pytest.raises(UsageError) as caught:
+            write_image(replace(job, recipe=replace(job.recipe, stages=stages)))
+        assert caught.value.because == (said,)
 
 
 def test_a_base_without_the_python_is_refused(world):

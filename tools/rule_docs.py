@@ -33,6 +33,7 @@ GROUPS = {
     "E": "the environment of a container",
     "G": "GPUs",
     "I": "comments that ignore a rule",
+    "L": "wheels and Pythons",
     "N": "needs that no metadata declares",
     "P": "platforms",
     "R": "running it",

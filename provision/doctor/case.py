@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from provision.doctor.needles import Page
 from provision.matrix.load import Matrix
@@ -74,6 +74,7 @@ class Case:
         self.unseen: dict[str, str] = {}
         self._events: tuple[KernelEvent, ...] | None = None
         self._pages: tuple[Page, ...] | None = None
+        self._kept: dict[str, Any] = {}
 
     def look(self, read: Callable[[Snapshot], _Value]) -> _Value | None:
         """Return what a function reads off the target, or ``None`` where that is not known.
@@ -136,6 +137,12 @@ class Case:
             found += [KernelEvent(kind="xid", code=code, text=f"Xid {code}, given by number") for code in self.xids]
             self._events = tuple(found)
         return tuple(event for event in self._events if event.kind in kinds)
+
+    def keep(self, name: str, make: Callable[[], _Value]) -> _Value:
+        """Return what a function makes, made once for all rules that ask by this name."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return cast(_Value, self._kept[name])
 
     def xid(self, *codes: int) -> tuple[KernelEvent, ...]:
         """Return the Xids of some codes, oldest first."""

@@ -8,11 +8,12 @@ from importlib import import_module
 from types import ModuleType
 
 from provision.doctor.case import Case
+from provision.doctor.message import Message
 from provision.doctor.sign import CONFIDENCES, Sign
 from provision.matrix.model import Diagnosis
 from provision.records import NOTHING, record
 
-__all__ = ["LAYERS", "SEVERITIES", "Finding", "Report", "diagnose", "load_rule"]
+__all__ = ["LAYERS", "SEVERITIES", "Finding", "Report", "diagnose", "load_rule", "rule_of"]
 
 LAYERS = ("hardware", "driver", "library", "container", "framework", "network")
 """From the metal up: what is lower breaks what is higher."""
@@ -59,6 +60,11 @@ def load_rule(diagnosis: str) -> ModuleType:
     return import_module(f"provision.doctor.rules.{diagnosis.replace('.', '_').replace('-', '_')}")
 
 
+def rule_of(row: Diagnosis) -> ModuleType | Message:
+    """Return the rule of a diagnosis: its row's own messages, or the module that weighs state."""
+    return Message(row) if row.patterns else load_rule(row.id)
+
+
 def diagnose(case: Case) -> Report:
     """Run all rules and rank what they find.
 
@@ -67,9 +73,9 @@ def diagnose(case: Case) -> Report:
     """
     signs: dict[str, Sign] = {}
     broken: dict[str, str] = {}
-    for name in case.matrix.diagnoses:
+    for name, row in case.matrix.diagnoses.items():
         try:
-            sign: Sign | None = load_rule(name).examine(case)
+            sign: Sign | None = rule_of(row).examine(case)
         except Exception as error:  # one broken rule must not take the answers of the others with it
             if os.environ.get("PROVISION_DEBUG"):
                 raise

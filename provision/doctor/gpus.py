@@ -77,7 +77,7 @@ def is_in_container(case: Case) -> bool:
 def is_own(case: Case, event: KernelEvent) -> bool:
     """Tell whether an event stands in the target's own kernel log, and not in text that somebody pasted."""
     log = case.look(lambda host: host.kernel_log)
-    return log is not None and event in log.events
+    return log is not None and event in case.keep("own events", lambda: frozenset(log.events))
 
 
 def own_seconds(case: Case, events: Iterable[KernelEvent]) -> float | None:

@@ -114,7 +114,7 @@ def _is_apart(group: Sequence[KernelEvent], event: KernelEvent, gap_seconds: flo
 
 def incidents_of(case: Case) -> tuple[Incident, ...]:
     """Return all Xids of a case as incidents."""
-    return group_incidents(case.events("xid"), case.matrix.limit("doctor.incident"))
+    return case.keep("incidents", lambda: group_incidents(case.events("xid"), case.matrix.limit("doctor.incident")))
 
 
 def explain_xids(
@@ -160,7 +160,7 @@ def _company(case: Case, events: Sequence[KernelEvent]) -> tuple[str, ...]:
     mine = {event.code for event in events}
     others: dict[int, None] = {}
     for incident in incidents_of(case):
-        if incident.pci is not None and any(event in incident.events for event in events):
+        if incident.pci is not None and not mine.isdisjoint(incident.codes):
             others |= dict.fromkeys(code for code in incident.codes if code not in mine)
     if not others:
         return ()

@@ -755,6 +755,10 @@ class Diagnosis(Fact):
     steps in order, one sentence each, commands in backticks. ``undo`` maps the commands that may be run with consent,
     because they can be taken back, to what takes them back. ``looks`` lists those that change nothing and need not be
     run again once the diagnosis stands. ``explains`` names diagnoses that are symptoms of this one.
+
+    A row with ``patterns`` is told by its messages alone and has no module: each is a regular expression for one
+    line, whose named groups fill the places ``{name}`` in the steps. ``needs`` lists expressions that some line must
+    match as well, ``examples`` texts that the row explains, ``expected`` what stands there instead on a sound machine.
     """
 
     id: str
@@ -766,7 +770,23 @@ class Diagnosis(Fact):
     undo: Mapping[str, str] = NOTHING
     looks: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    expected: str = ""
     runbook: str
+
+
+@record
+class Soname(Fact):
+    """Which wheels bring a library of CUDA (``diagnoses.toml``, ``[[soname]]``).
+
+    ``id`` is its name with the first number of its interface (``libcudart.so.12``), ``wheels`` the requirements, the
+    commonest first.
+    """
+
+    id: str
+    wheels: tuple[str, ...]
 
 
 @record
@@ -1351,7 +1371,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "system_libraries.toml": {"library": SystemLibrary, "need": SystemNeed},
     "knowledge.toml": {"item": Knowledge},
     "checks.toml": {"check": Check, "limit": Limit},
-    "diagnoses.toml": {"diagnosis": Diagnosis},
+    "diagnoses.toml": {"diagnosis": Diagnosis, "soname": Soname},
     "performance.toml": {"floor": PerformanceFloor, "nvlink": NvlinkLayout},
     "xid.toml": {"xid": Xid, "setting": Setting},
     "alerts.toml": {

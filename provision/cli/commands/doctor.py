@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.diagnosis import report_document, show_report, show_xid, xid_document
-from provision.cli.files import read_text
+from provision.cli.files import read_log
 from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.paragraph import columns_of, wrap
@@ -29,6 +29,7 @@ from provision.cli.request import read_matrix
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_no_gpu, has_targets
 from provision.doctor.case import Case
 from provision.doctor.engine import Report, diagnose
+from provision.doctor.suspect import find_suspect, name_versions
 from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
@@ -41,6 +42,7 @@ __all__ = ["configure", "run"]
 
 _TEXT_BYTES_MAX = 64 * 1024 * 1024
 _CODE_MAX = 9999
+_LOOK_HINT = "let `provision doctor ssh://host --text error.log` look at the machine as well"
 _NCCL_HINT = "run it with `NCCL_DEBUG=INFO` and give that log: there NCCL says what failed before this"
 
 
@@ -148,7 +150,7 @@ def _read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
     if options.text is None:
         return []
     name = "the standard input" if str(options.text) == "-" else Path(options.text).name
-    return [(shown(name), read_text(options.text, "--text", bytes_max=_TEXT_BYTES_MAX))]
+    return [(shown(name), read_log(options.text, "--text", bytes_max=_TEXT_BYTES_MAX))]
 
 
 def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str, str]], output: Output) -> int:
@@ -162,15 +164,7 @@ def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str,
             hints=("`provision doctor --text dmesg.log` reads the driver's whole message",),
         )
     if row is None and not (report.causes or report.notes):
-        is_empty = not texts[0][1].strip()
-        raise UnknownError(
-            f"nothing in {texts[0][0]} is a known sign of a failure",
-            because=("it is empty" if is_empty else f"none of {len(matrix.diagnoses)} diagnoses knows its wording",),
-            hints=(
-                *((_NCCL_HINT,) if re.search("nccl", texts[0][1], re.IGNORECASE) else ()),
-                "let `provision doctor ssh://host --text error.log` look at the machine as well",
-            ),
-        )
+        raise _unknown(texts[0][0], texts[0][1], matrix)
     document = report_document(report)
     pages = []
     if row is not None:
@@ -181,6 +175,30 @@ def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str,
     output.note(f"facts of {matrix.dated}")
     output.give(document, "\n\n".join(pages))
     return 0
+
+
+def _unknown(name: str, text: str, matrix: Matrix) -> UnknownError:
+    """Return the answer to a text that no diagnosis knows: the line that most likely failed, and where to go on."""
+    if not text.strip():
+        return UnknownError(
+            f"nothing in {name} is a known sign of a failure", because=("it is empty",), hints=(_LOOK_HINT,)
+        )
+    suspect = find_suspect(text)
+    versions = name_versions(Case(matrix, None, ((name, text),)))
+    return UnknownError(
+        f"nothing in {name} is a known sign of a failure",
+        because=(
+            *((f"line {suspect.number} most likely failed: {suspect.line}",) if suspect else ()),
+            *((suspect.where,) if suspect and suspect.where else ()),
+            *((f"the text names {', '.join(versions)}",) if versions else ()),
+            *(() if suspect else ("no line of it reads like an error",)),
+        ),
+        hints=(
+            *((suspect.next,) if suspect else ()),
+            *((_NCCL_HINT,) if re.search("nccl", text, re.IGNORECASE) else ()),
+            _LOOK_HINT,
+        ),
+    )
 
 
 def _write_bundle(

@@ -14,7 +14,6 @@ SYMPTOMS = (
     r"cuInit.{0,40}\b304\b",
     r"OS call failed or operation not supported on this OS",
     r"cudaErrorOperatingSystem|CUDA_ERROR_OPERATING_SYSTEM",
-    r"GPU access blocked by the operating system",
     r"Failed to initialize NVML: Insufficient Permissions",
 )
 

@@ -15,6 +15,8 @@ SYMPTOMS = (
     r"could not (?:initialize|load) NVML.{0,60}ERROR_(?:DRIVER_NOT_LOADED|LIBRARY_NOT_FOUND)",
 )
 
+_ELSEWHERE = "container.driver-root"
+
 
 def examine(case: Case) -> Sign | None:
     """Look whether the module is loaded on the host and nvidia-smi answers there."""
@@ -27,7 +29,9 @@ def examine(case: Case) -> Sign | None:
     if modules is not None and not any(module.name == "nvidia" for module in modules):
         seen = ("the kernel module nvidia is not loaded on the host", *quoted(quote))
         return Sign(confidence="high", seen=seen, expected=expected)
+    is_not_found = "libnvidia-ml" in quote.line
     if smi is not None:
-        return hint(quote, confidence="low", seen=("nvidia-smi works on the host now",), expected=expected)
+        steps = case.matrix.diagnoses[_ELSEWHERE].fix if is_not_found else ()
+        return hint(quote, confidence="low", seen=("nvidia-smi works on the host now",), expected=expected, fix=steps)
     unseen = () if modules is not None else ("whether the driver works on the host: `nvidia-smi`",)
     return hint(quote, expected=expected, unseen=unseen)

@@ -10,7 +10,7 @@ __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (
     r"libcuda\.so(?:\.1)?['\"]?: ?cannot open shared object",
-    r"Could not (?:find|load) (?:dynamic library '?)?libcuda",
+    r"Could not (?:find|load) (?:dynamic library '?)?libcuda(?![a-z])",
     r"libcuda\.so(?:\.1)? (?:cannot be|could not be|not) found",
     r"cuInit: UNKNOWN ERROR \(303\)",
     r"Found no NVIDIA driver on your system",

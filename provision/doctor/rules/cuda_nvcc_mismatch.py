@@ -11,10 +11,10 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"detected CUDA version \(([0-9.]{3,6})\) mismatches the version that was used to compile",
     r"detected CUDA version \(([0-9.]{3,6})\) has a minor version mismatch",
-    r"nvcc fatal\s{0,4}: Unsupported gpu architecture '([a-z0-9_]{4,14})'",
+    r"Installed CUDA version ([0-9.]{3,6}) does not match the version torch was compiled with",
 )
 
-_TORCH = r"PyTorch \(([0-9.]{3,6})\)"
+_TORCH = r"(?:PyTorch \(|torch was compiled with )([0-9]{1,2}\.[0-9]{1,2})"
 
 
 def examine(case: Case) -> Sign | None:

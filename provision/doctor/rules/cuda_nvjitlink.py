@@ -11,7 +11,7 @@ from provision.versions import parse
 __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (
-    r"undefined symbol: __nvJitLink",
+    r"undefined symbol: _{1,2}nvJitLink",
     r"symbol __nvJitLink[A-Za-z0-9_]{1,60}.{0,40}not defined",
     r"libnvJitLink\.so[.0-9]{0,10}.{0,20}cannot open shared object",
 )

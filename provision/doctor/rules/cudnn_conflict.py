@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
@@ -12,12 +14,13 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"cuDNN version incompatibility: PyTorch was compiled"
     r"\s{1,4}against \(?([0-9, .]{3,12})\)?.{0,60}found runtime version \(?([0-9, .]{3,12})",
-    r"Loaded runtime CuDNN library: ([0-9.]{3,12}) but source was compiled with: ([0-9.]{3,12})",
-    r"libcudnn[a-z_]{0,30}\.so[.0-9]{0,10}"
-    r".{0,20}(?:cannot open shared object|No such file|Invalid handle|undefined symbol)",
-    r"(?:Could not|Unable to) load (?:library|any of \{)\s?libcudnn",
-    r"CUDNN_STATUS_(?:NOT_INITIALIZED|VERSION_MISMATCH|SUBLIBRARY_VERSION_MISMATCH|SUBLIBRARY_LOADING_FAILED)",
+    r"Loaded runtime CuDNN library: ([0-9.]{3,12}).{0,40} but source was compiled with:? ([0-9.]{3,12})",
+    r"libcudnn[a-z_]{0,30}\.so[.0-9]{0,10}.{0,20}undefined symbol",
+    r"(?<!handle: )CUDNN_STATUS_(?:NOT_INITIALIZED|VERSION_MISMATCH)",
+    r"CUDNN_STATUS_SUBLIBRARY_(?:VERSION_MISMATCH|LOADING_FAILED)",
 )
+
+_LOADED = re.compile(SYMPTOMS[1], re.IGNORECASE)
 
 
 def examine(case: Case) -> Sign | None:
@@ -38,11 +41,26 @@ def examine(case: Case) -> Sign | None:
             seen=(f"LD_LIBRARY_PATH puts {clash.path} ({clash.version}) before the framework's {own}", *quoted(quote)),
             expected=expected,
         )
+    if quote and (versions := _LOADED.search(quote.line)) and (fix := _upgrade(versions[2])):
+        return hint(quote, expected=expected, fix=fix, unseen=("which one is found first: `ldconfig -p | grep cudnn`",))
     full = case.find(r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY") if quote else None
     if quote and "NOT_INITIALIZED" in quote.line and full:
         return hint(quote, confidence="low", seen=(f'"{full.line}"',), expected=expected)
     unseen = () if libraries else ("which cuDNN is loaded: `echo $LD_LIBRARY_PATH; ldconfig -p | grep cudnn`",)
     return hint(quote, expected=expected, unseen=unseen)
+
+
+def _upgrade(wanted: str) -> tuple[str, ...]:
+    """Name the cuDNN that a program was built with, where its version is written with dots."""
+    major = wanted.partition(".")[0]
+    if "." not in wanted or not major.isdigit():
+        return ()
+    requirement = f"nvidia-cudnn-cu12>={wanted},<{int(major) + 1}"
+    return (
+        f"Install a cuDNN of {wanted} or newer with the same major, for CUDA 12 as in `pip install '{requirement}'`.",
+        "If such a one is there, an older one stands in front: `echo $LD_LIBRARY_PATH; ldconfig -p | grep cudnn`.",
+        "Put the folder of the newer one first: `export LD_LIBRARY_PATH=FOLDER:$LD_LIBRARY_PATH`.",
+    )
 
 
 def _number(version: str | None) -> tuple[str, ...]:

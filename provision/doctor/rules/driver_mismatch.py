@@ -13,8 +13,7 @@ from provision.probe.parse.kernel_log import KernelEvent
 __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (
-    r"Failed to initialize NVML: Driver/library version mismatch",
-    r"nvml(?:Init)? error: driver/library version mismatch",
+    r"driver/library version mismatch",
     r"NVRM: API mismatch",
 )
 

@@ -10,7 +10,7 @@ from provision.doctor.sign import Sign
 __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (
-    r"could not insert '?nvidia[\w-]{0,20}'?: (?:Key was rejected by service|Required key not available)",
+    r"could not insert '?(?:nvidia[\w-]{0,20}|nvhda)'?: (?:Key was rejected by service|Required key not available)",
     r"nvidia[\w.-]{0,40}: (?:Key was rejected by service|Loading of unsigned module is rejected)",
 )
 

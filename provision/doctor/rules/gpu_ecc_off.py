@@ -11,6 +11,8 @@ __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (r"\bECC (?:mode )?is (?:not enabled|disabled)", r"<current_ecc>Disabled<")
 
+# Boards of these families are sold with ECC off, or without it.
+_WORKSTATION = r"\b(?:GeForce|Quadro|TITAN|RTX (?:A[0-9]{4}|PRO|[0-9]{4}))\b"
 _EXPECTED = "ECC on and nothing pending"
 
 
@@ -25,8 +27,11 @@ def examine(case: Case) -> Sign | None:
     if not waiting and not off:
         if case.look(lambda host: host.smi) is not None:
             return None
+        if case.find(_WORKSTATION):
+            return None
         return hint(
             case.find(*SYMPTOMS),
+            confidence="low",
             expected=_EXPECTED,
             unseen=("whether somebody switched it off on purpose, and what is pending: `nvidia-smi -q -d ECC`",),
         )

@@ -12,7 +12,7 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"\bPending\s{0,40}:\s{0,4}Yes\b",
     r"<remapped_row_pending>Yes<",
-    r"(?:row remap|page retirement).{0,20} pending",
+    r"\b(?:row remap|page retirement) (?:that )?is pending\b",
 )
 
 _EXPECTED = "nothing waits for a reset"

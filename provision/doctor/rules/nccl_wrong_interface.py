@@ -13,7 +13,10 @@ SYMPTOMS = (
     r"NCCL INFO (?:NET/Socket|Bootstrap)\s?: Using (?:\[[0-9]{1,2}\])?"
     r"((?:docker|podman|br-|veth|virbr|lxcbr|lxdbr|cni|flannel|cali|weave|tailscale|wg|tun)[a-z0-9_.-]{0,20}|lo):",
     r"no socket interface found",
-    r"(?:connect|Connect|connecting) to (?:address )?172\.17\.0\.[0-9]{1,3}<[0-9]{1,5}>",
+    r"NCCL INFO NET\s?: Using interface lo:",
+    r"\bconnect(?:ing|\(\))? to (?:address )?172\.17\.0\.[0-9]{1,3}(?:<[0-9]{1,5}>| failed)",
+    r"connecting to address .{0,40}with family [0-9]{1,6} is neither AF_INET",
+    r"Socket creation failed : Address family not supported by protocol",
 )
 
 

@@ -14,6 +14,9 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (r"available PCIe bandwidth, limited by", r"LnkSta:.{0,60}Width x\d{1,2} \(downgraded\)")
 
 _LIMITED = re.compile(r"limited by .{0,40}?x(\d{1,2}) link at .{0,80}?capable of .{0,60}?x(\d{1,2}) link")
+_OTHER_CARD = re.compile(
+    r"(?:mlx[45]_\w+|nvme\w*|bnxt_en|ixgbe|i40e|igb|ice|megaraid_sas|mpt3sas|hfi1|qede) ", re.IGNORECASE
+)
 _EXPECTED = "as many lanes as the GPU has"
 
 
@@ -32,7 +35,7 @@ def examine(case: Case) -> Sign | None:
     events = tuple(
         event
         for event in case.events("pcie-limited")
-        if (event.pci in narrow if known else True) and _is_narrow(event.text)
+        if (event.pci in narrow if known else not _OTHER_CARD.match(event.text)) and _is_narrow(event.text)
     )
     if not narrow and not events:
         if known:

@@ -35,7 +35,6 @@ def examine(case: Case) -> Sign | None:
         return hint(quote, expected=expected, unseen=("the state of all ports: `ibstat`",))
     # Ports that manage the NVSwitches of a board lead to no network.
     ports = tuple(port for port in ports if not port.is_switch_management)
-    ports = tuple(port for port in ports if not port.is_switch_management)
     waiting = [port for port in ports if port.state in ("INIT", "ARMED")]
     active = [port for port in ports if port.state == "ACTIVE"]
     rates = [port.rate_gbit for port in active if port.rate_gbit]

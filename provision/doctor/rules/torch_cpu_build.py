@@ -14,7 +14,6 @@ SYMPTOMS = (
     r"\btorch(?:==|[ -]|: ?|-?version: ?)v?[0-9.]{3,12}\+cpu\b",
     r"CUDA used to build PyTorch: (?:None|Could not collect)",
     r"This TensorFlow binary is not built with CUDA|TensorFlow was not built with CUDA",
-    r"An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed",
 )
 
 
@@ -43,9 +42,12 @@ def examine(case: Case) -> Sign | None:
         )
     if quote is None or any(framework and framework.is_cuda_build for framework in frameworks):
         return None
-    return hint(
-        quote, expected="a build for CUDA", fix=_ways_out("torch", torch_of(case).version, driver) if driver else ()
-    )
+    fix: tuple[str, ...] = ()
+    if "tensorflow" in quote.line.lower():
+        fix = _ways_out("tensorflow", None, driver)
+    elif driver:
+        fix = _ways_out("torch", torch_of(case).version, driver)
+    return hint(quote, expected="a build for CUDA", fix=fix)
 
 
 def _ways_out(name: str, version: str | None, driver: str | None) -> tuple[str, ...]:

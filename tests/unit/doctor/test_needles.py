@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from provision.cli.request import read_matrix
 from provision.doctor import needles
 from provision.doctor.case import Case
-from provision.doctor.engine import load_rule
+from provision.doctor.engine import rule_of
 from provision.doctor.needles import Page, find_needles, fold
 
 MATRIX = read_matrix(SimpleNamespace(data_dir=None))
-PATTERNS = sorted({pattern for name in MATRIX.diagnoses for pattern in load_rule(name).SYMPTOMS})
+PATTERNS = sorted({pattern for row in MATRIX.diagnoses.values() for pattern in rule_of(row).SYMPTOMS})
 WORDS = (
     *(
         "error",

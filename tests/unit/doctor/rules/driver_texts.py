@@ -35,6 +35,9 @@ TEXTS: dict[str, tuple[str, ...]] = {
     ),
     "driver.nouveau": (
         "NVRM: GPU 0000:5d:00.0 is already bound to nouveau.",
+        "NVRM: nouveau, rivafb, nvidiafb or rivatv",
+        "nouveau 0000:01:00.0: bus: MMIO write of 8000012c FAULT at 10eb14 [ IBUS ]",
+        "nouveau: probe of 0000:01:00.0 failed with error -12",
         "ERROR: The Nouveau kernel driver is currently in use by your system.",
         "\tKernel driver in use: nouveau",
     ),

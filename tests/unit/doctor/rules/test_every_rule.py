@@ -15,7 +15,8 @@ import pytest
 
 from provision.doctor import rules
 from provision.doctor.case import Case
-from provision.doctor.engine import diagnose, load_rule
+from provision.doctor.engine import diagnose, rule_of
+from provision.doctor.message import Message
 from provision.doctor.sign import CONFIDENCES, Sign
 from provision.matrix.load import Matrix
 
@@ -65,6 +66,11 @@ CORPUS: dict[str, tuple[str, ...]] = {
     ),
     "driver.nouveau": (
         "[ 6.2] NVRM: GPU 0000:01:00.0 is already bound to nouveau.",
+        "[ 6.2] NVRM: GPU 0000:01:00.0 is already bound to NovaCore.",
+        "[ 6.2] NVRM: The NVIDIA probe routine was not called for 1 device(s).\n"
+        "NVRM: nouveau, rivafb, nvidiafb or rivatv",
+        "[ 5.6] nouveau 0000:01:00.0: bus: MMIO write of 8000012c FAULT at 10eb14 [ IBUS ]",
+        "[ 5.6] nouveau: probe of 0000:01:00.0 failed with error -12",
         "ERROR: The Nouveau kernel driver is currently in use by your system.",
         "\tKernel driver in use: nouveau",
     ),
@@ -227,8 +233,6 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "torch==2.4.1+cpu",
         "CUDA used to build PyTorch: None",
         "This TensorFlow binary is not built with CUDA",
-        "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back "
-        "to cpu.",
     ),
     "torch.extension-abi": (
         "ImportError: /opt/venv/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: "
@@ -294,9 +298,10 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "version"
         " (8, 7, 0).",
         "Loaded runtime CuDNN library: 8.0.5 but source was compiled with: 8.2.4.",
-        "OSError: libcudnn.so.8: cannot open shared object file: No such file or directory",
-        "Could not load library libcudnn_cnn_infer.so.8. Error: libnvrtc.so: cannot open shared object file",
+        "Loaded runtime CuDNN library: 7201 (compatibility version 7200) but source was compiled with 7004",
+        "/opt/lib/libcudnn_ops.so.9: undefined symbol: _ZN5cudnn7fatbinE, version libcudnn_graph.so.9",
         "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
     ),
     "cuda.nvjitlink": (
         "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12",
@@ -342,7 +347,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "(12.4).",
         "The detected CUDA version (12.2) has a minor version mismatch with the version that was used to compile "
         "PyTorch",
-        "nvcc fatal   : Unsupported gpu architecture 'compute_120'",
+        "Exception: >- DeepSpeed Op Builder: Installed CUDA version 12.0 does not match the version torch was compiled "
+        "with 11.8, unable to compile cuda/cpp extensions without a matching cuda version.",
     ),
     "mig.no-utilization": (
         "DCGM_FI_DEV_GPU_UTIL is missing for every instance",
@@ -363,7 +369,6 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Operation not permitted: '/dev/nvidia0'",
         "cuInit(0) returned 304",
         "cudaErrorOperatingSystem - OS call failed or operation not supported on this OS",
-        "Failed to initialize NVML: GPU access blocked by the operating system",
         "Failed to initialize NVML: Insufficient Permissions",
     ),
     "container.no-toolkit": (
@@ -409,6 +414,10 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "node-a:4242:4301 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>",
         "NCCL WARN Bootstrap : no socket interface found",
         "socketProgress: Connect to 172.17.0.1<43210>",
+        "btl_tcp_endpoint.c:796 connect() to 172.17.0.1 failed: Connection refused (111)",
+        "node-b:4152:4206 [0] NCCL INFO NET : Using interface lo:127.0.0.1<0>",
+        "ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)",
+        "include/socket.h:344 WARN Socket creation failed : Address family not supported by protocol",
     ),
     "nccl.firewall": (
         "NCCL WARN Net : Connect to 10.20.0.7<43211> failed : Connection timed out",
@@ -493,17 +502,12 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Fatal signal 11 in /opt/lib/libnccl.so.2",
         "#3 0x00007f1c in ncclAllReduce () from /usr/lib/libnccl.so.2",
     ),
-    "mpi.slots": (
-        "There are not enough slots available in the system to satisfy the 16\nslots that were requested by the "
-        "application:",
-        "satisfy the 16 slots that were requested",
-        "All nodes which are allocated for this job are already filled.",
-    ),
     "nccl.version-skew": (
         "NCCL WARN Mismatched NCCL version detected : rank 1 version 22705 rank 0 version 22703",
         "NCCL version 2.18.1+cuda12.1\nNCCL version 2.20.5+cuda12.4",
     ),
 }
+CORPUS |= {name: row.examples for name, row in MATRIX.diagnoses.items() if row.patterns}
 """Rule → texts that it, and before all others it, explains."""
 
 TEXTS = [(name, text) for name, texts in CORPUS.items() for text in texts]
@@ -519,13 +523,16 @@ def case_of(text: str) -> Case:
 
 def test_every_diagnosis_has_a_module_and_every_module_a_diagnosis():
     files = {path.stem for path in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
-    assert files == {module_name(name) for name in IDS}
+    assert files == {module_name(name) for name in IDS if not MATRIX.diagnoses[name].patterns}
 
 
 @pytest.mark.parametrize("name", IDS)
 def test_module_says_what_it_is(name: str):
-    rule = load_rule(name)
+    rule = rule_of(MATRIX.diagnoses[name])
     assert rule.__doc__
+    if MATRIX.diagnoses[name].patterns:
+        assert isinstance(rule, Message)
+        return
     assert rule.__all__ == ["SYMPTOMS", "examine"]
     assert isinstance(rule.SYMPTOMS, tuple)
 
@@ -567,17 +574,17 @@ def test_what_can_be_undone_is_among_the_steps():
 @pytest.mark.parametrize("machine", sorted(machines.MACHINES))
 def test_every_rule_is_silent_on_a_healthy_machine(machine: str):
     snapshot = machines.snapshot(machines.MACHINES[machine]())
-    found = {name: load_rule(name).examine(Case(MATRIX, snapshot)) for name in IDS}
+    found = {name: rule_of(MATRIX.diagnoses[name]).examine(Case(MATRIX, snapshot)) for name in IDS}
     assert {name: sign.seen for name, sign in found.items() if sign} == {}
 
 
 def test_every_rule_is_silent_when_there_is_nothing():
-    assert [name for name in IDS if load_rule(name).examine(Case(MATRIX))] == []
+    assert [name for name in IDS if rule_of(MATRIX.diagnoses[name]).examine(Case(MATRIX))] == []
 
 
 def test_every_rule_is_silent_on_a_text_without_trouble():
     text = "epoch 1 loss 0.42\nsaved the model\n\n"
-    assert [name for name in IDS if load_rule(name).examine(case_of(text))] == []
+    assert [name for name in IDS if rule_of(MATRIX.diagnoses[name]).examine(case_of(text))] == []
 
 
 @pytest.mark.parametrize("machine", sorted(machines.MACHINES))
@@ -585,13 +592,13 @@ def test_every_rule_bears_a_machine_that_answers_nothing_well(machine: str):
     broken = machines.MACHINES[machine]()
     for probe in list(broken):
         broken = machines.replace_output(broken, probe, text="\x1b[31m{<\x00 nonsense")
-    found = [load_rule(name).examine(Case(MATRIX, machines.snapshot(broken))) for name in IDS]
+    found = [rule_of(MATRIX.diagnoses[name]).examine(Case(MATRIX, machines.snapshot(broken))) for name in IDS]
     assert {type(sign) for sign in found} <= {Sign, type(None)}
     assert all(sign is None or sign.confidence != "high" for sign in found)
 
 
 def symptoms() -> list[tuple[str, str]]:
-    return [(name, pattern) for name in IDS for pattern in load_rule(name).SYMPTOMS]
+    return [(name, pattern) for name in IDS for pattern in rule_of(MATRIX.diagnoses[name]).SYMPTOMS]
 
 
 SYMPTOMS = symptoms()
@@ -654,7 +661,7 @@ def test_text_is_explained_by_its_rule_first(name: str, text: str):
 
 @pytest.mark.parametrize(("name", "text"), TEXTS, ids=[f"{name}-{index}" for index, (name, _) in enumerate(TEXTS)])
 def test_sign_of_a_text_is_whole(name: str, text: str):
-    sign = load_rule(name).examine(case_of(text))
+    sign = rule_of(MATRIX.diagnoses[name]).examine(case_of(text))
     assert sign is not None
     assert sign.confidence in CONFIDENCES
     assert sign.seen

@@ -217,9 +217,11 @@ def test_crash_in_nccl_from_the_kernel_log():
     assert sign.seconds == 3600
 
 
-def test_slots_are_read_from_the_message():
-    text = "There are not enough slots available in the system to satisfy the 16\nslots that were requested"
-    assert ask("mpi.slots", text=text.replace("\n", " ")).seen[1] == "16 slots were asked for"
+def test_slots_are_read_from_the_message() -> None:
+    text = "There are not enough slots available in the system to satisfy the 16 slots that were requested"
+    (finding,) = diagnose(Case(MATRIX, texts=[("pasted", text)])).notes
+    assert finding.diagnosis.id == "mpi.slots"
+    assert "16 in all" in finding.fix[0]
 
 
 # An all-reduce that is too slow

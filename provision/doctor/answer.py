@@ -1,0 +1,95 @@
+"""What the facts say to a message: the wheel that brings a library, the toolkit that knows a GPU, the matching pair."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from provision.doctor.case import Case
+from provision.doctor.stack import torch_of
+from provision.matrix.model import TorchBuild
+from provision.versions import parse
+
+__all__ = ["complete"]
+
+_SONAME = re.compile(r"lib([A-Za-z]+(?:_host)?)(?:_[a-z_]+)?\.so(?:\.([0-9]+))?")
+_SUFFIX = re.compile(r"-cu([0-9]{2})")
+_CUDA_OF_WHEELS = r"\bnvidia-[a-z-]{3,20}-cu(1[1-9])\b"
+
+
+def complete(values: Mapping[str, str], case: Case) -> dict[str, str]:
+    """Return values with those that follow from them by the facts.
+
+    Args:
+        values: What a message names: ``library``, ``sm`` and whatever else its row's groups are called.
+        case: For versions elsewhere in the text or on the target, and the facts.
+    """
+    found = dict(values)
+    for name, read in _READERS.items():
+        if name not in found and (text := read(found, case)):
+            found[name] = text
+    return found
+
+
+def _wheel(values: Mapping[str, str], case: Case) -> str | None:
+    """Name the wheel that brings a library, in the version that the PyTorch of the case pins."""
+    soname = _SONAME.match(values.get("library", ""))
+    if soname is None:
+        return None
+    key = f"lib{soname[1]}.so.{soname[2]}"
+    row = next((row for row in case.matrix.rows("diagnoses.toml", "soname") if row.id == key), None)
+    if row is None:
+        return None
+    build = _build(case)
+    for wheel in row.wheels:
+        name = re.split(r"[<>=]", wheel)[0]
+        if build is not None and name in (build.pins or {}):
+            return f"'{name}{(build.pins or {})[name]}'"
+    quote = case.find(_CUDA_OF_WHEELS)
+    cuda = build.cuda.partition(".")[0] if build is not None else quote.match[1] if quote else None
+    fitting = [wheel for wheel in row.wheels if (suffix := _SUFFIX.search(wheel)) and suffix[1] == cuda]
+    return f"'{(fitting or row.wheels)[0]}'"
+
+
+def _nccl(_: Mapping[str, str], case: Case) -> str | None:
+    """Name the NCCL that the PyTorch of the case pins."""
+    build = _build(case)
+    pins = (build.pins or {}).items() if build is not None else ()
+    return next((f"'{name}{pin}'" for name, pin in pins if name.startswith("nvidia-nccl")), None)
+
+
+def _toolkit(values: Mapping[str, str], case: Case) -> str | None:
+    """Name the oldest CUDA whose compiler knows an architecture."""
+    if not values.get("sm", "").isdigit():
+        return None
+    able = [row.version for row in case.matrix.rows("cuda.toml", "release") if int(values["sm"]) in (row.sm or ())]
+    return ".".join(min(able, key=parse).split(".")[:2]) if able else None
+
+
+def _torch(_: Mapping[str, str], case: Case) -> str | None:
+    return torch_of(case).version
+
+
+def _torchvision(_: Mapping[str, str], case: Case) -> str | None:
+    """Name the torchvision that goes with the PyTorch of the case."""
+    torch = torch_of(case).version
+    row = next((row for row in case.matrix.torch_releases if row.version == torch), None)
+    return row.torchvision if row is not None else None
+
+
+def _build(case: Case) -> TorchBuild | None:
+    """Return the build of PyTorch in the case; where its CUDA is not told, the one that PyPI serves."""
+    torch = torch_of(case)
+    builds = [row for row in case.matrix.torch_builds if torch.version and row.torch == torch.version]
+    if torch.cuda:
+        return next((row for row in builds if row.cuda == torch.cuda), None)
+    return next((row for row in builds if row.index == "pypi"), None)
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, str], Case], str | None]] = {
+    "wheel": _wheel,
+    "nccl": _nccl,
+    "toolkit": _toolkit,
+    "torch": _torch,
+    "torchvision": _torchvision,
+}

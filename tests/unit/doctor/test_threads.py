@@ -1,0 +1,55 @@
+"""Public threads: the messages that people posted get the causes that were settled there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from provision.matrix.load import Matrix
+from tools import score_threads
+
+MATRIX = Matrix()
+THREADS = score_threads.read_rows("threads.jsonl")
+DEV = [row for row in THREADS if score_threads.part_of(row["address"]) == "dev"]
+PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
+
+
+def test_parts_share_no_repository_and_a_third_is_held_out() -> None:
+    held = [row for row in THREADS if score_threads.part_of(row["address"]) == "held"]
+    places = [{"/".join(row["address"].split("/")[:5]).lower() for row in part} for part in (held, DEV)]
+    assert not places[0] & places[1]
+    assert len(held) * 100 >= len(THREADS) * 35
+
+
+def test_no_thread_stands_twice_and_each_has_its_facts() -> None:
+    assert len({row["address"] for row in THREADS}) == len(THREADS) >= 200
+    assert all(row["lines"] and row["cause"] and row["fix"] and row["family"] for row in THREADS)
+
+
+def test_threads_that_messages_were_written_from_are_explained() -> None:
+    verdicts = [verdict for _, verdict, _ in score_threads.score(DEV, MATRIX)]
+    assert verdicts.count("right") >= 188
+    assert verdicts.count("wrong") <= 1
+
+
+@pytest.mark.parametrize("row", score_threads.read_rows("healthy.jsonl"), ids=lambda row: row["name"])
+def test_healthy_log_is_met_with_silence(row: dict[str, list[str]]) -> None:
+    assert score_threads.answer(row["lines"], MATRIX) == ()
+
+
+@pytest.mark.parametrize("part", score_threads.PARTS)
+def test_page_tells_the_score(part: str) -> None:
+    told = re.search(
+        rf"^\| {part} \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert told is not None
+    counts = score_threads.summary(part, MATRIX)
+    wanted = (counts.total(), counts["right"], counts["wrong"], counts["silent"])
+    assert tuple(map(int, told.groups())) == wanted
+
+
+def test_one_more_wrong_message_would_show() -> None:
+    row = {"lines": ["RuntimeError: Numpy is not available"], "cause": ["libc.too-old"]}
+    assert [verdict for _, verdict, _ in score_threads.score([row], MATRIX)] == ["wrong"]

@@ -1,0 +1,92 @@
+"""Score `provision doctor --text` on public threads with a settled cause: `python -m tools.score_threads --part dev`.
+
+`tests/threads/threads.jsonl` holds one thread a line: its address, the lines of the message that decide, the causes
+that count as right, and what fixed it. The parts are told by a hash of the repository, so that threads of one project
+never stand in both: `dev` is what messages are written from, `held` is for scoring alone. A thread is right when the
+first finding is one of its causes, wrong when it is another one, silent when there is none. Every finding is wrong in
+`tests/threads/healthy.jsonl`, logs of runs that succeeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from provision.doctor.case import Case
+from provision.doctor.engine import diagnose
+from provision.matrix.load import Matrix
+
+__all__ = ["FOLDER", "PARTS", "answer", "part_of", "read_rows", "score", "summary"]
+
+FOLDER = Path(__file__).parents[1] / "tests" / "threads"
+PARTS = ("dev", "held")
+_HELD_OF_FIVE = 2
+
+
+def read_rows(name: str) -> tuple[dict[str, Any], ...]:
+    """Return the rows of a file of the corpus, in order."""
+    return tuple(json.loads(line) for line in (FOLDER / name).read_text(encoding="utf-8").splitlines())
+
+
+def part_of(address: str) -> str:
+    """Return the part of a thread, by its repository or site."""
+    place = "/".join(address.split("/")[3:5]) if address.startswith("https://github.com/") else address.split("/")[2]
+    digest = int(hashlib.sha256(place.lower().encode()).hexdigest(), 16)
+    return "held" if digest % 5 < _HELD_OF_FIVE else "dev"
+
+
+def answer(lines: Iterable[str], matrix: Matrix) -> tuple[str, ...]:
+    """Return the diagnoses for some lines, the first one first; none where doctor is silent."""
+    report = diagnose(Case(matrix, None, (("thread", "\n".join(lines) + "\n"),)))
+    return tuple(finding.diagnosis.id for finding in (*report.causes, *report.notes))
+
+
+def score(rows: Iterable[dict[str, Any]], matrix: Matrix) -> Iterator[tuple[dict[str, Any], str, tuple[str, ...]]]:
+    """Yield each thread, ``right``, ``wrong`` or ``silent``, and what doctor said."""
+    for row in rows:
+        said = answer(row["lines"], matrix)
+        yield row, "silent" if not said else "right" if said[0] in row["cause"] else "wrong", said
+
+
+def summary(part: str, matrix: Matrix) -> Counter[str]:
+    """Return how many threads of a part are right, wrong and silent."""
+    rows = (row for row in read_rows("threads.jsonl") if part_of(row["address"]) == part)
+    return Counter(verdict for _, verdict, _ in score(rows, matrix))
+
+
+def main() -> int:
+    """Print the score of each part by family; with ``--misses`` each thread of the part that is not right."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--part", choices=(*PARTS, "both"), default="both")
+    parser.add_argument("--misses", action="store_true", help="name the threads that are not right; not for `held`")
+    options = parser.parse_args()
+    if options.misses and options.part != "dev":
+        parser.error("--misses is for --part dev: the other part stays unread while messages are written")
+    matrix = Matrix()
+    for part in PARTS if options.part == "both" else (options.part,):
+        table: dict[str, Counter[str]] = {}
+        rows = (row for row in read_rows("threads.jsonl") if part_of(row["address"]) == part)
+        for row, verdict, said in score(rows, matrix):
+            table.setdefault(row["family"], Counter())[verdict] += 1
+            if options.misses and verdict != "right":
+                print(f"{verdict}: {row['address']}: wants {row['cause'][0]}, says {', '.join(said) or 'nothing'}")
+                for line in row["lines"][:3]:
+                    print(f"    {line[:150]}")
+        for family, counts in sorted(table.items()):
+            print(f"{part} {family:10} " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in counts))
+        whole = sum(table.values(), Counter[str]())
+        share = ", ".join(f"{whole[name]} {name} ({whole[name] / whole.total():.0%})" for name in sorted(whole))
+        print(f"{part}: {whole.total()} threads: {share}")
+    loud = [(row["name"], said) for row in read_rows("healthy.jsonl") if (said := answer(row["lines"], matrix))]
+    print(f"healthy logs: {len(read_rows('healthy.jsonl'))}, with a finding: {loud or 'none'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -159,9 +159,11 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
     lines = (*_lines(stack), *(_wished(request, name) for name in free))
     # Nor do bounds count yet that hold for the version of now.
     others = {name: version for name, version in stack.packages.items() if is_open(name)}
-    question = _question(stack, matrix, opened, lines, replace(halves, bounds=hidden_needs(matrix, stack, others)[1]))
+    halves = replace(halves, bounds=hidden_needs(matrix, stack, others)[1])
     preferred = {item.name: item.version for item in halves.fixed if item.name not in free and "+" not in item.version}
-    found = uv.ask(replace(question, fixed=(), preferred={**preferred, **question.preferred}))
+    question = _question(stack, matrix, opened, lines, halves)
+    question = replace(question, fixed=(), preferred={**preferred, **question.preferred})
+    found = _choose(question, stack, matrix, uv)
     if isinstance(found, NoSolution):
         return _lock(stack, matrix, uv, opened)
     taken = {item.name: item.version.partition("+")[0] for item in found}
@@ -176,6 +178,28 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
         return _merge(other, matrix, tuple(item for item in found if item.name not in decided), opened)
     locked = _lock(other, matrix, uv, opened)
     return _lock(stack, matrix, uv, opened) if isinstance(locked, NoSolution) and changes else locked
+
+
+def _choose(question: Question, stack: Stack, matrix: Matrix, uv: Uv) -> tuple[Found, ...] | NoSolution:
+    """Ask with frameworks left open, until what is chosen bounds none of them in ways that no metadata says."""
+    found = uv.ask(question)
+    for _ in range(_ROUNDS_MAX):
+        if isinstance(found, NoSolution):
+            break
+        tighter = _framework_bounds(stack, matrix, found)
+        if set(tighter) <= set(question.bounds):
+            break
+        question = replace(question, bounds=tuple(dict.fromkeys((*question.bounds, *tighter))))
+        found = uv.ask(question)
+    return found
+
+
+def _framework_bounds(stack: Stack, matrix: Matrix, found: tuple[Found, ...]) -> tuple[str, ...]:
+    """Return the bounds in no metadata that packages of the open half set to the first half."""
+    from packaging.requirements import Requirement
+
+    versions = {item.name: item.version for item in found if is_open(item.name)}
+    return tuple(line for line in hidden_needs(matrix, stack, versions)[1] if not is_open(Requirement(line).name))
 
 
 def _agrees(stack: Stack, matrix: Matrix, found: tuple[Found, ...]) -> bool:

@@ -260,3 +260,17 @@ def test_an_index_of_one_package_serves_no_other(index: package_index.Index) -> 
         assert found["demo"].url == f"{other.url}/demo/demo-2.0-py3-none-any.whl"
         assert found["helper"].url is None
         assert other.asked == ["demo"]
+
+
+def test_a_bound_on_a_framework_that_stands_in_no_metadata_chooses_its_version(index: package_index.Index) -> None:
+    index.add("basicsr", "1.4.2", "torchvision")
+    for torch, torchvision in (("2.1.2", "0.16.2"), ("2.4.1", "0.19.1")):
+        index.add("torch", torch)
+        index.add("torchvision", torchvision, f"torch=={torch}")
+    older = solve(parse_request({"torch": "2.1.2", "python": "3.11"}), MATRIX)
+    assert isinstance(older, Stack)
+    for package in packages(older).values():
+        if is_open(package.name):
+            index.add(package.name, package.version)
+    stack = lock(index, "basicsr", torch=">=2.1,<2.5", python="3.11")
+    assert stack.frameworks["torch"] == "2.1.2"

@@ -18,7 +18,7 @@ _EXCEPTION = re.compile(
 )
 _FATAL = re.compile(r"\b(?:NVRM: |Kernel panic|BUG: |Oops: |segfault at |Call Trace)", re.IGNORECASE)
 _BAD = re.compile(
-    r"\b(?:fail(?:ed|ure)?|cannot|could not|unable|fatal|abort(?:ed)?|not found|denied|panic)\b", re.IGNORECASE
+    r"\b(?:fail|failed|failure|cannot|could not|unable|fatal|abort(?:ed)?|not found|denied|panic)\b", re.IGNORECASE
 )
 _ERROR = re.compile(
     r"\b(?:fatal )?error\b\s?(?:\[[^\]]{1,20}\])?[:!]|^E[:0-9]|\b(?:ERROR|FATAL|CRITICAL)\b|\*\*\* \[.{1,120}\] Error",

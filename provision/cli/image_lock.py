@@ -80,12 +80,14 @@ class Written:
         form: A key of ``FORMATS``.
         has_sbom: A bill of materials is part of it.
         image: Keyword → value of ``ImageOptions``, those that are not as usual.
+        exclude_newer: The day after which packages did not count, as it was given.
         is_recorded: The folder has a file about it.
     """
 
     form: str = _DEFAULT_FORM
     has_sbom: bool = False
     image: Mapping[str, Any] = NOTHING
+    exclude_newer: str | None = None
     is_recorded: bool = False
 
 
@@ -222,6 +224,9 @@ def read_written(folder: Path) -> Written:
         raise _refuse_options(path, f"`format` is none of {', '.join(FORMATS)}")
     if not isinstance(has_sbom, bool):
         raise _refuse_options(path, "`sbom` is neither true nor false")
+    day = document.pop("exclude_newer", None)
+    if not isinstance(day, (str, type(None))):
+        raise _refuse_options(path, "`exclude_newer` is no day")
     for key, value in document.items():
         if key not in _OPTION_TYPES:
             raise _refuse_options(path, f"`{shown(key)}` is no option")
@@ -234,7 +239,7 @@ def read_written(folder: Path) -> Written:
         ImageOptions(**document)
     except UsageError as error:
         raise _refuse_options(path, error.message) from error
-    return Written(form=kept, has_sbom=has_sbom, image=document, is_recorded=True)
+    return Written(form=kept, has_sbom=has_sbom, image=document, exclude_newer=day, is_recorded=True)
 
 
 def _refuse_options(path: Path, why: str) -> UsageError:
@@ -252,7 +257,12 @@ def merge_options(kept: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
 
 
 def with_options(
-    artifacts: tuple[Artifact, ...], options: ImageOptions, *, form: str = _DEFAULT_FORM, has_sbom: bool = False
+    artifacts: tuple[Artifact, ...],
+    options: ImageOptions,
+    *,
+    form: str = _DEFAULT_FORM,
+    has_sbom: bool = False,
+    exclude_newer: str | None = None,
 ) -> tuple[Artifact, ...]:
     """Add the file that keeps how a context is written; the same files, where all of it is as usual."""
     document: dict[str, Any] = {
@@ -265,6 +275,8 @@ def with_options(
         document["format"] = form
     if has_sbom:
         document["sbom"] = True
+    if exclude_newer is not None:
+        document["exclude_newer"] = exclude_newer
     lock = next(artifact.path for artifact in artifacts if artifact.path.rpartition("/")[2] == LOCK)
     if not document:
         return artifacts

@@ -7,6 +7,7 @@ import datetime
 import os
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from provision.cli.image_lock import is_same
 from provision.cli.output import Output
@@ -18,8 +19,12 @@ from provision.records import replace
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import Stack
 
+if TYPE_CHECKING:
+    from provision.cli.pins import Pin
+
 __all__ = ["add_whole_flags", "lock_lines"]
 
+_PINS_SHOWN = 20
 _OF_THE_SOLVE = ("indexes", "overrides", "excludes", "sources")
 
 
@@ -34,7 +39,8 @@ def add_whole_flags(group: argparse._ArgumentGroup) -> None:
         "--exclude-newer",
         action=Once,
         metavar="DATE",
-        help="packages published later do not count: a day (2026-10-01) or `now`; the day of the facts unless given",
+        help="packages published later do not count: a day (2026-10-01) or `now`; the day of the facts unless given; "
+        "the folder keeps it for --upgrade and --check",
     )
 
 
@@ -47,6 +53,7 @@ def lock_lines(
     *,
     before: Stack | None = None,
     renewed: Sequence[str] = (),
+    pins: Sequence[Pin] = (),
 ) -> Stack:
     """Return the stack with what its lines need, by hash.
 
@@ -57,6 +64,7 @@ def lock_lines(
         image_options: The index and the certificates count.
         output: Where notes go.
         before: An earlier lock, whose versions are kept where nothing speaks against it.
+        pins: Versions that a lock of the project holds, kept likewise.
         renewed: What may change although it was locked; all of it, where there is no name.
 
     Raises:
@@ -65,6 +73,10 @@ def lock_lines(
         UsageError: ``--exclude-newer`` is no day.
     """
     moment = _moment(options.exclude_newer, stack.facts_date)
+    if before is not None and options.exclude_newer not in (None, "now"):
+        output.note(
+            f"packages published after {options.exclude_newer} do not count; `--exclude-newer DAY` names another"
+        )
     is_offline = options.offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
     if is_offline and before is not None and before.image is not None and before.image.is_whole:
         raise UsageError(
@@ -74,8 +86,9 @@ def lock_lines(
     if is_offline:
         if left := [name for name in _OF_THE_SOLVE if getattr(stack.request, name)]:
             output.warn(f"without an index the {' and the '.join(left)} of your files are left out of the build")
-        return stack
-    if not _has_lines(stack):
+        if pins and _has_lines(stack):
+            output.warn(f"without an index {pins[0].file} chooses the frameworks alone")
+    if is_offline or not _has_lines(stack):
         return stack
     from provision.build.closure import Opened, lock_whole, needs_lock
     from provision.build.uv import Uv, find_uv
@@ -83,7 +96,7 @@ def lock_lines(
 
     if not needs_lock(stack):
         return stack
-    kept = {}
+    kept = _kept(pins, stack)
     request = stack.request
     if before is not None and before.image is not None and renewed:
         kept = {package.name: package.version for package in before.image.packages if package.name not in renewed}
@@ -96,8 +109,36 @@ def lock_lines(
     built = [item.name for item in locked.image.packages if item.is_built] if locked.image else []
     if built:
         output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
+    _tell_moved(pins, locked, output)
     locked = replace(locked, request=stack.request)
     return before if before is not None and is_same(before, locked) else locked
+
+
+def _kept(pins: Sequence[Pin], stack: Stack) -> dict[str, str]:
+    """Return what uv is to prefer: the pins of the open half, and of the first half those that the stack has."""
+    if not pins:
+        return {}
+    from provision.cli.pins import held
+    from provision.resolve.halves import is_open
+
+    plain = {name: pin.version.partition("+")[0] for name, pin in held(pins, stack).items()}
+    return {
+        name: version
+        for name, version in plain.items()
+        if is_open(name) or (name in FRAMEWORKS and stack.frameworks.get(name) == version)
+    }
+
+
+def _tell_moved(pins: Sequence[Pin], stack: Stack, output: Output) -> None:
+    """Tell what of the versions of the project's own lock could not be kept."""
+    if not pins:
+        return
+    from provision.cli.pins import moved
+
+    if left := list(moved(pins, stack)):
+        rest = f" and {len(left) - _PINS_SHOWN} more" if left[_PINS_SHOWN:] else ""
+        said = f"{', '.join(left[:_PINS_SHOWN])}{rest}"
+        output.warn(f"{pins[0].file} has versions that do not go with what was asked, and others are taken: {said}")
 
 
 def _has_lines(stack: Stack) -> bool:
@@ -109,8 +150,9 @@ def _is_now(day: str | None) -> bool:
 
 
 def _moment(day: str | None, facts_date: str) -> str:
+    today = datetime.datetime.now(datetime.UTC).date()
     if _is_now(day):
-        day = datetime.datetime.now(datetime.UTC).date().isoformat()
+        day = today.isoformat()
     text = (day or facts_date).strip()
     if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         try:
@@ -118,6 +160,13 @@ def _moment(day: str | None, facts_date: str) -> str:
         except (ValueError, OverflowError):
             pass
         else:
+            # Where this machine stands it may be a day later already.
+            if day is not None and after - datetime.timedelta(days=2) > today:
+                raise UsageError(
+                    f"--exclude-newer {text} is in the future",
+                    because=(f"today is {today.isoformat()}, and what will be published by then is not known",),
+                    hints=("name a day that has passed", "or write `now`, which takes everything that is there"),
+                )
             return f"{after.isoformat()}T00:00:00Z"
     raise UsageError(
         f"--exclude-newer `{shown(day or facts_date)}` is no day", hints=("write it as in `2026-10-01`, or `now`",)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from provision.cli.files import read_text
+from provision.cli.pins import LOCKS, Pin, read_pins
 from provision.errors import USERINFO, IncompatibleError, UnknownError, UsageError, without_secrets
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
@@ -49,16 +52,16 @@ _UV_LEFT_OUT = {
     "resolution": ": the newest release that fits is taken",
 }
 _CONDA_EXPORT = re.compile(r"[A-Za-z0-9_.-]+=[^=\s]+=[^=\s]+")
-_LOCKS = ("uv.lock", "poetry.lock", "pixi.lock", "Pipfile.lock", "pdm.lock", "conda-lock.yml", "pylock.toml")
 PROJECT_FILES = ("pyproject.toml", "pixi.toml", "environment.yml", "setup.cfg", "setup.py", "Pipfile")
 """Files that make a project of a folder, beside lists of requirements."""
+_INSTALLABLE = ("pyproject.toml", "setup.py", "setup.cfg")
 _KINDS = {
     "pyproject.toml": "a project of Python",
     "pixi.toml": "a manifest of pixi",
     "setup.py": "a setup script",
     "setup.cfg": "the settings of a project of Python",
     "Pipfile": "a manifest of pipenv",
-} | dict.fromkeys(_LOCKS, "a lock")
+} | dict.fromkeys(LOCKS, "a lock")
 
 
 @record
@@ -77,6 +80,7 @@ class Inputs:
         is_cpu: An index of PyTorch's without CUDA is named.
         python: The Pythons that will do, as ``--python`` takes them.
         code: The folder of the project.
+        pins: Versions that a lock of the project holds: wishes, kept where they fit.
         read: What was read, a sentence each.
         warnings: What was left out, a sentence each.
         places: Where ``cuda``, ``cpu`` and ``python`` stand.
@@ -92,6 +96,7 @@ class Inputs:
     is_cpu: bool = False
     python: str | None = None
     code: Path | None = None
+    pins: tuple[Pin, ...] = ()
     read: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     places: Mapping[str, str] = NOTHING
@@ -201,6 +206,8 @@ class _Collector:
         self.cuda: list[tuple[str, str]] = []
         self.cpu: list[str] = []
         self.pythons: list[tuple[str, str]] = []
+        self.pins: tuple[Pin, ...] = ()
+        self.folders: set[Path] = set()
         self.read: list[str] = []
         self.warnings: list[str] = []
 
@@ -226,6 +233,7 @@ class _Collector:
             is_cpu=bool(self.cpu),
             python=python,
             code=project,
+            pins=self.pins,
             read=tuple(self.read),
             warnings=tuple(dict.fromkeys(self.warnings)),
             places=places,
@@ -305,8 +313,36 @@ class _Collector:
                 f"{where}: the requirement is {len(text)} characters long",
                 because=(f"more than {_LENGTH_MAX} are not taken",),
             )
+        name, _, address = text.partition(" @ ")
+        if address.startswith(("file:", ".", "/")) and to is None:
+            extras = re.search(r"\[.*\]", name)
+            if self._take_path(f"{address}{extras[0] if extras else ''}", where):
+                return
         line = FrameworkLine(where=where, requirement=parse_line(self._named(text, where), where))
         (self.lines if to is None else to).append(line)
+
+    def take_folder(self, folder: Path, extras: Sequence[str], said: str) -> bool:
+        """Take what a project on this machine needs, if there is one in a folder; ``said`` is what asks for it."""
+        try:
+            place = folder.resolve()
+            if not place.is_dir():
+                return False
+        except OSError:
+            return False
+        if place not in self.folders:
+            _Folder(self, folder, extras, (), is_member=True).read()
+            way_out = f"`--copy {folder}` puts its code into the image"
+            self.warnings.append(f"{said}: what {folder} needs is installed, and it is not; {way_out}")
+        return True
+
+    def _take_path(self, written: str, where: str) -> bool:
+        """Take what a project on this machine needs, where a requirement names its folder."""
+        address, _, rest = written.partition("[")
+        folder = _folder_of(address.partition(" ;")[0].partition("#")[0].strip(), where)
+        extras = [name.strip() for name in rest.partition("]")[0].split(",") if name.strip()]
+        if folder is None or not any((folder / name).is_file() for name in _INSTALLABLE):
+            return False
+        return self.take_folder(folder, extras, where)
 
     def _named(self, text: str, where: str) -> str:
         """Return a requirement whose address says what it holds by name, and by version for PyTorch's own wheels."""
@@ -411,7 +447,7 @@ class _Collector:
         for is_constraint, requirements in ((False, listing.requirements), (True, listing.constraints)):
             for requirement in requirements:
                 where = self._where(requirement.span, files)
-                self.add(requirement.text, where, to=self.constraints if is_constraint else self.lines)
+                self.add(requirement.text, where, to=self.constraints if is_constraint else None)
                 if not is_constraint and _is_editable(requirement, files):
                     self.warnings.append(f"{where}: {requirement.name} is installed, and not for editing")
         for index in listing.indexes:
@@ -427,13 +463,26 @@ class _Collector:
         """Refuse what a file says and a request cannot hold, or tell that it is left out."""
         text = without_secrets(item.text)
         shown = repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
-        if item.kind in ("path", "editable") and root is not None and _is_itself(text, where, root):
-            self.warnings.append(f"{where}: {shown} is the project itself, which is not installed")
-            return
+        if item.kind in ("path", "editable"):
+            if root is not None and _is_itself(text, where, root):
+                self.warnings.append(f"{where}: {shown} is the project itself, which is not installed")
+                return
+            if self._take_path(re.sub(r"^(?:-e|--editable)[\s=]*", "", text).strip("'\" "), where):
+                return
         if item.kind == "option" and not text.startswith("--no-index"):
             self.warnings.append(f"{where}: {shown} is left out: {_why_ignored(text)}")
             return
         raise _refusal(item, where, shown)
+
+
+def _folder_of(address: str, where: str) -> Path | None:
+    """Return the folder that an address of a requirement names, relative to its file or to where this program runs."""
+    path = Path(unquote(re.sub(r"^file:(?://(?:localhost)?(?=/))?", "", address)))
+    with suppress(OSError, ValueError):
+        for place in (Path(where.rpartition(", line ")[0]).parent / path, path):
+            if place.is_dir():
+                return place
+    return None
 
 
 def _is_same_cuda(left: str, right: str) -> bool:
@@ -567,7 +616,15 @@ def _other_kind(path: Path, kind: str) -> UsageError:
 class _Folder:
     """A project, read from the one of its files that says the most."""
 
-    def __init__(self, found: _Collector, folder: Path, extras: Sequence[str], groups: Sequence[str]) -> None:
+    def __init__(
+        self,
+        found: _Collector,
+        folder: Path,
+        extras: Sequence[str],
+        groups: Sequence[str],
+        *,
+        is_member: bool = False,
+    ) -> None:
         self.found = found
         self.folder = folder
         self.extras = tuple(dict.fromkeys(normalise_name(name) for name in extras))
@@ -575,8 +632,9 @@ class _Folder:
         self.files = _Files("--project")
         self.taken: list[str] = []
         self.empty: list[str] = []
-        self.members: set[Path] = {folder.resolve()}
-        self.is_member = False
+        # A part of another project, whose settings count.
+        self.is_member = is_member
+        found.folders.add(folder.resolve())
 
     def read(self) -> None:
         """Read it.
@@ -593,11 +651,12 @@ class _Folder:
             if reader():
                 break
         else:
-            if not self.empty:
+            if not (self.empty or self.is_member):
                 raise self._nothing()
-            self.found.read.append(self.empty[0])
-        self._python_version()
-        self._tell_ignored()
+            self.found.read += self.empty[:1]
+        if not self.is_member:
+            self._python_version()
+            self._tell_ignored()
 
     def _path(self, name: str) -> Path | None:
         path = self.folder / name
@@ -619,6 +678,8 @@ class _Folder:
 
     def _tell(self, path: Path, count: int) -> None:
         self.taken.append(path.name)
+        if self.is_member:
+            return
         chosen = [f"extra {name}" for name in self.extras] + [f"group {name}" for name in self.groups]
         behind = f" ({', '.join(chosen)})" if chosen else ""
         self.found.read.append(f"read {count} requirement{'s'[: count != 1]} from {path}{behind}")
@@ -629,10 +690,17 @@ class _Folder:
         others += [path.name for path in self._here("*requirements*.txt") if path.name not in self.taken]
         if others:
             self.found.warnings.append(f"{self.folder}: not read: {', '.join(others)}")
-        if locks := [name for name in _LOCKS if self._path(name)]:
-            self.found.warnings.append(
-                f"{self.folder}: the versions of {' and '.join(locks)} are not kept; the lock of the image has its own"
-            )
+        locks = [path for name in LOCKS if (path := self._path(name)) is not None]
+        for path in locks[: not self.found.pins]:
+            try:
+                pins = read_pins(path, self.found.platform, self.found.matrix)
+                self.found.pins = self.found.pins or pins
+                self.found.read.append(f"{path} holds {len({pin.name for pin in pins})} versions, kept where they fit")
+            except UsageError as error:
+                self.found.warnings.append(f"{error.message}: {''.join(error.because[:1])}; its versions do not count")
+        if locks[1:]:
+            spare = ", ".join(path.name for path in locks[1:])
+            self.found.warnings.append(f"of several locks {locks[0]} counts, and not {spare}")
 
     def _add(self, requirement: Requirement) -> None:
         self.found.add(requirement.text, self.found._where(requirement.span, self.files))
@@ -678,25 +746,7 @@ class _Folder:
         path = requirement.text.partition(" @ ")[2].partition(" ;")[0].strip()
         if not path or "://" in path:
             return False
-        return self.take_member(requirement.name, self.folder / path)
-
-    def take_member(self, name: str, folder: Path) -> bool:
-        """Read what a folder of the project needs, if it is one."""
-        try:
-            place = folder.resolve()
-            is_inside = place.is_relative_to(self.folder.resolve()) and place.is_dir()
-        except OSError:
-            return False
-        if not is_inside:
-            return False
-        if place not in self.members:
-            self.members.add(place)
-            if (folder / "pyproject.toml").is_file():
-                inner = _Folder(self.found, folder, (), ())
-                inner.files, inner.members, inner.is_member = self.files, self.members, True
-                _Manifest(inner, folder / "pyproject.toml").read()
-            self.found.warnings.append(f"{name} is a folder of the project: what it needs is installed, it is not")
-        return True
+        return self.found.take_folder(self.folder / path, requirement.extras, requirement.name)
 
     def _refuse_left(self, left: Iterable[str], path: Path) -> None:
         for text in left:
@@ -713,7 +763,7 @@ class _Folder:
     def _conda(self) -> bool:
         paths = self._here("environment.yml") or self._here("environment.yaml")
         paths = paths or self._here("environment*.y*ml") or self._here("conda*.y*ml")
-        if not paths or paths[0].name in _LOCKS:
+        if not paths or paths[0].name in LOCKS:
             return False
         if len(paths) > 1:
             self.found.warnings.append(f"of several environments {paths[0]} is read")
@@ -1091,10 +1141,10 @@ class _Manifest:
             self.found.add(requirement.text, where)
             return
         if source.get("workspace") is True or isinstance(source.get("path"), str):
-            if self._take_local(requirement.name, source):
+            if self._take_local(requirement.name, source, requirement.extras):
                 return
             raise UsageError(
-                f"{where}: `{requirement.name}` comes from a path that is no folder of the project",
+                f"{where}: `{requirement.name}` comes from a path that is no folder here",
                 hints=("leave it out of the dependencies, or name a release, a repository or a wheel by address",),
             )
         text = requirement.text
@@ -1141,16 +1191,16 @@ class _Manifest:
             return item
         return None
 
-    def _take_local(self, name: str, source: Mapping[str, Any]) -> bool:
+    def _take_local(self, name: str, source: Mapping[str, Any], extras: Sequence[str]) -> bool:
         if isinstance(source.get("path"), str):
-            return self.folder.take_member(name, self.path.parent / source["path"])
+            return self.found.take_folder(self.path.parent / source["path"], extras, name)
         members = _table(self.uv, "workspace").get("members")
         for pattern in members if isinstance(members, list) else []:
             if not isinstance(pattern, str) or pattern.startswith(("/", "..")):
                 continue
             for folder in sorted(self.path.parent.glob(pattern)):
                 if normalise_name(_project_name(folder / "pyproject.toml", self.folder.files)) == name:
-                    return self.folder.take_member(name, folder)
+                    return self.found.take_folder(folder, extras, name)
         return False
 
     def _take_dynamic(self) -> None:

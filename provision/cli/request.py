@@ -24,6 +24,7 @@ __all__ = [
     "add_request_flags",
     "given_inputs",
     "has_inputs",
+    "keep_pins",
     "other_words",
     "read_matrix",
     "read_request",
@@ -322,7 +323,19 @@ def solve_request(
     found = solve(request, matrix, is_image=command == "image")
     if isinstance(found, Refusal):
         raise refuse(place_refusal(found, request, values, inputs), command, others)
-    return found
+    return keep_pins(found, request, matrix, inputs, is_image=command == "image")
+
+
+def keep_pins(
+    stack: Stack, request: Request, matrix: Matrix, inputs: Inputs | None, *, is_image: bool = False
+) -> Stack:
+    """Return the answer to a request with the frameworks that a lock of the project pins, where they can be had."""
+    if inputs is None or not inputs.pins:
+        return stack
+    from provision.cli.pins import with_pinned_frameworks
+
+    pinned = with_pinned_frameworks(stack, request, matrix, inputs.pins, is_image=is_image)
+    return replace(pinned, request=stack.request)
 
 
 def refuse(refusal: Refusal, command: str, others: Sequence[str] = ()) -> ProvisionError:

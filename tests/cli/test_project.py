@@ -326,7 +326,7 @@ def test_a_pyproject_with_extras_groups_and_sources(folder):
     assert (inputs.cuda, inputs.python, inputs.indexes) == ("12.4", ">=3.10", ("https://own.example/simple",))
     assert inputs.code == folder
     assert "read 8 requirements" in inputs.read[0]
-    assert any("uv.lock" in text for text in inputs.warnings)
+    assert any("uv.lock holds 0 versions" in text for text in inputs.read)
 
 
 @pytest.mark.parametrize(
@@ -609,3 +609,113 @@ def test_without_an_index_what_only_the_solve_knows_is_told(provision, folder):
     answer = provision("image", "--project", ".", "-o", "out", "--offline")
     assert answer.code == 0, answer.err
     assert "the overrides and the excludes and the sources of your files are left out of the build" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        (
+            "uv.lock",
+            'version = 1\n[[package]]\nname = "torch"\nversion = "2.4.1+cu121"\n'
+            'source = { registry = "https://x.example/" }\n'
+            '[[package]]\nname = "demo"\nversion = "0.1"\nsource = { editable = "." }\n'
+            '[[package]]\nname = "tool"\nversion = "0.1"\nsource = { git = "https://x.example/tool#abc" }\n'
+            '[[package]]\nname = "numpy"\nversion = "2.0.2"\nresolution-markers = ["python_full_version < \'3.10\'"]\n'
+            '[[package]]\nname = "numpy"\nversion = "2.2.6"\n'
+            "resolution-markers = [\"python_full_version >= '3.10'\"]\n",
+            {"torch": "2.4.1+cu121", "numpy": "2.2.6"},
+        ),
+        (
+            "poetry.lock",
+            '[[package]]\nname = "Typing_Extensions"\nversion = "4.9"\nmarkers = "python_version < \'3.9\'"\n'
+            '[[package]]\nname = "numpy"\nversion = "1.26.4"\n[package.source]\ntype = "legacy"\nurl = "https://x.example"\n'
+            '[[package]]\nname = "tool"\nversion = "0.1"\n[package.source]\ntype = "git"\nurl = "https://x.example"\n',
+            {"numpy": "1.26.4"},
+        ),
+        (
+            "pdm.lock",
+            '[[package]]\nname = "numpy"\nversion = "1.26.4"\n'
+            '[[package]]\nname = "tool"\nversion = "1"\npath = "./tool"\n',
+            {"numpy": "1.26.4"},
+        ),
+        (
+            "Pipfile.lock",
+            '{"default": {"numpy": {"version": "==1.26.4"}, "tool": {"git": "https://x.example"}}, '
+            '"develop": {"x": {}}}',
+            {"numpy": "1.26.4"},
+        ),
+        (
+            "pixi.lock",
+            "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n"
+            "      - conda: https://c.example/linux-64/pytorch-2.4.1-cuda120_py311_0.conda\n"
+            "      - pypi: https://p.example/einops-0.8.0-py3-none-any.whl\n"
+            "      osx-arm64:\n      - conda: https://c.example/osx-arm64/numpy-2.0.0-py311_0.conda\n"
+            "packages:\n- conda: https://c.example/linux-64/pytorch-2.4.1-cuda120_py311_0.conda\n"
+            "- pypi: https://p.example/einops-0.8.0-py3-none-any.whl\n  name: einops\n  version: 0.8.0\n",
+            {"torch": "2.4.1", "einops": "0.8.0"},
+        ),
+        (
+            "conda-lock.yml",
+            "version: 1\npackage:\n- {name: numpy, version: 1.26.4, manager: conda, platform: linux-64}\n"
+            "- {name: numpy, version: 1.25.0, manager: conda, platform: osx-64}\n"
+            "- {name: einops, version: 0.8.0, manager: pip, platform: linux-64}\n",
+            {"numpy": "1.26.4", "einops": "0.8.0"},
+        ),
+        (
+            "pylock.toml",
+            'lock-version = "1.0"\n[[packages]]\nname = "numpy"\nversion = "1.26.4"\n'
+            '[[packages]]\nname = "tool"\nversion = "1"\nvcs = { type = "git", url = "https://x.example" }\n',
+            {"numpy": "1.26.4"},
+        ),
+    ],
+)
+def test_the_locks_of_other_tools_are_wishes(folder, name, text, found):
+    _write(folder, "requirements.txt", "torch\n")
+    _write(folder, name, text)
+    pins = read_inputs([], folder).pins
+    assert {pin.name: pin.version for pin in pins if pin.holds("3.11", "linux/amd64")} == found
+
+
+@pytest.mark.parametrize(("name", "text"), [("uv.lock", "[["), ("Pipfile.lock", "[]"), ("pixi.lock", "- [")])
+def test_a_lock_that_cannot_be_read_is_told_and_does_no_harm(folder, name, text):
+    _write(folder, "requirements.txt", "torch\n")
+    _write(folder, name, text)
+    inputs = read_inputs([], folder)
+    assert inputs.pins == ()
+    assert any("its versions do not count" in warning for warning in inputs.warnings)
+
+
+def test_a_pinned_framework_that_cannot_be_had_gives_way(provision, folder):
+    _write(folder, "requirements.txt", "torch>=2.3\n")
+    _write(folder, "uv.lock", 'version = 1\n[[package]]\nname = "torch"\nversion = "2.4.1+cu121"\n')
+    answer = provision("resolve", "--project", ".")
+    assert answer.out.startswith("torch2.4.1-cu121")
+    assert provision("resolve", "--project", ".", "--torch", "2.6").out.startswith("torch2.6.0")
+    assert provision("resolve", "--project", ".", "--cuda", "12.4").out.startswith("torch2.4.1-cu124")
+    assert not provision("resolve", "--project", ".", "--gpu", "b200").out.startswith("torch2.4.1")
+
+
+@pytest.mark.parametrize(
+    "line", ["-e ./pkg[fast]", "./pkg[fast]", "pkg[fast] @ {file}", "-e {file}[fast]", "pkg[fast] @ ./pkg"]
+)
+def test_what_a_folder_of_this_machine_needs_is_taken(folder, line):
+    _write(
+        folder,
+        "pkg/pyproject.toml",
+        '[project]\nname = "pkg"\ndependencies = ["einops"]\n[project.optional-dependencies]\nfast = ["numba"]\n',
+    )
+    inputs = _listed(folder, f"torch\n{line.format(file=(folder / 'pkg').as_uri())}\n")
+    assert sorted(_texts(inputs)) == ["einops", "numba", "torch"]
+    assert any("puts its code into the image" in text for text in inputs.warnings)
+
+
+def test_folders_that_need_each_other_are_read_once(folder):
+    for name, other in (("a", "b"), ("b", "a")):
+        _write(
+            folder,
+            f"{name}/pyproject.toml",
+            f'[project]\nname = "{name}"\ndependencies = ["{other}", "x{name}"]\n'
+            f'[tool.uv.sources]\n{other} = {{ path = "../{other}" }}\n',
+        )
+    inputs = read_inputs([], folder / "a")
+    assert sorted(_texts(inputs)) == ["xa", "xb"]

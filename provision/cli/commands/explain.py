@@ -21,6 +21,7 @@ from provision.cli.request import (
     add_request_flags,
     given_inputs,
     has_inputs,
+    keep_pins,
     other_words,
     place_refusal,
     read_matrix,
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     request = read_request(values, inputs, can_be_cpu=True)
     found = solve(request, matrix)
     if isinstance(found, Stack):
-        _give_stack(matrix, found, output)
+        _give_stack(matrix, keep_pins(found, request, matrix, inputs), output)
     else:
         _give_refusal(matrix, place_refusal(found, request, values, inputs), other_words(options), output)
     return 0

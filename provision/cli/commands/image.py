@@ -71,6 +71,7 @@ from provision.versions import parse
 if TYPE_CHECKING:
     from provision.build.code import Copy
     from provision.build.engine import Engine
+    from provision.cli.pins import Pin
 
 __all__ = ["configure", "run"]
 
@@ -184,6 +185,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     image_options = ImageOptions(**given)
     matrix = read_matrix(options)
     words: tuple[str, ...]
+    pins: tuple[Pin, ...] = ()
     if options.upgrade:
         folder = find_folder(options.folder, "--upgrade")
         before = read_lock(folder, "--upgrade")
@@ -191,7 +193,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         words = ("image", "--locked", *other_words(argparse.Namespace(**{**vars(options), "upgrade": None})))
     else:
         before = None
-        stack, folder = _find_stack(options, matrix, output, options.format or "dockerfile")
+        stack, folder, pins = _find_stack(options, matrix, output, options.format or "dockerfile")
         words = ("image", *to_flags(stack.request), *other_words(options))
     written_before = read_written(folder) if options.upgrade or options.locked else Written()
     if options.locked:
@@ -201,9 +203,13 @@ def run(options: argparse.Namespace, output: Output) -> int:
         _check_build_flags(options)
         image_options = ImageOptions(**merge_options(written_before.image, given))
     form = options.format or "dockerfile"
+    if options.check and not options.locked:
+        options.exclude_newer = options.exclude_newer or read_written(folder).exclude_newer
+    if options.upgrade or options.locked:
+        options.exclude_newer = options.exclude_newer or written_before.exclude_newer
     if not options.locked:
         names = [name for name in options.upgrade or () if name]
-        stack = lock_lines(stack, matrix, options, image_options, output, before=before, renewed=names)
+        stack = lock_lines(stack, matrix, options, image_options, output, before=before, renewed=names, pins=pins)
         if before is None and options.folder is None:
             folder = _default_folder(stack, form)  # what the lines need may have named another version
     if options.fetch_hashes:
@@ -227,6 +233,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         is_recorded=not options.locked or written_before.is_recorded,
         urls=_find_urls(stack, image_options) if form == "pylock" and options.fetch_hashes else NOTHING,
         changes=changes,
+        day=options.exclude_newer,
     )
     if before is not None and not options.force:
         _keep_before(before, written_before, job)
@@ -285,6 +292,7 @@ def _keep_before(before: Stack, written: Written, job: _Job) -> None:
         form=written.form,
         has_sbom=written.has_sbom,
         is_recorded=written.is_recorded,
+        day=written.exclude_newer,
     )
     try:
         keep_written(job.folder, old.render())
@@ -295,8 +303,13 @@ def _keep_before(before: Stack, written: Written, job: _Job) -> None:
         keep_written(job.folder, replace(job, stack=before, is_recorded=False).render())
 
 
-def _find_stack(options: argparse.Namespace, matrix: Matrix, output: Output, form: str) -> tuple[Stack, Path]:
-    """Return the stack to write and its folder: the answer to the request, or with ``--locked`` what the lock says."""
+def _find_stack(
+    options: argparse.Namespace, matrix: Matrix, output: Output, form: str
+) -> tuple[Stack, Path, tuple[Pin, ...]]:
+    """Return the stack to write, its folder, and what a lock of the project pins.
+
+    The stack is the answer to the request, or with ``--locked`` what the lock says.
+    """
     values = read_values(options)
     inputs = given_inputs(options, output, matrix)
     request = read_request(values, inputs, can_be_empty=options.locked, can_be_cpu=True)
@@ -313,13 +326,13 @@ def _find_stack(options: argparse.Namespace, matrix: Matrix, output: Output, for
             folder = find_folder(folder, "--locked")
         stack = read_lock(folder, "--locked")
         keep(stack, request, folder)
-        return stack, folder
+        return stack, folder, ()
     stack = solve_request(request, matrix, "image", other_words(options), values=values, inputs=inputs)
     if stack.image is None:
         raise _refuse_without_image(stack, request, matrix, other_words(options))
     if stack.python is not None and not stack.image.tools:
         raise _refuse_without_installer(stack, request, matrix, other_words(options))
-    return stack, folder or _default_folder(stack, form)
+    return stack, folder or _default_folder(stack, form), inputs.pins if inputs is not None else ()
 
 
 def _default_folder(stack: Stack, form: str) -> Path:
@@ -484,12 +497,13 @@ class _Job:
     is_recorded: bool
     urls: Mapping[str, str]
     changes: tuple[Change, ...] | None
+    day: str | None
 
     def render(self) -> tuple[Artifact, ...]:
         artifacts = render_format(self.form, self.stack, self.options, urls=self.urls, has_sbom=self.has_sbom)
         if not self.is_recorded:
             return artifacts
-        return with_options(artifacts, self.options, form=self.form, has_sbom=self.has_sbom)
+        return with_options(artifacts, self.options, form=self.form, has_sbom=self.has_sbom, exclude_newer=self.day)
 
     def document(self) -> dict[str, Any]:
         image = self.stack.image

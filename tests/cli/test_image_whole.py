@@ -1,0 +1,115 @@
+"""`provision image` with lines of the user's own, resolved by a real uv from an index on loopback."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from provision.matrix.load import Matrix
+from provision.resolve.halves import is_open
+from provision.resolve.request import parse_request
+from provision.resolve.solve import solve
+
+_SPEC = importlib.util.spec_from_file_location(
+    "package_index", Path(__file__).parents[1] / "unit" / "build" / "package_index.py"
+)
+package_index = importlib.util.module_from_spec(_SPEC)
+sys.modules.setdefault("package_index", package_index)
+_SPEC.loader.exec_module(package_index)
+
+TORCH = "2.4.1"
+
+
+@pytest.fixture
+def index(provision, tmp_path, monkeypatch):
+    """An index that has what a stack of PyTorch needs beside the facts, and a folder to stand in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    for name in ("UV_OFFLINE", "UV_INDEX", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with package_index.serve() as served:
+        for version in (TORCH, "2.3.1"):
+            for package in solve(parse_request({"torch": version}), Matrix()).image.packages:
+                if is_open(package.name):
+                    served.add(package.name, package.version)
+            served.add("torch", version)
+        yield served
+
+
+@pytest.fixture
+def image(provision, index):
+    """The command, told of the index."""
+    return lambda *words: provision("image", *words, "--index-url", index.url)
+
+
+def locked(folder="out"):
+    return json.loads(Path(folder, "provision.lock").read_text())["packages"]
+
+
+def project(lines, lock=None):
+    Path("pyproject.toml").write_text(f'[project]\nname = "app"\ndependencies = {json.dumps(lines)}\n')
+    if lock is not None:
+        rows = "".join(
+            f'[[package]]\nname = "{name}"\nversion = "{version}"\nsource = {{ registry = "https://x.example" }}\n'
+            for name, version in lock.items()
+        )
+        Path("uv.lock").write_text(f"version = 1\n{rows}")
+
+
+def test_the_versions_of_the_projects_lock_are_kept_where_they_fit(image, index):
+    for version in ("1.0", "2.0"):
+        index.add("demo", version)
+        index.add("other", version)
+    project([f"torch=={TORCH}", "demo", "other>=2"], {"demo": "1.0", "other": "1.0", "torch": "2.3.1"})
+    answer = image("--project", ".", "-o", "out")
+    assert answer.code == 0, answer.err
+    assert "uv.lock holds 3 versions, kept where they fit" in answer.err
+    assert "others are taken: other 1.0 → 2.0, torch 2.3.1 → 2.4.1" in answer.err
+    assert (locked()["demo"], locked()["other"], locked()["torch"].partition("+")[0]) == ("1.0", "2.0", TORCH)
+    assert image("--project", ".", "-o", "out", "--check").code == 0
+
+
+def test_the_projects_lock_chooses_the_framework_that_its_lines_leave_open(image, index):
+    index.add("demo", "1.0")
+    project(["torch>=2.2,<2.5", "demo"], {"torch": "2.3.1"})
+    answer = image("--project", ".", "-o", "out")
+    assert answer.code == 0, answer.err
+    assert locked()["torch"].partition("+")[0] == "2.3.1"
+    lock = json.loads(Path("out", "provision.lock").read_text())
+    assert lock["request"]["torch"] == "<2.5,>=2.2"
+    assert "others are taken" not in answer.err
+
+
+def test_the_day_is_kept_and_counts_for_what_comes_later(image, index):
+    index.add("demo", "1.0", day="2024-01-01T00:00:00Z")
+    index.add("demo", "2.0", day="2025-06-01T00:00:00Z")
+    Path("r.txt").write_text("demo\n")
+    words = ("--torch", TORCH, "-r", "r.txt", "-o", "out")
+    answer = image(*words, "--exclude-newer", "2025-01-01")
+    assert answer.code == 0, answer.err
+    assert json.loads(Path("out", "provision.options.json").read_text())["exclude_newer"] == "2025-01-01"
+    assert image(*words, "--check").code == 0
+    assert image("-o", "out", "--locked").code == 0
+    answer = image("-o", "out", "--upgrade", "demo")
+    assert answer.code == 0, answer.err
+    assert "packages published after 2025-01-01 do not count" in answer.err
+    assert locked()["demo"] == "1.0"
+    answer = image("-o", "out", "--upgrade", "demo", "--exclude-newer", "2025-07-01")
+    assert answer.code == 0, answer.err
+    assert locked()["demo"] == "2.0"
+    assert json.loads(Path("out", "provision.options.json").read_text())["exclude_newer"] == "2025-07-01"
+
+
+def test_a_day_to_come_is_refused(image):
+    Path("r.txt").write_text("demo\n")
+    day = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=3)).date().isoformat()
+    answer = image("--torch", TORCH, "-r", "r.txt", "-o", "out", "--exclude-newer", day)
+    assert answer.code == 2
+    assert f"--exclude-newer {day} is in the future" in answer.err
+    assert not Path("out").exists()

@@ -12,7 +12,7 @@ from provision.resolve.request import CPU
 from provision.resolve.stack import Stack
 from provision.versions import parse
 
-__all__ = ["GpuHalf", "Pin", "take_gpu_half"]
+__all__ = ["GpuHalf", "Pin", "is_library", "take_gpu_half"]
 
 _TORCH = ("torch", "torchvision", "torchaudio")
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
@@ -94,6 +94,11 @@ class GpuHalf:
         """The Pythons as a specifier: ``>=3.9,<3.13``."""
         first, last = self.pythons[0], parse(self.pythons[-1])
         return f">={first},<{last.major}.{last.minor + 1}"
+
+
+def is_library(name: str) -> bool:
+    """Tell whether a package is a library of CUDA, which a build without CUDA has no use for."""
+    return name.startswith("nvidia-")
 
 
 def take_gpu_half(stack: Stack, matrix: Matrix) -> GpuHalf:

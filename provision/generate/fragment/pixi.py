@@ -15,7 +15,7 @@ from provision.generate.fragment.edit import (
     set_entry,
     table_in,
 )
-from provision.generate.fragment.half import GpuHalf, Pin
+from provision.generate.fragment.half import GpuHalf, Pin, is_library
 
 __all__ = ["write_pixi"]
 
@@ -107,7 +107,7 @@ def _write_feature(root: Any, feature: str, pins: tuple[Pin, ...], half: GpuHalf
         if pin.index is not None:
             entry["index"] = pin.index
         wanted[pin.name] = entry if len(entry) > 1 else entry["version"]
-    wanted |= {name: bound for name, bound in half.bounds if feature == half.build or not name.startswith("nvidia-")}
+    wanted |= {name: bound for name, bound in half.bounds if feature == half.build or not is_library(name)}
     if feature == half.build:
         for line in half.added:
             own = read_requirement(line)

@@ -21,7 +21,7 @@ from provision.generate.fragment.edit import (
     set_entry,
     table_in,
 )
-from provision.generate.fragment.half import GpuHalf, Pin
+from provision.generate.fragment.half import GpuHalf, Pin, is_library
 
 __all__ = ["write_poetry"]
 
@@ -87,7 +87,8 @@ def _write_project(document: Any, half: GpuHalf, name: str | None, log: Log) -> 
         return
     extras = table_in(project, "optional-dependencies")
     libraries = [f"{library}=={version}; {_LINUX}" for library, version in half.held]
-    wanted = [*(pin.line for pin in half.pins), *half.added, *libraries]
+    bounds = [f"{library}{bound}; {_LINUX}" for library, bound in half.bounds if is_library(library)]
+    wanted = [*(pin.line for pin in half.pins), *half.added, *libraries, *bounds]
     merge_requirements(list_in(extras, half.build), wanted, half, f"extra {half.build}", log)
     if apart:
         table = table_in(document, "tool", "poetry", "dependencies")
@@ -125,7 +126,8 @@ def _merge_base(base: Any, lines: list[str], log: Log) -> None:
 
 def _bound_base(base: Any, half: GpuHalf, log: Log) -> None:
     for name, bound in half.bounds:
-        if name in half.names:
+        # A dependency is installed: a library of CUDA belongs to the extra alone.
+        if name in half.names or is_library(name):
             continue
         place, own = next(
             (

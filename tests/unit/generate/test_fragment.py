@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
 from provision.errors import UsageError
@@ -52,6 +54,16 @@ def test_an_early_jax_names_its_build_and_libraries_itself():
     for form in ("poetry", "pixi"):
         with pytest.raises(UsageError, match="one page of links"):
             write_fragment(form, half, None, "file")
+
+
+def test_a_bound_on_a_library_of_cuda_is_no_dependency_of_a_project_without():
+    half = _half(torch="2.4.1", cuda="12.1")
+    assert ("nvidia-nvjitlink-cu12", "==12.1.105") in half.bounds
+    project = tomllib.loads(write_fragment("poetry", half, None, "pyproject.toml").text)["project"]
+    assert not any(line.startswith("nvidia-") for line in project["dependencies"])
+    assert (
+        "nvidia-nvjitlink-cu12==12.1.105; sys_platform == 'linux'" in project["optional-dependencies"]["cu121"]
+    )
 
 
 def test_two_frameworks_share_what_the_stack_holds():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from provision.audit.installers import python_of
-from provision.audit.model import Environment, Index, Install, Requirement, Source, Span
+from provision.audit.model import Environment, Index, Install, Requirement, Source, Span, Variable
 from provision.audit.places import Placed, read_yaml
 from provision.audit.requirement import parse_conda
 from provision.audit.requirements_file import Left, Listing, Reader, read_listing
 from provision.errors import UsageError
+from provision.records import NOTHING
 
 __all__ = ["CondaFile", "parse_conda_file", "read_conda_file"]
 
@@ -33,6 +36,11 @@ class CondaFile:
         self.left: list[Left] = []
 
     @property
+    def is_export(self) -> bool:
+        """Whether it lists what a machine has, to the build of each package, as ``conda env export`` does."""
+        return bool(self.packages) and all(item.build for item in self.packages)
+
+    @property
     def is_complete(self) -> bool:
         """Whether everything outside the pip part was understood."""
         return not self.left
@@ -49,12 +57,13 @@ class CondaFile:
         return listing
 
 
-def read_conda_file(source: Source, read: Reader) -> CondaFile:
+def read_conda_file(source: Source, read: Reader, *, variables: Mapping[str, Variable] = NOTHING) -> CondaFile:
     """Read an environment file.
 
     Args:
         source: Its text.
         read: Finds files that its pip part names.
+        variables: Variables in force, for ``${NAME}`` in its pip part.
 
     Raises:
         UsageError: It is no YAML, or no environment of conda.
@@ -78,13 +87,20 @@ def read_conda_file(source: Source, read: Reader) -> CondaFile:
             else:
                 found.packages.append(requirement)
         elif isinstance(item, dict) and isinstance(item.get("pip"), list):
-            _read_pip(found, number, item["pip"], source, read)
+            _read_pip(found, number, item["pip"], source, read, variables)
         elif item is not None:
             found.left.append(Left(kind="malformed", text=str(item), span=placed.span("dependencies", number)))
     return found
 
 
-def _read_pip(found: CondaFile, number: int, lines: list[object], source: Source, read: Reader) -> None:
+def _read_pip(
+    found: CondaFile,
+    number: int,
+    lines: list[object],
+    source: Source,
+    read: Reader,
+    variables: Mapping[str, Variable],
+) -> None:
     found.pip_span = found.placed.span("dependencies", number, "pip")
     for position in range(len(lines)):
         if not isinstance(lines[position], str):
@@ -95,7 +111,7 @@ def _read_pip(found: CondaFile, number: int, lines: list[object], source: Source
             continue
         content = found.placed.text("dependencies", number, "pip", position)
         try:
-            found.pip.take(read_listing(content, source, read), is_constraint=False)
+            found.pip.take(read_listing(content, source, read, variables=variables), is_constraint=False)
         except UsageError as error:
             place = source.position(found.placed.span("dependencies", number, "pip", position))
             what = error.message.partition(": ")[2]

@@ -152,6 +152,14 @@ def read_groups(source: Source) -> list[Project]:
         groups.append((f"group {name}", *_listed(placed, ("dependency-groups", name), items)))
     for name, items in _table(_table(tool, "pdm"), "dev-dependencies").items():
         groups.append((f"group {name}", *_listed(placed, ("tool", "pdm", "dev-dependencies", name), items)))
+    for name, table in _table(_table(tool, "hatch"), "envs").items():
+        requirements: list[Requirement] = []
+        for key in ("dependencies", "extra-dependencies"):
+            items = table.get(key) if isinstance(table, dict) else None
+            # What hatch fills in itself, such as `{root:uri}`, is no requirement.
+            if isinstance(items, list) and "{" not in str(items):
+                requirements += _listed(placed, ("tool", "hatch", "envs", name, key), items)[0]
+        groups.append((f"group {name}", requirements, []))
     uv = _table(tool, "uv")
     if isinstance(uv.get("dev-dependencies"), list):
         groups.append(("group dev", *_listed(placed, ("tool", "uv", "dev-dependencies"), uv["dev-dependencies"])))

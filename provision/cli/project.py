@@ -6,6 +6,7 @@ request can hold, or is refused with its file, its line and the way out.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +24,8 @@ from provision.resolve.request import FIND_LINKS, FRAMEWORKS, PLATFORMS
 from provision.resolve.requirements import SECRETS_HINT, normalise_name, parse_line
 
 if TYPE_CHECKING:
-    from provision.audit.model import Index, Requirement, Source, Span
+    from provision.audit.conda import CondaFile
+    from provision.audit.model import Index, Requirement, Source, Span, Variable
     from provision.audit.project import Project
     from provision.audit.requirements_file import Left, Listing
     from provision.audit.setup_script import Needs
@@ -54,6 +56,14 @@ _UV_LEFT_OUT = {
 _CONDA_EXPORT = re.compile(r"[A-Za-z0-9_.-]+=[^=\s]+=[^=\s]+")
 PROJECT_FILES = ("pyproject.toml", "pixi.toml", "environment.yml", "setup.cfg", "setup.py", "Pipfile")
 """Files that make a project of a folder, beside lists of requirements."""
+_ENVIRONMENTS = ("environment*.y*ml", "conda*.y*ml", "env*/*.y*ml", "conda*/*.y*ml")
+_FOR_LESS = frozenset(("cpu", "mac", "macos", "osx", "win", "windows", "doc", "docs", "test", "tests", "dev"))
+"""Words in the name of an environment that is not the one for a GPU."""
+_FOR_A_GPU = frozenset(("gpu", "cuda"))
+_CONDA_WAYS_OUT = (
+    "write `conda env export --from-history > environment.yml` in the environment, and give that file to `-r`",
+    "or give `-r` what `pip list --format=freeze` prints",
+)
 _INSTALLABLE = ("pyproject.toml", "setup.py", "setup.cfg")
 _KINDS = {
     "pyproject.toml": "a project of Python",
@@ -385,11 +395,11 @@ class _Collector:
         from provision.audit.wanted import CPU, cuda_of, index_variant, is_pytorch_index
 
         flag = {"index": "--index-url", "extra": "--extra-index-url"}.get(index.kind, "--find-links")
-        url = index.url
-        if url is None or "$" in url:
+        url = index.url or ""
+        if not url or "$" in url:
             raise UsageError(
-                f"{where}: the address after `{flag}` holds a variable, and variables are not expanded",
-                hints=(f"write the address itself; a password: {SECRETS_HINT}",),
+                f"{where}: the address after `{flag}` holds a variable that is not set",
+                hints=("set it, or write the address itself", f"a password: {SECRETS_HINT}"),
             )
         said = f"`{flag} {without_secrets(url)}` in {where}"
         if USERINFO.search(url):
@@ -451,7 +461,11 @@ class _Collector:
                 if not is_constraint and _is_editable(requirement, files):
                     self.warnings.append(f"{where}: {requirement.name} is installed, and not for editing")
         for index in listing.indexes:
-            self.add_index(index, self._where(index.span, files), is_default=index.kind == "index")
+            where = self._where(index.span, files)
+            if index.url is None and index.span is not None:
+                span = index.span
+                raise _unset(files.sources[span.file].text[span.start : span.end], where)
+            self.add_index(index, where, is_default=index.kind == "index")
 
     def _where(self, span: Span | None, files: _Files) -> str:
         source = files.sources.get(span.file) if span is not None else None
@@ -535,9 +549,7 @@ def _refusal(item: Left, where: str, shown: str) -> UsageError:
             f"{where}: `{flag}` is no option that is taken from a requirements file", hints=("leave the line out",)
         )
     if item.kind == "variable":
-        return UsageError(
-            f"{where}: variables are not expanded: {shown}", hints=("write the value in place of the variable",)
-        )
+        return _unset(item.text, where)
     if item.kind in ("path", "editable"):
         return UsageError(
             f"{where}: a path cannot be installed, its files are not part of the build: {shown}",
@@ -569,18 +581,38 @@ def _refusal(item: Left, where: str, shown: str) -> UsageError:
             hints=("save the file beside this one and name it",),
         )
     if _CONDA_EXPORT.fullmatch(item.text):
-        return UsageError(
-            f"{where}: {shown} is a package of conda, as `conda list --export` prints it",
-            hints=(
-                "write `conda env export --from-history > environment.yml` in the environment, and give its folder to "
-                "`--project DIR`",
-                "or give `-r` what `pip list --format=freeze` prints",
-            ),
+        return _CondaListError(
+            f"{where}: {shown} is a package of conda, as `conda list --export` prints it", hints=_CONDA_WAYS_OUT
         )
     return UsageError(
         f"{where}: {shown} is no requirement",
         hints=("write one requirement such as `name==version`, or one option of pip, a line",),
     )
+
+
+class _CondaListError(UsageError):
+    """A file is what ``conda list --export`` prints, and no list of requirements."""
+
+
+def _unset(text: str, where: str) -> UsageError:
+    """Return the refusal of a text with variables that are not set, by their names."""
+    names = [name for name in re.findall(r"\$\{([A-Z0-9_]+)\}", text) if name not in os.environ]
+    return UsageError(
+        f"{where}: the variable `{names[0]}` is not set",
+        because=("the file names it, and pip would take its text as it stands",),
+        hints=(f"set it, as in `{names[0]}=… provision …`, or write its value into the file",),
+    )
+
+
+def _variables() -> Mapping[str, Variable]:
+    """Return the variables of this process, for the ``${NAME}`` of a requirements file."""
+    from provision.audit.model import Span, Variable
+
+    nowhere = Span(file="", start=0, end=0)
+    return {
+        name: Variable(name=name, value=value, kind="env", span=nowhere, name_span=nowhere)
+        for name, value in os.environ.items()
+    }
 
 
 def _read_file(found: _Collector, path: Path) -> None:
@@ -590,9 +622,15 @@ def _read_file(found: _Collector, path: Path) -> None:
     _refuse_other(path)
     files = _Files("-r")
     source = files.take(path)
-    if path.suffix in ("", ".txt") and re.search(r"^dependencies:\s*$", source.text, re.MULTILINE):
-        raise _other_kind(path, "an environment of conda")
-    found.take_listing(read_listing(content_of(source), source, files, is_strict=False), files)
+    if path.suffix in (".yml", ".yaml") or _is_environment(source):
+        _Folder(found, path.parent, (), (), files=files).read_environment(path)
+        return
+    listing = read_listing(content_of(source), source, files, variables=_variables(), is_strict=False)
+    found.take_listing(listing, files)
+
+
+def _is_environment(source: Source) -> bool:
+    return re.search(r"^dependencies:\s*(?:\[|$)", source.text, re.MULTILINE) is not None
 
 
 def _refuse_other(path: Path) -> None:
@@ -601,7 +639,7 @@ def _refuse_other(path: Path) -> None:
         raise UsageError(
             f"-r: {path} is a folder", hints=(f"`--project {path}` reads what the project in it asks for",)
         )
-    kind = "an environment of conda" if path.suffix in (".yml", ".yaml") else _KINDS.get(path.name)
+    kind = _KINDS.get(path.name)
     if kind is not None and path.exists():
         raise _other_kind(path, kind)
 
@@ -624,13 +662,17 @@ class _Folder:
         groups: Sequence[str],
         *,
         is_member: bool = False,
+        files: _Files | None = None,
     ) -> None:
         self.found = found
         self.folder = folder
         self.extras = tuple(dict.fromkeys(normalise_name(name) for name in extras))
         self.groups = tuple(dict.fromkeys(normalise_name(name) for name in groups))
-        self.files = _Files("--project")
+        self.files = files or _Files("--project")
         self.taken: list[str] = []
+        # Files that are not what their name promises, and environments that are a picture of one machine.
+        self.unlike: list[UsageError] = []
+        self.exports: list[tuple[Path, CondaFile]] = []
         self.empty: list[str] = []
         # A part of another project, whose settings count.
         self.is_member = is_member
@@ -647,13 +689,19 @@ class _Folder:
             if self.folder.is_file():
                 hint = f"name its folder, as in `--project {self.folder.parent}`, or give a list to `-r`"
             raise UsageError(f"--project: {self.folder} is no folder", hints=(hint,))
-        for reader in (self._pyproject, self._pixi, self._conda, self._setup, self._lists, self._pipfile):
-            if reader():
-                break
-        else:
+        readers = (self._pyproject, self._pixi, self._conda, self._setup, self._lists, self._pipfile, self._exported)
+        if not any(reader() for reader in readers):
+            if self.unlike:
+                raise self.unlike[0]
             if not (self.empty or self.is_member):
                 raise self._nothing()
             self.found.read += self.empty[:1]
+        self.found.warnings += [f"{error.message}; that file is not read" for error in self.unlike]
+        self.found.warnings += [
+            f"{path} lists what one machine had, to the build of each package, and is not read; `-r {path}` reads it"
+            for path, _ in self.exports
+            if path.name not in self.taken
+        ]
         if not self.is_member:
             self._python_version()
             self._tell_ignored()
@@ -761,18 +809,57 @@ class _Folder:
                 raise UsageError(f"{flag} {names[0]}: {path} has none", hints=(f"leave `{flag}` out",))
 
     def _conda(self) -> bool:
-        paths = self._here("environment.yml") or self._here("environment.yaml")
-        paths = paths or self._here("environment*.y*ml") or self._here("conda*.y*ml")
-        if not paths or paths[0].name in LOCKS:
+        paths = self._environments()
+        if not paths:
             return False
-        if len(paths) > 1:
-            self.found.warnings.append(f"of several environments {paths[0]} is read")
+        if paths[1:]:
+            others = ", ".join(str(path.relative_to(self.folder)) for path in paths[1:])
+            self.found.warnings.append(
+                f"of several environments {paths[0]} is read, and not {others}; `-r FILE` reads another one"
+            )
+        try:
+            environment = self._read_conda(paths[0])
+        except UsageError as error:
+            self.unlike.append(error)
+            return False
+        if environment.is_export:
+            self.exports.append((paths[0], environment))
+            return False
+        return self._take_environment(paths[0], environment)
+
+    def _environments(self) -> list[Path]:
+        """Return the environments of conda that the project has, the one for a GPU first."""
+        choices = self.found.matrix.settings("audit_rules.toml")["conda_cuda_choices"].values
+        ranked: dict[Path, tuple[bool, bool, bool, int, str]] = {}
+        for pattern in _ENVIRONMENTS:
+            for path in self._here(pattern):
+                place = path.relative_to(self.folder)
+                source = self.files.take(path)
+                if path.name in LOCKS or (place.parts[1:] and not _is_environment(source)):
+                    continue
+                words = set(re.split(r"[^a-z0-9]+", path.stem.lower()))
+                has_cuda = bool(words & _FOR_A_GPU) or any(choice in source.text for choice in choices)
+                is_usual = place.stem == "environment"
+                ranked[path] = (bool(words & _FOR_LESS), not has_cuda, not is_usual, len(place.parts), str(place))
+        return sorted(ranked, key=lambda path: ranked[path])
+
+    def _read_conda(self, path: Path) -> CondaFile:
         from provision.audit.conda import read_conda_file
 
-        path = paths[0]
-        source = self.files.take(path)
+        try:
+            return read_conda_file(self.files.take(path), self.files, variables=_variables())
+        except UsageError as error:
+            raise UsageError(error.message, because=error.because, hints=error.hints or _CONDA_WAYS_OUT) from error
+
+    def read_environment(self, path: Path) -> None:
+        """Read an environment of conda that was named itself."""
+        self._take_environment(path, self._read_conda(path))
+
+    def _exported(self) -> bool:
+        return any(self._take_environment(*export) for export in self.exports)
+
+    def _take_environment(self, path: Path, environment: CondaFile) -> bool:
         before = len(self.found.lines)
-        environment = read_conda_file(source, self.files)
         self._refuse_left((item.text for item in environment.left), path)
         self._take_conda(environment.packages)
         self.found.take_listing(environment.pip, self.files, root=self.folder)
@@ -872,7 +959,7 @@ class _Folder:
             raise UsageError(f"{named_by}: {path}, from which it takes its requirements, is not there")
         source = self.files.take(path)
         self.taken.append(path.name)
-        listing = read_listing(content_of(source), source, self.files, is_strict=False)
+        listing = read_listing(content_of(source), source, self.files, variables=_variables(), is_strict=False)
         self.found.take_listing(listing, self.files, root=self.folder)
 
     def _lists(self) -> bool:
@@ -890,7 +977,11 @@ class _Folder:
             return False
         self._refuse_choices(paths[0])
         before = len(self.found.lines)
-        self._take_list(paths[0], paths[0])
+        try:
+            self._take_list(paths[0], paths[0])
+        except _CondaListError as error:
+            self.unlike.append(error)
+            return False
         self._tell(paths[0], len(self.found.lines) - before)
         return len(self.found.lines) > before
 

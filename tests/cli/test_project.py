@@ -20,6 +20,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+SETUP_OF_TORCH = 'from setuptools import setup\nsetup(name="x", install_requires=["torch"])\n'
+
+
 def _write(folder, name, text):
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,13 +102,16 @@ def test_files_name_others_beside_themselves(folder):
         ("git+ssh://git@x.example/y.git", "behind ssh needs a key"),
         ("--no-index", "`--no-index` cannot be kept to"),
         ("--index-url https://me:word@x.example/simple", "holds a user name or password"),
-        ("--extra-index-url https://${TOKEN}@x.example/simple", "holds a variable"),
+        ("--extra-index-url https://${TOKEN_OF_NOBODY}@x.example/simple", "`TOKEN_OF_NOBODY` is not set"),
+        ("--extra-index-url https://$TOKEN@x.example/simple", "holds a variable that is not set"),
+        ("-r ${NAME_OF_NOTHING}.txt", "`NAME_OF_NOTHING` is not set"),
         ("--extra-index-url http://x.example/simple", "only https addresses are asked"),
         ("-f ./wheels", "a folder of this machine"),
         ("numpy=1.26.4=py311h64a7726_0", "a package of conda, as `conda list --export` prints it"),
         ("numpy --global-option=x", "only `--hash` is taken"),
         ("--strange x", "`--strange` is no option that is taken"),
-        ("numpy==${VERSION}", "variables are not expanded"),
+        ("numpy==${VERSION_OF_NOTHING}", "`VERSION_OF_NOTHING` is not set"),
+        ("numpy==$VERSION", "is no requirement"),
         ("=1", "is no requirement"),
     ],
 )
@@ -114,6 +120,21 @@ def test_a_refusal_names_file_line_and_a_way_out(folder, line, said):
     assert said in error.message
     assert "requirements.txt, line 2" in error.message
     assert "word" not in f"{error.message}{error.because}".replace("password", "")
+
+
+def test_variables_are_expanded_as_pip_does(folder, monkeypatch):
+    monkeypatch.setenv("VERSION_OF_NUMPY", "1.26.4")
+    monkeypatch.setenv("WHICH", "bounds")
+    monkeypatch.setenv("HOST", "own.example")
+    inputs = _listed(
+        folder,
+        "numpy==${VERSION_OF_NUMPY}\n-c ${WHICH}.txt\n--extra-index-url https://${HOST}/simple\n",
+        bounds="scipy<1.13\n",
+    )
+    assert (_texts(inputs), inputs.indexes) == (["numpy==1.26.4"], ("https://own.example/simple",))
+    assert [line.requirement.text for line in inputs.constraints] == ["scipy<1.13"]
+    environment = "dependencies:\n  - pip:\n    - numpy==${VERSION_OF_NUMPY}\n"
+    assert _texts(read_inputs([_write(folder, "environment.yml", environment)])) == ["numpy==1.26.4"]
 
 
 def test_the_files_of_a_circle_are_named_in_turn(folder):
@@ -168,7 +189,7 @@ def test_rubbish_is_refused_and_never_a_traceback(name, text):
                 continue
 
 
-@pytest.mark.parametrize("name", ["environment.yml", "pyproject.toml", "Pipfile", "uv.lock", "setup.py"])
+@pytest.mark.parametrize("name", ["conda-lock.yml", "pyproject.toml", "Pipfile", "uv.lock", "setup.py"])
 def test_another_kind_of_file_is_told_by_name(folder, name):
     error = _refused(read_inputs, [_write(folder, name, "dependencies:\n")])
     assert "not a list of requirements" in error.message
@@ -407,6 +428,82 @@ dependencies:
     assert (inputs.cuda, inputs.python, inputs.indexes) == ("12.1", "3.10", ("https://own.example/simple",))
     assert inputs.places["cuda"] == "`pytorch-cuda=12.1` in " + str(folder / "environment.yml") + ", line 6"
     assert any(text.endswith("are left out: ffmpeg") for text in inputs.warnings)
+
+
+def test_an_environment_can_be_named_itself(folder):
+    path = _write(folder, "envs/gpu.yml", "dependencies: [python=3.10, pytorch=2.1.0, pytorch-cuda=12.1]\n")
+    inputs = read_inputs([path])
+    assert (_texts(inputs), inputs.cuda, inputs.python) == (["torch==2.1.0.*"], "12.1", "3.10")
+    assert inputs.read == (f"read 1 requirement from {path}",)
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        ({"environment-cpu.yml": "cpuonly", "environment-gpu.yml": "pytorch-cuda=12.1"}, "environment-gpu.yml"),
+        ({"environment.yml": "cpuonly", "environment-gpu.yml": "pytorch-cuda=12.1"}, "environment-gpu.yml"),
+        ({"environment.yml": "cudatoolkit=11.8", "environment-gpu.yml": "pytorch-cuda=12.1"}, "environment.yml"),
+        ({"environment.yml": "ffmpeg", "environment-dev.yml": "pytorch-cuda=12.1"}, "environment.yml"),
+        ({"env/cpu.yml": "cpuonly", "env/gpu.yml": "ffmpeg"}, "env/gpu.yml"),
+        ({"environment.yml": "ffmpeg", "conda-lock.yml": "ffmpeg"}, "environment.yml"),
+    ],
+)
+def test_of_several_environments_the_one_for_a_gpu_counts(folder, names, chosen):
+    for name, package in names.items():
+        _write(folder, name, f"dependencies: [pytorch=2.1.0, {package}]\n")
+    inputs = _project(folder)
+    assert inputs.read[0].endswith(chosen)
+    others = [name for name in names if name not in (chosen, "conda-lock.yml")]
+    told = (
+        f"of several environments {folder / chosen} is read, and not {', '.join(others)}; `-r FILE` reads another one"
+    )
+    assert (told in inputs.warnings) == bool(others)
+
+
+@pytest.mark.parametrize(
+    ("files", "read"),
+    [
+        ({"environment.yml": "numpy=1.21.2=py39_0\n", "setup.py": SETUP_OF_TORCH}, "setup.py"),
+        ({"environment.yml": "@EXPLICIT\nhttps://x.example/y\n", "setup.py": SETUP_OF_TORCH}, "setup.py"),
+        ({"requirements.txt": "numpy=1.21.2=py39_0\n", "Pipfile": "[packages]\ntorch = '*'\n"}, "Pipfile"),
+    ],
+)
+def test_a_file_that_is_not_what_its_name_says_makes_way(folder, files, read):
+    for name, text in files.items():
+        _write(folder, name, text)
+    inputs = _project(folder)
+    assert (_texts(inputs), inputs.read[0]) == ([_texts(inputs)[0]], f"read 1 requirement from {folder / read}")
+    assert any(next(iter(files)) in text and "that file is not read" in text for text in inputs.warnings)
+    (folder / read).unlink()
+    assert "conda env export" in _refused(_project, folder).hints[0]
+
+
+def test_what_one_machine_had_counts_where_no_file_says_what_is_needed(folder):
+    _write(folder, "environment.yml", "dependencies: [pytorch=1.12=py3.9_cuda11.3, numpy=1.21.2=py39_0]\n")
+    _write(folder, "setup.py", SETUP_OF_TORCH)
+    inputs = _project(folder)
+    assert _texts(inputs) == ["torch"]
+    told = [text for text in inputs.warnings if "lists what one machine had" in text]
+    assert f"`-r {folder / 'environment.yml'}` reads it" in told[0]
+    (folder / "setup.py").unlink()
+    inputs = _project(folder)
+    assert _texts(inputs) == ["torch==1.12", "numpy==1.21.2"]
+    assert not any("lists what one machine had" in text for text in inputs.warnings)
+
+
+def test_an_environment_of_hatch_is_a_group(folder):
+    text = """
+[project]
+name = "app"
+version = "1"
+dependencies = ["torch"]
+[tool.hatch.envs.train]
+dependencies = ["peft"]
+extra-dependencies = ["einops"]
+[tool.hatch.envs.docs]
+dependencies = ["x @ {root:uri}/x"]
+"""
+    assert _texts(_project(folder, groups=["train"], pyproject_dot_toml=text)) == ["torch", "peft", "einops"]
 
 
 def test_a_manifest_of_pixi(folder):

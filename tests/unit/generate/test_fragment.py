@@ -61,9 +61,7 @@ def test_a_bound_on_a_library_of_cuda_is_no_dependency_of_a_project_without():
     assert ("nvidia-nvjitlink-cu12", "==12.1.105") in half.bounds
     project = tomllib.loads(write_fragment("poetry", half, None, "pyproject.toml").text)["project"]
     assert not any(line.startswith("nvidia-") for line in project["dependencies"])
-    assert (
-        "nvidia-nvjitlink-cu12==12.1.105; sys_platform == 'linux'" in project["optional-dependencies"]["cu121"]
-    )
+    assert "nvidia-nvjitlink-cu12==12.1.105; sys_platform == 'linux'" in project["optional-dependencies"]["cu121"]
 
 
 def test_two_frameworks_share_what_the_stack_holds():

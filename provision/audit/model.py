@@ -340,6 +340,8 @@ class Base:
         cuda: CUDA of the toolkit or runtime in the image (``11.6.2``), by its tag.
         flavour: ``base``, ``runtime`` or ``devel`` for CUDA images, ``slim`` or ``full`` for Python's, else empty.
         has_cudnn: cuDNN is inside; ``None`` = not known.
+        cudnn: Its version, or its major where the tag says no more.
+        python: The Python that comes with it (``3.10``), by its tag and the facts.
         frameworks: Frameworks that come with the image, name → version by its tag, empty where that does not say.
         is_own_build: They are builds of the vendor's own, of a pre-release: no exact pin meets them.
     """
@@ -354,6 +356,8 @@ class Base:
     cuda: str | None = None
     flavour: str = ""
     has_cudnn: bool | None = None
+    cudnn: str | None = None
+    python: str | None = None
     frameworks: Mapping[str, str] = NOTHING
     is_own_build: bool = False
 

@@ -93,19 +93,27 @@ def _describe_base(base: Base, matrix: Matrix) -> tuple[Base, str | None]:
 
 def _describe_framework(base: Base, framework: str, matrix: Matrix) -> tuple[Base, str | None]:
     """Return a base that comes with a framework, with what its tag tells: ``2.1.0-cuda11.8-cudnn8-runtime``."""
-    if base.repository in matrix.setting("audit_rules.toml", "own_build_images").values:
-        from provision.resolve.foreign import known_base
+    from provision.resolve.foreign import image_python, known_base
 
+    if base.repository in matrix.setting("audit_rules.toml", "own_build_images").values:
         known = known_base(matrix, f"{base.repository}:{base.tag}")
         own = replace(base, frameworks={framework: ""}, is_own_build=True)
-        return (replace(own, cuda=known.cuda), known.os) if known is not None else (own, None)
+        if known is None:
+            return own, None
+        inside = replace(own, cuda=known.cuda, has_cudnn=True if known.cudnn else None, cudnn=known.cudnn)
+        return replace(inside, python=known.python), known.os
     parts = base.tag.split("-")
     version = parts[0] if re.fullmatch(_RELEASE, parts[0]) else ""
+    cudnn = next((part for part in parts if re.fullmatch(_CUDNN, part)), None)
+    # A tag that names py3 says that the one without it holds another Python.
+    is_plain = bool(version) and not any(part.startswith("py") for part in parts)
     described = replace(
         base,
         cuda=next((part.removeprefix("cuda") for part in parts if part.startswith("cuda")), None),
         flavour=parts[-1] if parts[-1] in ("runtime", "devel") else "",
-        has_cudnn=any(re.fullmatch(_CUDNN, part) for part in parts) or None,
+        has_cudnn=True if cudnn else None,
+        cudnn=(cudnn or "").removeprefix("cudnn") or None,
+        python=image_python(matrix, base.repository or "", version) if is_plain else None,
         frameworks={framework: version},
     )
     return described, None
@@ -115,7 +123,7 @@ def _describe_cuda(base: Base, matrix: Matrix) -> tuple[Base, str | None]:
     tag = base.tag
     row = cuda_image(matrix, base)
     if row is not None:
-        return replace(base, cuda=row.cuda, flavour=row.flavour, has_cudnn=row.has_cudnn), row.os
+        return replace(base, cuda=row.cuda, flavour=row.flavour, has_cudnn=row.has_cudnn, cudnn=row.cudnn), row.os
     parts = tag.split("-")
     if not re.fullmatch(_RELEASE, parts[0]):
         return base, None
@@ -260,6 +268,9 @@ def _python_of(
         if match is None or not mentioned <= {match[1]}:
             return options.python
         return match[1]
+    if base is not None and base.python is not None:
+        has_other = bool(mentioned - {base.python}) or any(name.startswith("python") for name in packages)
+        return options.python if has_other else base.python
     row = next((item for item in matrix.os_releases if item.id == system), None) if system else None
     named = [name for name in packages if name.startswith("python")]
     versions = {match[1] for name in named if (match := re.fullmatch(_PYTHON_PACKAGE, name))}

@@ -79,10 +79,12 @@ def frameworks(environment: Environment, matrix: Matrix) -> tuple[Wanted, ...]:
 def effective(environment: Environment, matrix: Matrix, framework: str) -> Wanted | None:
     """Return the wish that stands at the end: the first one, or a later one that contradicts it or is an upgrade.
 
-    A wish before the framework was taken out counts for nothing. ``None`` where nothing asks for the framework, where
-    installs go to several places, or where one might not run.
+    A wish before the framework was taken out counts for nothing, and so does one that the base meets already: pip
+    leaves what is there. ``None`` where nothing asks for the framework, where installs go to several places, or where
+    one might not run.
     """
     current: Wanted | None = None
+    have = _held_by_base(environment, framework)
     for wanted in frameworks(environment, matrix):
         if wanted.framework != framework or wanted.install.is_dry:
             continue
@@ -91,6 +93,8 @@ def effective(environment: Environment, matrix: Matrix, framework: str) -> Wante
         if not wanted.install.is_certain or wanted.requirement.applies is None:
             return None
         if current is None:
+            if have and not wanted.install.target and _keeps(environment, wanted.install, wanted.requirement, have):
+                continue
             current = wanted
         elif wanted.install.target != current.install.target:
             return None
@@ -108,9 +112,7 @@ def standing(environment: Environment, matrix: Matrix, framework: str) -> Wanted
     nothing takes it out, and no virtual environment stands between.
     """
     base = environment.base
-    have = base.frameworks.get(framework) if base is not None else None
-    if have and is_apart(environment):
-        have = None
+    have = _held_by_base(environment, framework)
     asked = [(install, item) for install, item in environment.requirements() if item.name == framework]
     from_conda = list(conda_pytorch(environment)) if framework == "torch" else []
     if from_conda:
@@ -122,6 +124,12 @@ def standing(environment: Environment, matrix: Matrix, framework: str) -> Wanted
     if base is None or not have or any(is_removed(command, framework) for command in environment.commands):
         return None
     return _of_base(base, framework, have)
+
+
+def _held_by_base(environment: Environment, framework: str) -> str | None:
+    """Return the release of a framework that the base brings to where packages go; ``None`` where that is not known."""
+    have = environment.base.frameworks.get(framework) if environment.base is not None else None
+    return None if not have or is_apart(environment) else have
 
 
 def _keeps(environment: Environment, install: Install, item: Requirement, have: str) -> bool:

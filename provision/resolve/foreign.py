@@ -8,8 +8,9 @@ from provision.matrix.load import Matrix
 from provision.records import record
 from provision.resolve.options import fact_of
 from provision.resolve.stack import FactRef
+from provision.versions import spec_of
 
-__all__ = ["ForeignBase", "base_cuda", "known_base"]
+__all__ = ["ForeignBase", "base_cuda", "image_python", "known_base"]
 
 _TAG = re.compile(r"(?P<version>[0-9]+(?:\.[0-9]+)+)-cuda(?P<cuda>[0-9.]+)-cudnn(?P<cudnn>[0-9]+)-(?:runtime|devel)")
 
@@ -91,4 +92,19 @@ def known_base(matrix: Matrix, base: str) -> ForeignBase | None:
     said = _TAG.fullmatch(tag)
     if said is None:
         return ForeignBase(framework=framework)
-    return ForeignBase(framework=framework, version=said["version"], cuda=said["cuda"], cudnn=said["cudnn"])
+    return ForeignBase(
+        framework=framework,
+        version=said["version"],
+        cuda=said["cuda"],
+        cudnn=said["cudnn"],
+        python=image_python(matrix, name, said["version"]),
+    )
+
+
+def image_python(matrix: Matrix, repository: str, version: str) -> str | None:
+    """Return the Python of the images of a framework's release, ``None`` where the facts do not tell."""
+    for key, python in matrix.setting("audit_rules.toml", "framework_image_pythons").entries.items():
+        name, _, versions = key.partition(" ")
+        if name == repository and version in spec_of(versions):
+            return python
+    return None

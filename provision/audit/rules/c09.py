@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from provision.audit.model import Environment, Finding, Options, Requirement
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, Wanted, build_of, cuda_of, effective, python_of, resolve_request
+from provision.audit.wanted import CPU, Wanted, build_of, cuda_of, effective, python_of, resolve_request, standing
 from provision.audit.ways import ways_of
 from provision.audit.wording import facts_of, reasons_of
 from provision.matrix.load import Matrix
@@ -17,7 +17,7 @@ ID = "C09"
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold everything that is pinned against the pairs of the facts."""
     pinned: dict[str, tuple[str, Requirement]] = {}
-    torch = effective(environment, matrix, "torch")
+    torch = standing(environment, matrix, "torch")
     if torch is not None and torch.variant == CPU:
         return
     targets = {install.target for install in environment.installs}
@@ -31,6 +31,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 pinned[requirement.name] = (requirement.version.partition("+")[0], requirement)
     named = {name: version for name, (version, _) in pinned.items()}
     if torch is not None and torch.version is not None:
+        if torch.install.installer == "base":
+            named["torch"] = torch.version
         cuda = cuda_of(build_of(matrix, torch))
         if cuda is not None:
             named["cuda"] = cuda

@@ -15,6 +15,7 @@ _BECAUSE = "the CUDA repository has been signed with another key since April 202
 _LISTS = "sources.list.d"
 _FOLDER = "/etc/apt/sources.list.d"
 _FACT = "knowledge/key2022"
+_SHELLS = ("bash", "dash", "sh", "source", ".")
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
@@ -24,7 +25,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     old, new = settings["withdrawn_keys"].values, settings["new_key_marks"].values
     if not any(mark in text for command in environment.commands for text in _texts(command) for mark in new):
         yield from _fetched(environment, matrix, old, settings["old_key_repositories"].values)
-    yield from _inherited(environment, matrix, new)
+    yield from _inherited(environment, matrix, old, new)
 
 
 def _texts(command: Command) -> Iterator[str]:
@@ -48,15 +49,31 @@ def _fetched(environment: Environment, matrix: Matrix, old: Iterable[str], kept:
                 )
 
 
-def _inherited(environment: Environment, matrix: Matrix, new: Iterable[str]) -> Iterator[Finding]:
+def _may_bring_key(command: Command, texts: list[str], old: Iterable[str]) -> bool:
+    """Tell whether a command may bring another key, or has apt do without one: a script, a key of any other name."""
+    if any("insecure" in text or "allow-unauthenticated" in text for text in texts):
+        return True
+    first = texts[0] if texts else ""
+    is_script = first.startswith(("./", "../")) or first.endswith(".sh")
+    if command.program is None or command.program in _SHELLS or is_script or command.program == "gpg":
+        return True
+    return "apt-key" in texts and ("add" in texts or "adv" in texts) and not any(key in " ".join(texts) for key in old)
+
+
+def _inherited(environment: Environment, matrix: Matrix, old: Iterable[str], new: Iterable[str]) -> Iterator[Finding]:
     """Yield the first ``apt-get update`` over a base whose list of repositories needs the new key."""
     base = environment.base
     if base is None or base.digest or not has_old_key(matrix, base):
+        return
+    if any(destination is None or destination.startswith("/etc") for _, destination in environment.copied):
+        # A list or a key may be among what is copied.
         return
     for command in environment.commands:
         texts = list(_texts(command))
         # What touches the lists may take the repository out, and what names the new key brings it.
         if any(_LISTS in text or any(mark in text for mark in new) for text in texts):
+            return
+        if _may_bring_key(command, texts, old):
             return
         is_update = command.program in ("apt-get", "apt", "sudo") and "update" in texts
         if is_update and command.is_certain and command.instruction == "RUN":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from provision.audit.model import Environment, Install, Options, Source
-from provision.audit.requirements_file import Reader, read_listing
+from provision.audit.requirements_file import Left, Reader, read_listing
 from provision.audit.shell import content_of
 from provision.errors import UsageError
 
@@ -36,6 +36,7 @@ class Document:
         environments: What it holds.
         reads: Names of other files that were looked into.
         others: Files besides this one that its environments point into.
+        left: What a list of requirements says and its requirements do not.
         comments: For a Dockerfile where its comments begin, else ``None``: a comment may stand on any line.
         ends: For a Dockerfile where its instructions begin and end.
     """
@@ -46,6 +47,7 @@ class Document:
         self.environments = environments
         self.reads: tuple[str, ...] = ()
         self.others: list[Source] = []
+        self.left: tuple[Left, ...] = ()
         self.comments: tuple[int, ...] | None = None
         self.ends: tuple[tuple[int, int], ...] = ()
 
@@ -152,4 +154,5 @@ def _parse_listing(source: Source, kind: str, read: Reader) -> Document:
     environment = Environment(kind=kind, file=source.file, span=head, installs=(install,), own_installs=(install,))
     document = Document(source, kind, [environment])
     document.reads = tuple(dict.fromkeys(name for name in listing.sources if name != source.file))
+    document.left = tuple(item for item in listing.left if item.is_gap)
     return document

@@ -27,7 +27,7 @@ class Report:
         suppressed: Those that a comment covers, likewise.
         sources: Every file that a finding may point into, by name.
         documents: The files that were asked for, as they were read.
-        environments: How many environments were judged.
+        environments: What was judged, with what follows from it by the facts.
         rules: Ids of the rules that ran.
         unread: Why files could not be judged, the same reason once.
     """
@@ -37,7 +37,7 @@ class Report:
         self.suppressed: list[Finding] = []
         self.sources: dict[str, Source] = {}
         self.documents: list[Document] = []
-        self.environments = 0
+        self.environments: tuple[Environment, ...] = ()
         self.rules: tuple[str, ...] = ()
         self.unread: list[ProvisionError] = []
 
@@ -101,9 +101,9 @@ def audit(
     for source, environment in environments:
         report.sources[source.file] = source
         judged.append(environment)
-    report.environments = len(judged)
+    report.environments = tuple(complete(environment, matrix, options) for environment in judged)
     names = [name for name in report.rules if name not in COMMENT_RULES]
-    found = _run(judged, matrix, options, names)
+    found = _run(report.environments, matrix, options, names)
     if any(finding.ways for finding in found):
         from provision.audit.ways import settle_hints
 
@@ -120,7 +120,8 @@ def audit(
                 ]
             except UsageError:
                 return found
-            return _run(_judged(read_again), matrix, options, names)
+            wholes = [complete(environment, matrix, options) for environment in _judged(read_again)]
+            return _run(wholes, matrix, options, names)
 
         found = settle_hints(found, report.sources, judge)
     _settle(report, found, matrix)
@@ -138,8 +139,7 @@ def _judged(documents: Sequence[Document]) -> Iterable[Environment]:
 
 def _run(environments: Iterable[Environment], matrix: Matrix, options: Options, names: Sequence[str]) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
-    for environment in environments:
-        whole = complete(environment, matrix, options)
+    for whole in environments:
         aspects = aspects_of(whole, options)
         for name in names:
             if not is_in_scope(name, aspects):

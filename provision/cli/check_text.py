@@ -9,10 +9,11 @@ from provision.audit.model import Finding, Source
 from provision.cli.output import Output
 
 if TYPE_CHECKING:
+    from provision.audit.judged import Gap, Judged
     from provision.matrix.model import AuditRule
     from provision.matrix.model import Source as SourceRow
 
-__all__ = ["count_text", "show_findings", "show_rule"]
+__all__ = ["count_text", "show_findings", "show_judged", "show_rule"]
 
 _STYLES = {"error": "error", "warn": "warning", "info": "hint"}
 _WIDTH = 140
@@ -21,6 +22,19 @@ _WIDTH = 140
 def show_findings(findings: Sequence[Finding], sources: Mapping[str, Source], output: Output) -> str:
     """Return the text of findings, a blank line between them."""
     return "\n\n".join("\n".join(_lines(finding, sources[finding.span.file], output)) for finding in findings)
+
+
+def show_judged(judged: Sequence[Judged], releases: Sequence[Gap], output: Output) -> str:
+    """Return what was not judged: releases that the facts do not have; on -v all else, and what was understood."""
+    if output.verbosity > 0:
+        lines = []
+        for item in judged:
+            what = item.kind if item.name in ("", item.file) else f"{item.kind} {item.name}"
+            where = output.paint(f"{_printable(item.file)}: {_printable(what)}:", "label")
+            lines.append(f"{where} {_printable(item.understood)}")
+            lines += [f"  not judged: {_printable(gap.what)}: {_printable(gap.why)}" for gap in item.gaps]
+        return "\n".join(lines)
+    return "\n".join(f"not judged: {_printable(gap.what)}: {gap.why}" for gap in releases)
 
 
 def show_rule(row: AuditRule, sources: Mapping[str, SourceRow], output: Output) -> str:
@@ -41,7 +55,7 @@ def show_rule(row: AuditRule, sources: Mapping[str, SourceRow], output: Output) 
     return "\n".join(lines)
 
 
-def count_text(findings: Sequence[Finding], suppressed: int, files: int, unread: int = 0) -> str:
+def count_text(findings: Sequence[Finding], suppressed: int, files: int, unread: int = 0, unjudged: int = 0) -> str:
     """Return one line with how many there are of each kind."""
     counts = {name: sum(finding.severity == name for finding in findings) for name in ("error", "warn", "info")}
     words = {"error": "error", "warn": "warning", "info": "note"}
@@ -54,6 +68,8 @@ def count_text(findings: Sequence[Finding], suppressed: int, files: int, unread:
         text += f"; --fix mends {fixable}"
     if suppressed:
         text += f"; {suppressed} ignored by {'a comment' if suppressed == 1 else 'comments'}"
+    if unjudged:
+        text += f"; {unjudged} {'release' if unjudged == 1 else 'releases'} not judged"
     if unread:
         text += f"; {unread} {'file' if unread == 1 else 'files'} could not be judged"
     return text

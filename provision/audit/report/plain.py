@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from provision.audit.judged import Judged
 from provision.audit.model import Finding, Source, Span
 
-__all__ = ["finding_document", "region_of"]
+__all__ = ["finding_document", "judged_document", "region_of"]
 
 
 def region_of(source: Source, span: Span) -> dict[str, int]:
@@ -40,3 +41,12 @@ def finding_document(finding: Finding, sources: Mapping[str, Source]) -> dict[st
             ],
         }
     return document
+
+
+def judged_document(judged: Judged) -> dict[str, Any]:
+    """Return what was understood of an environment, and what was not judged and why."""
+    return {
+        **{key: getattr(judged, key) for key in ("file", "kind", "name", "base", "system", "python", "cuda", "cudnn")},
+        "frameworks": dict(judged.frameworks),
+        "not_judged": [{"what": gap.what, "why": gap.why} for gap in judged.gaps],
+    }

@@ -11,6 +11,8 @@ from provision.versions import parse, spec_of
 
 ID = "L01"
 
+_LAST_PATCH = 99
+
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold the newest Python of each pinned release against the one in force, or against all that are supported."""
@@ -24,6 +26,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if last is None:
             continue
         python = install.python or environment.python or options.python
+        if python is None and not _may_be_any_supported(environment, last):
+            continue
         reasons = [f"the newest Python with a wheel of {requirement.name} {version} is {last}"]
         if python is not None:
             minor = ".".join(python.removesuffix("t").split(".")[:2])
@@ -34,7 +38,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             row = next((item for item in matrix.pythons if item.version == last), None)
             if row is not None and (row.end_of_life is None or row.end_of_life >= matrix.dated):
                 continue
-            message = f"{requirement.text} installs on no supported Python"
+            allowed = environment.pythons
+            message = f"{requirement.text} installs on no {f'Python {allowed}' if allowed else 'supported Python'}"
             if row is not None:
                 reasons.append(f"Python {last} ended on {row.end_of_life}")
         yield found(
@@ -45,6 +50,18 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             reasons=reasons,
             severity=ERROR if python is not None else "",
         )
+
+
+def _may_be_any_supported(environment: Environment, last: str) -> bool:
+    """Tell whether the Python that is not known is one of those that are supported, and allowed where some are named.
+
+    A base that the facts do not know may hold an older one.
+    """
+    if environment.pythons:
+        return not any(f"{last}.{patch}" in spec_of(environment.pythons) for patch in (0, _LAST_PATCH))
+    if environment.kind not in ("stage", "image"):
+        return True
+    return environment.base is not None and environment.base.repository == "python"
 
 
 def _last_python(matrix: Matrix, name: str, version: str) -> tuple[str | None, bool]:

@@ -13,12 +13,12 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from provision.audit.engine import Report, audit, worst
 from provision.audit.fix import apply_edits
 from provision.audit.model import SEVERITIES, Environment, Finding, Options, Source
-from provision.cli.check_text import count_text, show_findings, show_rule
+from provision.cli.check_text import count_text, show_findings, show_judged, show_rule
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
@@ -26,6 +26,9 @@ from provision.errors import ActionFailedError, ProvisionError, UsageError
 from provision.matrix.load import Matrix
 from provision.records import record
 from provision.resolve.request import PLATFORMS
+
+if TYPE_CHECKING:
+    from provision.audit.judged import Judged
 
 __all__ = ["configure", "run"]
 
@@ -151,7 +154,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
     )
     output.note(f"facts of {matrix.dated}")
     report.unread = unread
-    _give(report, changed, fixed, diff, options.format, matrix, output, is_ok=not is_failed and not unread)
+    _give(
+        report, changed, fixed, diff, options.format, matrix, told.options, output, is_ok=not is_failed and not unread
+    )
     if unread:
         return UsageError.exit_code
     return _EXIT_FINDINGS if is_failed else 0
@@ -463,12 +468,13 @@ def _give(
     diff: str,
     form: str,
     matrix: Matrix,
+    told: Options,
     output: Output,
     *,
     is_ok: bool,
 ) -> None:
     if output.is_json:
-        output.give(_document(report, changed, fixed, diff, matrix), "", is_ok=is_ok)
+        output.give(_document(report, changed, fixed, diff, matrix, told), "", is_ok=is_ok)
     elif form == "sarif":
         output.give(None, _sarif(report, matrix), is_ok=is_ok)
     elif form == "github":
@@ -478,26 +484,31 @@ def _give(
         if text or output.target is not None:
             output.give(None, text, is_ok=is_ok)
     else:
-        files = len(report.sources)
+        from provision.audit.judged import of_releases
+
+        files, judged = len(report.sources), _judged(report, matrix, told)
+        releases = of_releases(judged, report.findings)
         parts = [
             diff,
             show_findings(report.findings, report.sources, output),
-            count_text(report.findings, len(report.suppressed), files, len(report.unread)),
+            show_judged(judged, releases, output),
+            count_text(report.findings, len(report.suppressed), files, len(report.unread), len(releases)),
         ]
         output.give(None, "\n\n".join(part for part in parts if part), is_ok=is_ok)
 
 
 def _document(
-    report: Report, changed: dict[str, str], fixed: Sequence[Finding], diff: str, matrix: Matrix
+    report: Report, changed: dict[str, str], fixed: Sequence[Finding], diff: str, matrix: Matrix, told: Options
 ) -> dict[str, Any]:
-    from provision.audit.report.plain import finding_document
+    from provision.audit.report.plain import finding_document, judged_document
 
     counts = {name: sum(item.severity == name for item in report.findings) for name in reversed(SEVERITIES)}
     return {
         "facts_date": matrix.dated,
         "files": [{"file": document.source.file, "kind": document.kind} for document in report.documents],
         "unread": [error.to_json() for error in report.unread],
-        "environments": report.environments,
+        "environments": len(report.environments),
+        "judged": [judged_document(item) for item in _judged(report, matrix, told)],
         "rules": list(report.rules),
         "worst": worst(report.findings),
         "summary": {**counts, "ignored": len(report.suppressed), "fixed": len(fixed)},
@@ -507,6 +518,14 @@ def _document(
         "fixed": [{"rule": item.rule, "message": item.message, "file": item.span.file} for item in fixed],
         "diff": diff,
     }
+
+
+def _judged(report: Report, matrix: Matrix, told: Options) -> list[Judged]:
+    """Return what was understood of each environment, and what was not judged."""
+    from provision.audit.judged import describe, left_of
+
+    left = {document.source.file: left_of(document) for document in report.documents if document.left}
+    return [describe(item, matrix, told, left.get(item.file, ())) for item in report.environments]
 
 
 def _sarif(report: Report, matrix: Matrix) -> str:

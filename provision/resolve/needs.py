@@ -16,7 +16,8 @@ from provision.records import NOTHING
 from provision.resolve.environment import MACHINES, Clash, Demand, Environment, Given, solve_environment
 from provision.resolve.fit import cudnn_bounds
 from provision.resolve.halves import binds, is_open
-from provision.resolve.options import Option, demands_of, fact_of
+from provision.resolve.options import Option, companions_of, demands_of, fact_of
+from provision.resolve.request import matches
 from provision.resolve.rules import Wish, called, cuda_matches
 from provision.versions import parse
 
@@ -57,6 +58,8 @@ def close(
         if not option.cuda:
             demands += _cuda_demands(matrix, wish, option)
         demands += _gpu_demands(matrix, wish, option)
+    if lacking := _lacking_companion(matrix, wish, options, python, {demand.name for demand in demands}):
+        return lacking
     variants = {option.framework: option.variant for option in options}
     bounds, direct = _user_demands(wish, python, variants)
     demands += [*bounds, *more_bounds]
@@ -110,6 +113,45 @@ def close(
             names = {pick.name for pick in solved.picks}
             kept = Environment(picks=tuple(pick for pick in solved.picks if pick.name not in left_open))
             return kept, tuple(row for row in applied if names & set(row.requires))
+
+
+def _lacking_companion(
+    matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str, there: set[str]
+) -> Clash | None:
+    """Return why a build will not do where lines name what is released with it, and there is no wheel of that."""
+    for option in options if wish.request.requirements else ():
+        absent = {name: version for name, version in companions_of(matrix, option).items() if name not in there}
+        asked = _held_names(wish.request.requirements, python, wish.platform) if absent else ()
+        for name in sorted(absent.keys() & set(asked)):
+            version = absent[name]
+            label = f"{option.framework} {option.version}"
+            why = f"your requirements file, beside {label},"
+            own = Demand(name=name, specifier=f"=={version}", why=why, part="requirements")
+            versions = {option.framework: option.version}
+            stated = [
+                Demand(
+                    name=name,
+                    specifier=row.requires[name],
+                    why=f"{label} ({row.id})",
+                    part=option.framework,
+                    facts=(fact_of("constraint", row.id, row),),
+                )
+                for row in matrix.constraints
+                if binds(row, versions, (option.variant,), python)
+                and name in row.requires
+                and not matches(row.requires[name], version)
+            ]
+            return Clash(is_proved=bool(stated), name=name, demands=(own, *stated))
+    return None
+
+
+def _held_names(lines: tuple[str, ...], python: str, platform: str) -> list[str]:
+    """Return what the lines name that count on a Python of a platform."""
+    from provision.resolve.requirements import parse_requirements, place_of, requirement_of
+
+    place = place_of(python, MACHINES[platform])
+    found = [(line.name, requirement_of(line.text).marker) for line in parse_requirements("\n".join(lines), "-r")]
+    return [name for name, marker in found if marker is None or marker.evaluate(place)]
 
 
 def _is_unlisted(clash: Clash) -> bool:

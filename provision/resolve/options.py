@@ -13,7 +13,17 @@ from provision.resolve.request import CPU, Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, parse
 
-__all__ = ["Option", "demands_of", "fact_of", "has_code_for", "index_of", "index_requires", "late_compiler", "offer"]
+__all__ = [
+    "Option",
+    "companions_of",
+    "demands_of",
+    "fact_of",
+    "has_code_for",
+    "index_of",
+    "index_requires",
+    "late_compiler",
+    "offer",
+]
 
 
 @record
@@ -394,8 +404,8 @@ def _torch_demands(
     given: dict[str, Given] = {}
     if local:
         _give(matrix, given, "torch", row.torch, local, index_requires(matrix, row, machine))
-    for name, version in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
-        if version is None or not _has_wheel(matrix, name, version, python, machine):
+    for name, version in _companions(release):
+        if not _has_wheel(matrix, name, version, python, machine):
             continue
         same_minor = parse(version).release[:2] == parse(row.torch).release[:2]
         is_built_with = name == "torchvision" or same_minor or parse(row.torch).major == 1
@@ -408,6 +418,19 @@ def _torch_demands(
             _give(matrix, given, name, version, own, None)
     demands.append(_root("numpy", "", "torch", f"torch {row.torch} (tensors to arrays and back)"))
     return tuple(demands), given
+
+
+def companions_of(matrix: Matrix, option: Option) -> dict[str, str]:
+    """Return what is released with a build of PyTorch, by name: its version, whether or not there is a wheel of it."""
+    if not isinstance(option.row, TorchBuild):
+        return {}
+    (release,) = matrix.torch_releases_where(lambda version: version == option.row.torch)
+    return dict(_companions(release))
+
+
+def _companions(release: TorchRelease) -> tuple[tuple[str, str], ...]:
+    named = (("torchvision", release.torchvision), ("torchaudio", release.torchaudio))
+    return tuple((name, version) for name, version in named if version is not None)
 
 
 def _build_of(matrix: Matrix, version: str, row: TorchBuild, machine: str) -> str | None:

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 from provision.build.uv import Bound, Found, NoSolution, Place, Question, Uv
+from provision.build.ways import Trials, find_ways
 from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError
 from provision.generate.image import open_lines
 from provision.matrix.load import Matrix
@@ -21,7 +22,7 @@ from provision.matrix.model import PythonRelease
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
-from provision.resolve.request import ANY, FIND_LINKS, FRAMEWORKS, SOURCE, Request, python_fits
+from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, python_fits
 from provision.resolve.solve import solve
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Reason, Refusal, Stack
 from provision.resolve.system import system_packages
@@ -33,6 +34,7 @@ _ROUNDS_MAX = 4
 _OLDER_PYTHONS_MAX = 3
 _EARLIER_RELEASES_MAX = 3
 _OWN = "your requirements"
+_DATELESS = "--exclude-newer now"
 
 
 @record
@@ -62,7 +64,9 @@ def needs_lock(stack: Stack) -> bool:
     return is_usual and stack.image is not None and not stack.image.is_whole and bool(open_lines(stack.image))
 
 
-def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened) -> Stack:
+def lock_whole(
+    request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened, trials: Trials | None = None
+) -> Stack:
     """Return the stack with everything that its lines need, by hash.
 
     Args:
@@ -71,6 +75,7 @@ def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: O
         stack: The answer so far, its first half decided.
         uv: Who is asked.
         opened: How.
+        trials: Tries ways out of a refusal; none are named without.
 
     Raises:
         IncompatibleError: No set of packages meets all of it.
@@ -83,6 +88,8 @@ def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: O
             _is_supported(start, matrix) and _has_more_wheels(start, best, matrix, uv, opened)
         ):
             continue
+        if best is None and failed is not None and start.python != stack.python and not _is_about_python(failed):
+            break
         locked = _lock_freely(request, matrix, start, uv, opened)
         if isinstance(locked, NoSolution):
             failed = failed or locked
@@ -91,10 +98,22 @@ def lock_whole(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: O
         if (best is not None and not _sources(best)) or (failed is not None and failed.absent):
             break
     if best is None:
-        raise _refusal(request, matrix, stack, uv, opened, failed or NoSolution(because=()))
+        failed = failed or NoSolution(because=())
+        dateless = replace(opened, is_dated=False)
+        hints = []
+        if failed.is_dated and opened.is_dated and trials is not None:
+            later = trials.attempt(lambda: lock_whole(request, matrix, stack, uv, dateless), _DATELESS)
+            told = "it takes what was published later too, and what an index tells no date of"
+            hints += [f"`{_DATELESS}` works: {told}"] if later is not None else []
+        raise _refusal(request, matrix, stack, failed, trials, hints)
     if best.frameworks != stack.frameworks or best.python != stack.python:
         best = replace(best, reasons=_told(best, stack))
     return replace(best, request=request)
+
+
+def _is_about_python(failed: NoSolution) -> bool:
+    """Tell whether another Python may have what this one has not."""
+    return failed.unbuilt is not None or any("python" in text.lower() or "wheel" in text for text in failed.because)
 
 
 def _has_more_wheels(candidate: Stack, best: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> bool:
@@ -171,9 +190,12 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
     other: Stack | Refusal = stack
     if changes:
         other = solve(replace(request, python=stack.python, **changes), matrix)
+    if isinstance(other, Refusal):
+        # What the lines go with may have no wheels for this Python.
+        other = solve(replace(request, **changes), matrix, is_image=True)
     if isinstance(other, Refusal) or other.image is None:
         return _lock(stack, matrix, uv, opened)
-    if _agrees(other, matrix, found):
+    if other.python == stack.python and _agrees(other, matrix, found):
         decided = {package.name for package in other.image.packages if not is_open(package.name)}
         return _merge(other, matrix, tuple(item for item in found if item.name not in decided), opened)
     locked = _lock(other, matrix, uv, opened)
@@ -389,7 +411,7 @@ def _told(best: Stack, first: Stack) -> tuple[Reason, ...]:
 
 
 def _refusal(
-    request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened, failed: NoSolution
+    request: Request, matrix: Matrix, stack: Stack, failed: NoSolution, trials: Trials | None, hints: list[str]
 ) -> ProvisionError:
     if failed.absent:
         return UnknownError(
@@ -406,17 +428,15 @@ def _refusal(
                 "with `--offline` your lines are left to the build of the image",
             ),
         )
-    ways = list(_ways(request, matrix, stack, uv, opened))
     names = " and ".join(f"{name} {version}" for name, version in stack.frameworks.items()) or f"CUDA {stack.cuda}"
-    hints = [f"{way} works" for way in ways]
-    if failed.is_dated:
-        hints.append("`--exclude-newer now` takes what was published later too, and what an index tells no date of")
-    hints = hints or ["loosen the lines that the reasons name"]
+    because = (*failed.because, *_hidden(matrix, stack, failed.because))
+    ways = find_ways(request, matrix, stack, because, trials) if trials is not None else []
+    hints = [*hints, *(way.hint for way in ways)] or ["loosen the lines that the reasons name"]
     return IncompatibleError(
         f"what your lines need cannot be installed beside {names} on Python {stack.python}",
-        because=(*failed.because, *_hidden(matrix, stack, failed.because)),
-        hints=hints,
-        details={"alternatives": [{"change": way.replace("`", "")} for way in ways]},
+        because=because,
+        hints=(*hints, *(trials.said() if trials is not None else ())),
+        details={"alternatives": [way.to_json() for way in ways]},
     )
 
 
@@ -427,17 +447,3 @@ def _hidden(matrix: Matrix, stack: Stack, reasons: tuple[str, ...]) -> Iterator[
         if any(need in text for need in needs for text in reasons):
             what = ", ".join(needs)
             yield f"{row.package} {row.versions} needs {what}, which its metadata does not say: {row.symptom}"
-
-
-def _ways(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened) -> Iterator[str]:
-    """Yield what to ask for instead: versions of the frameworks that flags name, with which every line was locked."""
-    loose: dict[str, Any] = {name: ANY for name in FRAMEWORKS if getattr(request, name) is not None}
-    other = replace(request, **loose)
-    for start in chain((stack,), _older(replace(request, python=None), matrix, stack)):
-        found = _lock_freely(other, matrix, start, uv, opened)
-        if isinstance(found, Stack):
-            words = [f"--{name} {version}" for name, version in found.frameworks.items()]
-            if request.python is not None and found.python != stack.python:
-                words.append(f"--python {found.python}")
-            yield f"`{' '.join(words)}`"
-            return

@@ -13,9 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -39,6 +41,8 @@ _GIT_UNREACHABLE = re.compile(
 _GIT_LINE = re.compile(r"git\+([^\s`]+)`")
 _NOT_OFFLINE = "Network connectivity is disabled"
 _UNSOLVABLE = "No solution found"
+_FLAGS_OF_UV = ("exclude-newer", "`--python-version`")
+"""What only uv's own advice speaks of."""
 _MISSING = re.compile(r"there (?:is|are) no versions? of ([a-z0-9._-]+)(?:\[[^\]]*\]|\{[^}]*\})?([<>=!~][^\s,]*)")
 _SECONDS_MAX = 600
 _UV_KEPT = (
@@ -194,14 +198,33 @@ class Uv:
         self._index_url = index_url
         self._address = address
         self._ca_cert = ca_cert
+        self._deadline: float | None = None
+        self._answers: dict[str, tuple[Found, ...] | NoSolution] = {}
+
+    @contextmanager
+    def until(self, deadline: float) -> Iterator[None]:
+        """Wait for answers no longer than until a moment of the monotonic clock."""
+        before, self._deadline = self._deadline, deadline
+        try:
+            yield
+        finally:
+            self._deadline = before
 
     def ask(self, question: Question) -> tuple[Found, ...] | NoSolution:
         """Return what an environment holds beside what is decided, by name; or why there is none.
+
+        The same question gets the same answer, and is put to the index once.
 
         Raises:
             MissingDependencyError: The index cannot be reached.
             ActionFailedError: uv failed in a way of its own.
         """
+        key = repr(question)
+        if key not in self._answers:
+            self._answers[key] = self._ask(question)
+        return self._answers[key]
+
+    def _ask(self, question: Question) -> tuple[Found, ...] | NoSolution:
         with tempfile.TemporaryDirectory(prefix="provision-uv-") as name:
             folder = Path(name)
             stubs = {item.name: f"{item.name} @ {_write_stub(folder, item).as_uri()}" for item in question.fixed}
@@ -269,6 +292,7 @@ class Uv:
             words += ["--exclude-newer", question.published_before]
         if not question.has_needs:
             words.append("--no-deps")
+        seconds = _SECONDS_MAX if self._deadline is None else max(self._deadline - time.monotonic(), 0.01)
         try:
             return subprocess.run(
                 words,
@@ -277,12 +301,12 @@ class Uv:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=_SECONDS_MAX,
+                timeout=seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
             raise MissingDependencyError(
-                f"uv gave no answer within {_SECONDS_MAX} seconds",
+                f"uv gave no answer within {seconds:.0f} seconds",
                 hints=("try again", "or leave your lines to the build with `--offline`"),
             ) from error
 
@@ -451,7 +475,7 @@ def _sentences(text: str, question: Question) -> tuple[str, ...]:
     found: list[str] = []
     for line in joined.splitlines():
         said = re.sub(r"^\s*(?:error|cause|hint|warning):\s*", "", line).strip()
-        if said and not said.startswith(_UNSOLVABLE) and "exclude-newer" not in said:
+        if said and not said.startswith(_UNSOLVABLE) and not any(flag in said for flag in _FLAGS_OF_UV):
             said = re.sub(r" @ file://\S+", "", _MISSING.sub(held, said))
             found += [_plain(part) for part in re.split(r"(?<=\.)\s+(?=And |Because )", said)]
     return tuple(dict.fromkeys(filter(None, found)))

@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING
 from provision.cli.image_lock import is_same
 from provision.cli.output import Output
 from provision.cli.parser import Once, shown
+from provision.cli.request import keep_pins, other_words
 from provision.errors import UsageError
 from provision.generate.image import ImageOptions
 from provision.matrix.load import Matrix
 from provision.records import replace
-from provision.resolve.request import FRAMEWORKS
-from provision.resolve.stack import Stack
+from provision.resolve.request import FRAMEWORKS, Request
+from provision.resolve.stack import Refusal, Stack
 
 if TYPE_CHECKING:
+    from provision.build.uv import Uv
+    from provision.build.ways import Trials
     from provision.cli.pins import Pin
+    from provision.cli.project import Inputs
 
-__all__ = ["add_whole_flags", "lock_lines"]
+__all__ = ["add_whole_flags", "find_trials", "lock_lines"]
 
 _PINS_SHOWN = 20
 _OF_THE_SOLVE = ("indexes", "overrides", "excludes", "sources")
@@ -54,6 +58,7 @@ def lock_lines(
     before: Stack | None = None,
     renewed: Sequence[str] = (),
     pins: Sequence[Pin] = (),
+    trials: Trials | None = None,
 ) -> Stack:
     """Return the stack with what its lines need, by hash.
 
@@ -66,6 +71,7 @@ def lock_lines(
         before: An earlier lock, whose versions are kept where nothing speaks against it.
         pins: Versions that a lock of the project holds, kept likewise.
         renewed: What may change although it was locked; all of it, where there is no name.
+        trials: Tries ways out of a refusal.
 
     Raises:
         IncompatibleError: No set of packages meets all lines.
@@ -77,7 +83,7 @@ def lock_lines(
         output.note(
             f"packages published after {options.exclude_newer} do not count; `--exclude-newer DAY` names another"
         )
-    is_offline = options.offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
+    is_offline = _is_offline(options)
     if is_offline and before is not None and before.image is not None and before.image.is_whole:
         raise UsageError(
             "--upgrade without an index would drop what the lock holds of your lines",
@@ -91,8 +97,6 @@ def lock_lines(
     if is_offline or not _has_lines(stack):
         return stack
     from provision.build.closure import Opened, lock_whole, needs_lock
-    from provision.build.uv import Uv, find_uv
-    from provision.index.address import known_index
 
     if not needs_lock(stack):
         return stack
@@ -102,16 +106,63 @@ def lock_lines(
         kept = {package.name: package.version for package in before.image.packages if package.name not in renewed}
         if not set(renewed) & set(FRAMEWORKS):
             request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
-    uv = Uv(find_uv(), index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert)
-    locked = lock_whole(
-        request, matrix, stack, uv, Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
-    )
+    opened = Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
+    locked = lock_whole(request, matrix, stack, _uv(image_options), opened, trials)
     built = [item.name for item in locked.image.packages if item.is_built] if locked.image else []
     if built:
         output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
     _tell_moved(pins, locked, output)
     locked = replace(locked, request=stack.request)
     return before if before is not None and is_same(before, locked) else locked
+
+
+def find_trials(
+    request: Request,
+    matrix: Matrix,
+    options: argparse.Namespace,
+    image_options: ImageOptions,
+    inputs: Inputs | None = None,
+) -> Trials | None:
+    """Return who tries changed requests as this command would meet them, where it would ask an index.
+
+    Args:
+        request: What was asked for.
+        matrix: The facts.
+        options: The flags.
+        image_options: The index and the certificates count.
+        inputs: What files ask for.
+    """
+    if _is_offline(options) or not (request.requirements or request.extras):
+        return None
+    from provision.build.closure import Opened, lock_whole, needs_lock
+    from provision.build.ways import Trials
+    from provision.resolve.solve import solve
+
+    opened = Opened(moment=_moment(options.exclude_newer, matrix.dated), is_dated=not _is_now(options.exclude_newer))
+    pins = inputs.pins if inputs is not None else ()
+    uv = _uv(image_options)
+
+    def answer(changed: Request) -> Stack | Refusal:
+        found = solve(changed, matrix, is_image=True)
+        return keep_pins(found, changed, matrix, inputs, is_image=True) if isinstance(found, Stack) else found
+
+    def lock(changed: Request, stack: Stack) -> Stack:
+        if not needs_lock(stack):
+            return stack
+        return lock_whole(changed, matrix, stack, uv, replace(opened, kept=_kept(pins, stack)))
+
+    return Trials(answer, lock, uv, other_words(options))
+
+
+def _uv(image_options: ImageOptions) -> Uv:
+    from provision.build.uv import Uv, find_uv
+    from provision.index.address import known_index
+
+    return Uv(find_uv(), index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert)
+
+
+def _is_offline(options: argparse.Namespace) -> bool:
+    return options.offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
 
 
 def _kept(pins: Sequence[Pin], stack: Stack) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from provision.records import NOTHING, plain, replace
 from provision.resolve.request import FLAVORS, PLATFORMS, Request, parse_request
 
 if TYPE_CHECKING:
+    from provision.build.ways import Trials, Way
     from provision.cli.output import Output
     from provision.cli.project import Inputs
     from provision.resolve.named import FrameworkLine
@@ -301,6 +302,7 @@ def solve_request(
     *,
     values: Mapping[str, Any] = NOTHING,
     inputs: Inputs | None = None,
+    trials: Trials | None = None,
 ) -> Stack:
     """Solve a request.
 
@@ -311,6 +313,7 @@ def solve_request(
         others: Words of the command line beyond the request, for the same purpose.
         values: Flags of the request as they were given, and
         inputs: what files ask for, for a refusal to name what was written.
+        trials: Tries alternatives with the index too.
 
     Raises:
         IncompatibleError: The facts exclude it.
@@ -320,9 +323,16 @@ def solve_request(
     from provision.resolve.solve import solve
     from provision.resolve.stack import Refusal
 
-    found = solve(request, matrix, is_image=command == "image")
+    proof = None if trials is None else lambda other, change: trials(other, change) is not None
+    found = solve(request, matrix, is_image=command == "image", proof=proof)
     if isinstance(found, Refusal):
-        raise refuse(place_refusal(found, request, values, inputs), command, others)
+        ways: Sequence[Way] = ()
+        if trials is not None:
+            from provision.build.ways import find_ways
+
+            ways = find_ways(request, matrix, None, found.conflict, trials)
+        tried = trials.said() if trials is not None else ()
+        raise refuse(place_refusal(found, request, values, inputs), command, others, ways, tried)
     return keep_pins(found, request, matrix, inputs, is_image=command == "image")
 
 
@@ -338,8 +348,22 @@ def keep_pins(
     return replace(pinned, request=stack.request)
 
 
-def refuse(refusal: Refusal, command: str, others: Sequence[str] = ()) -> ProvisionError:
-    """Return a refusal as the error of its kind, its alternatives as commands that can be pasted."""
+def refuse(
+    refusal: Refusal,
+    command: str,
+    others: Sequence[str] = (),
+    ways: Sequence[Way] = (),
+    tried: Iterable[str] = (),
+) -> ProvisionError:
+    """Return a refusal as the error of its kind, its alternatives as commands that can be pasted.
+
+    Args:
+        refusal: The refusal.
+        command: Subcommand.
+        others: Words of the command line beyond the request.
+        ways: Further ways out, which change lines.
+        tried: What else was tried, as hints.
+    """
     import shlex
 
     kind = IncompatibleError if refusal.is_proved else UnknownError
@@ -350,11 +374,15 @@ def refuse(refusal: Refusal, command: str, others: Sequence[str] = ()) -> Provis
     return kind(
         refusal.message,
         because=[show_facts(reason) for reason in refusal.because],
-        hints=[f"`{item['command']}` works: {item['change']}" for item in alternatives],
+        hints=[
+            *(f"`{item['command']}` works: {item['change']}" for item in alternatives),
+            *(way.hint for way in ways),
+            *tried,
+        ],
         details={
             "conflict": list(refusal.conflict),
             "reasons": plain(refusal.because),
-            "alternatives": alternatives,
+            "alternatives": [*alternatives, *(way.to_json() for way in ways)],
         },
     )
 

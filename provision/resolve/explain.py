@@ -26,6 +26,7 @@ __all__ = [
     "PLURAL",
     "SUBJECTS_SHOWN",
     "TRIALS_MAX",
+    "Proof",
     "changes_of",
     "refuse",
 ]
@@ -40,8 +41,13 @@ GROUPS_SHOWN = 4
 Trial = Callable[[Request], Any]
 """Returns a list of rejections where a request cannot be met, anything else where it can."""
 
+Proof = Callable[[Request, str], bool]
+"""Tells whether a request that the facts can meet, and what differs in it, is met by whoever else has a say."""
 
-def refuse(request: Request, matrix: Matrix, rejections: list[Rejection], trial: Trial) -> Refusal:
+
+def refuse(
+    request: Request, matrix: Matrix, rejections: list[Rejection], trial: Trial, proof: Proof | None = None
+) -> Refusal:
     """Word a refusal.
 
     Args:
@@ -49,6 +55,7 @@ def refuse(request: Request, matrix: Matrix, rejections: list[Rejection], trial:
         matrix: The facts.
         rejections: Why each candidate failed.
         trial: Attempts a changed request.
+        proof: Has a say in whether an alternative works.
     """
     core = _smallest(request, trial, is_proved=_is_proved(rejections))
     found = trial(core)
@@ -65,7 +72,7 @@ def refuse(request: Request, matrix: Matrix, rejections: list[Rejection], trial:
         message=message,
         conflict=conflict,
         because=(*_chain(causes), *(_completeness(causes, matrix) if is_proved else ()), *_release(core, matrix)),
-        alternatives=tuple(_alternatives(request, core, matrix, trial)),
+        alternatives=tuple(_alternatives(request, core, matrix, trial, proof or _has_no_say)),
     )
 
 
@@ -232,7 +239,11 @@ def _completeness(causes: list[Rejection], matrix: Matrix) -> Iterator[Reason]:
         yield Reason(subject="complete", because=_sentence(names, because), facts=facts[:SUBJECTS_SHOWN])
 
 
-def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial) -> list[Alternative]:
+def _has_no_say(_: Request, __: str) -> bool:
+    return True
+
+
+def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial, proof: Proof) -> list[Alternative]:
     """Return changed requests that work: for each part of the conflict the nearest value that does."""
     found: list[Alternative] = []
     trials = 0
@@ -253,15 +264,18 @@ def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial)
             if isinstance(trial(candidate), list):
                 continue
             flags = to_flags(candidate)
-            if all(flags != other.flags for other in found):
+            is_new = all(flags != other.flags for other in found)
+            if is_new and not proof(candidate, change):
+                continue
+            if is_new:
                 found.append(Alternative(flags=flags, change=change))
             solved.add(number)
         if len(solved) == len(queues):
             break
-    return found or _pairs(request, core, matrix, trial)
+    return found or _pairs(request, core, matrix, trial, proof)
 
 
-def _pairs(request: Request, core: Request, matrix: Matrix, trial: Trial) -> list[Alternative]:
+def _pairs(request: Request, core: Request, matrix: Matrix, trial: Trial, proof: Proof) -> list[Alternative]:
     """Return requests that work with two parts changed, where no single change does: for each pair the nearest."""
     found: list[Alternative] = []
     trials = 0
@@ -273,7 +287,7 @@ def _pairs(request: Request, core: Request, matrix: Matrix, trial: Trial) -> lis
             if trials >= PAIR_TRIALS_MAX or len(found) >= ALTERNATIVES_MAX:
                 return found
             trials += 1
-            if not isinstance(trial(changed), list):
+            if not isinstance(trial(changed), list) and proof(changed, change):
                 found.append(Alternative(flags=to_flags(changed), change=change))
                 break
     return found
@@ -379,4 +393,4 @@ def _nearest(wanted: str | None, versions: list[str]) -> list[str]:
     anchor = parse(numbers[0]) if numbers else parse(versions[-1])
     at = sum(1 for version in versions if parse(version) < anchor)
     ordered = sorted(range(len(versions)), key=lambda index: (abs(index - at), -index))
-    return [versions[index] for index in ordered if wanted is None or not matches(wanted, versions[index])]
+    return [versions[index] for index in ordered if not wanted or not matches(wanted, versions[index])]

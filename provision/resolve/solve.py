@@ -20,7 +20,7 @@ from provision.records import replace
 from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment, cuda_runtime
-from provision.resolve.explain import refuse
+from provision.resolve.explain import Proof, refuse
 from provision.resolve.named import AddressLine, address_lines, implied_by, lines_about, named_lines
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
@@ -38,10 +38,18 @@ from provision.resolve.rules import (
 from provision.resolve.stack import Reason, Refusal, Stack
 from provision.versions import parse
 
-__all__ = ["open_ends", "order_pythons", "reject_python", "reject_version", "solve", "try_python"]
+__all__ = [
+    "named_again",
+    "open_ends",
+    "order_pythons",
+    "reject_python",
+    "reject_version",
+    "solve",
+    "try_python",
+]
 
 
-def solve(request: Request, matrix: Matrix, *, is_image: bool = False) -> Stack | Refusal:
+def solve(request: Request, matrix: Matrix, *, is_image: bool = False, proof: Proof | None = None) -> Stack | Refusal:
     """Find the best stack for a request.
 
     Args:
@@ -49,6 +57,7 @@ def solve(request: Request, matrix: Matrix, *, is_image: bool = False) -> Stack 
         matrix: The facts.
         is_image: An image is to be built: Pythons that its installer has no wheel for are taken only where no other
             is left.
+        proof: Has a say in whether an alternative works, beside the facts.
 
     Returns:
         The newest versions that satisfy every part, or why there are none.
@@ -67,7 +76,7 @@ def solve(request: Request, matrix: Matrix, *, is_image: bool = False) -> Stack 
             # Without the line that brings the framework a part of the request would be asked beside nothing.
             changes: dict[str, Any] = dict.fromkeys(implied_by(matrix, request), ANY)
             request = replace(request, **changes)
-        return refuse(request, matrix, found, lambda other: _trial(other, matrix, is_image))
+        return refuse(request, matrix, found, lambda other: _trial(other, matrix, is_image), proof)
     except ValueError as error:
         # What people ask for was checked before; a malformed version can only come from a file.
         raise DataError(
@@ -78,7 +87,15 @@ def solve(request: Request, matrix: Matrix, *, is_image: bool = False) -> Stack 
 
 
 def _trial(request: Request, matrix: Matrix, is_image: bool) -> Solution | list[Rejection]:
-    """Attempt a changed request; one that makes no sense counts as not met.
+    """Attempt a changed request; one that makes no sense counts as not met."""
+    try:
+        return _attempt(named_again(request), matrix, is_image)
+    except UsageError as error:
+        return [Rejection(rule="usage", is_proved=True, subject="", because=error.message)]
+
+
+def named_again(request: Request) -> Request:
+    """Return a changed request as it is once its command is run.
 
     A framework that a requirement line names is still asked for when its flag is gone, and the solver holds every
     version to the lines: whoever follows the advice still has them.
@@ -87,10 +104,7 @@ def _trial(request: Request, matrix: Matrix, is_image: bool) -> Solution | list[
         if getattr(request, line.framework) is None and line.can_hold(request.python, request.platform):
             changes: dict[str, Any] = {line.framework: ANY}
             request = replace(request, **changes)
-    try:
-        return _attempt(request, matrix, is_image)
-    except UsageError as error:
-        return [Rejection(rule="usage", is_proved=True, subject="", because=error.message)]
+    return request
 
 
 def _attempt(request: Request, matrix: Matrix, is_image: bool = False) -> Solution | list[Rejection]:

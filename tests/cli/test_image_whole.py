@@ -113,3 +113,18 @@ def test_a_day_to_come_is_refused(image):
     assert answer.code == 2
     assert f"--exclude-newer {day} is in the future" in answer.err
     assert not Path("out").exists()
+
+
+def test_what_the_facts_refuse_names_only_ways_that_the_lines_go_with(image, index):
+    index.add("demo", "1.0", "torch<2.4")
+    Path("r.txt").write_text("demo\n")
+    words = ("--torch", "2.3", "--cuda", "12.4", "-r", "r.txt", "-o", "out")
+    answer = image(*words, "--json")
+    assert answer.code == 3, answer.err
+    commands = [item["command"] for item in answer.document["error"]["alternatives"]]
+    assert any("--torch 2.3 --cuda 12.1 -r r.txt" in command for command in commands)
+    assert not any("--torch 2.4" in command for command in commands)  # the facts alone would name it
+    assert "refused with what your lines need: torch 2.4" in answer.document["error"]["hints"][-1]
+    answer = image(*words, "--offline")
+    assert "--torch 2.4 --cuda 12.4" in answer.err
+    assert not Path("out").exists()

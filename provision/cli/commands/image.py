@@ -37,7 +37,7 @@ from provision.cli.image_lock import (
     with_options,
 )
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
-from provision.cli.image_whole import add_whole_flags, lock_lines
+from provision.cli.image_whole import add_whole_flags, find_trials, lock_lines
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import (
@@ -71,6 +71,7 @@ from provision.versions import parse
 if TYPE_CHECKING:
     from provision.build.code import Copy
     from provision.build.engine import Engine
+    from provision.build.ways import Trials
     from provision.cli.pins import Pin
 
 __all__ = ["configure", "run"]
@@ -186,6 +187,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     matrix = read_matrix(options)
     words: tuple[str, ...]
     pins: tuple[Pin, ...] = ()
+    trials: Trials | None = None
     if options.upgrade:
         folder = find_folder(options.folder, "--upgrade")
         before = read_lock(folder, "--upgrade")
@@ -193,7 +195,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         words = ("image", "--locked", *other_words(argparse.Namespace(**{**vars(options), "upgrade": None})))
     else:
         before = None
-        stack, folder, pins = _find_stack(options, matrix, output, options.format or "dockerfile")
+        found = _find_stack(options, matrix, image_options, output, options.format or "dockerfile")
+        stack, folder, pins, trials = found
         words = ("image", *to_flags(stack.request), *other_words(options))
     written_before = read_written(folder) if options.upgrade or options.locked else Written()
     if options.locked:
@@ -209,7 +212,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
         options.exclude_newer = options.exclude_newer or written_before.exclude_newer
     if not options.locked:
         names = [name for name in options.upgrade or () if name]
-        stack = lock_lines(stack, matrix, options, image_options, output, before=before, renewed=names, pins=pins)
+        stack = lock_lines(
+            stack, matrix, options, image_options, output, before=before, renewed=names, pins=pins, trials=trials
+        )
         if before is None and options.folder is None:
             folder = _default_folder(stack, form)  # what the lines need may have named another version
     if options.fetch_hashes:
@@ -304,9 +309,9 @@ def _keep_before(before: Stack, written: Written, job: _Job) -> None:
 
 
 def _find_stack(
-    options: argparse.Namespace, matrix: Matrix, output: Output, form: str
-) -> tuple[Stack, Path, tuple[Pin, ...]]:
-    """Return the stack to write, its folder, and what a lock of the project pins.
+    options: argparse.Namespace, matrix: Matrix, image_options: ImageOptions, output: Output, form: str
+) -> tuple[Stack, Path, tuple[Pin, ...], Trials | None]:
+    """Return the stack to write, its folder, what a lock of the project pins, and who tries ways out of a refusal.
 
     The stack is the answer to the request, or with ``--locked`` what the lock says.
     """
@@ -326,13 +331,15 @@ def _find_stack(
             folder = find_folder(folder, "--locked")
         stack = read_lock(folder, "--locked")
         keep(stack, request, folder)
-        return stack, folder, ()
-    stack = solve_request(request, matrix, "image", other_words(options), values=values, inputs=inputs)
+        return stack, folder, (), None
+    words = other_words(options)
+    trials = find_trials(request, matrix, options, image_options, inputs)
+    stack = solve_request(request, matrix, "image", words, values=values, inputs=inputs, trials=trials)
     if stack.image is None:
-        raise _refuse_without_image(stack, request, matrix, other_words(options))
+        raise _refuse_without_image(stack, request, matrix, words, trials)
     if stack.python is not None and not stack.image.tools:
-        raise _refuse_without_installer(stack, request, matrix, other_words(options))
-    return stack, folder or _default_folder(stack, form), inputs.pins if inputs is not None else ()
+        raise _refuse_without_installer(stack, request, matrix, words, trials)
+    return stack, folder or _default_folder(stack, form), inputs.pins if inputs is not None else (), trials
 
 
 def _default_folder(stack: Stack, form: str) -> Path:
@@ -621,7 +628,9 @@ def _labels(pairs: list[str] | tuple[()]) -> dict[str, str]:
     return labels
 
 
-def _refuse_without_image(stack: Stack, request: Request, matrix: Matrix, others: tuple[str, ...]) -> UnknownError:
+def _refuse_without_image(
+    stack: Stack, request: Request, matrix: Matrix, others: tuple[str, ...], trials: Trials | None
+) -> UnknownError:
     """Return why a sound stack cannot be an image, with the same request on any system where that works."""
     from provision.resolve.solve import solve
 
@@ -638,8 +647,9 @@ def _refuse_without_image(stack: Stack, request: Request, matrix: Matrix, others
         if isinstance(found, Stack) and found.image is not None:
             command = shlex.join(("provision", "image", *to_flags(anywhere), *others))
             change = f"any system instead of {request.os}: {found.os}"
-            alternatives.append({"command": command, "change": change})
-            hints.insert(0, f"`{command}` works: {change}")
+            if trials is None or trials(anywhere, change) is not None:
+                alternatives.append({"command": command, "change": change})
+                hints.insert(0, f"`{command}` works: {change}")
     return UnknownError(
         f"{stack.name} is a sound stack, but the facts list no image to build it on",
         because=(lacking,),
@@ -649,7 +659,7 @@ def _refuse_without_image(stack: Stack, request: Request, matrix: Matrix, others
 
 
 def _refuse_without_installer(
-    stack: Stack, request: Request, matrix: Matrix, others: tuple[str, ...]
+    stack: Stack, request: Request, matrix: Matrix, others: tuple[str, ...], trials: Trials | None
 ) -> IncompatibleError:
     """Return why no image can be built for a stack's Python, with the same request on the next newer one that works."""
     from provision.resolve.solve import solve
@@ -667,6 +677,8 @@ def _refuse_without_installer(
         if isinstance(found, Stack) and found.image is not None and found.image.tools:
             command = shlex.join(("provision", "image", *to_flags(other), *others))
             change = f"Python {python}"
+            if trials is not None and trials(other, change) is None:
+                continue
             alternatives.append({"command": command, "change": change})
             hints.append(f"`{command}` works: {change}")
             break

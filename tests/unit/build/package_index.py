@@ -21,10 +21,19 @@ class Index:
     """What the index holds; ``asked`` are the projects that somebody wanted."""
 
     files: dict[str, dict[str, tuple[bytes, str | None]]] = field(default_factory=dict)
+    pythons: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
-    def add(self, name: str, version: str, *requires: str, tag: str = "py3-none-any", day: str | None = DAY) -> None:
+    def add(
+        self,
+        name: str,
+        version: str,
+        *requires: str,
+        tag: str = "py3-none-any",
+        day: str | None = DAY,
+        requires_python: str | None = None,
+    ) -> None:
         """Publish a wheel."""
         stem = f"{name.replace('-', '_')}-{version}"
         content = io.BytesIO()
@@ -33,6 +42,8 @@ class Index:
             archive.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
             archive.writestr(f"{stem}.dist-info/RECORD", "")
         self.files.setdefault(name, {})[f"{stem}-{tag}.whl"] = (content.getvalue(), day)
+        if requires_python is not None:
+            self.pythons[f"{stem}-{tag}.whl"] = requires_python
 
     def add_source(self, name: str, version: str, *requires: str) -> None:
         """Publish a source distribution that says what it needs."""
@@ -58,6 +69,7 @@ class Index:
                 "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
                 "size": len(content),
                 **({"upload-time": day} if day else {}),
+                **({"requires-python": self.pythons[file]} if file in self.pythons else {}),
             }
             for file, (content, day) in self.files[name].items()
         ]

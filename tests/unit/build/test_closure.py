@@ -12,13 +12,14 @@ import pytest
 
 from provision.build.closure import Opened, lock_whole, needs_lock
 from provision.build.uv import Place, Question, Uv, find_uv
+from provision.build.ways import Trials
 from provision.errors import IncompatibleError, MissingDependencyError, UnknownError
 from provision.generate.image import ImageOptions, render_image, unlocked_lines
 from provision.matrix.load import Matrix
 from provision.resolve.halves import is_open
-from provision.resolve.request import parse_request
+from provision.resolve.request import Request, parse_request
 from provision.resolve.solve import solve
-from provision.resolve.stack import LockedPackage, Stack
+from provision.resolve.stack import LockedPackage, Refusal, Stack
 
 _SPEC = importlib.util.spec_from_file_location("package_index", Path(__file__).with_name("package_index.py"))
 assert _SPEC is not None
@@ -41,6 +42,18 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[package_i
         yield served
 
 
+def trials_of(uv: Uv, opened: Opened = OPENED) -> Trials:
+    """Return who tries what this module asks for."""
+
+    def answer(request: Request) -> Stack | Refusal:
+        return solve(request, MATRIX, is_image=True)
+
+    def locked(request: Request, stack: Stack) -> Stack:
+        return lock_whole(request, MATRIX, stack, uv, opened)
+
+    return Trials(answer, locked, uv, ("-r", "own.txt"))
+
+
 def lock(index: package_index.Index, *lines: str, opened: Opened = OPENED, **wish: object) -> Stack:
     """Answer a request whole; the index has what the stack itself needs, in the versions of the facts and others."""
     request = parse_request({"requirements": list(lines), **wish})
@@ -52,7 +65,16 @@ def lock(index: package_index.Index, *lines: str, opened: Opened = OPENED, **wis
             index.add(package.name, package.version)
     for version in ("2.2.2", "2.3.1", "2.4.1"):
         index.add("torch", version)
-    return lock_whole(request, MATRIX, stack, Uv(find_uv(), index_url=index.url), opened)
+    uv = Uv(find_uv(), index_url=index.url)
+    return lock_whole(request, MATRIX, stack, uv, opened, trials_of(uv, opened))
+
+
+def solved(**wish: object) -> Stack:
+    """Return what the facts answer."""
+    stack = solve(parse_request(wish), MATRIX)
+    assert isinstance(stack, Stack)
+    assert stack.image is not None
+    return stack
 
 
 def packages(stack: Stack) -> dict[str, LockedPackage]:
@@ -121,7 +143,65 @@ def test_what_cannot_be_met_is_refused_with_a_way_that_was_tried(index: package_
         lock(index, "demo==2.0", torch="2.4.1")
     assert "torch 2.4.1 on Python" in refusal.value.message
     assert any("torch is 2.4.1 here" in reason for reason in refusal.value.because)
-    assert refusal.value.hints == ("`--torch 2.3.1` works",)
+    assert refusal.value.hints[0] == "`provision image --torch 2.3.1 -r own.txt` works: torch 2.3.1"
+    assert "it works without `demo==2.0`" in refusal.value.hints
+
+
+def test_no_way_out_is_named_that_fails_with_the_index(index: package_index.Index) -> None:
+    index.add("demo", "2.0", "torch==2.3.1", "gone>=9")
+    index.add("gone", "1.0")
+    with pytest.raises(IncompatibleError) as refusal:
+        lock(index, "demo==2.0", torch="2.4.1")
+    assert refusal.value.hints == (
+        "it works without `demo==2.0`",
+        "tried too, and refused with what your lines need: any torch, any demo",
+    )
+    assert refusal.value.to_json()["alternatives"] == [{"change": "without `demo==2.0`"}]
+
+
+def test_another_release_and_another_python_are_named_once_they_were_locked(index: package_index.Index) -> None:
+    index.add("demo", "2.0", "helper<2")
+    index.add("demo", "1.0")
+    index.add("helper", "2.1")
+    with pytest.raises(IncompatibleError) as refusal:
+        lock(index, "demo==2.0", "helper==2.1", torch="2.4.1")
+    assert refusal.value.hints[0] == "it works with `demo==1.0` in place of `demo==2.0`"
+    index.add("late", "1.0", requires_python=">=3.12")
+    with pytest.raises(IncompatibleError) as refusal:
+        lock(index, "late", torch="2.4.1", python="3.11")
+    assert refusal.value.hints[0] == "`provision image --torch 2.4.1 --python 3.12 -r own.txt` works: Python 3.12"
+
+
+def test_a_refusal_by_the_facts_names_what_was_locked_with_the_lines_too(index: package_index.Index) -> None:
+    """A driver or CUDA that the facts exclude leaves versions of torch that the lines do not go with."""
+    for version in ("2.2.2", "2.3.1", "2.4.1"):
+        for package in solved(torch=version).image.packages:
+            if is_open(package.name):
+                index.add(package.name, package.version)
+        index.add("torch", version)
+    index.add("demo", "1.0", "torch<2.4")
+    request = parse_request({"requirements": ["demo"], "torch": "2.3", "cuda": "12.4"})
+    plain = solve(request, MATRIX, is_image=True)
+    assert isinstance(plain, Refusal)
+    assert [item.change for item in plain.alternatives] == ["torch 2.4", "CUDA 12.1"]
+    trials = trials_of(Uv(find_uv(), index_url=index.url))
+    tried = solve(request, MATRIX, is_image=True, proof=lambda other, change: trials(other, change) is not None)
+    assert isinstance(tried, Refusal)
+    assert "torch 2.4" not in [item.change for item in tried.alternatives]
+    assert "CUDA 12.1" in [item.change for item in tried.alternatives]
+    assert "torch 2.4" in next(trials.said())
+
+
+def test_tries_are_bounded_by_number_and_time(index: package_index.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    index.add("demo", "2.0", "torch==2.3.1")
+    monkeypatch.setattr("provision.build.ways.TRIES_MAX", 1)
+    with pytest.raises(IncompatibleError) as refusal:
+        lock(index, "demo==2.0", torch="2.4.1")
+    assert refusal.value.hints == ("loosen the lines that the reasons name",)  # one try tells no exact version
+    monkeypatch.setattr("provision.build.ways.SECONDS_MAX", 0)
+    trials = trials_of(Uv(find_uv(), index_url=index.url))
+    assert trials(parse_request({"requirements": ["demo==2.0"], "torch": "2.3.1"}), "torch 2.3.1") is None
+    assert trials.is_spent
 
 
 def test_a_bound_that_stands_in_no_metadata_holds_for_the_users_packages(index: package_index.Index) -> None:
@@ -213,7 +293,10 @@ def test_what_is_too_new_or_has_no_date_counts_only_now(index: package_index.Ind
     index.add("demo", "1.0", day=day)
     with pytest.raises(IncompatibleError) as refusal:
         lock(index, "demo", torch="2.4.1")
-    assert "`--exclude-newer now`" in refusal.value.hints[0]
+    assert "`--exclude-newer now` works" in refusal.value.hints[0]
+    with pytest.raises(IncompatibleError) as refusal:
+        lock(index, "demo>1", torch="2.4.1")
+    assert not any("`--exclude-newer now` works" in hint for hint in refusal.value.hints)
     stack = lock(index, "demo", torch="2.4.1", opened=Opened(moment="2026-12-02T00:00:00Z", is_dated=False))
     assert packages(stack)["demo"].version == "1.0"
 

@@ -16,6 +16,7 @@
 BIN = .venv/bin
 RUNTIME = .venv/.installed
 DEVELOPMENT = .venv/.installed-test
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 8
 PYTEST_ARGS =
 MOLECULE_ARGS = --all
 GPU_ARGS =
@@ -34,14 +35,9 @@ $(DEVELOPMENT): pyproject.toml tools/venv.sh
 	@touch $(RUNTIME) $@
 
 # A finding of a linter does not hide what the tests say, nor these what the scenarios say: all run, any fails the whole.
-# The scenarios go before the tests, so that the summary of pytest ends the output.
+# The tests run beside the others, one process a core, and are shown behind them: the summary of pytest ends the output.
 test: $(DEVELOPMENT) engine browser prometheus
-	@status=0; \
-	$(MAKE) -k lint || status=1; \
-	$(MAKE) scenarios || status=1; \
-	$(BIN)/python -m pytest $(PYTEST_ARGS) || status=1; \
-	[ $$status -eq 0 ] || echo 'make test: lint, a scenario or a test failed, see above' >&2; \
-	exit $$status
+	@$(BIN)/python tools/gate.py '$(MAKE) -k lint' '$(MAKE) scenarios' -- $(PYTEST) $(PYTEST_ARGS)
 
 # Where nothing can boot a node (exit 7) this says so and passes; PROVISION_REQUIRE_ENGINE=1 makes that a failure.
 scenarios: $(DEVELOPMENT) engine

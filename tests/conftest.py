@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -14,6 +15,9 @@ import pytest
 hypothesis.settings.register_profile("provision", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("provision")
+
+ONE_AT_A_TIME = "tests/engine/"
+"""These build, count and remove images of one engine, and share the base image that the first of them makes."""
 
 
 def _load(name: str):
@@ -37,6 +41,30 @@ _load("upstream")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden again instead of comparing")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what only one process may run at a time: the others have the rest for that while."""
+    items.sort(key=lambda item: _unit(item.nodeid) != ONE_AT_A_TIME)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process of `-n` whole files, in the order of collection: what a file makes once is made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _unit(nodeid)
+
+    config.option.loadscopereorder = False
+    return Scheduler(config, log)
+
+
+def _unit(nodeid: str) -> str:
+    """Return the name of what is run by one process from its first test to its last."""
+    return ONE_AT_A_TIME if nodeid.startswith(ONE_AT_A_TIME) else nodeid.partition("::")[0]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -6,12 +6,14 @@ The machines are folders of stand-ins that are all there is on PATH.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tools"
@@ -166,6 +168,52 @@ def test_scenarios_are_skipped_aloud_and_only_where_allowed(
     )
     assert "ran tools/molecule.py default check-mode faults" in done.stdout
     assert (done.returncode == 0, "SKIPPED: nothing here can boot a node" in done.stderr) == (is_passed, is_said)
+
+
+LINTERS = ("ruff", "mypy", "lint-imports", "yamllint", "typos")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("failing", ["", *LINTERS, "lint.sh", "molecule.py", "pytest"])
+def test_whole_gate_runs_all_fails_with_any_and_ends_with_the_tests(tmp_path: Path, failing: str) -> None:
+    stand_in = f"""#!/bin/sh
+case "$*" in tools/gate.py*) exec {sys.executable} "$@" ;; esac
+case "$0 $*" in *pytest*) echo "tests ran: $*" ;; *) echo "ran ${{0##*/}} $*" ;; esac
+case "$0 $*" in *{failing or "nothing"}*) exit 1 ;; esac
+"""
+    (tmp_path / "tools").mkdir()
+    for name in ("Makefile", "tools/gate.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("tools/engine.sh", "tools/browser.sh", "tools/prometheus.sh", "tools/lint.sh", "tools/venv.sh"):
+        (tmp_path / name).write_text(stand_in)
+    (tmp_path / "pyproject.toml").touch()
+    for name in (*LINTERS, "python"):
+        (tmp_path / name).write_text(stand_in)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "ready").touch()
+    done = subprocess.run(
+        ["make", "test", "BIN=.", "DEVELOPMENT=ready", "PYTEST_ARGS=-k 'a or b'"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0) == (not failing), done.stderr
+    ran = done.stdout.splitlines()
+    assert [name for name in LINTERS if not any(line.startswith(f"ran {name}") for line in ran)] == []
+    assert len([line for line in ran if line.startswith("ran lint.sh")]) == 4
+    assert "ran python tools/molecule.py default check-mode faults" in ran
+    assert ran[-1].startswith("tests ran: -m pytest -n auto ")
+    assert ran[-1].endswith("-k a or b")
+
+
+def test_limits_of_continuous_integration_leave_the_gate_its_own() -> None:
+    """One that ends the job first would hide which test was slow."""
+    (own,) = re.findall(r"^exec timeout .* (\d+)m make test$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    minutes = {name: job["timeout-minutes"] for name, job in workflow["jobs"].items()}
+    assert minutes == dict.fromkeys(minutes, int(own) + 10)
 
 
 def test_play_that_the_strictest_profile_refuses_fails(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@
 # Exits 0 when an engine answers, 7 with the reason when none can be had: that takes root and apt. Nothing is
 # touched while an engine already answers. What it installs: the distribution's own docker.io, docker-cli and
 # docker-buildx, plus what the tests make images, registries and ssh servers with (mmdebstrap, docker-registry,
-# openssh-server) and the other shell that the collector is tested with (busybox).
+# openssh-server), the other shell that the collector is tested with, also as all that a container has (busybox-static),
+# and a reader of images that is not the engine (skopeo).
 #
 # Debian 12 ships Docker 20.10, whose BuildKit knows no `COPY --link`. There the engine comes from the next release,
 # pinned below everything else, so that only these packages and what they strictly need come from it.
@@ -30,9 +31,12 @@ makes_bases() { command -v mmdebstrap >/dev/null 2>&1 && command -v docker-regis
 # Tests of what is reached over ssh start servers of their own.
 has_sshd() { { command -v sshd || [ -x /usr/sbin/sshd ]; } >/dev/null 2>&1 && command -v ssh >/dev/null 2>&1; }
 
-has_busybox() { command -v busybox >/dev/null 2>&1; }
+# One that needs no library: it is also all that a container has.
+has_busybox() { command -v busybox >/dev/null 2>&1 && ! ldd "$(command -v busybox)" 2>/dev/null | grep -q '=>'; }
 
-if answers && builds && makes_bases && has_sshd && has_busybox; then
+has_skopeo() { command -v skopeo >/dev/null 2>&1; }
+
+if answers && builds && makes_bases && has_sshd && has_busybox && has_skopeo; then
     describe
     exit 0
 fi
@@ -43,7 +47,8 @@ if ! can_install; then
         describe
         makes_bases || say "mmdebstrap or docker-registry is absent: tests that make their own base images are skipped"
         has_sshd || say "openssh-server is absent: tests that start an ssh server are skipped"
-        has_busybox || say "busybox is absent: tests of the collector in its shell are skipped"
+        has_busybox || say "busybox-static is absent: tests of the collector in its shell are skipped"
+        has_skopeo || say "skopeo is absent: the test that it reads our images is skipped"
         exit 0
     fi
     refuse "no container engine answers this user, and installing one takes root on Debian or Ubuntu" \
@@ -83,7 +88,8 @@ install_packages() {
     command -v mmdebstrap >/dev/null 2>&1 || wanted="$wanted mmdebstrap"
     command -v docker-registry >/dev/null 2>&1 || wanted="$wanted docker-registry"
     has_sshd || wanted="$wanted openssh-server openssh-client"
-    has_busybox || wanted="$wanted busybox"
+    has_busybox || wanted="$wanted busybox-static"
+    has_skopeo || wanted="$wanted skopeo"
     # The base images are Debian's also where the machine is not.
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || wanted="$wanted debian-archive-keyring"
     # dockerd needs it for the containers' network; docker.io merely recommends it.

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from provision.build.engine import Engine
 from provision.generate.node import lock_digest
 from provision.node.ansible import find_program
 
@@ -47,10 +48,13 @@ def _absent(reason: str) -> None:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[str]:
-    """A bare Debian with systemd that lets our key in; molecule/shared/rootfs.sh makes its image."""
-    if _docker("image", "inspect", IMAGE).returncode != 0:
-        _absent(f"the image {IMAGE} is absent (molecule/shared/rootfs.sh makes it), or no engine answers")
+def machine(engine: Engine, tmp_path: Path) -> Iterator[str]:
+    """A bare Debian with systemd that lets our key in; molecule/shared/rootfs.sh makes its image, once."""
+    made = subprocess.run(
+        ["sh", str(ROOT / "molecule/shared/rootfs.sh"), "bookworm"], capture_output=True, text=True, check=False
+    )
+    if made.returncode != 0:
+        _absent(f"the image {IMAGE} cannot be made: {made.stderr.strip()[-300:]}")
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     rights = ("--cap-add=SYS_ADMIN", "--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined")

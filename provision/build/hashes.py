@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from provision.build.reader import Reader, describe
 from provision.errors import MissingDependencyError, UsageError, without_secrets
+from provision.index.account import Accounts
 from provision.index.address import IndexAddress
 from provision.index.page import ACCEPT, IndexFile, Page, PageError, parse_page
 from provision.records import replace
@@ -31,6 +32,7 @@ def complete_hashes(
     index_url: str | None = None,
     address: IndexAddress | None = None,
     ca_cert: str | None = None,
+    accounts: Accounts | None = None,
     timeout_seconds: float = 30,
 ) -> tuple[Stack, tuple[str, ...]]:
     """Return the stack with the hashes an index could add.
@@ -42,6 +44,7 @@ def complete_hashes(
         index_url: Index to ask for every package; else each is asked for where it comes from.
         address: The index of pip, for packages of PyPI, and how it is reached; none is assumed.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
+        accounts: Users and passwords beside those in addresses and in the netrc file.
         timeout_seconds: For each answer of the index.
 
     Returns:
@@ -55,7 +58,7 @@ def complete_hashes(
         return stack, ()
     packages, left, missed = [], [], []
     has_found = False
-    reader = Reader(address, ca_cert=ca_cert, timeout_seconds=timeout_seconds)
+    reader = Reader(address, ca_cert=ca_cert, accounts=accounts, timeout_seconds=timeout_seconds)
     for package in stack.image.packages:
         found = package
         if package.sha256 is None and package.has_unknown_dependencies:
@@ -79,6 +82,7 @@ def find_urls(
     index_url: str | None = None,
     address: IndexAddress | None = None,
     ca_cert: str | None = None,
+    accounts: Accounts | None = None,
     timeout_seconds: float = 30,
 ) -> dict[str, str]:
     """Return where an index has the locked files whose address the facts do not hold: package → address.
@@ -88,6 +92,7 @@ def find_urls(
         index_url: Index to ask for every package; else each is asked for where it comes from.
         address: The index of pip, for packages of PyPI, and how it is reached; none is assumed.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
+        accounts: Users and passwords beside those in addresses and in the netrc file.
         timeout_seconds: For each answer of the index.
 
     Raises:
@@ -95,7 +100,7 @@ def find_urls(
         MissingDependencyError: An index cannot be reached, or lacks a file of that hash.
     """
     found: dict[str, str] = {}
-    reader = Reader(address, ca_cert=ca_cert, timeout_seconds=timeout_seconds)
+    reader = Reader(address, ca_cert=ca_cert, accounts=accounts, timeout_seconds=timeout_seconds)
     for package in stack.image.packages if stack.image is not None else ():
         if package.sha256 is None or (package.url is not None and index_url is None):
             continue

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from provision.errors import USERINFO, UsageError, without_secrets
+from provision.index.account import Accounts
 from provision.index.address import IndexAddress
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Reader:
     Args:
         address: How this machine is told to reach its index; nothing special when absent.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
+        accounts: Users and passwords beside those in addresses and in the netrc file.
         timeout_seconds: For connecting, and for each silence of a server.
 
     Raises:
@@ -52,10 +54,16 @@ class Reader:
     """
 
     def __init__(
-        self, address: IndexAddress | None = None, *, ca_cert: str | None = None, timeout_seconds: float = 30
+        self,
+        address: IndexAddress | None = None,
+        *,
+        ca_cert: str | None = None,
+        accounts: Accounts | None = None,
+        timeout_seconds: float = 30,
     ) -> None:
         self.address = address
         self.timeout_seconds = timeout_seconds
+        self._accounts = accounts or Accounts()
         self._told: dict[tuple[str, str], str] = {}
         self._kept: dict[str, str | None] = {}
         self._lock = threading.Lock()
@@ -104,7 +112,8 @@ class Reader:
                 account: str | None = self._told[origin, nearest]
             else:
                 if origin not in self._kept:
-                    self._kept[origin] = _from_netrc(request.host.rpartition("@")[2].partition(":")[0])
+                    found = self._accounts.find(request.host.rpartition("@")[2].partition(":")[0])
+                    self._kept[origin] = _basic(*found) if found is not None else None
                 account = self._kept[origin]
         if account is not None:
             # Of the other kind are headers that go along to wherever the server sends the question.
@@ -156,18 +165,6 @@ def _origin(url: str) -> str:
 
 def _basic(user: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
-
-
-def _from_netrc(host: str) -> str | None:
-    import netrc
-    import os
-
-    place = os.environ.get("NETRC")
-    try:
-        found = netrc.netrc(place or str(Path.home() / ".netrc")).authenticators(host)
-    except (OSError, netrc.NetrcParseError, UnicodeDecodeError, RuntimeError):
-        return None
-    return _basic(found[0], found[2] or "") if found is not None else None
 
 
 def trusted_certificates(address: IndexAddress | None, ca_cert: str | None) -> str | None:

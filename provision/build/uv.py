@@ -26,15 +26,21 @@ from packaging.utils import canonicalize_name
 
 from provision.build.reader import trusted_certificates
 from provision.errors import ActionFailedError, MissingDependencyError, install_command, without_secrets
+from provision.index.account import Accounts
 from provision.index.address import IndexAddress
 from provision.records import NOTHING, record
 from provision.resolve.environment import wheel_rank
 from provision.resolve.halves import Fixed
-from provision.resolve.requirements import requirement_of
+from provision.resolve.requirements import SECRETS_HINT, requirement_of
 
 __all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
 
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
+_UNAUTHORIZED = re.compile(
+    r"An index URL \((?P<url>[^)\s]+)\) (?:could not be queried|returned a)[^\n]*?"
+    r"(?P<status>401 Unauthorized|403 Forbidden)"
+    r"|\((?P<answer>401 Unauthorized|403 Forbidden)\) for url \((?P<file>[^)\s]+)\)"
+)
 _GIT_UNREACHABLE = re.compile(
     r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username|Git operation failed"
 )
@@ -184,6 +190,7 @@ class Uv:
         index_url: Index to ask instead of the machine's own.
         address: The machine's own index and how it is reached, as pip is told.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
+        accounts: Users and passwords beside those in the address and those that uv finds itself.
     """
 
     def __init__(
@@ -193,8 +200,10 @@ class Uv:
         index_url: str | None = None,
         address: IndexAddress | None = None,
         ca_cert: str | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         self._program = program
+        self._accounts = accounts
         self._index_url = index_url
         self._address = address
         self._ca_cert = ca_cert
@@ -332,6 +341,8 @@ class Uv:
             path = folder / "certificates.pem"
             path.write_text(certificates, encoding="utf-8")
             variables["SSL_CERT_FILE"] = str(path)
+        if self._accounts is not None and self._accounts.is_told:
+            variables |= _account_variables(self._accounts, folder, int(variables.get("GIT_CONFIG_COUNT") or 0))
         return variables
 
     def _default_indexes(self) -> tuple[str, ...]:
@@ -341,6 +352,13 @@ class Uv:
 
     def _failure(self, said: str, question: Question) -> NoSolution:
         text = without_secrets(said)
+        if refused := _UNAUTHORIZED.search(text):
+            raise MissingDependencyError(
+                f"{refused['url'] or refused['file']} asks for a user and a password: "
+                f"{refused['status'] or refused['answer']}",
+                because=("those that are known here were refused, or there are none",),
+                hints=(SECRETS_HINT,),
+            )
         if cut_off := _GIT_UNREACHABLE.search(text):
             named = _GIT_LINE.search(text)
             raise MissingDependencyError(
@@ -374,6 +392,27 @@ class Uv:
             absent=absent[1] if absent else None,
             unbuilt=unbuilt[1] if unbuilt else None,
         )
+
+
+def _account_variables(accounts: Accounts, folder: Path, count: int) -> dict[str, str]:
+    """Write users and passwords where nobody else can read them, and return what tells uv and its git of that.
+
+    Args:
+        accounts: They.
+        folder: One that this user alone can enter.
+        count: How many settings of git the environment has already.
+    """
+    files = {"netrc": accounts.netrc(), "git-credentials": accounts.git_credentials()}
+    for name, text in files.items():
+        path = folder / name
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+    return {
+        "NETRC": str(folder / "netrc"),
+        "GIT_CONFIG_COUNT": str(count + 1),
+        f"GIT_CONFIG_KEY_{count}": "credential.helper",
+        f"GIT_CONFIG_VALUE_{count}": f"store --file={folder / 'git-credentials'}",
+    }
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

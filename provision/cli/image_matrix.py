@@ -23,6 +23,7 @@ from provision.generate.bake import BakeOptions, BakeStack, render_bake
 from provision.generate.formats import render_format
 from provision.generate.image import ImageOptions, check_value
 from provision.generate.write import Artifact
+from provision.index.account import Accounts
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
 from provision.resolve.request import parse_request
@@ -179,7 +180,15 @@ def solve_entries(
 def _solve(entry: Entry, matrix: Matrix) -> Stack:
     from provision.resolve.solve import solve
 
-    inputs = _of(entry.where, lambda: read_inputs(entry.files, matrix=matrix)) if entry.files else None
+    accounts = Accounts()
+    inputs = None
+    if entry.files:
+        inputs = _of(entry.where, lambda: read_inputs(entry.files, matrix=matrix, accounts=accounts))
+    if accounts.is_told:
+        raise UsageError(
+            f"{entry.where}: an address holds a user and a password, and a bake file has no secret for them",
+            hints=("lock that image alone, with `provision image -r FILE`",),
+        )
     request = _of(entry.where, lambda: read_request(entry.request, inputs, can_be_cpu=True))
     found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix, is_image=True))
     if isinstance(found, Refusal):

@@ -143,6 +143,7 @@ def plan_without_engine(
         address=known_index(),
         index_url=image_options.index_url,
         ca_cert=image_options.ca_cert,
+        accounts=options.accounts,
         code=folder / CODE,
     )
     return lambda: _write(job, output, folder)

@@ -107,7 +107,7 @@ def lock_lines(
         if not set(renewed) & set(FRAMEWORKS):
             request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
     opened = Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
-    locked = lock_whole(request, matrix, stack, _uv(image_options), opened, trials)
+    locked = lock_whole(request, matrix, stack, _uv(image_options, options), opened, trials)
     built = [item.name for item in locked.image.packages if item.is_built] if locked.image else []
     if built:
         output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
@@ -140,7 +140,7 @@ def find_trials(
 
     opened = Opened(moment=_moment(options.exclude_newer, matrix.dated), is_dated=not _is_now(options.exclude_newer))
     pins = inputs.pins if inputs is not None else ()
-    uv = _uv(image_options)
+    uv = _uv(image_options, options)
 
     def answer(changed: Request) -> Stack | Refusal:
         found = solve(changed, matrix, is_image=True)
@@ -154,11 +154,17 @@ def find_trials(
     return Trials(answer, lock, uv, other_words(options))
 
 
-def _uv(image_options: ImageOptions) -> Uv:
+def _uv(image_options: ImageOptions, options: argparse.Namespace) -> Uv:
     from provision.build.uv import Uv, find_uv
     from provision.index.address import known_index
 
-    return Uv(find_uv(), index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert)
+    return Uv(
+        find_uv(),
+        index_url=image_options.index_url,
+        address=known_index(),
+        ca_cert=image_options.ca_cert,
+        accounts=options.accounts,
+    )
 
 
 def _is_offline(options: argparse.Namespace) -> bool:

@@ -16,7 +16,8 @@ from urllib.parse import unquote
 
 from provision.cli.files import read_text
 from provision.cli.pins import LOCKS, Pin, read_pins
-from provision.errors import USERINFO, IncompatibleError, UnknownError, UsageError, without_secrets
+from provision.errors import IncompatibleError, UnknownError, UsageError, without_secrets
+from provision.index.account import Accounts
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
 from provision.resolve.named import FrameworkLine
@@ -120,6 +121,7 @@ def read_inputs(
     *,
     matrix: Matrix | None = None,
     platform: str | None = None,
+    accounts: Accounts | None = None,
 ) -> Inputs:
     """Read requirements files and a project.
 
@@ -130,13 +132,14 @@ def read_inputs(
         groups: of its dependency groups, to take too.
         matrix: The facts; the shipped ones, unless given.
         platform: What the image is for, where sources differ by it; linux/amd64, unless given.
+        accounts: Where users and passwords go that stand in addresses.
 
     Raises:
         UsageError: A file is missing or malformed, or asks for what a request cannot hold.
         UnknownError: It asks for builds that the facts do not cover.
         IncompatibleError: Two places ask for different CUDA.
     """
-    found = _Collector(matrix or Matrix(), platform or PLATFORMS[0])
+    found = _Collector(matrix or Matrix(), platform or PLATFORMS[0], accounts or Accounts())
     for path in files:
         _read_file(found, path)
     if project is not None:
@@ -203,8 +206,9 @@ class _Files:
 class _Collector:
     """What was found so far."""
 
-    def __init__(self, matrix: Matrix, platform: str) -> None:
+    def __init__(self, matrix: Matrix, platform: str, accounts: Accounts) -> None:
         self.matrix = matrix
+        self.accounts = accounts
         self.platform = platform
         self.lines: list[FrameworkLine] = []
         self.constraints: list[FrameworkLine] = []
@@ -317,7 +321,7 @@ class _Collector:
 
     def add(self, text: str, where: str, *, to: list[FrameworkLine] | None = None) -> None:
         """Take a requirement; ``to`` is where it goes, to those that are installed unless given."""
-        text = " ".join(text.split())
+        text = self.accounts.take(" ".join(text.split()), where)
         if len(text) > _LENGTH_MAX:
             raise UsageError(
                 f"{where}: the requirement is {len(text)} characters long",
@@ -401,13 +405,9 @@ class _Collector:
                 f"{where}: the address after `{flag}` holds a variable that is not set",
                 hints=("set it, or write the address itself", f"a password: {SECRETS_HINT}"),
             )
+        url = self.accounts.take(url, where)
+        self.accounts.take_named(index.name, url)
         said = f"`{flag} {without_secrets(url)}` in {where}"
-        if USERINFO.search(url):
-            raise UsageError(
-                f"{where}: the address after `{flag}` holds a user name or password",
-                because=("it would be readable in the image and its lock",),
-                hints=(SECRETS_HINT,),
-            )
         page = re.sub(r"/[A-Za-z0-9_.-]+\.html$", "", url)
         if (variant := index_variant(self.matrix, page)) == CPU:
             self.cpu.append(said)

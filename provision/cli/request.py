@@ -156,6 +156,7 @@ def given_inputs(options: argparse.Namespace, output: Output, matrix: Matrix | N
         options.group or (),
         matrix=matrix or read_matrix(options),
         platform=parse_request({"platform": options.platform}).platform,
+        accounts=getattr(options, "accounts", None),
     )
     for text in inputs.read:
         output.note(text)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from provision.generate.quote import finalize, join_shell, quote_dockerfile, quote_variable
 from provision.generate.recipe import (
     BUILD,
+    NETRC,
     VENV,
     Arg,
     Cmd,
@@ -74,7 +75,8 @@ def _build_command(recipe: Recipe, frontend: str) -> str:
     words += ["--platform", recipe.platform]
     if recipe.source_date_epoch:
         words += ["--build-arg", f"SOURCE_DATE_EPOCH={recipe.source_date_epoch}"]
-    return join_shell(*words, "--tag", recipe.name, ".")
+    secret = f'--secret "id={NETRC},src=$HOME/.netrc" ' if recipe.logins else ""
+    return f"{join_shell(*words)} {secret}{join_shell('--tag', recipe.name, '.')}"
 
 
 def _instruct(step: Step, frontend: str) -> list[str]:
@@ -138,6 +140,8 @@ def _spell(command: Command) -> str:
 
 
 def _mount(mount: Mount) -> str:
+    if mount.secret is not None:
+        return f"--mount=type=secret,id={mount.secret},target={mount.target},required=true"
     if mount.stage is None:
         return f"--mount=type=cache,id=provision-uv,target={mount.target}"
     words = f"--mount=type=bind,from={mount.stage},source={mount.target},target={mount.target}"

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from provision.assets import asset_dir
-from provision.errors import DataError, IncompatibleError, ProvisionError, UsageError
+from provision.errors import USERINFO, DataError, IncompatibleError, ProvisionError, UsageError
 from provision.generate.quote import join_shell, quote_shell
 from provision.generate.recipe import (
     BUILD,
     CERTIFICATES,
+    LOGINS,
     TOOLS,
     VENV,
     WHEELS,
@@ -50,6 +51,7 @@ __all__ = [
     "HOOKS",
     "LAYERS",
     "ImageOptions",
+    "asked_hosts",
     "check_value",
     "count_unlocked",
     "make_recipe",
@@ -91,6 +93,7 @@ _GRAMMAR = {
     "image name": r"[a-z0-9]+(?:(?:\.|_{1,2}|-{1,2})[a-z0-9]+){0,30}",
     "group": r"[A-Za-z0-9_-]{1,60}",
     "GPU target": r"sm_[0-9]{2,3}[a-z]?",
+    "host": r"[a-z0-9]+(?:[.-]+[a-z0-9]+)*",
     "file name": r"[A-Za-z0-9][A-Za-z0-9._+!-]*",
     "stack name": r"[0-9A-Za-z]+(?:[.!_-][0-9A-Za-z]+)*",
     "Python version": r"[0-9]+\.[0-9]+t?",
@@ -145,6 +148,7 @@ class ImageOptions:
         command: What containers run, word by word, instead of what the stack starts.
         copies: Name below the context's ``code`` → place in the image; folders end in a slash on both sides.
         hooks: Which of ``HOOKS`` the context has; they are the folder's own and in no record.
+        logins: Hosts that the build asks with a user and a password, which it gets as a secret.
 
     Raises:
         UsageError: A value does not fit its grammar.
@@ -160,6 +164,7 @@ class ImageOptions:
     command: tuple[str, ...] = ()
     copies: Mapping[str, str] = NOTHING
     hooks: tuple[str, ...] = ()
+    logins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every value, so that no flag can put a line into a file."""
@@ -170,11 +175,11 @@ class ImageOptions:
             if self.frontend == "classic":
                 raise UsageError("--syntax: the classic builder knows no `# syntax` line")
         if self.index_url is not None:
-            if re.match(r"https?://[^/]*@", self.index_url):
+            if USERINFO.search(self.index_url):
                 raise UsageError(
                     "--index-url: the address holds a user name or password",
                     because=("it would be readable in the image's history",),
-                    hints=("let a proxy on the build host add the credentials",),
+                    hints=("write them into `~/.netrc`",),
                 )
             check_value("URL", self.index_url, "--index-url")
         if self.registry_mirror is not None:
@@ -188,6 +193,8 @@ class ImageOptions:
                 raise UsageError(f"--label {key}: this name is set from the lock")
         if self.ca_cert is not None:
             _check_certificates(self.ca_cert)
+        for host in self.logins:
+            check_value("host", host, "logins")
         if not all(word.isprintable() for word in self.command):
             raise UsageError("--command: a word has a control character")
         for name, place in self.copies.items():
@@ -269,11 +276,20 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
         raise UsageError(f"platform: {stack.platform!r} is none of {', '.join(_TRIPLETS)}")
     trusting = {"has_certificates": options.ca_cert is not None}
     locked = _locked_steps(image, options, LAYERS[:-1]) + _unverified_steps(image, options)
-    locked = [replace(step, **trusting) for step in locked]
-    own = [replace(step, is_own=True, **trusting) for step in _user_steps(image, options)]
+    locked = [replace(step, has_login=_needs_login(options, step.options, *step.lines), **trusting) for step in locked]
+    own = [
+        replace(step, is_own=True, has_login=_needs_login(options, step.options, *step.lines), **trusting)
+        for step in _user_steps(image, options)
+    ]
     builds = _builds(image, options)
     if stack.python is None:
         locked, own, builds = [], [], []
+    if options.logins and options.frontend == "classic":
+        raise UsageError(
+            f"--frontend classic: {' and '.join(options.logins)} is asked with a user and a password",
+            because=("the classic builder has no secrets, so they would stay in the image",),
+            hints=("use a builder with BuildKit, and leave `--frontend` out",),
+        )
     if builds and options.frontend == "classic":
         built = [package.name for package in image.packages if package.is_built] or image.compiled
         raise UsageError(
@@ -308,6 +324,7 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
             *(f"{CODE}/{name.rstrip('/')}" for name in options.copies),
             *(f"hooks/{name}.sh" for name in options.hooks),
         ),
+        logins=options.logins,
         driver="" if stack.is_cpu else check_value("version", stack.driver.minimum, "driver.minimum"),
     )
 
@@ -415,7 +432,29 @@ def _install_tools(python: str, options: ImageOptions, *, has_pip: bool) -> Run:
     ]
     if has_pip:
         commands.append(f'cp -r "$("$python" -c \'import os, pip; print(os.path.dirname(pip.__file__))\')" {TOOLS}/pip')
-    return Run(commands=tuple(commands), files=("tools.txt", *((CERTIFICATES,) if options.ca_cert else ())))
+    mounts = (LOGINS,) if _needs_login(options, _pip_options(options)) else ()
+    files = ("tools.txt", *((CERTIFICATES,) if options.ca_cert else ()))
+    return Run(commands=tuple(commands), mounts=mounts, files=files)
+
+
+def asked_hosts(stack: Stack, options: ImageOptions) -> frozenset[str]:
+    """Return the hosts that the build asks for packages, as far as the stack and the options name them."""
+    image = stack.image
+    if image is None:
+        return frozenset()
+    texts = [options.index_url or ""]
+    for package in image.packages:
+        if options.index_url is None or package.is_commit:
+            texts += [package.url or "", package.index_url or ""]
+    return frozenset(host for text in (*texts, *unlocked_lines(image)) for host in _hosts(text))
+
+
+def _hosts(text: str) -> list[str]:
+    return re.findall(r"https?://([A-Za-z0-9.-]+)", text)
+
+
+def _needs_login(options: ImageOptions, *texts: str) -> bool:
+    return bool(options.logins) and any(host in options.logins for text in texts for host in _hosts(text))
 
 
 def _pip_words(options: ImageOptions) -> str:
@@ -484,6 +523,8 @@ def _hook(name: str, options: ImageOptions) -> list[Step]:
 def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python: str, builds: list[_Build]) -> Stage:
     steps: list[Step] = []
     mounts = [Mount(target=TOOLS, stage="tools")]
+    if _needs_login(options, _pip_options(options), *(line for build in builds for line in build.lines)):
+        mounts.append(LOGINS)
     files = [CERTIFICATES] if options.ca_cert else []
     files += [build.file for build in builds]
     commands: list[Command] = [f"mkdir -p {WHEELS}"]

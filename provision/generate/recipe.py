@@ -14,6 +14,8 @@ from provision.records import record
 __all__ = [
     "BUILD",
     "CERTIFICATES",
+    "LOGINS",
+    "NETRC",
     "VENV",
     "Arg",
     "Cmd",
@@ -38,6 +40,9 @@ __all__ = [
     "Workdir",
     "lines_of",
 ]
+
+NETRC = "netrc"
+"""The build secret with users and passwords."""
 
 BUILD = "/build"
 """Where steps find the files of the context."""
@@ -84,11 +89,17 @@ class Mount:
         target: Where it is seen.
         stage: The stage that has it, at the same place; without, it is the builder's own cache.
         is_writable: What is written there is thrown away.
+        secret: The build secret that is seen there, a file, in place of all that.
     """
 
     target: str
     stage: str | None = None
     is_writable: bool = False
+    secret: str | None = None
+
+
+LOGINS = Mount(target="/root/.netrc", secret=NETRC)
+"""Where pip, uv and git look for users and passwords."""
 
 
 @record
@@ -136,6 +147,7 @@ class Install:
         is_own: Asked for by the user or an extra, and installed after all that the frameworks need.
         has_wheels: Wheels that an earlier stage built are installed with it.
         has_certificates: The index is trusted by ``CERTIFICATES``.
+        has_login: What it asks wants a user and a password.
     """
 
     layer: str
@@ -148,6 +160,7 @@ class Install:
     is_own: bool = False
     has_wheels: bool = False
     has_certificates: bool = False
+    has_login: bool = False
 
     def to_run(self, *, has_cache: bool = False) -> Run:
         """Return what installs it, with the builder's cache where there is one and it helps."""
@@ -160,6 +173,7 @@ class Install:
             Mount(target=TOOLS, stage="tools"),
             *((Mount(target=CACHE),) if has_cache else ()),
             *((Mount(target=WHEELS, stage="compile"),) if self.has_wheels else ()),
+            *((LOGINS,) if self.has_login else ()),
         )
         files = (
             *((CERTIFICATES,) if self.has_certificates else ()),
@@ -305,6 +319,7 @@ class Recipe:
         files: Path → text of the context, but for what says how it is built.
         own_files: Files of the context that are the user's.
         driver: The oldest driver that it runs with; an image without CUDA has none.
+        logins: Hosts that the build asks with a user and a password, which it gets as a secret.
     """
 
     name: str
@@ -316,6 +331,7 @@ class Recipe:
     files: Mapping[str, str]
     own_files: tuple[str, ...]
     driver: str = ""
+    logins: tuple[str, ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:

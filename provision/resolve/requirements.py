@@ -29,8 +29,12 @@ _EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)(?:\[[^\]]*\])?")
 _ARCHIVE = re.compile(r"(?:\.git|\.whl|\.zip|\.tar\.gz|\.tgz|\.tar\.bz2)$")
 _SHOWN = 80
 _READABLE = "it would be readable in the image and its lock"
-SECRETS_HINT = "keep it in `~/.netrc`, or for an index in the variables `UV_DEFAULT_INDEX` or `UV_INDEX`: uv reads both"
-"""Where a user name and a password belong instead."""
+SECRETS_HINT = (
+    "write them into `~/.netrc` (`machine HOST login USER password PASSWORD`), into the address "
+    "(`https://USER:PASSWORD@HOST/…`, or with `${NAME}`), or for an index called NAME into the variables "
+    "`UV_INDEX_NAME_USERNAME` and `UV_INDEX_NAME_PASSWORD`"
+)
+"""Where a user name and a password are found."""
 
 
 @record

@@ -3,49 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
-import pytest
-
-from provision.matrix.load import Matrix
-from provision.resolve.halves import is_open
-from provision.resolve.request import parse_request
-from provision.resolve.solve import solve
-
-_SPEC = importlib.util.spec_from_file_location(
-    "package_index", Path(__file__).parents[1] / "unit" / "build" / "package_index.py"
-)
-package_index = importlib.util.module_from_spec(_SPEC)
-sys.modules.setdefault("package_index", package_index)
-_SPEC.loader.exec_module(package_index)
-
 TORCH = "2.4.1"
-
-
-@pytest.fixture
-def index(provision, tmp_path, monkeypatch):
-    """An index that has what a stack of PyTorch needs beside the facts, and a folder to stand in."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    for name in ("UV_OFFLINE", "UV_INDEX", "UV_EXTRA_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
-    with package_index.serve() as served:
-        for version in (TORCH, "2.3.1"):
-            for package in solve(parse_request({"torch": version}), Matrix()).image.packages:
-                if is_open(package.name):
-                    served.add(package.name, package.version)
-            served.add("torch", version)
-        yield served
-
-
-@pytest.fixture
-def image(provision, index):
-    """The command, told of the index."""
-    return lambda *words: provision("image", *words, "--index-url", index.url)
 
 
 def locked(folder="out"):

@@ -101,7 +101,6 @@ def test_files_name_others_beside_themselves(folder):
         ("numpy @ file:///home/conda/build/numpy", "lies on the machine that wrote the line"),
         ("git+ssh://git@x.example/y.git", "behind ssh needs a key"),
         ("--no-index", "`--no-index` cannot be kept to"),
-        ("--index-url https://me:word@x.example/simple", "holds a user name or password"),
         ("--extra-index-url https://${TOKEN_OF_NOBODY}@x.example/simple", "`TOKEN_OF_NOBODY` is not set"),
         ("--extra-index-url https://$TOKEN@x.example/simple", "holds a variable that is not set"),
         ("-r ${NAME_OF_NOTHING}.txt", "`NAME_OF_NOTHING` is not set"),

@@ -6,6 +6,8 @@ Where something is absent the tests are skipped with the reason, unless PROVISIO
 from __future__ import annotations
 
 import base64
+import contextlib
+import functools
 import hashlib
 import http.server
 import importlib.util
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 
@@ -30,7 +32,10 @@ from provision.assets import asset_dir
 from provision.build import buildx, sdk
 from provision.build.engine import Engine, find_engine
 from provision.errors import MissingDependencyError, ProvisionError
+from provision.resolve.request import Request
+from provision.resolve.stack import BaseImage, DriverNeed, ImagePart, LockedPackage, Stack
 
+EPOCH = 1_700_000_000
 TAG = "provision-test/build"
 
 
@@ -172,6 +177,100 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             _absent(f"the wheel of {name} could not be had from an index: {done.stderr[-300:]}")
         found[name] = next((folder / name).iterdir())
     return found
+
+
+@contextlib.contextmanager
+def served(folder: Path, account: str | None = None) -> Iterator[str]:
+    """Serve a folder on loopback, to everybody or to one ``user:password``."""
+    wanted = account and f"Basic {base64.b64encode(account.encode()).decode()}"
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def send_head(self) -> Any:
+            """Ask who it is, where that is asked."""
+            if wanted and self.headers.get("Authorization") != wanted:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="index"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return None
+            return super().send_head()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def serve_folder() -> Callable[..., contextlib.AbstractContextManager[str]]:
+    """Serve a folder on loopback, to everybody or to one ``user:password``."""
+    return served
+
+
+@pytest.fixture(scope="session")
+def sample_index(
+    tools: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, write_wheel
+) -> Iterator[tuple[str, dict]]:
+    """An index on loopback with the tools and one small package, and its wheels by the name of the package."""
+    folder = tmp_path_factory.mktemp("index")
+    found = {}
+    for name in (*tools, "sample"):
+        page = folder / "simple" / name
+        page.mkdir(parents=True)
+        if name in tools:
+            os.link(tools[name], page / tools[name].name)
+        else:
+            write_wheel(page)
+        (found[name],) = page.iterdir()
+        digest = hashlib.sha256(found[name].read_bytes()).hexdigest()
+        (page / "index.html").write_text(f'<a href="{found[name].name}#sha256={digest}">{found[name].name}</a>')
+
+    with served(folder) as url:
+        yield f"{url}/simple", found
+
+
+@pytest.fixture(scope="session")
+def sample_stack(sample_index: tuple[str, dict[str, Path]], python_base: str) -> Stack:
+    def locked(name: str) -> LockedPackage:
+        file = sample_index[1][name]
+        return LockedPackage(
+            name=name,
+            version=file.name.split("-")[1],
+            index="pypi",
+            file=file.name,
+            sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+            size=file.stat().st_size,
+            why="test",
+        )
+
+    return Stack(
+        request=Request(),
+        facts_date="2026-11-21",
+        python="3.11",
+        platform={"x86_64": "linux/amd64", "aarch64": "linux/arm64"}[os.uname().machine],
+        os="debian12",
+        cuda="12.1",
+        variant="cu121",
+        variants={},
+        frameworks={},
+        packages={"sample": "1.0"},
+        driver=DriverNeed(minimum="525.60.13"),
+        image=ImagePart(
+            flavor="runtime",
+            base=BaseImage(ref=python_base),
+            packages=(locked("sample"),),
+            tools=(locked("uv"), locked("dumb-init")),
+            source_date_epoch=EPOCH,
+        ),
+    )
 
 
 def free_port() -> int:

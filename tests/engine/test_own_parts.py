@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import http.server
-import os
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,8 +18,7 @@ from provision.build.oci.target import Formats
 from provision.generate.image import ImageOptions, make_recipe, render_image
 from provision.generate.write import write_artifacts
 from provision.records import replace
-from provision.resolve.request import Request
-from provision.resolve.stack import BaseImage, DriverNeed, ImagePart, LockedPackage, Stack
+from provision.resolve.stack import Stack
 
 EPOCH = 1_700_000_000
 ORPHANS = """
@@ -54,71 +48,6 @@ def run(*words: object, check: bool = True) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.fixture(scope="module")
-def wheels(tools: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, write_wheel) -> Iterator[tuple[str, dict]]:
-    """An index on loopback with the tools and one small package, and its wheels by the name of the package."""
-    folder = tmp_path_factory.mktemp("index")
-    found = {}
-    for name in (*tools, "sample"):
-        page = folder / "simple" / name
-        page.mkdir(parents=True)
-        if name in tools:
-            os.link(tools[name], page / tools[name].name)
-        else:
-            write_wheel(page)
-        (found[name],) = page.iterdir()
-        digest = hashlib.sha256(found[name].read_bytes()).hexdigest()
-        (page / "index.html").write_text(f'<a href="{found[name].name}#sha256={digest}">{found[name].name}</a>')
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/simple", found
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-@pytest.fixture(scope="module")
-def stack(wheels: tuple[str, dict[str, Path]], python_base: str) -> Stack:
-    def locked(name: str) -> LockedPackage:
-        file = wheels[1][name]
-        return LockedPackage(
-            name=name,
-            version=file.name.split("-")[1],
-            index="pypi",
-            file=file.name,
-            sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
-            size=file.stat().st_size,
-            why="test",
-        )
-
-    return Stack(
-        request=Request(),
-        facts_date="2026-11-21",
-        python="3.11",
-        platform={"x86_64": "linux/amd64", "aarch64": "linux/arm64"}[os.uname().machine],
-        os="debian12",
-        cuda="12.1",
-        variant="cu121",
-        variants={},
-        frameworks={},
-        packages={"sample": "1.0"},
-        driver=DriverNeed(minimum="525.60.13"),
-        image=ImagePart(
-            flavor="runtime",
-            base=BaseImage(ref=python_base),
-            packages=(locked("sample"),),
-            tools=(locked("uv"), locked("dumb-init")),
-            source_date_epoch=EPOCH,
-        ),
-    )
-
-
 def write_context(stack: Stack, options: ImageOptions, folder: Path, source: Path) -> None:
     folder.mkdir()
     write_artifacts(folder, render_image(stack, options))
@@ -129,8 +58,8 @@ def write_context(stack: Stack, options: ImageOptions, folder: Path, source: Pat
 def image(
     request: pytest.FixtureRequest,
     buildx_engine: Engine,
-    stack: Stack,
-    wheels: tuple[str, dict[str, Path]],
+    sample_stack: Stack,
+    sample_index: tuple[str, dict[str, Path]],
     python_base: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[str]:
@@ -140,9 +69,11 @@ def image(
     source.mkdir()
     (source / "app.py").write_text("import sample\nprint('the app runs', sample.value)\n")
     (source / ".env").write_text("TOKEN=1\n")
-    options = ImageOptions(index_url=wheels[0], command=("python", "src/app.py"), copies={"src/": "/workspace/src/"})
+    options = ImageOptions(
+        index_url=sample_index[0], command=("python", "src/app.py"), copies={"src/": "/workspace/src/"}
+    )
     tag = f"provision-test/own:{request.param}"
-    write_context(stack, options, folder / "context", source)
+    write_context(sample_stack, options, folder / "context", source)
     if request.param == "docker":
         buildx_engine.build(folder / "context", BuildRequest(tags=(tag,), network="host"), lambda *_: None)
     else:
@@ -150,8 +81,8 @@ def image(
         run("docker", "save", f"--output={saved}", python_base)
         written = write_image(
             OciJob(
-                stack=stack,
-                recipe=make_recipe(stack, options),
+                stack=sample_stack,
+                recipe=make_recipe(sample_stack, options),
                 base=saved,
                 target=folder / "image.tar",
                 is_folder=False,
@@ -159,7 +90,7 @@ def image(
                 codec=find_codec("gzip"),
                 store=Store(folder / "cache"),
                 formats=Formats(layout="1.0.0", hub="docker.io"),
-                index_url=wheels[0],
+                index_url=sample_index[0],
                 code=folder / "context" / "code",
             )
         )
@@ -209,16 +140,16 @@ def test_exit_codes_are_those_of_the_command(image: str, words: tuple[str, ...],
 
 
 def test_code_that_changed_leaves_every_other_layer_as_it_was(
-    buildx_engine: Engine, stack: Stack, wheels: tuple[str, dict[str, Path]], tmp_path: Path, tag: str
+    buildx_engine: Engine, sample_stack: Stack, sample_index: tuple[str, dict[str, Path]], tmp_path: Path, tag: str
 ) -> None:
     source = tmp_path / "src"
     source.mkdir()
-    options = ImageOptions(index_url=wheels[0], copies={"src/": "/workspace/src/"})
+    options = ImageOptions(index_url=sample_index[0], copies={"src/": "/workspace/src/"})
     layers = []
     for text in ("print(1)\n", "print(2)\n"):
         (source / "app.py").write_text(text)
         folder = tmp_path / f"context{len(layers)}"
-        write_context(stack, options, folder, source)
+        write_context(sample_stack, options, folder, source)
         built = buildx_engine.build(folder, BuildRequest(tags=(tag,), network="host"), lambda *_: None)
         assert built.image is not None
         layers.append(built.image.layers)
@@ -227,10 +158,10 @@ def test_code_that_changed_leaves_every_other_layer_as_it_was(
 
 
 def test_in_a_dev_image_the_lock_guards_what_is_installed_later(
-    buildx_engine: Engine, stack: Stack, wheels: tuple[str, dict[str, Path]], tmp_path: Path, tag: str
+    buildx_engine: Engine, sample_stack: Stack, sample_index: tuple[str, dict[str, Path]], tmp_path: Path, tag: str
 ) -> None:
-    assert stack.image is not None
-    dev = replace(stack, image=replace(stack.image, flavor="dev"))
+    assert sample_stack.image is not None
+    dev = replace(sample_stack, image=replace(sample_stack.image, flavor="dev"))
     folder = tmp_path / "context"
     folder.mkdir()
     hooks = folder / "hooks"
@@ -239,10 +170,10 @@ def test_in_a_dev_image_the_lock_guards_what_is_installed_later(
         "test ! -e /opt/venv/lib/python3.11/site-packages/sample.py\n: > /before\n"
     )
     (hooks / "after-packages.sh").write_text("python -c 'import sample'\n: > /after\n")
-    options = ImageOptions(index_url=wheels[0], hooks=("before-packages", "after-packages"))
+    options = ImageOptions(index_url=sample_index[0], hooks=("before-packages", "after-packages"))
     write_artifacts(folder, render_image(dev, options))
     buildx_engine.build(folder, BuildRequest(tags=(tag,), network="host"), lambda *_: None)
-    index = f"--default-index={wheels[0]}"
+    index = f"--default-index={sample_index[0]}"
     install = ("docker", "run", "--rm", "--network=host", tag, "uv", "pip", "install", index)
 
     refused = run(*install, "sample>=99", check=False)

@@ -49,6 +49,7 @@ from provision.generate.recipe import (
     Verify,
     Workdir,
 )
+from provision.index.account import Accounts
 from provision.index.address import IndexAddress
 from provision.records import record
 from provision.resolve.stack import INIT, ImagePart, LockedPackage, Stack
@@ -79,6 +80,7 @@ class OciJob:
         address: The index of pip, for wheels without an address of their own, and how it is reached.
         index_url: Index for all wheels instead.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
+        accounts: Users and passwords beside those in addresses and in the netrc file.
         code: The folder with the copies of the user's code, where the image has any.
     """
 
@@ -94,6 +96,7 @@ class OciJob:
     address: IndexAddress | None = None
     index_url: str | None = None
     ca_cert: str | None = None
+    accounts: Accounts | None = None
     code: Path | None = None
 
 
@@ -272,7 +275,7 @@ class _Work:
         self._job = job
         self._watch = watch
         self._halt = halt
-        self._reader = Reader(job.address, ca_cert=job.ca_cert, timeout_seconds=_TIMEOUT_SECONDS)
+        self._reader = Reader(job.address, ca_cert=job.ca_cert, accounts=job.accounts, timeout_seconds=_TIMEOUT_SECONDS)
         self._wheels = Wheels(job.store, self._reader, halt=halt, watch=watch)
 
     def run(

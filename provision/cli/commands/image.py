@@ -36,6 +36,7 @@ from provision.cli.image_lock import (
     upgrade,
     with_options,
 )
+from provision.cli.image_logins import build_secrets, refuse_logins, take_accounts, with_logins
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
 from provision.cli.image_whole import add_whole_flags, find_trials, lock_lines
 from provision.cli.output import Output
@@ -62,6 +63,7 @@ from provision.errors import (
 from provision.generate.formats import FORMATS, render_format
 from provision.generate.image import CODE, COMPRESSIONS, FRONTENDS, HOOKS, ImageOptions, count_unlocked, pull_reference
 from provision.generate.write import Artifact, check_artifacts, own_steps, write_artifacts
+from provision.index.account import host_of
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, plain, record, replace
 from provision.resolve.request import Request, to_flags
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from provision.build.engine import Engine
     from provision.build.ways import Trials
     from provision.cli.pins import Pin
+    from provision.index.account import Accounts
 
 __all__ = ["configure", "run"]
 
@@ -180,7 +183,10 @@ def run(options: argparse.Namespace, output: Output) -> int:
     _take_destination(options)
     choose_engine(options)
     _check_flags(options)
+    options.accounts = take_accounts(options)
     if options.matrix is not None:
+        if options.index_url is not None:
+            refuse_logins("bake", options.accounts.known([host_of(options.index_url)]))
         return _run_matrix(options, output)
     given = _given_image_options(options)
     image_options = ImageOptions(**given)
@@ -218,7 +224,15 @@ def run(options: argparse.Namespace, output: Output) -> int:
         if before is None and options.folder is None:
             folder = _default_folder(stack, form)  # what the lines need may have named another version
     if options.fetch_hashes:
-        stack = _fetch_hashes(stack, image_options, output)
+        stack = _fetch_hashes(stack, image_options, output, options.accounts)
+    kept = written_before if options.upgrade or options.locked else read_written(folder) if options.check else Written()
+    image_options = with_logins(
+        stack, image_options, options.accounts, form=form, kept=kept.image.get("logins", ()), is_locked=options.locked
+    )
+    if image_options.logins:
+        output.note(
+            f"the build asks {' and '.join(image_options.logins)} with a user and a password, given as a secret"
+        )
     changes = compare(before, stack) if before is not None else None
     if options.copy and form not in _CONTEXT_FORMS:
         raise UsageError(
@@ -236,7 +250,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
         has_sbom=options.sbom or written_before.has_sbom,
         # Without a record the flags alone say how the folder was written, and a locked folder gets no new file.
         is_recorded=not options.locked or written_before.is_recorded,
-        urls=_find_urls(stack, image_options) if form == "pylock" and options.fetch_hashes else NOTHING,
+        urls=_find_urls(stack, image_options, options.accounts)
+        if form == "pylock" and options.fetch_hashes
+        else NOTHING,
         changes=changes,
         day=options.exclude_newer,
     )
@@ -690,23 +706,33 @@ def _refuse_without_installer(
     )
 
 
-def _fetch_hashes(stack: Stack, image_options: ImageOptions, output: Output) -> Stack:
+def _fetch_hashes(stack: Stack, image_options: ImageOptions, output: Output, accounts: Accounts) -> Stack:
     from provision.build.hashes import complete_hashes
     from provision.index.address import known_index
 
     completed, left = complete_hashes(
-        stack, index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert
+        stack,
+        index_url=image_options.index_url,
+        address=known_index(),
+        ca_cert=image_options.ca_cert,
+        accounts=accounts,
     )
     for why in left:
         output.warn(why)
     return completed
 
 
-def _find_urls(stack: Stack, image_options: ImageOptions) -> Mapping[str, str]:
+def _find_urls(stack: Stack, image_options: ImageOptions, accounts: Accounts) -> Mapping[str, str]:
     from provision.build.hashes import find_urls
     from provision.index.address import known_index
 
-    return find_urls(stack, index_url=image_options.index_url, address=known_index(), ca_cert=image_options.ca_cert)
+    return find_urls(
+        stack,
+        index_url=image_options.index_url,
+        address=known_index(),
+        ca_cert=image_options.ca_cert,
+        accounts=accounts,
+    )
 
 
 def _steps_file(form: str) -> str:
@@ -841,8 +867,11 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
     )
     pushed: list[tuple[str, str]] = []
     output.note(f"building with {engine.name} {engine.version}")
-    with report_progress(sys.stderr, is_quiet=output.verbosity < 0, is_verbose=output.verbosity > 0) as observer:
-        result = engine.build(job.folder, request, observer)
+    with (
+        build_secrets(job.options.logins, options.accounts) as secrets,
+        report_progress(sys.stderr, is_quiet=output.verbosity < 0, is_verbose=output.verbosity > 0) as observer,
+    ):
+        result = engine.build(job.folder, dataclasses.replace(request, secrets=secrets), observer)
         is_in_store = result.image is not None and job.stack.python is not None
         findings = verify_image(engine, tags[0]) if is_in_store else None
         if options.push:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.server
 import io
@@ -18,12 +19,13 @@ DAY = "2024-01-01T00:00:00Z"
 
 @dataclass
 class Index:
-    """What the index holds; ``asked`` are the projects that somebody wanted."""
+    """What the index holds; ``asked`` are the projects that somebody wanted, ``account`` who may."""
 
     files: dict[str, dict[str, tuple[bytes, str | None]]] = field(default_factory=dict)
     pythons: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     url: str = ""
+    account: str | None = None
 
     def add(
         self,
@@ -88,6 +90,13 @@ def serve() -> Iterator[Index]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            told = self.headers.get("Authorization", "").removeprefix("Basic ")
+            if index.account is not None and base64.b64decode(told).decode() != index.account:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="index"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             parts = self.path.strip("/").split("/")[1:]
             content: bytes | None = None
             if len(parts) == 1 and parts[0] in index.files:

@@ -1,0 +1,178 @@
+"""Indexes that want a user and a password: used for the lock, given to the build as a secret, shown nowhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from provision.generate.image import ImageOptions, render_image
+from provision.index.account import Accounts
+from provision.matrix.load import Matrix
+from provision.resolve.request import parse_request
+from provision.resolve.solve import solve
+
+WORD = "s3cret-w0rd"
+MOUNT = "--mount=type=secret,id=netrc,target=/root/.netrc,required=true"
+
+
+@pytest.fixture
+def image(provision, index, monkeypatch):
+    """The command on a machine whose pip is told of the index."""
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_INDEX_URL", index.url)
+    monkeypatch.setenv("UV_OFFLINE", "0")
+    return lambda *words: provision("image", *words)
+
+
+@pytest.fixture
+def private(index, serve_index, monkeypatch, tmp_path):
+    """A further index that lets in one user, and no netrc file of the person who runs the tests."""
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    serve_index.account = f"me:{WORD}"
+    serve_index.add("demo", "1.0", "other")
+    index.add("other", "1.0")
+    # Of one host there can be but one account.
+    serve_index.url = serve_index.url.replace("127.0.0.1", "localhost")
+    return serve_index
+
+
+def signed(index, account=f"me:{WORD}"):
+    return index.url.replace("://", f"://{account}@")
+
+
+def everything(folder, *texts):
+    return "".join([path.read_text() for path in Path(folder).rglob("*") if path.is_file()] + list(texts))
+
+
+@pytest.mark.parametrize("place", ["address", "variable", "flag of the project", "netrc", "named"])
+def test_an_index_with_a_password_is_asked_and_the_password_is_nowhere(image, private, place, monkeypatch):
+    line = {
+        "address": f"--extra-index-url {signed(private)}\ndemo\n",
+        "variable": f"--extra-index-url {signed(private, 'me:${WORD_OF_MINE}')}\ndemo\n",
+        "netrc": f"--extra-index-url {private.url}\ndemo\n",
+    }.get(place)
+    monkeypatch.setenv("WORD_OF_MINE", WORD)
+    words = ("-r", "r.txt", "--torch", "2.4.1")
+    if line is not None:
+        Path("r.txt").write_text(line)
+    else:
+        url = private.url if place == "named" else signed(private)
+        Path("pyproject.toml").write_text(
+            '[project]\nname = "app"\ndependencies = ["torch==2.4.1", "demo"]\n'
+            f'[[tool.uv.index]]\nname = "my-own"\nurl = "{url}"\n'
+        )
+        words = ("--project", ".")
+    if place == "netrc":
+        Path("netrc").write_text(f"machine localhost login me password {WORD}\n")
+    if place == "named":
+        monkeypatch.setenv("UV_INDEX_MY_OWN_USERNAME", "me")
+        monkeypatch.setenv("UV_INDEX_MY_OWN_PASSWORD", WORD)
+    answer = image(*words, "-o", "out")
+    assert answer.code == 0, answer.err
+    assert "the build asks localhost with a user and a password" in answer.err
+    lock = json.loads(Path("out", "provision.lock").read_text())
+    package = next(item for item in lock["image"]["packages"] if item["name"] == "demo")
+    assert package["url"].startswith(f"{private.url}/demo/")
+    assert json.loads(Path("out", "provision.options.json").read_text())["logins"] == ["localhost"]
+    text = Path("out", "Dockerfile").read_text()
+    assert text.count(MOUNT) == 1
+    assert '--secret "id=netrc,src=$HOME/.netrc"' in text
+    assert WORD not in everything("out", answer.out, answer.err)
+    assert image(*words, "-o", "out", "--check").code == 0
+    assert image("-o", "out", "--locked").code == 0
+
+
+def test_a_wrong_password_is_told_with_the_index_and_not_the_password(image, private):
+    Path("r.txt").write_text(f"--extra-index-url {signed(private, 'me:wr0ng')}\ndemo\n")
+    answer = image("--torch", "2.4.1", "-r", "r.txt", "-o", "out")
+    assert answer.code == 7
+    assert f"{private.url} asks for a user and a password: 401 Unauthorized" in answer.err
+    assert "UV_INDEX_NAME_USERNAME" in answer.err
+    assert "wr0ng" not in answer.out + answer.err
+    assert not Path("out").exists()
+
+
+def test_an_index_for_everything_may_want_a_password(provision, index, monkeypatch, tmp_path):
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    index.account = f"me:{WORD}"
+    index.add("demo", "1.0")
+    Path("r.txt").write_text("demo\n")
+    words = ("--torch", "2.4.1", "-r", "r.txt", "--index-url", signed(index), "-o", "out")
+    answer = provision("image", *words)
+    assert answer.code == 0, answer.err
+    assert WORD not in everything("out", answer.out, answer.err)
+    # Every step that asks the index: the one that brings uv, and each layer.
+    text = Path("out", "Dockerfile").read_text()
+    assert text.count(MOUNT) == text.count(f"--default-index {index.url}") + text.count(f"--index-url {index.url}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--frontend", "classic"), "the classic builder has no secrets"),
+        (("--format", "apptainer"), "`--format apptainer` has no secret for"),
+        (("--format", "devcontainer"), "`--format devcontainer` has no secret for"),
+        (("--format", "bake"), "`--format bake` has no secret for"),
+    ],
+)
+def test_what_has_no_secrets_is_refused_by_name(image, private, words, said):
+    Path("r.txt").write_text(f"--extra-index-url {signed(private)}\ndemo\n")
+    answer = image("--torch", "2.4.1", "-r", "r.txt", "-o", "out", *words)
+    assert answer.code == 2
+    assert said in answer.err
+    assert "localhost" in answer.err
+    assert WORD not in answer.err
+    assert not Path("out").exists()
+
+
+def test_two_passwords_for_one_host_are_refused(provision, private):
+    Path("r.txt").write_text(
+        f"--extra-index-url {signed(private)}\n--extra-index-url {signed(private, 'a:b')}/x\ndemo\n"
+    )
+    answer = provision("resolve", "-r", "r.txt", "--torch", "2.4.1")
+    assert answer.code == 2
+    assert "r.txt, line 2: localhost has two users or passwords" in answer.err
+    assert WORD not in answer.err
+
+
+def test_a_host_that_is_not_asked_gets_no_secret(image, index, monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("machine elsewhere.example login me password x\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    index.add("demo", "1.0")
+    Path("r.txt").write_text("demo\n")
+    assert image("--torch", "2.4.1", "-r", "r.txt", "-o", "out").code == 0
+    assert "type=secret" not in Path("out", "Dockerfile").read_text()
+
+
+def test_a_private_repository_is_read_and_built_with_the_same_secret():
+    stack = solve(parse_request({"torch": "2.4.1", "requirements": ["x @ git+https://git.example/x@main"]}), Matrix())
+    files = {item.path: item.text for item in render_image(stack, ImageOptions(logins=("git.example",)))}
+    assert files["Dockerfile"].count(MOUNT) == 1
+
+
+@pytest.mark.parametrize("password", ["plain", "with blank", 'quote"d', "back\\slash", "#hash", "", "p@ss:w/rd%"])
+def test_a_netrc_file_holds_every_password_as_pip_reads_it(tmp_path, password):
+    from urllib.parse import quote
+
+    accounts = Accounts({}, tmp_path)
+    stripped = accounts.take(f"demo @ https://me:{quote(password, safe='')}@own.example:8080/x.whl", "here")
+    assert stripped == "demo @ https://own.example:8080/x.whl"
+    (tmp_path / ".netrc").write_text(accounts.netrc())
+    assert Accounts({}, tmp_path).find("own.example") == ("me", password)
+
+
+def test_the_secret_of_a_build_holds_its_hosts_alone_and_goes_with_the_build(tmp_path):
+    from provision.cli.image_logins import build_secrets
+
+    (tmp_path / ".netrc").write_text("machine a.example login a password 1\nmachine b.example login b password 2\n")
+    accounts = Accounts({}, tmp_path)
+    with build_secrets(["a.example"], accounts) as secrets:
+        path = secrets["netrc"]
+        assert path.read_text() == "machine a.example login a password 1\n"
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
+    with pytest.raises(Exception, match=r"the build asks c\.example with a user and a password, and none are known"):
+        build_secrets(["c.example"], accounts).__enter__()

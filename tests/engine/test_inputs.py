@@ -1,0 +1,109 @@
+"""Inputs that only a build can prove: secrets of indexes."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from provision.build.engine import BuildRequest, Engine
+from provision.cli.image_logins import build_secrets
+from provision.errors import ProvisionError
+from provision.generate.image import ImageOptions, render_image
+from provision.generate.write import write_artifacts
+from provision.index.account import Accounts
+from provision.resolve.stack import Stack
+
+WORD = "s3cret-w0rd-of-nobody"
+
+
+def run(*words: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    assert not check or done.returncode == 0, done.stderr[-2000:]
+    return done
+
+
+def places_of(word: str, folder: Path, tag: str) -> list[str]:
+    """Return where a word stands: in a context, in the history or the settings of an image, or in one of its layers."""
+    found = [str(path) for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+    for part in ("history", "inspect"):
+        words = ("docker", "history", "--no-trunc", tag) if part == "history" else ("docker", "image", "inspect", tag)
+        found += [part] if word in run(*words).stdout else []
+    saved = folder.with_name("saved.tar")
+    run("docker", "save", f"--output={saved}", tag)
+    with tarfile.open(saved) as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            content = file.read() if file is not None else b""
+            found += [member.name] if word.encode() in content else []
+            assert "root/.netrc" not in _names(content), "the place of the secret is in a layer"
+    return found
+
+
+def _names(content: bytes) -> list[str]:
+    import io
+
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content)) as layer:
+            return layer.getnames()
+    except tarfile.TarError:
+        return []
+
+
+@pytest.fixture
+def private(sample_index, serve_folder, buildx_engine):
+    """The index, for one user alone."""
+    folder = next(iter(sample_index[1].values())).parents[2]
+    with serve_folder(folder, f"me:{WORD}") as url:
+        yield f"{url}/simple"
+
+
+def test_a_build_gets_a_password_as_a_secret_and_leaves_it_nowhere(
+    buildx_engine: Engine, sample_stack: Stack, private: str, tmp_path: Path, tag: str
+) -> None:
+    accounts = Accounts({}, tmp_path)
+    url = accounts.take(private.replace("://", f"://me:{WORD}@"), "--index-url")
+    folder = tmp_path / "context"
+    folder.mkdir()
+    options = ImageOptions(index_url=url, logins=accounts.known(["127.0.0.1"]))
+    write_artifacts(folder, render_image(sample_stack, options))
+    log = tmp_path / "log"
+    with build_secrets(options.logins, accounts) as secrets:
+        request = BuildRequest(tags=(tag,), network="host", secrets=secrets, log_path=log, is_cached=False)
+        buildx_engine.build(folder, request, lambda *_: None)
+    assert run("docker", "run", "--rm", tag, "python", "-c", "import sample; print(sample.value)").stdout == "1\n"
+    assert places_of(WORD, folder, tag) == []
+    assert WORD not in log.read_text()
+    # What is looked for can be found.
+    assert places_of("sample", folder, tag)
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [(None, "none are known here"), ("me:wr0ng", "or it asks for another user or password")],
+    ids=["none", "another"],
+)
+def test_a_build_without_the_right_password_says_so(
+    buildx_engine: Engine, sample_stack: Stack, private: str, tmp_path: Path, tag: str, account: str | None, said: str
+) -> None:
+    accounts = Accounts({}, tmp_path)
+    if account is not None:
+        accounts.take(private.replace("://", f"://{account}@"), "--index-url")
+    folder = tmp_path / "context"
+    folder.mkdir()
+    options = ImageOptions(index_url=private, logins=("127.0.0.1",))
+    write_artifacts(folder, render_image(sample_stack, options))
+
+    def build() -> None:
+        with build_secrets(options.logins, accounts) as secrets:
+            request = BuildRequest(tags=(tag,), network="host", secrets=secrets, is_cached=False)
+            buildx_engine.build(folder, request, lambda *_: None)
+
+    with pytest.raises(ProvisionError) as caught:
+        build()
+    error = caught.value
+    assert said in f"{error.message} {error.because}"
+    assert "wr0ng" not in f"{error.message} {error.because} {error.hints}"
+    assert error.hints

@@ -9,16 +9,17 @@ from __future__ import annotations
 import itertools
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from provision.cli.files import read_text
 from provision.cli.image_lock import with_options
+from provision.cli.output import Output
 from provision.cli.parser import did_you_mean, shown
-from provision.cli.project import read_inputs
-from provision.cli.request import place_refusal, read_request, refuse
-from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
+from provision.cli.project import Inputs, read_inputs
+from provision.cli.request import read_request, solve_request
+from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.generate.bake import BakeOptions, BakeStack, render_bake
 from provision.generate.formats import render_format
 from provision.generate.image import ImageOptions, check_value
@@ -26,10 +27,13 @@ from provision.generate.write import Artifact
 from provision.index.account import Accounts
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
-from provision.resolve.request import parse_request
-from provision.resolve.stack import Refusal, Stack
+from provision.resolve.request import Request, parse_request
+from provision.resolve.stack import Stack
 
-__all__ = ["Baked", "Entry", "read_entries", "solve_entries"]
+if TYPE_CHECKING:
+    from provision.build.ways import Trials
+
+__all__ = ["Baked", "Entry", "Locker", "read_entries", "solve_entries"]
 
 _BYTES_MAX = 1024 * 1024
 _STACKS_MAX = 500
@@ -40,9 +44,10 @@ _AXES = (
     *("base", "apt-snapshot"),
 )
 _LISTS = ("gpu", "with", "apt")
+_INPUTS = ("requirements", "project", "project-extra", "project-group")
 _IMAGE_TEXTS = ("index-url", "registry-mirror", "syntax")
 _KEYS = (
-    *_AXES, *_LISTS, "require-secure", "requirements",
+    *_AXES, *_LISTS, *_INPUTS, "require-secure", "exclude-newer",
     *_IMAGE_TEXTS, "ca-cert", "non-root-uid", "label",
     "tag", "group",
 )  # fmt: skip
@@ -60,6 +65,9 @@ class Entry:
         name: As asked for; the stack's own without.
         request: Flag → value.
         files: Requirements files.
+        project: Folder of a project.
+        project_parts: Its optional dependencies, and its dependency groups, that are taken too.
+        day: The day after which packages do not count, as it was written.
         image: Keyword → value of ``ImageOptions``.
         has_axes: It is one combination of several.
     """
@@ -68,6 +76,9 @@ class Entry:
     name: str | None
     request: Mapping[str, Any]
     files: tuple[Path, ...]
+    project: Path | None
+    project_parts: tuple[tuple[str, ...], tuple[str, ...]]
+    day: str | None
     image: Mapping[str, Any]
     tags: tuple[str, ...]
     groups: tuple[str, ...]
@@ -80,6 +91,18 @@ class Baked:
 
     stacks: tuple[BakeStack, ...]
     artifacts: tuple[Artifact, ...]
+
+
+class Locker(Protocol):
+    """Who resolves what the lines of an entry need."""
+
+    def trials(self, entry: Entry, request: Request, options: ImageOptions, inputs: Inputs | None) -> Trials | None:
+        """Return who tries ways out of a refusal with an index too."""
+
+    def lock(
+        self, entry: Entry, stack: Stack, options: ImageOptions, inputs: Inputs | None, trials: Trials | None
+    ) -> Stack:
+        """Return the stack with what its lines need."""
 
 
 def read_entries(path: Path) -> tuple[tuple[Entry, ...], BakeOptions]:
@@ -128,6 +151,8 @@ def solve_entries(
     entries: tuple[Entry, ...],
     bake: BakeOptions,
     matrix: Matrix,
+    locker: Locker,
+    output: Output,
     *,
     overrides: Mapping[str, Any] = NOTHING,
     has_sbom: bool = False,
@@ -138,28 +163,37 @@ def solve_entries(
         entries: The stacks.
         bake: How they are built.
         matrix: The facts.
+        locker: Resolves what lines need.
+        output: Where it is told what was read and left out.
         overrides: Keywords of ``ImageOptions`` that count for all of them, whatever the file says.
         has_sbom: Add a bill of materials to each context.
 
     Raises:
-        IncompatibleError: The facts exclude a stack; every refused one is named.
+        IncompatibleError: The facts or an index exclude a stack; every refused one is named.
         UnknownError: The facts do not know one.
+        ActionFailedError: What a package of one needs cannot be told.
+        MissingDependencyError: The index does not answer.
         UsageError: A value makes no sense, or two stacks have one name.
     """
     stacks: dict[str, BakeStack] = {}
     origins: dict[str, str] = {}
     refused: list[tuple[Entry, ProvisionError]] = []
+    read = _Reader(matrix, output)
     for entry in entries:
         options = _of(entry.where, lambda entry=entry: ImageOptions(**{**entry.image, **overrides}))
         try:
-            stack = _solve(entry, matrix)
+            # Ways out are printed for the first that is refused.
+            stack = _solve(entry, matrix, options, read, locker, has_ways=not refused)
             artifacts = _of(
                 entry.where,
-                lambda stack=stack, options=options: with_options(
-                    render_format("dockerfile", stack, options, has_sbom=has_sbom), options, has_sbom=has_sbom
+                lambda stack=stack, options=options, day=entry.day: with_options(
+                    render_format("dockerfile", stack, options, has_sbom=has_sbom),
+                    options,
+                    has_sbom=has_sbom,
+                    exclude_newer=day,
                 ),
             )
-        except (IncompatibleError, UnknownError) as error:
+        except (IncompatibleError, UnknownError, ActionFailedError) as error:
             refused.append((entry, error))
             continue
         name = entry.name or stack.name.lower()
@@ -177,25 +211,67 @@ def solve_entries(
     return Baked(stacks=made, artifacts=render_bake(made, bake))
 
 
-def _solve(entry: Entry, matrix: Matrix) -> Stack:
-    from provision.resolve.solve import solve
+class _Reader:
+    """Reads the files that stacks name, each set of them once, and tells what was read and left out."""
 
-    accounts = Accounts()
-    inputs = None
-    if entry.files:
-        inputs = _of(entry.where, lambda: read_inputs(entry.files, matrix=matrix, accounts=accounts))
-    if accounts.is_told:
-        raise UsageError(
-            f"{entry.where}: an address holds a user and a password, and a bake file has no secret for them",
-            hints=("lock that image alone, with `provision image -r FILE`",),
-        )
+    def __init__(self, matrix: Matrix, output: Output) -> None:
+        self._matrix = matrix
+        self._output = output
+        self._known: dict[Any, Inputs] = {}
+        self._told: set[str] = set()
+
+    def __call__(self, entry: Entry) -> Inputs | None:
+        if not entry.files and entry.project is None and not any(entry.project_parts):
+            return None
+        platform = parse_request({"platform": entry.request.get("platform")}).platform
+        key = (entry.files, entry.project, entry.project_parts, platform)
+        if key not in self._known:
+            accounts = Accounts()
+            self._known[key] = read_inputs(
+                entry.files,
+                entry.project,
+                *entry.project_parts,
+                matrix=self._matrix,
+                platform=platform,
+                accounts=accounts,
+            )
+            if accounts.is_told:
+                raise UsageError(
+                    "an address holds a user and a password, and a bake file has no secret for them",
+                    hints=("lock that image alone, with `provision image -r FILE`",),
+                )
+            told = [(self._output.note, text) for text in self._known[key].read]
+            told += [(self._output.warn, text) for text in self._known[key].warnings]
+            for tell, text in told:
+                if text not in self._told:
+                    tell(text)
+                self._told.add(text)
+        return self._known[key]
+
+
+def _solve(
+    entry: Entry,
+    matrix: Matrix,
+    options: ImageOptions,
+    read: Callable[[Entry], Inputs | None],
+    locker: Locker,
+    *,
+    has_ways: bool,
+) -> Stack:
+    inputs = _of(entry.where, lambda: read(entry))
     request = _of(entry.where, lambda: read_request(entry.request, inputs, can_be_cpu=True))
-    found: Stack | Refusal = _of(entry.where, lambda: solve(request, matrix, is_image=True))
-    if isinstance(found, Refusal):
-        raise refuse(place_refusal(found, request, entry.request, inputs), "image")
-    if found.image is None:
-        raise UnknownError(f"{found.name} is a sound stack, but the facts list no image to build it on")
-    return found
+    trials = _of(entry.where, lambda: locker.trials(entry, request, options, inputs)) if has_ways else None
+    words = tuple(word for path in entry.files for word in ("-r", str(path)))
+    stack: Stack = _of(
+        entry.where,
+        lambda: solve_request(request, matrix, "image", words, values=entry.request, inputs=inputs, trials=trials),
+    )
+    if stack.image is None:
+        raise UnknownError(f"{stack.name} is a sound stack, but the facts list no image to build it on")
+    if stack.python is not None and not stack.image.tools:
+        return stack  # whoever renders it says why there can be no image
+    locked: Stack = _of(entry.where, lambda: locker.lock(entry, stack, options, inputs, trials))
+    return locked
 
 
 def _too_many(where: str, what: str) -> UsageError:
@@ -215,7 +291,8 @@ def _of(where: str, make: Any) -> Any:
 
 
 def _refuse_all(refused: list[tuple[Entry, ProvisionError]], total: int) -> ProvisionError:
-    kind = IncompatibleError if any(isinstance(error, IncompatibleError) for _, error in refused) else UnknownError
+    kinds = (IncompatibleError, ActionFailedError, UnknownError)
+    kind = next(kind for kind in kinds if any(isinstance(error, kind) for _, error in refused))
     first, error = refused[0]
     hints = [*error.hints]
     if any(entry.has_axes for entry, _ in refused):
@@ -274,6 +351,9 @@ def _expand(table: dict[str, Any], where: str, folder: Path) -> Iterator[Entry]:
         _check_request(where, key, value)
     image = _image_values(table, where, folder)
     files = tuple(folder / text for text in _texts(table.get("requirements", []), where, "requirements"))
+    project = folder / _text(table["project"], where, "project") if "project" in table else None
+    parts = tuple(_texts(table.get(key, []), where, key) for key in ("project-extra", "project-group"))
+    day = _text(table["exclude-newer"], where, "exclude-newer") if "exclude-newer" in table else None
     tags = _texts(table.get("tag", []), where, "tag")
     if tags and varied:
         raise UsageError(
@@ -296,6 +376,9 @@ def _expand(table: dict[str, Any], where: str, folder: Path) -> Iterator[Entry]:
             name=name,
             request={**choice, **fixed},
             files=files,
+            project=project,
+            project_parts=(parts[0], parts[1]),
+            day=day,
             image=image,
             tags=tags,
             groups=groups,

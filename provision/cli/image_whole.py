@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from provision.cli.image_lock import is_same
 from provision.cli.output import Output
 from provision.cli.parser import Once, shown
-from provision.cli.request import keep_pins, other_words
+from provision.cli.request import keep_pins
 from provision.errors import UsageError
 from provision.generate.image import ImageOptions
 from provision.matrix.load import Matrix
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from provision.cli.pins import Pin
     from provision.cli.project import Inputs
 
-__all__ = ["add_whole_flags", "find_trials", "lock_lines"]
+__all__ = ["add_whole_flags", "ask_uv", "find_trials", "has_lines", "is_offline", "lock_lines"]
 
 _PINS_SHOWN = 20
 _OF_THE_SOLVE = ("indexes", "overrides", "excludes", "sources")
@@ -59,6 +59,7 @@ def lock_lines(
     renewed: Sequence[str] = (),
     pins: Sequence[Pin] = (),
     trials: Trials | None = None,
+    uv: Uv | None = None,
 ) -> Stack:
     """Return the stack with what its lines need, by hash.
 
@@ -72,6 +73,7 @@ def lock_lines(
         pins: Versions that a lock of the project holds, kept likewise.
         renewed: What may change although it was locked; all of it, where there is no name.
         trials: Tries ways out of a refusal.
+        uv: Who is asked, unless the flags alone say.
 
     Raises:
         IncompatibleError: No set of packages meets all lines.
@@ -83,18 +85,18 @@ def lock_lines(
         output.note(
             f"packages published after {options.exclude_newer} do not count; `--exclude-newer DAY` names another"
         )
-    is_offline = _is_offline(options)
-    if is_offline and before is not None and before.image is not None and before.image.is_whole:
+    is_without = is_offline(options)
+    if is_without and before is not None and before.image is not None and before.image.is_whole:
         raise UsageError(
             "--upgrade without an index would drop what the lock holds of your lines",
             hints=("leave `--offline` and UV_OFFLINE out", "or write the folder anew without `--upgrade`"),
         )
-    if is_offline:
+    if is_without:
         if left := [name for name in _OF_THE_SOLVE if getattr(stack.request, name)]:
             output.warn(f"without an index the {' and the '.join(left)} of your files are left out of the build")
-        if pins and _has_lines(stack):
+        if pins and has_lines(stack):
             output.warn(f"without an index {pins[0].file} chooses the frameworks alone")
-    if is_offline or not _has_lines(stack):
+    if is_without or not has_lines(stack):
         return stack
     from provision.build.closure import Opened, lock_whole, needs_lock
 
@@ -107,7 +109,7 @@ def lock_lines(
         if not set(renewed) & set(FRAMEWORKS):
             request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
     opened = Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
-    locked = lock_whole(request, matrix, stack, _uv(image_options, options), opened, trials)
+    locked = lock_whole(request, matrix, stack, uv or ask_uv(image_options, options), opened, trials)
     built = [item.name for item in locked.image.packages if item.is_built] if locked.image else []
     if built:
         output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
@@ -122,6 +124,9 @@ def find_trials(
     options: argparse.Namespace,
     image_options: ImageOptions,
     inputs: Inputs | None = None,
+    *,
+    words: tuple[str, ...],
+    uv: Uv | None = None,
 ) -> Trials | None:
     """Return who tries changed requests as this command would meet them, where it would ask an index.
 
@@ -131,8 +136,10 @@ def find_trials(
         options: The flags.
         image_options: The index and the certificates count.
         inputs: What files ask for.
+        words: Of the command line, beyond the request.
+        uv: Who is asked, unless the flags alone say.
     """
-    if _is_offline(options) or not (request.requirements or request.extras):
+    if is_offline(options) or not (request.requirements or request.extras):
         return None
     from provision.build.closure import Opened, lock_whole, needs_lock
     from provision.build.ways import Trials
@@ -140,7 +147,7 @@ def find_trials(
 
     opened = Opened(moment=_moment(options.exclude_newer, matrix.dated), is_dated=not _is_now(options.exclude_newer))
     pins = inputs.pins if inputs is not None else ()
-    uv = _uv(image_options, options)
+    asked = uv or ask_uv(image_options, options)
 
     def answer(changed: Request) -> Stack | Refusal:
         found = solve(changed, matrix, is_image=True)
@@ -149,12 +156,13 @@ def find_trials(
     def lock(changed: Request, stack: Stack) -> Stack:
         if not needs_lock(stack):
             return stack
-        return lock_whole(changed, matrix, stack, uv, replace(opened, kept=_kept(pins, stack)))
+        return lock_whole(changed, matrix, stack, asked, replace(opened, kept=_kept(pins, stack)))
 
-    return Trials(answer, lock, uv, other_words(options))
+    return Trials(answer, lock, asked, words)
 
 
-def _uv(image_options: ImageOptions, options: argparse.Namespace) -> Uv:
+def ask_uv(image_options: ImageOptions, options: argparse.Namespace) -> Uv:
+    """Return the uv that asks the index of an image."""
     from provision.build.uv import Uv, find_uv
     from provision.index.address import known_index
 
@@ -167,7 +175,8 @@ def _uv(image_options: ImageOptions, options: argparse.Namespace) -> Uv:
     )
 
 
-def _is_offline(options: argparse.Namespace) -> bool:
+def is_offline(options: argparse.Namespace) -> bool:
+    """Tell whether no index may be asked."""
     return options.offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
 
 
@@ -198,7 +207,8 @@ def _tell_moved(pins: Sequence[Pin], stack: Stack, output: Output) -> None:
         output.warn(f"{pins[0].file} has versions that do not go with what was asked, and others are taken: {said}")
 
 
-def _has_lines(stack: Stack) -> bool:
+def has_lines(stack: Stack) -> bool:
+    """Tell whether lines of the user or of extras are part of a stack."""
     return stack.image is not None and bool(stack.image.user_requirements or stack.image.extras)
 
 

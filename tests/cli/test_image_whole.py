@@ -89,3 +89,64 @@ def test_what_the_facts_refuse_names_only_ways_that_the_lines_go_with(image, ind
     answer = image(*words, "--offline")
     assert "--torch 2.4 --cuda 12.4" in answer.err
     assert not Path("out").exists()
+
+
+STACKS = f"""
+[defaults]
+requirements = "r.txt"
+
+[[stack]]
+torch = "{TORCH}"
+python = ["3.11", "3.12"]
+
+[[stack]]
+name = "own"
+torch = "2.3.1"
+python = "3.11"
+exclude-newer = "2024-06-01"
+"""
+
+
+def test_every_stack_of_a_matrix_is_locked_whole(image, index):
+    index.add("demo", "1.0", "helper")
+    index.add("demo", "2.0", "helper", day="2025-01-01T00:00:00Z")
+    index.add("helper", "1.0")
+    Path("r.txt").write_text("demo\n")
+    Path("stacks.toml").write_text(STACKS)
+    answer = image("--matrix", "stacks.toml", "-o", "out")
+    assert answer.code == 0, answer.err
+    names = sorted(path.parent.name for path in Path("out").glob("*/provision.lock"))
+    assert len(names) == 3
+    assert {name: locked(f"out/{name}")["demo"] for name in names} == {
+        name: "1.0" if name == "own" else "2.0" for name in names
+    }
+    for name in names:
+        assert "--hash=sha256:" in Path("out", name, "requirements.user.txt").read_text()
+        assert "provision-uv" not in Path("out", name, "Dockerfile").read_text()
+    single = image("-r", "r.txt", "--torch", TORCH, "--python", "3.12", "-o", "single")
+    assert single.code == 0, single.err
+    folder = next(name for name in names if name.endswith("py312"))
+    assert Path("single", "provision.lock").read_text() == Path("out", folder, "provision.lock").read_text()
+    assert image("--matrix", "stacks.toml", "-o", "out", "--check").code == 0
+    asked = len(index.asked)
+    answer = image("--matrix", "stacks.toml", "-o", "out", "--locked")
+    assert answer.code == 0, answer.err
+    assert len(index.asked) == asked  # a lock is kept without an index
+    Path("r.txt").write_text("demo\nhelper\n")
+    assert image("--matrix", "stacks.toml", "-o", "out", "--locked").code == 8
+
+
+def test_a_stack_of_a_matrix_that_the_index_refuses_is_named_and_nothing_is_written(image, index):
+    index.add("demo", "1.0", "torch==2.3.1")
+    Path("r.txt").write_text("demo==1.0\n")
+    Path("stacks.toml").write_text(STACKS)
+    answer = image("--matrix", "stacks.toml", "-o", "out", "--json")
+    assert answer.code == 3
+    error = answer.document["error"]
+    assert error["message"] == "2 of 3 stacks cannot be had"
+    assert [row["where"] for row in error["refused"]] == [
+        "stacks.toml: [[stack]] 1, python 3.11",
+        "stacks.toml: [[stack]] 1, python 3.12",
+    ]
+    assert "torch 2.3.1 --python 3.11 -r r.txt` works" in " ".join(error["hints"])
+    assert not Path("out").exists()

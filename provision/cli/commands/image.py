@@ -349,7 +349,7 @@ def _find_stack(
         keep(stack, request, folder)
         return stack, folder, (), None
     words = other_words(options)
-    trials = find_trials(request, matrix, options, image_options, inputs)
+    trials = find_trials(request, matrix, options, image_options, inputs, words=words)
     stack = solve_request(request, matrix, "image", words, values=values, inputs=inputs, trials=trials)
     if stack.image is None:
         raise _refuse_without_image(stack, request, matrix, words, trials)
@@ -443,15 +443,25 @@ def _with_hooks(options: ImageOptions, folder: Path, form: str) -> ImageOptions:
 
 def _run_matrix(options: argparse.Namespace, output: Output) -> int:
     """Write, check or bake the stacks of a file."""
+    from provision.cli.image_many import LinesOfMany, LocksOfMany
     from provision.cli.image_matrix import read_entries, solve_entries
 
     entries, bake = read_entries(options.matrix)
+    if options.exclude_newer is not None:
+        entries = tuple(replace(entry, day=options.exclude_newer) for entry in entries)
     if options.compression is not None:
         bake = replace(bake, compression=options.compression)
-    baked = solve_entries(
-        entries, bake, read_matrix(options), overrides=_given_image_options(options), has_sbom=options.sbom
-    )
     folder: Path = options.folder or Path(options.matrix.stem if str(options.matrix) != "-" else "stacks")
+    matrix = read_matrix(options)
+    baked = solve_entries(
+        entries,
+        bake,
+        matrix,
+        LocksOfMany(folder) if options.locked else LinesOfMany(matrix, options, output),
+        output,
+        overrides=_given_image_options(options),
+        has_sbom=options.sbom,
+    )
     artifacts = baked.artifacts
     document: dict[str, Any] = {
         "folder": str(folder),
@@ -582,7 +592,7 @@ def _check_flags(options: argparse.Namespace) -> None:
             options,
             "matrix",
             (
-                *("upgrade", "fetch-hashes", "exclude-newer", "frontend", "tag", "builder"),
+                *("upgrade", "fetch-hashes", "frontend", "tag", "builder"),
                 *("requirements", "project", "extra", "group"),
             ),
         )

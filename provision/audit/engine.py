@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from provision.audit.documents import Document, parse_document
 from provision.audit.ignores import NEEDLESS, NO_REASON, UNKNOWN_RULE, Ignore, find_ignores, judge_ignores
@@ -12,11 +12,25 @@ from provision.audit.rules import aspects_of, is_in_scope, load_rule, rule_ids
 from provision.audit.surroundings import complete
 from provision.errors import MissingDependencyError, ProvisionError, UsageError
 from provision.matrix.load import Matrix
+from provision.records import record
 
-__all__ = ["COMMENT_RULES", "Report", "audit", "worst"]
+__all__ = ["COMMENT_RULES", "Report", "Scope", "audit", "worst"]
 
 COMMENT_RULES = (NO_REASON, UNKNOWN_RULE, NEEDLESS)
 """Rules that judge the ignores, after all others."""
+
+
+@record
+class Scope:
+    """How one file is judged.
+
+    Attributes:
+        options: What is told beside it.
+        rules: Ids of the rules that may speak of it.
+    """
+
+    options: Options
+    rules: frozenset[str]
 
 
 class Report:
@@ -25,6 +39,7 @@ class Report:
     Attributes:
         findings: Those that stand, by file, place and rule.
         suppressed: Those that a comment covers, likewise.
+        known: Those that a baseline covers, likewise.
         sources: Every file that a finding may point into, by name.
         documents: The files that were asked for, as they were read.
         environments: What was judged, with what follows from it by the facts.
@@ -35,6 +50,7 @@ class Report:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self.suppressed: list[Finding] = []
+        self.known: list[Finding] = []
         self.sources: dict[str, Source] = {}
         self.documents: list[Document] = []
         self.environments: tuple[Environment, ...] = ()
@@ -51,6 +67,7 @@ def audit(
     rules: Iterable[str] | None = None,
     context: str | None = None,
     environments: Sequence[tuple[Source, Environment]] = (),
+    scope_of: Callable[[str], Scope] | None = None,
 ) -> Report:
     """Hold files against every rule.
 
@@ -62,6 +79,7 @@ def audit(
         rules: Ids of the rules to run, all when absent.
         context: Folder of the build context of Dockerfiles.
         environments: Environments that were not read from a file, such as a built image, with a text to point into.
+        scope_of: Gives each file options and rules of its own; all have the same when absent.
 
     Raises:
         MissingDependencyError: What reads the only file is not installed.
@@ -70,6 +88,10 @@ def audit(
     report = Report()
     wanted = None if rules is None else set(rules)
     report.rules = tuple(name for name in rule_ids(matrix) if wanted is None or name in wanted)
+    everywhere = Scope(options=options, rules=frozenset(report.rules))
+
+    def scope(file: str) -> Scope:
+        return everywhere if scope_of is None else scope_of(file)
 
     def remember(path: str) -> Source | None:
         if path not in report.sources:
@@ -84,7 +106,7 @@ def audit(
     failed: set[str] = set()
     for source in sources:
         try:
-            report.documents.append(parse_document(source, remember, options, context=context))
+            report.documents.append(parse_document(source, remember, scope(source.file).options, context=context))
         except (MissingDependencyError, UsageError) as error:
             if len(sources) + len(environments) == 1:
                 raise
@@ -101,9 +123,9 @@ def audit(
     for source, environment in environments:
         report.sources[source.file] = source
         judged.append(environment)
-    report.environments = tuple(complete(environment, matrix, options) for environment in judged)
+    report.environments = tuple(complete(item, matrix, scope(item.file).options) for item in judged)
     names = [name for name in report.rules if name not in COMMENT_RULES]
-    found = _run(report.environments, matrix, options, names)
+    found = _run(report.environments, matrix, scope, names)
     if any(finding.ways for finding in found):
         from provision.audit.ways import settle_hints
 
@@ -116,15 +138,16 @@ def audit(
             asking = [item.source for item in report.documents if file == item.source.file or file in item.reads]
             try:
                 read_again = [
-                    parse_document(reread(source.file) or source, reread, options, context=context) for source in asking
+                    parse_document(reread(source.file) or source, reread, scope(source.file).options, context=context)
+                    for source in asking
                 ]
             except UsageError:
                 return found
-            wholes = [complete(environment, matrix, options) for environment in _judged(read_again)]
-            return _run(wholes, matrix, options, names)
+            wholes = [complete(item, matrix, scope(item.file).options) for item in _judged(read_again)]
+            return _run(wholes, matrix, scope, names)
 
         found = settle_hints(found, report.sources, judge)
-    _settle(report, found, matrix)
+    _settle(report, found, matrix, scope)
     return report
 
 
@@ -137,19 +160,24 @@ def _judged(documents: Sequence[Document]) -> Iterable[Environment]:
         yield from document.environments
 
 
-def _run(environments: Iterable[Environment], matrix: Matrix, options: Options, names: Sequence[str]) -> list[Finding]:
+def _run(
+    environments: Iterable[Environment], matrix: Matrix, scope: Callable[[str], Scope], names: Sequence[str]
+) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     for whole in environments:
+        options = scope(whole.file).options
         aspects = aspects_of(whole, options)
         for name in names:
             if not is_in_scope(name, aspects):
                 continue
             for finding in load_rule(name).check(whole, matrix, options):
+                if name not in scope(finding.span.file).rules:
+                    continue
                 found.setdefault((finding.rule, finding.span, finding.message), finding)
     return list(found.values())
 
 
-def _settle(report: Report, found: list[Finding], matrix: Matrix) -> None:
+def _settle(report: Report, found: list[Finding], matrix: Matrix, scope: Callable[[str], Scope]) -> None:
     """Take out what comments cover, judge the comments, and put everything in order."""
     by_name = {document.source.file: document for document in report.documents}
     ignores: list[Ignore] = []
@@ -158,9 +186,10 @@ def _settle(report: Report, found: list[Finding], matrix: Matrix) -> None:
     for finding in found:
         covering = [ignore for ignore in ignores if ignore.suppresses(finding)]
         (report.suppressed if covering else report.findings).append(finding)
-    tried = [name for name in report.rules if name not in COMMENT_RULES]
-    faults = judge_ignores(ignores, matrix.audit_rules, tried)
-    report.findings += [item for item in faults if item.rule in report.rules]
+    faults = judge_ignores(
+        ignores, matrix.audit_rules, lambda file: scope(file).rules.intersection(report.rules).difference(COMMENT_RULES)
+    )
+    report.findings += [item for item in faults if item.rule in scope(item.span.file).rules.intersection(report.rules)]
     order = {name: number for number, name in enumerate(report.sources)}
 
     def key(finding: Finding) -> tuple[int, int, int, str, str]:

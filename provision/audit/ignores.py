@@ -8,7 +8,7 @@ ignore stays behind.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from provision.audit.documents import Document
 from provision.audit.model import Finding, Source, Span
@@ -101,17 +101,19 @@ def _next_line(text: str, position: int) -> tuple[int, int]:
     return len(text), len(text)
 
 
-def judge_ignores(ignores: Iterable[Ignore], rules: Mapping[str, AuditRule], ran: Iterable[str]) -> list[Finding]:
+def judge_ignores(
+    ignores: Iterable[Ignore], rules: Mapping[str, AuditRule], ran: Callable[[str], Collection[str]]
+) -> list[Finding]:
     """Return what is wrong with the comments.
 
     Args:
         ignores: After all findings were held against them.
         rules: Every rule.
-        ran: Ids of the rules that ran; a comment for another one may well be needed.
+        ran: Ids of the rules that ran over a file; a comment for another one may well be needed.
     """
-    tried = set(ran)
     found = []
     for ignore in ignores:
+        tried = ran(ignore.span.file)
         if not ignore.rules or not ignore.reason:
             lacks = "says no reason" if ignore.rules else "names no rule"
             hint = "write `# provision: ignore=RULE why this is right here`"

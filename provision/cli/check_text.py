@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from provision.audit.model import Finding, Source
 from provision.cli.output import Output
 
 if TYPE_CHECKING:
+    from provision.audit.engine import Report
     from provision.audit.judged import Gap, Judged
     from provision.matrix.model import AuditRule
     from provision.matrix.model import Source as SourceRow
@@ -55,24 +57,32 @@ def show_rule(row: AuditRule, sources: Mapping[str, SourceRow], output: Output) 
     return "\n".join(lines)
 
 
-def count_text(findings: Sequence[Finding], suppressed: int, files: int, unread: int = 0, unjudged: int = 0) -> str:
-    """Return one line with how many there are of each kind."""
-    counts = {name: sum(finding.severity == name for finding in findings) for name in ("error", "warn", "info")}
+def count_text(report: Report, unjudged: int = 0) -> str:
+    """Return one line with how many findings there are of each kind.
+
+    Args:
+        report: The report.
+        unjudged: How many releases have no facts.
+    """
+    counts = Counter(finding.severity for finding in report.findings)
     words = {"error": "error", "warn": "warning", "info": "note"}
-    parts = [f"{count} {words[name]}{'' if count == 1 else 's'}" for name, count in counts.items() if count] or [
-        "nothing found"
-    ]
-    text = f"{', '.join(parts)} in {files} {'file' if files == 1 else 'files'}"
-    fixable = sum(bool(finding.edits) for finding in findings)
-    if fixable:
+    parts = [_many(counts[name], word) for name, word in words.items() if counts[name]] or ["nothing found"]
+    text = f"{', '.join(parts)} in {_many(len(report.sources), 'file')}"
+    if fixable := sum(bool(finding.edits) for finding in report.findings):
         text += f"; --fix mends {fixable}"
-    if suppressed:
-        text += f"; {suppressed} ignored by {'a comment' if suppressed == 1 else 'comments'}"
+    if ignored := len(report.suppressed):
+        text += f"; {ignored} ignored by {'a comment' if ignored == 1 else 'comments'}"
+    if report.known:
+        text += f"; {len(report.known)} known by the baseline"
     if unjudged:
-        text += f"; {unjudged} {'release' if unjudged == 1 else 'releases'} not judged"
-    if unread:
-        text += f"; {unread} {'file' if unread == 1 else 'files'} could not be judged"
+        text += f"; {_many(unjudged, 'release')} not judged"
+    if report.unread:
+        text += f"; {_many(len(report.unread), 'file')} could not be judged"
     return text
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _lines(finding: Finding, source: Source, output: Output) -> Iterator[str]:

@@ -24,27 +24,32 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 def to_sarif(
     findings: Sequence[Finding],
     suppressed: Sequence[Finding],
+    known: Sequence[Finding],
     sources: Mapping[str, Source],
     rules: Mapping[str, AuditRule],
     *,
     version: str,
     facts_date: str,
     schema: str,
+    rules_url: str = "",
 ) -> dict[str, Any]:
     """Return the log of one run.
 
     Args:
         findings: Those that stand.
         suppressed: Those that a comment covers; they are in the log, marked as such.
+        known: Those that a baseline covers, likewise.
         sources: Files by name.
         rules: The rules that ran.
         version: Of this program.
         facts_date: The day of the facts.
         schema: Address of the schema of the standard.
+        rules_url: Address below which each rule has its page, empty for none.
     """
     names = list(rules)
-    results = [_result(item, sources, names, is_suppressed=False) for item in findings]
-    results += [_result(item, sources, names, is_suppressed=True) for item in suppressed]
+    results = [_result(item, sources, names) for item in findings]
+    results += [_result(item, sources, names, suppressed_by="inSource") for item in suppressed]
+    results += [_result(item, sources, names, suppressed_by="external") for item in known]
     return {
         "$schema": schema,
         "version": _VERSION,
@@ -55,7 +60,7 @@ def to_sarif(
                         "name": "provision",
                         "fullName": "provision check",
                         "semanticVersion": version,
-                        "rules": [_rule(row) for row in rules.values()],
+                        "rules": [_rule(row, rules_url) for row in rules.values()],
                         "properties": {"factsDate": facts_date},
                     }
                 },
@@ -67,8 +72,10 @@ def to_sarif(
     }
 
 
-def _rule(row: AuditRule) -> dict[str, Any]:
+def _rule(row: AuditRule, rules_url: str) -> dict[str, Any]:
+    page = {"helpUri": f"{rules_url.rstrip('/')}/{row.id}.md"} if rules_url else {}
     return {
+        **page,
         "id": row.id,
         "shortDescription": {"text": row.title},
         "fullDescription": {"text": row.why},
@@ -79,7 +86,7 @@ def _rule(row: AuditRule) -> dict[str, Any]:
 
 
 def _result(
-    finding: Finding, sources: Mapping[str, Source], names: Sequence[str], *, is_suppressed: bool
+    finding: Finding, sources: Mapping[str, Source], names: Sequence[str], *, suppressed_by: str = ""
 ) -> dict[str, Any]:
     source = sources[finding.span.file]
     text = ". ".join([finding.message, *finding.reasons, *([finding.hint] if finding.hint else [])])
@@ -96,8 +103,8 @@ def _result(
         result["ruleIndex"] = names.index(finding.rule)
     if finding.edits and all(edit.span.file in sources for edit in finding.edits):
         result["fixes"] = [_fix(finding, sources)]
-    if is_suppressed:
-        result["suppressions"] = [{"kind": "inSource"}]
+    if suppressed_by:
+        result["suppressions"] = [{"kind": suppressed_by}]
     return result
 
 

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.audit.engine import Report, audit, worst
 from provision.audit.fix import apply_edits
-from provision.audit.model import SEVERITIES, Environment, Finding, Options, Source
+from provision.audit.model import SEVERITIES, Environment, Finding, Source
+from provision.cli.check_config import THRESHOLDS, named_rules
+from provision.cli.check_files import BYTES_MAX, read_sources, shown_name
+from provision.cli.check_known import tell_known, write_known
+from provision.cli.check_scope import Scopes
 from provision.cli.check_text import count_text, show_findings, show_judged, show_rule
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import ActionFailedError, ProvisionError, UsageError
 from provision.matrix.load import Matrix
@@ -28,18 +32,14 @@ from provision.records import record
 from provision.resolve.request import PLATFORMS
 
 if TYPE_CHECKING:
+    from provision.audit.baseline import Known
     from provision.audit.judged import Judged
 
 __all__ = ["configure", "run"]
 
 _FORMATS = ("text", "json", "sarif", "github")
-_THRESHOLDS = ("error", "warn", "info", "never")
-_BYTES_MAX = 16 * 1024 * 1024
-_FILES_MAX = 2000
 _ROUNDS_MAX = 8
-_SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "__pycache__", "venv"))
 _EXIT_FINDINGS = 6
-_ALL = "ALL"
 
 
 @record
@@ -47,15 +47,35 @@ class _Run:
     """What one run is told.
 
     Attributes:
-        rules: Ids of the rules to run.
+        scopes: Options and rules of each file.
+        rules: Ids of the rules that run over some file.
         context: Folder of the build context, ``None`` for that of each file.
+        images: Built images.
     """
 
     matrix: Matrix
-    options: Options
+    scopes: Scopes
     rules: tuple[str, ...]
     context: str | None
     images: tuple[tuple[Source, Environment], ...] = ()
+
+
+@record
+class _Result:
+    """What one run came to.
+
+    Attributes:
+        changed: Texts of files that ``--fix`` changes.
+        fixed: Findings whose edits are in them.
+        diff: The change, as a unified diff.
+        gone: Entries of the baseline that no finding is left for.
+    """
+
+    report: Report
+    changed: Mapping[str, str]
+    fixed: Sequence[Finding]
+    diff: str
+    gone: Sequence[Known]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -90,8 +110,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="run only these rules; C means all of C, ALL those of hygiene too",
     )
     how.add_argument("--ignore", action="append", metavar="RULE,…", help="leave these rules out")
-    add_choice(
-        how, "--fail-on", _THRESHOLDS, default="error", help="mildest finding that fails the run (error unless given)"
+    add_choice(how, "--fail-on", THRESHOLDS, help="mildest finding that fails the run (error unless given)")
+    how.add_argument(
+        "--config", action=Once, type=parse_path, metavar="FILE", help="settings, in place of the nearest ones"
+    )
+    how.add_argument("--no-config", "--isolated", action="store_true", help="take no settings but the flags")
+    how.add_argument(
+        "--baseline", action=Once, type=parse_path, metavar="FILE", help="known findings, which are left out"
+    )
+    how.add_argument(
+        "--write-baseline", action=Once, type=parse_path, metavar="FILE", help="write what is found as known, and end"
     )
     how.add_argument(
         "--explain", action="append", metavar="RULE,…", help="say what a rule looks for, and why, and check nothing"
@@ -104,6 +132,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         _FORMATS,
         default="text",
         help="text, the document of --json, SARIF, or annotations for GitHub",
+    )
+    shape.add_argument(
+        "--rules-url", action=Once, metavar="URL", help="where docs/rules/ is read, for the links in SARIF"
     )
     shape.add_argument(
         "--fix", action="store_true", help="make the safe changes and show them; with --dry-run only show them"
@@ -122,12 +153,14 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if options.explain:
         return _explain_rules(options.explain, matrix, output)
     images = _read_images(options.image or ())
-    sources, unread = _read_sources(options)
+    scopes = Scopes(options, matrix)
+    sources, unread = read_sources(options, scopes.is_excluded)
+    files = [source.file for source in (*sources, *(source for source, _ in images))]
     told = _Run(
         matrix=matrix,
-        options=_read_options(options, matrix),
-        rules=_choose_rules(options, matrix),
-        context=None if options.context is None else _name(options.context),
+        scopes=scopes,
+        rules=tuple(frozenset[str]().union(*(scopes.of(file).rules for file in files))),
+        context=None if options.context is None else shown_name(options.context),
         images=images,
     )
     for error in unread:
@@ -148,15 +181,15 @@ def run(options: argparse.Namespace, output: Output) -> int:
     diff = _diff(changed, sources) if changed else ""
     if changed and not output.is_dry_run:
         _write(changed, output)
-    findings = report.findings
-    is_failed = options.fail_on != "never" and any(
-        SEVERITIES.index(finding.severity) >= SEVERITIES.index(options.fail_on) for finding in findings
-    )
+    if options.write_baseline is not None:
+        write_known(options.write_baseline, report, output)
+        return UsageError.exit_code if unread else 0
+    gone = tell_known(options.baseline, report, scopes, output)
+    is_failed = any(scopes.is_failing(finding) for finding in report.findings)
     output.note(f"facts of {matrix.dated}")
     report.unread = unread
-    _give(
-        report, changed, fixed, diff, options.format, matrix, told.options, output, is_ok=not is_failed and not unread
-    )
+    result = _Result(report=report, changed=changed, fixed=fixed, diff=diff, gone=gone)
+    _give(result, told, options, output, is_ok=not is_failed and not unread)
     if unread:
         return UsageError.exit_code
     return _EXIT_FINDINGS if is_failed else 0
@@ -179,7 +212,7 @@ def _list_rules(matrix: Matrix, output: Output) -> int:
 
 def _explain_rules(words: Sequence[str], matrix: Matrix, output: Output) -> int:
     known = tuple(matrix.audit_rules)
-    chosen = _named_rules("--explain", words, known)
+    chosen = named_rules("--explain", words, known)
     rows = [matrix.audit_rules[name] for name in known if name in chosen]
     sources = matrix.sources
     documents = [
@@ -193,154 +226,6 @@ def _explain_rules(words: Sequence[str], matrix: Matrix, output: Output) -> int:
     ]
     output.give({"rules": documents}, "\n\n".join(show_rule(row, sources, output) for row in rows))
     return 0
-
-
-def _read_options(options: argparse.Namespace, matrix: Matrix) -> Options:
-    from provision.resolve.request import parse_request
-
-    gpus = tuple(options.gpu or ())
-    if gpus:
-        from provision.matrix.query import find_gpus
-
-        for name in gpus:
-            find_gpus(matrix, name)
-    driver = options.driver
-    if driver == "host":
-        from provision.cli.host import read_host_driver
-
-        driver = read_host_driver()
-    asked = parse_request({"driver": driver, "python": options.python})
-    if asked.python is not None and not all(part.isdigit() for part in asked.python.removesuffix("t").split(".")):
-        raise UsageError(f"--python `{shown(options.python)}` is no version", hints=("write it as in `--python 3.11`",))
-    python = ".".join(asked.python.split(".")[:2]) if asked.python else None
-    arguments: dict[str, str] = {}
-    for pair in options.build_arg or ():
-        name, equals, value = pair.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(
-                f"--build-arg `{shown(pair)}` is no NAME=VALUE", hints=("write it as in `--build-arg CUDA=…`",)
-            )
-        arguments[name] = value
-    return Options(
-        gpus=gpus,
-        driver=asked.driver,
-        platforms=tuple(dict.fromkeys(options.platform or ())),
-        python=python,
-        build_args=arguments,
-        target=options.target or "",
-    )
-
-
-def _choose_rules(options: argparse.Namespace, matrix: Matrix) -> tuple[str, ...]:
-    """Return the rules to run by --select and --ignore: those of hygiene, which others own, only where one asks."""
-    known = tuple(matrix.audit_rules)
-    if options.select:
-        wanted = _named_rules("--select", options.select, known)
-    else:
-        wanted = set(known).difference(matrix.setting("audit_rules.toml", "hygiene_rules").values)
-    wanted -= _named_rules("--ignore", options.ignore or (), known)
-    return tuple(name for name in known if name in wanted)
-
-
-def _named_rules(flag: str, texts: Iterable[str], known: Sequence[str]) -> set[str]:
-    """Return the rules that lists of ids and of their letters name.
-
-    Raises:
-        UsageError: A word is no rule, and no letter of any.
-    """
-    found: set[str] = set()
-    for text in texts:
-        for word in (part.strip().upper() for part in text.split(",")):
-            is_group = word.isalpha()
-            fitting = {name for name in known if name == word or (is_group and (word == _ALL or name.startswith(word)))}
-            if not fitting:
-                hints = (*did_you_mean(word, known), "`provision check --list-rules` lists them")
-                raise UsageError(f"{flag} `{shown(word)}` is no rule", hints=hints)
-            found |= fitting
-    return found
-
-
-def _read_sources(options: argparse.Namespace) -> tuple[list[Source], list[ProvisionError]]:
-    """Read what is to be checked, each file once, and tell which files cannot be read."""
-    names: dict[str, None] = {}
-    for word in options.files or ([] if options.image else ["."]):
-        if word == "-":
-            names["-"] = None
-            continue
-        path = parse_path(word)
-        if path.is_dir():
-            names.update(dict.fromkeys(_search(path)))
-        else:
-            names[_name(path)] = None
-    if options.stdin_filename is not None and "-" not in names:
-        raise UsageError(
-            "--stdin-filename names the standard input, and that is not checked", hints=("give - as a file",)
-        )
-    found: list[Source] = []
-    unread: list[ProvisionError] = []
-    for name in names:
-        try:
-            found.append(_read_one(name, options))
-        except UsageError as error:
-            if len(names) == 1 and not options.image:
-                raise
-            unread.append(error)
-    return found, unread
-
-
-def _name(path: Path) -> str:
-    """Return a path as findings show it: as it was typed, without needless parts."""
-    return path.as_posix()
-
-
-def _read_one(name: str, options: argparse.Namespace) -> Source:
-    from provision.audit.documents import begins_dockerfile
-
-    text = _read_text(Path(name))
-    if name == "-":
-        called = options.stdin_filename or ("Dockerfile" if begins_dockerfile(text) else "")
-        if not called:
-            raise UsageError(
-                "what the standard input is called is not known",
-                because=("its name says what kind of file it is, and it does not begin like a Dockerfile",),
-                hints=("`--stdin-filename requirements.txt` says it",),
-            )
-        return Source(_name(parse_path(called)), text)
-    if "\0" in text:
-        raise UsageError(f"{name} is no text", because=("it holds a zero byte",))
-    return Source(name, text)
-
-
-def _read_text(path: Path) -> str:
-    from provision.cli.files import read_text
-
-    flag = "FILE"
-    try:
-        return read_text(path, flag, bytes_max=_BYTES_MAX)
-    except UsageError as error:
-        # Nobody typed the name that the usage line gives the argument.
-        message = error.message.removeprefix(f"{flag}: ")
-        raise UsageError(message, because=error.because, hints=error.hints) from error
-
-
-def _search(folder: Path) -> list[str]:
-    """Return the files below a folder whose names say that they can be checked."""
-    import os
-
-    from provision.audit.documents import is_known_name
-
-    found = []
-    for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
-        found += [_name(Path(root) / name) for name in sorted(files) if is_known_name(name)]
-        if len(found) > _FILES_MAX:
-            raise UsageError(f"{folder} holds more than {_FILES_MAX} files to check", hints=("name a folder below it",))
-    if not found:
-        raise UsageError(
-            f"{folder} holds no file that can be checked",
-            hints=("name a file; its name or its beginning must say what it is",),
-        )
-    return found
 
 
 def _read_images(names: Sequence[str]) -> tuple[tuple[Source, Environment], ...]:
@@ -364,7 +249,7 @@ def _audit(told: _Run, sources: Sequence[Source], changed: dict[str, str]) -> Re
             return Source(name, changed[name])
         path = Path(name)
         try:
-            if not path.is_file() or path.stat().st_size > _BYTES_MAX:
+            if not path.is_file() or path.stat().st_size > BYTES_MAX:
                 return None
             return Source(name, path.read_bytes().decode())
         except (OSError, UnicodeDecodeError, ValueError):
@@ -372,7 +257,14 @@ def _audit(told: _Run, sources: Sequence[Source], changed: dict[str, str]) -> Re
 
     texts = [Source(source.file, changed.get(source.file, source.text)) for source in sources]
     return audit(
-        texts, read, told.matrix, told.options, rules=told.rules, context=told.context, environments=told.images
+        texts,
+        read,
+        told.matrix,
+        told.scopes.usual.options,
+        rules=told.rules,
+        context=told.context,
+        environments=told.images,
+        scope_of=told.scopes.of,
     )
 
 
@@ -461,23 +353,13 @@ def _write(changed: dict[str, str], output: Output) -> None:
         output.note(f"changed {name}")
 
 
-def _give(
-    report: Report,
-    changed: dict[str, str],
-    fixed: Sequence[Finding],
-    diff: str,
-    form: str,
-    matrix: Matrix,
-    told: Options,
-    output: Output,
-    *,
-    is_ok: bool,
-) -> None:
+def _give(result: _Result, told: _Run, options: argparse.Namespace, output: Output, *, is_ok: bool) -> None:
+    report = result.report
     if output.is_json:
-        output.give(_document(report, changed, fixed, diff, matrix, told), "", is_ok=is_ok)
-    elif form == "sarif":
-        output.give(None, _sarif(report, matrix), is_ok=is_ok)
-    elif form == "github":
+        output.give(_document(result, told), "", is_ok=is_ok)
+    elif options.format == "sarif":
+        output.give(None, _sarif(report, told.matrix, options.rules_url), is_ok=is_ok)
+    elif options.format == "github":
         from provision.audit.report.github import to_annotations
 
         text = to_annotations(report.findings, report.sources)
@@ -486,49 +368,53 @@ def _give(
     else:
         from provision.audit.judged import of_releases
 
-        files, judged = len(report.sources), _judged(report, matrix, told)
+        judged = _judged(report, told)
         releases = of_releases(judged, report.findings)
         parts = [
-            diff,
+            result.diff,
             show_findings(report.findings, report.sources, output),
             show_judged(judged, releases, output),
-            count_text(report.findings, len(report.suppressed), files, len(report.unread), len(releases)),
+            count_text(report, len(releases)),
         ]
         output.give(None, "\n\n".join(part for part in parts if part), is_ok=is_ok)
 
 
-def _document(
-    report: Report, changed: dict[str, str], fixed: Sequence[Finding], diff: str, matrix: Matrix, told: Options
-) -> dict[str, Any]:
+def _document(result: _Result, told: _Run) -> dict[str, Any]:
     from provision.audit.report.plain import finding_document, judged_document
 
+    report, fixed = result.report, result.fixed
     counts = {name: sum(item.severity == name for item in report.findings) for name in reversed(SEVERITIES)}
     return {
-        "facts_date": matrix.dated,
+        "facts_date": told.matrix.dated,
         "files": [{"file": document.source.file, "kind": document.kind} for document in report.documents],
         "unread": [error.to_json() for error in report.unread],
         "environments": len(report.environments),
-        "judged": [judged_document(item) for item in _judged(report, matrix, told)],
+        "judged": [judged_document(item) for item in _judged(report, told)],
         "rules": list(report.rules),
         "worst": worst(report.findings),
-        "summary": {**counts, "ignored": len(report.suppressed), "fixed": len(fixed)},
+        "summary": {**counts, "ignored": len(report.suppressed), "known": len(report.known), "fixed": len(fixed)},
         "findings": [finding_document(item, report.sources) for item in report.findings],
         "ignored": [finding_document(item, report.sources) for item in report.suppressed],
-        "changed": sorted(changed),
+        "known": [finding_document(item, report.sources) for item in report.known],
+        "gone": [{"rule": item.rule, "file": item.file, "text": item.text} for item in result.gone],
+        "changed": sorted(result.changed),
         "fixed": [{"rule": item.rule, "message": item.message, "file": item.span.file} for item in fixed],
-        "diff": diff,
+        "diff": result.diff,
     }
 
 
-def _judged(report: Report, matrix: Matrix, told: Options) -> list[Judged]:
+def _judged(report: Report, told: _Run) -> list[Judged]:
     """Return what was understood of each environment, and what was not judged."""
     from provision.audit.judged import describe, left_of
 
     left = {document.source.file: left_of(document) for document in report.documents if document.left}
-    return [describe(item, matrix, told, left.get(item.file, ())) for item in report.environments]
+    return [
+        describe(item, told.matrix, told.scopes.of(item.file).options, left.get(item.file, ()))
+        for item in report.environments
+    ]
 
 
-def _sarif(report: Report, matrix: Matrix) -> str:
+def _sarif(report: Report, matrix: Matrix, rules_url: str | None) -> str:
     import json
 
     from provision import __version__
@@ -538,10 +424,12 @@ def _sarif(report: Report, matrix: Matrix) -> str:
     log = to_sarif(
         report.findings,
         report.suppressed,
+        report.known,
         report.sources,
         rules,
         version=__version__,
         facts_date=matrix.dated,
         schema=matrix.setting("audit_rules.toml", "sarif_schema").value or "",
+        rules_url=rules_url or "",
     )
     return json.dumps(log, indent=1)

@@ -52,7 +52,15 @@ def sarif() -> dict[str, Any]:
     )
     rules = {name: MATRIX.audit_rules[name] for name in report.rules}
     return to_sarif(
-        report.findings, report.suppressed, report.sources, rules, version="1.2.3", facts_date=MATRIX.dated, schema="s"
+        report.findings,
+        report.suppressed,
+        report.findings[:1],
+        report.sources,
+        rules,
+        version="1.2.3",
+        facts_date=MATRIX.dated,
+        schema="s",
+        rules_url="https://mirror.example/rules/",
     )
 
 
@@ -61,6 +69,18 @@ def test_sarif_is_valid_by_the_schema_of_the_standard(schema: Any) -> None:
     validator = jsonschema.validators.validator_for(schema)(schema)
     assert list(validator.iter_errors(log)) == []
     assert {result["ruleId"] for result in log["runs"][0]["results"]} >= {"B03", "C04"}
+
+
+def test_each_rule_leads_to_its_page() -> None:
+    (run,) = sarif()["runs"]
+    pages = {rule["id"]: rule["helpUri"] for rule in run["tool"]["driver"]["rules"]}
+    assert pages["C04"] == "https://mirror.example/rules/C04.md"
+
+
+def test_what_a_baseline_covers_is_marked_as_suppressed_from_outside() -> None:
+    (run,) = sarif()["runs"]
+    kinds = [item["suppressions"][0]["kind"] for item in run["results"] if "suppressions" in item]
+    assert kinds.count("external") == 1
 
 
 def test_the_schema_would_notice(schema: Any) -> None:
@@ -83,7 +103,7 @@ def test_sarif_points_at_the_words_and_carries_the_fix() -> None:
 
 def test_sarif_marks_what_a_comment_covers() -> None:
     results = sarif()["runs"][0]["results"]
-    marked = [item["ruleId"] for item in results if "suppressions" in item]
+    marked = [item["ruleId"] for item in results if item.get("suppressions") == [{"kind": "inSource"}]]
     assert marked == ["B03"]
 
 

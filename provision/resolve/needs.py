@@ -121,9 +121,11 @@ def _lacking_companion(
     """Return why a build will not do where lines name what is released with it, and there is no wheel of that."""
     for option in options if wish.request.requirements else ():
         absent = {name: version for name, version in companions_of(matrix, option).items() if name not in there}
-        asked = _held_names(wish.request.requirements, python, wish.platform) if absent else ()
-        for name in sorted(absent.keys() & set(asked)):
+        asked = _asked_versions(wish.request.requirements, python, wish.platform) if absent else {}
+        for name in sorted(absent.keys() & asked.keys()):
             version = absent[name]
+            if not all(matches(specifier, version) for specifier in asked[name]):
+                continue  # Another release than the one of this framework: the line says which.
             label = f"{option.framework} {option.version}"
             why = f"your requirements file, beside {label},"
             own = Demand(name=name, specifier=f"=={version}", why=why, part="requirements")
@@ -145,13 +147,17 @@ def _lacking_companion(
     return None
 
 
-def _held_names(lines: tuple[str, ...], python: str, platform: str) -> list[str]:
-    """Return what the lines name that count on a Python of a platform."""
+def _asked_versions(lines: tuple[str, ...], python: str, platform: str) -> dict[str, list[str | None]]:
+    """Return what the lines ask for that count on a Python of a platform: name → specifiers, none for any version."""
     from provision.resolve.requirements import parse_requirements, place_of, requirement_of
 
     place = place_of(python, MACHINES[platform])
-    found = [(line.name, requirement_of(line.text).marker) for line in parse_requirements("\n".join(lines), "-r")]
-    return [name for name, marker in found if marker is None or marker.evaluate(place)]
+    asked: dict[str, list[str | None]] = {}
+    for line in parse_requirements("\n".join(lines), "-r"):
+        held = requirement_of(line.text)
+        if held.marker is None or held.marker.evaluate(place):
+            asked.setdefault(line.name, []).append(str(held.specifier) or None)
+    return asked
 
 
 def _is_unlisted(clash: Clash) -> bool:

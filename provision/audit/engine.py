@@ -170,7 +170,7 @@ def _run(
         for name in names:
             if not is_in_scope(name, aspects):
                 continue
-            for finding in load_rule(name).check(whole, matrix, options):
+            for finding in load_rule(name, matrix).check(whole, matrix, options):
                 if name not in scope(finding.span.file).rules:
                     continue
                 found.setdefault((finding.rule, finding.span, finding.message), finding)

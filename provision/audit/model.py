@@ -12,9 +12,10 @@ file, one conda environment, one set of dependencies of a pyproject, one service
 parser fills in what is written. What follows from it by the facts (the operating system of a base, its Python, whether
 nvcc is there) is filled in too, and is ``None`` where nobody knows: a rule must not report what rests on a ``None``.
 
-How to write a rule: a module in ``provision.audit.rules`` that has the attributes of :class:`Rule`::
+How to write a rule: a module in ``provision.audit.rules``, named after what it finds (``base_has_no_digest.py``), that
+has the attributes of :class:`Rule`::
 
-    ID = "B03"          # its row in compat/audit_rules.toml: severity, title, why, remedy, sources
+    ID = "B03"          # its row in compat/audit_rules.toml: the module, severity, title, why, remedy, sources
 
     def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
         base = environment.base

@@ -793,12 +793,13 @@ class Soname(Fact):
 class AuditRule(Fact):
     """One thing ``provision check`` looks for (``audit_rules.toml``, ``[[rule]]``).
 
-    ``severity`` is ``error`` (it will not work), ``warn`` (it may not, or not tomorrow) or ``info``. ``title`` says
-    what is wrong, ``why`` why that matters, ``remedy`` what to do about it where the finding itself names nothing
-    better.
+    ``module`` in ``provision.audit.rules`` finds it, and is named after what it finds. ``severity`` is ``error`` (it
+    will not work), ``warn`` (it may not, or not tomorrow) or ``info``. ``title`` says what is wrong, ``why`` why that
+    matters, ``remedy`` what to do about it where the finding itself names nothing better.
     """
 
     id: str
+    module: str
     severity: str
     title: str
     why: str

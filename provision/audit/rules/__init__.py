@@ -1,4 +1,4 @@
-"""One rule a module, named as in ``compat/audit_rules.toml``, in lower case.
+"""One rule a module, named after what it finds; ``compat/audit_rules.toml`` has its id and the name of its module.
 
 Most files have nothing to do with most rules, and importing a rule takes longer than asking it. What a rule needs to
 say anything at all is therefore written here, so that only those that may speak are imported. A test holds every line
@@ -82,9 +82,9 @@ def rule_ids(matrix: Matrix) -> tuple[str, ...]:
     return tuple(matrix.audit_rules)
 
 
-def load_rule(rule: str) -> Rule:
+def load_rule(rule: str, matrix: Matrix) -> Rule:
     """Import the module of a rule."""
-    return cast("Rule", import_module(f"provision.audit.rules.{rule.lower()}"))
+    return cast("Rule", import_module(f"provision.audit.rules.{matrix.audit_rules[rule].module}"))
 
 
 def aspects_of(environment: Environment, options: Options) -> frozenset[str]:

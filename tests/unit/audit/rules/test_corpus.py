@@ -97,7 +97,8 @@ def test_facts_decide(tmp_path: Path) -> None:
     shutil.copytree(MATRIX.data_dir, data)
     rules = data / "audit_rules.toml"
     text = rules.read_text(encoding="utf-8")
-    rules.write_text(text.replace('id = "N01"\nseverity = "error"', 'id = "N01"\nseverity = "warn"'), encoding="utf-8")
+    head, found, tail = text.partition('id = "N01"\n')
+    rules.write_text(head + found + tail.replace('severity = "error"', 'severity = "warn"', 1), encoding="utf-8")
     source = Source("requirements.txt", "torch==2.1.2\nnumpy==2.0.2\n")
     (milder,) = audit([source], {}.get, Matrix(data), Options()).findings
     assert (milder.rule, milder.severity) == ("N01", "warn")

@@ -91,12 +91,19 @@ def test_a_fix_takes_its_finding_away(rule: str, example: Example) -> None:
 @pytest.mark.parametrize("rule", IDS)
 def test_rule_has_examples_on_both_sides(rule: str) -> None:
     examples = read_examples(rule)
-    assert rule == load_rule(rule).ID
+    assert rule == load_rule(rule, MATRIX).ID
     assert any(example.findings for example in examples)
     assert any(not example.findings for example in examples)
     assert MATRIX.audit_rules[rule].severity in SEVERITIES
 
 
 def test_every_module_has_a_row_and_every_row_a_module() -> None:
-    modules = {path.stem.upper() for path in RULES.glob("*.py") if re.fullmatch(r"[a-z][0-9]{2}", path.stem)}
-    assert modules == {path.stem for path in FOLDER.iterdir()} == set(IDS)
+    modules = {path.stem for path in RULES.glob("*.py")} - {"__init__"}
+    assert modules == {row.module for row in MATRIX.audit_rules.values()}
+    assert {path.stem for path in FOLDER.iterdir()} == set(IDS)
+
+
+def test_a_module_is_named_after_what_it_finds_and_no_two_rules_share_one() -> None:
+    modules = [row.module for row in MATRIX.audit_rules.values()]
+    assert len(set(modules)) == len(modules)
+    assert [name for name in modules if not re.fullmatch(r"[a-z]+(_[a-z]+)+", name)] == []

@@ -365,7 +365,8 @@ def _indexes(placed: Placed, tool: dict[str, Any]) -> tuple[list[Index], bool]:
         found.append(Index(kind="backend", url=backend, origin="file", span=placed.span("tool", "uv")))
     poetry = _table(tool, "poetry")
     for number, item in enumerate(poetry.get("source", []) if isinstance(poetry.get("source"), list) else []):
-        if not isinstance(item, dict):
+        # Poetry knows the address of the one called PyPI.
+        if not isinstance(item, dict) or (not item.get("url") and str(item.get("name", "")).lower() == "pypi"):
             continue
         priority = str(item.get("priority", "primary"))
         found.append(

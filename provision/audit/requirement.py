@@ -141,7 +141,9 @@ def _from_address(source: Text, file: str) -> Requirement | None:
     """Read the name and version from an address or the name of a wheel."""
     text = source.text.strip()
     start = source.text.index(text)
-    address, _, marker = text.partition(" ;")
+    # Beside a bare address pip tells a marker by the space on either side.
+    address, *rest = re.split(r" ;|; ", text, maxsplit=1)
+    marker = "".join(rest)
     end = start + len(address)
     match = re.fullmatch(_WHEEL, _file_of(address))
     egg = re.search(_EGG, address)

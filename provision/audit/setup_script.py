@@ -100,9 +100,11 @@ class _Script:
 
     def __init__(self, tree: ast.Module) -> None:
         self.given: dict[str, ast.expr] = {}
+        self.entries: dict[str, dict[str, ast.expr]] = {}
         self.around: dict[str, ast.With] = {}
         self.changed: dict[str, int] = {}
         self.functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        self.followed: set[str] = set()
         self.steps = 0
         inside = {id(node) for function in self.functions.values() for node in ast.walk(function)}
         for node in ast.walk(tree):
@@ -114,12 +116,18 @@ class _Script:
                 for target in node.targets:
                     if isinstance(target, ast.Name):
                         self.given[target.id] = node.value
+                    elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                        self._note_entry(target.value.id, target.slice, node.value)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
                 self.given[node.target.id] = node.value
             elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 self.changed.setdefault(node.target.id, node.lineno)
             elif (name := _grown(node)) is not None and isinstance(node, ast.Call):
                 self.changed.setdefault(name, node.lineno)
+
+    def _note_entry(self, name: str, key: ast.expr, value: ast.expr) -> None:
+        if isinstance(key, ast.Constant):
+            self.entries.setdefault(name, {})[str(key.value)] = value
 
     def _note_with(self, node: ast.With) -> None:
         for inner in ast.walk(node):
@@ -139,12 +147,13 @@ class _Script:
     def mapping(self, node: ast.expr) -> dict[str, ast.expr]:
         """Return the entries of a dictionary by their names, nothing for what is none."""
         found = self.value(node)
+        later = self.entries.get(node.id, {}) if isinstance(node, ast.Name) else {}
         if isinstance(found, ast.Dict):
             pairs = zip(found.keys, found.values, strict=True)
-            return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+            return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)} | later
         if isinstance(found, ast.Call) and _called(found) == "dict":
-            return {word.arg: word.value for word in found.keywords if word.arg}
-        return {}
+            return {word.arg: word.value for word in found.keywords if word.arg} | later
+        return later
 
     def needs(self, node: ast.expr) -> Needs:
         """Return the list that an expression makes."""
@@ -153,6 +162,8 @@ class _Script:
             return Needs(unread=node.lineno)
         if isinstance(node, ast.Name):
             return self._named(node)
+        if isinstance(node, ast.Subscript):
+            return self._entry(node)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return Needs(lines=tuple((line, node.lineno) for line in node.value.splitlines() if line.strip()))
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
@@ -202,6 +213,17 @@ class _Script:
         self.given[node.id] = found
         changed = self.changed.get(node.id)
         return needs if changed is None else _joined([needs, Needs(unread=changed)])
+
+    def _entry(self, node: ast.Subscript) -> Needs:
+        """Return an entry of a dictionary, asked for by its name."""
+        key = ast.dump(node)
+        found = self.mapping(node.value).get(str(node.slice.value)) if isinstance(node.slice, ast.Constant) else None
+        if found is None or key in self.followed:
+            return Needs(unread=node.lineno)
+        self.followed.add(key)
+        needs = self.needs(found)
+        self.followed.remove(key)
+        return needs
 
     def _from_files(self, node: ast.expr) -> Needs:
         """Return the requirements file that an expression, or the function it calls, opens, where it is one."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 from provision.build.uv import Bound, Found, NoSolution, Place, Question, Uv
@@ -83,7 +82,13 @@ def lock_whole(
     """
     best: Stack | None = None
     failed: NoSolution | None = None
-    for start in chain((stack,), _other_releases(request, matrix, stack), _older(request, matrix, stack)):
+
+    def starts() -> Iterator[Stack]:
+        yield stack
+        yield from _other_releases(request, matrix, stack)
+        yield from _older(request, matrix, stack, _tagged(failed))
+
+    for start in starts():
         if best is not None and not (
             _is_supported(start, matrix) and _has_more_wheels(start, best, matrix, uv, opened)
         ):
@@ -152,11 +157,18 @@ def _other_releases(request: Request, matrix: Matrix, stack: Stack) -> Iterator[
         yield replace(stack, request=request)
 
 
-def _older(request: Request, matrix: Matrix, stack: Stack) -> Iterator[Stack]:
+def _tagged(failed: NoSolution | None) -> set[str]:
+    """Return the Pythons that uv found wheels for, of what has none for the one that was asked for."""
+    said = failed.because if failed is not None else ()
+    return {f"3.{tag}" for text in said for tag in re.findall(r"`cp3(\d+)m?`", text)}
+
+
+def _older(request: Request, matrix: Matrix, stack: Stack, tagged: set[str]) -> Iterator[Stack]:
+    """Yield the stacks of older Pythons: first of those that a package is known to have wheels for."""
     lowest = parse(str(stack.python))
     rows = [row for row in matrix.pythons if not row.version.endswith("t") and parse(row.version) < lowest]
     rows = [row for row in rows if python_fits(request.python, row.version)]
-    rows.sort(key=lambda row: (_is_alive(row, matrix), parse(row.version)), reverse=True)
+    rows.sort(key=lambda row: (row.version in tagged, _is_alive(row, matrix), parse(row.version)), reverse=True)
     fitting = [row.version for row in rows]
     for python in fitting[:_OLDER_PYTHONS_MAX]:
         found = solve(replace(request, python=python), matrix)

@@ -385,7 +385,10 @@ class Uv:
             )
         absent = re.search(r"Because ([a-z0-9._-]+) was not found in the package registry", text)
         if unbuilt := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
-            sentences = (f"its build ended with: {text.strip().splitlines()[-1].strip()[:200]}",)
+            # What uv says last of a build is advice; the script's own error stands before it.
+            errors = re.findall(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception): .+)$", text, re.MULTILINE)
+            said = errors[-1] if errors else text.strip().splitlines()[-1].strip()
+            sentences = (f"its build ended with: {said[:200]}",)
         return NoSolution(
             because=sentences,
             is_dated="exclude-newer" in text,

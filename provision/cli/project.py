@@ -332,7 +332,8 @@ class _Collector:
             extras = re.search(r"\[.*\]", name)
             if self._take_path(f"{address}{extras[0] if extras else ''}", where):
                 return
-        line = FrameworkLine(where=where, requirement=parse_line(self._named(text, where), where))
+        text = self._real(self._named(text, where), where)
+        line = FrameworkLine(where=where, requirement=parse_line(text, where))
         (self.lines if to is None else to).append(line)
 
     def take_folder(self, folder: Path, extras: Sequence[str], said: str) -> bool:
@@ -366,7 +367,9 @@ class _Collector:
 
         if "://" not in text:
             return text
-        address, marker = (part.strip() for part in (*text.partition(" ;")[::2],))
+        # Behind a bare address pip takes a marker that touches it too.
+        parts = re.split(" ;" if " @ " in text else " ;|; ", text, maxsplit=1)
+        address, marker = (part.strip() for part in (*parts, "")[:2])
         behind = f" ; {marker}" if marker else ""
         found = parse_requirement(Text(address, [-1] * len(address)), "")
         if found is None or found.url is None:
@@ -382,6 +385,15 @@ class _Collector:
             rest = address[: egg.start()] + egg[1] + address[egg.end() :]
             return f"{egg[2]} @ {rest.rstrip('#&')}{behind}"
         return text
+
+    def _real(self, text: str, where: str) -> str:
+        """Return a requirement under the name of the framework, where it has that of its placeholder on the index."""
+        named = re.match(r"[A-Za-z0-9._-]+", text)
+        real = self.matrix.settings("audit_rules.toml")["placeholders"].entries
+        if named is None or " @ " in text or (name := normalise_name(named[0])) not in real:
+            return text
+        self.warnings.append(f"{where}: {name} is taken as {real[name]}, which is the framework's name on the index")
+        return real[name] + text[named.end() :]
 
     def add_index(self, index: Index, where: str, *, is_default: bool = False, package: str | None = None) -> None:
         """Take an index, or the wish for a build of PyTorch that its address is.
@@ -674,6 +686,7 @@ class _Folder:
         self.unlike: list[UsageError] = []
         self.exports: list[tuple[Path, CondaFile]] = []
         self.empty: list[str] = []
+        self.unread: list[str] = []
         # A part of another project, whose settings count.
         self.is_member = is_member
         found.folders.add(folder.resolve())
@@ -689,7 +702,11 @@ class _Folder:
             if self.folder.is_file():
                 hint = f"name its folder, as in `--project {self.folder.parent}`, or give a list to `-r`"
             raise UsageError(f"--project: {self.folder} is no folder", hints=(hint,))
-        readers = (self._pyproject, self._pixi, self._conda, self._setup, self._lists, self._pipfile, self._exported)
+        # What is installed by its path is so by what it says of itself, whatever lists lie beside that.
+        readers = [self._pyproject, self._setup]
+        if not self.is_member:
+            lists = [self._lists, self._pipfile, self._exported]
+            readers = [self._pyproject, self._pixi, self._conda, self._setup, *lists]
         if not any(reader() for reader in readers):
             if self.unlike:
                 raise self.unlike[0]
@@ -720,7 +737,10 @@ class _Folder:
             hints.append("where its files name no package, write a requirements.txt, and give that to `-r`")
         return UsageError(
             f"--project: nothing in {self.folder} says what the project needs",
-            because=(f"looked for {', '.join(PROJECT_FILES)} and requirements.txt with packages in them",),
+            because=(
+                f"looked for {', '.join(PROJECT_FILES)} and requirements.txt with packages in them",
+                *self.unread,
+            ),
             hints=hints or ("name the folder that holds one of these files",),
         )
 
@@ -926,6 +946,11 @@ class _Folder:
             if setup.python:
                 self.found.pythons.append((setup.python, f"`python_requires = {setup.python}` in {path}"))
         if len(self.found.lines) == before and not any(name in known for name in self.extras):
+            self.unread += [
+                f"{path}, line {needs.unread}: what it asks for shows only when it runs"
+                for path, needs in lists[:1]
+                if needs.unread is not None
+            ]
             if lists and lists[0][1].unread is None:
                 others = f"; it has the extras {', '.join(sorted(known))}" if known else ""
                 self.taken.append(lists[0][0].name)

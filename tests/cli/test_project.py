@@ -396,6 +396,36 @@ priority = "explicit"
     assert "speed>=1.0,<2" in _texts(_project(folder, "fast"))
 
 
+def test_the_source_that_poetry_calls_pypi_needs_no_address(folder):
+    text = '[tool.poetry]\nname = "x"\n[tool.poetry.dependencies]\ntorch = {version = "2.4.1", source = "pypi"}\n'
+    inputs = _project(folder, pyproject_dot_toml=f'{text}[[tool.poetry.source]]\nname = "PyPI"\npriority = "primary"\n')
+    assert (_texts(inputs), inputs.indexes, inputs.sources) == (["torch==2.4.1"], (), ())
+
+
+def test_a_list_that_stands_in_a_dictionary_of_the_script_is_read(folder):
+    text = (
+        'needs = {"run": ["tensorflow-gpu==2.7.0"], "test": ["pytest"]}\nextras = {}\n'
+        'extras["gpu"] = ["numba"]\nextras["all"] = extras["all"] + ["x"]\n'
+        'setup(install_requires=needs["run"], extras_require=extras)\n'
+    )
+    inputs = _project(folder, "gpu", setup_dot_py=text)
+    assert _texts(inputs) == ["tensorflow==2.7.0", "numba"]
+    assert any("setup.py, line 1: tensorflow-gpu is taken as tensorflow" in text for text in inputs.warnings)
+    inputs = _project(folder, "all", setup_dot_py=text)
+    assert any("setup.py, line 4: what is added here shows only when it runs" in text for text in inputs.warnings)
+
+
+def test_a_marker_behind_an_address_may_touch_it(folder):
+    wheel = "https://x.example/demo-1.0-py3-none-any.whl"
+    inputs = _listed(folder, f'{wheel}; sys_platform == "linux"\n')
+    assert _texts(inputs) == [f'demo @ {wheel} ; sys_platform == "linux"']
+
+
+def test_a_script_whose_list_shows_only_when_it_runs_is_refused_with_its_line(folder):
+    error = _refused(_project, folder, setup_dot_py="from x import y\nsetup(\n    install_requires=y(),\n)\n")
+    assert any("setup.py, line 3: what it asks for shows only when it runs" in reason for reason in error.because)
+
+
 def test_dynamic_dependencies_come_from_their_file(folder):
     text = (
         '[project]\nname = "demo"\ndynamic = ["dependencies"]\n'
@@ -803,6 +833,14 @@ def test_what_a_folder_of_this_machine_needs_is_taken(folder, line):
     inputs = _listed(folder, f"torch\n{line.format(file=(folder / 'pkg').as_uri())}\n")
     assert sorted(_texts(inputs)) == ["einops", "numba", "torch"]
     assert any("puts its code into the image" in text for text in inputs.warnings)
+
+
+def test_an_environment_beside_a_script_is_no_need_of_what_is_installed_by_its_path(folder):
+    _write(folder, "conda-gpu.yml", "dependencies:\n  - tensorflow-gpu=2.1\n")
+    _write(folder, "pkg/requirements.txt", "numba\n")
+    _write(folder, "pkg/setup.py", 'setup(name="pkg")\n')
+    _write(folder, "setup.py", 'setup(name="x")\n')
+    assert _texts(_listed(folder, "tensorflow==2.11.1\n-e .\n-e ./pkg\n")) == ["tensorflow==2.11.1"]
 
 
 def test_folders_that_need_each_other_are_read_once(folder):

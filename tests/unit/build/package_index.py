@@ -47,8 +47,8 @@ class Index:
         if requires_python is not None:
             self.pythons[f"{stem}-{tag}.whl"] = requires_python
 
-    def add_source(self, name: str, version: str, *requires: str) -> None:
-        """Publish a source distribution that says what it needs."""
+    def add_source(self, name: str, version: str, *requires: str, script: str | None = None) -> None:
+        """Publish a source distribution that says what it needs, or one whose script must be run to tell."""
         stem = f"{name.replace('-', '_')}-{version}"
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w:gz") as archive:
@@ -56,6 +56,10 @@ class Index:
                 "PKG-INFO": _metadata(name, version, requires),
                 "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "none"\n',
             }
+            if script is not None:
+                texts["PKG-INFO"] = texts["PKG-INFO"].replace("2.3", "1.0", 1)
+                texts["pyproject.toml"] += 'backend-path = ["."]\n'
+                texts["none.py"] = script
             for path, text in texts.items():
                 info = tarfile.TarInfo(f"{stem}/{path}")
                 info.size = len(text.encode())

@@ -13,7 +13,7 @@ import pytest
 from provision.build.closure import Opened, lock_whole, needs_lock
 from provision.build.uv import Place, Question, Uv, find_uv
 from provision.build.ways import Trials
-from provision.errors import IncompatibleError, MissingDependencyError, UnknownError
+from provision.errors import ActionFailedError, IncompatibleError, MissingDependencyError, UnknownError
 from provision.generate.image import ImageOptions, render_image, unlocked_lines
 from provision.matrix.load import Matrix
 from provision.resolve.halves import is_open
@@ -229,6 +229,21 @@ def test_a_python_past_its_end_is_taken_only_where_nothing_else_answers(index: p
     assert lock(index, "demo", torch="2.4.1").python == "3.10"
     index.add_source("demo", "1.0")
     assert lock(index, "demo", torch="2.4.1").python == "3.11"
+
+
+def test_the_pythons_that_a_package_has_wheels_for_are_tried_before_the_others(
+    index: package_index.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("provision.build.closure._OLDER_PYTHONS_MAX", 1)
+    index.add("demo", "1.0", tag="cp38-cp38-manylinux_2_17_x86_64")
+    assert lock(index, "demo==1.0", torch="2.4.1").python == "3.8"
+
+
+def test_a_build_that_fails_is_told_by_the_error_of_its_script(index: package_index.Index) -> None:
+    index.add_source("demo", "1.0", script="import absent_module\n")
+    with pytest.raises(ActionFailedError, match=r"`demo==1\.0`") as refusal:
+        lock(index, "demo", torch="2.4.1")
+    assert refusal.value.because == ("its build ended with: ModuleNotFoundError: No module named 'absent_module'",)
 
 
 def test_a_name_that_the_index_does_not_have_is_no_conflict(index: package_index.Index) -> None:

@@ -118,7 +118,12 @@ def is_empty(specifiers: Iterable[str]) -> bool:
     Together they are a union of intervals whose ends are written in them, so a common version, if there is one, is an
     end, lies right above one, or lies below them all. A prefix (`==1.2.*`, `~=1.2`) ends where the next one begins.
     """
-    whole = Spec(",".join(specifiers))
+    return _is_empty(",".join(specifiers))
+
+
+@lru_cache(maxsize=4096)
+def _is_empty(specifier: str) -> bool:
+    whole = Spec(specifier)
     depth = max((len(wanted.release) for _, wanted, _ in whole._clauses), default=0)
     points = {"0"}
     for operator, wanted, wild in whole._clauses:

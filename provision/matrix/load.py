@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Container, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from provision.assets import asset_dir
 from provision.errors import DataError
@@ -15,6 +15,8 @@ from provision.matrix.cache import ParsedFile
 from provision.matrix.decode import decode_row
 
 __all__ = ["Matrix", "Package"]
+
+_Made = TypeVar("_Made")
 
 
 class Matrix:
@@ -37,6 +39,19 @@ class Matrix:
         self._found: dict[tuple[str, str, str, str], tuple[Any, ...]] = {}
         self._packages: dict[str, Package | None] = {}
         self._settings: dict[str, dict[str, model.Setting]] = {}
+        self._kept: dict[tuple[Any, ...], Any] = {}
+
+    def keep(self, key: tuple[Any, ...], make: Callable[[], _Made]) -> _Made:
+        """Return what was made of these facts before under a key, or make it now.
+
+        Args:
+            key: The name of what is made, then all that it depends on beside the facts.
+            make: Makes a value that nobody changes.
+        """
+        if key not in self._kept:
+            self._kept[key] = make()
+        made: _Made = self._kept[key]
+        return made
 
     def rows(self, name: str, array: str) -> tuple[Any, ...]:
         """Return the rows of one array of tables.

@@ -38,6 +38,11 @@ def cudnn_bounds(matrix: Matrix, gpu: Gpu, cuda_major: int) -> tuple[Bound, ...]
 
     Source: cuDNN support matrix; cuDNN documentation, hardware forward compatibility.
     """
+    key = ("cudnn_bounds", gpu.compute_capability, cuda_major)
+    return matrix.keep(key, lambda: _cudnn_bounds(matrix, gpu, cuda_major))
+
+
+def _cudnn_bounds(matrix: Matrix, gpu: Gpu, cuda_major: int) -> tuple[Bound, ...]:
     name = cudnn_distribution(matrix, cuda_major)
     if name is None:
         return ()

@@ -189,6 +189,11 @@ def _without_cuda(matrix: Matrix, options: list[Option], platform: str) -> list[
 
 def _torch(matrix: Matrix, request: Request, platform: str) -> list[Option]:
     wish = request.torch
+    # A refusal asks for the same few versions beside everything else that could be changed.
+    return list(matrix.keep(("torch", wish, platform), lambda: tuple(_torch_options(matrix, wish, platform))))
+
+
+def _torch_options(matrix: Matrix, wish: str | None, platform: str) -> list[Option]:
     variant_wish = wish.partition("+")[2] if wish and wish[0] not in "<>=!~" else ""
     version_wish = wish.partition("+")[0] if variant_wish and wish else wish
     found = matrix.torch_releases_where(lambda version: matches(version_wish, version))

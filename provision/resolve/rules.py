@@ -431,8 +431,13 @@ def reject_option(matrix: Matrix, wish: Wish, option: Option) -> Rejection | Non
 
     A proved rejection comes before one that is merely open.
     """
-    found = [rejection for rule in OPTION_RULES if (rejection := rule(matrix, wish, option)) is not None]
-    return next((rejection for rejection in found if rejection.is_proved), found[0] if found else None)
+    first = None
+    for rule in OPTION_RULES:
+        found = rule(matrix, wish, option)
+        if found is not None and found.is_proved:
+            return found
+        first = first or found
+    return first
 
 
 def _rejection(

@@ -8,6 +8,7 @@ again what any line before it, and the list here, leaves out.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from provision.errors import ActionFailedError, UsageError
 from provision.generate.image import CODE
 from provision.records import record
 
-__all__ = ["Copy", "find_files", "is_current", "parse_copy", "write_code"]
+__all__ = ["Copy", "date_file", "find_files", "is_current", "parse_copy", "write_code"]
 
 _WORKSPACE = "/workspace"
 _ALWAYS: tuple[str, ...] = (
@@ -277,10 +278,23 @@ def _copy(files: dict[str, Path], target: Path, mtime: int) -> None:
         else:
             shutil.copyfile(source, path)
             path.chmod(_mode(source))
-        os.utime(path, (mtime, mtime), follow_symlinks=False)
+        date_file(path, mtime)
     for path in sorted((item for item in _folders(target)), reverse=True):
         path.chmod(0o755)
         os.utime(path, (mtime, mtime))
+
+
+def date_file(path: Path, seconds: int) -> None:
+    """Give a file of a context a date: whole seconds are what an image keeps, what is below them follows its content.
+
+    BuildKit takes a file of the same size and date for the one that it has from an earlier build, whatever it holds.
+    """
+    below = 0
+    if not path.is_symlink():
+        with path.open("rb") as file:
+            below = int(hashlib.file_digest(file, "sha256").hexdigest()[:7], 16)
+    moment = seconds * 10**9 + below
+    os.utime(path, ns=(moment, moment), follow_symlinks=False)
 
 
 def _folders(target: Path) -> Iterator[Path]:

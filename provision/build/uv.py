@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
+from provision.build.local import Local
 from provision.build.reader import trusted_certificates
 from provision.errors import ActionFailedError, MissingDependencyError, install_command, without_secrets
 from provision.index.account import Accounts
@@ -31,7 +32,7 @@ from provision.index.address import IndexAddress
 from provision.records import NOTHING, record
 from provision.resolve.environment import wheel_rank
 from provision.resolve.halves import Fixed
-from provision.resolve.requirements import SECRETS_HINT, requirement_of
+from provision.resolve.requirements import LOCAL, SECRETS_HINT, requirement_of
 
 __all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
 
@@ -191,6 +192,7 @@ class Uv:
         address: The machine's own index and how it is reached, as pip is told.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
         accounts: Users and passwords beside those in the address and those that uv finds itself.
+        local: Wheels and archives of this machine.
     """
 
     def __init__(
@@ -201,8 +203,10 @@ class Uv:
         address: IndexAddress | None = None,
         ca_cert: str | None = None,
         accounts: Accounts | None = None,
+        local: Local | None = None,
     ) -> None:
         self._program = program
+        self._local = local or Local()
         self._accounts = accounts
         self._index_url = index_url
         self._address = address
@@ -238,12 +242,12 @@ class Uv:
             folder = Path(name)
             stubs = {item.name: f"{item.name} @ {_write_stub(folder, item).as_uri()}" for item in question.fixed}
             bound = {item.package for item in question.bound}
-            free = [line for line in question.lines if _name_of(line) not in bound]
+            free = [self._placed(line) for line in question.lines if _name_of(line) not in bound]
             _write(folder / "requirements.in", [*stubs.values(), *free])
             _write(folder / "pyproject.toml", _project(question))
             _write(folder / "bounds.txt", question.bounds)
             # What is decided stands: an override can but say that it is not asked for otherwise.
-            overrides = [stubs.get(_name_of(line), line) for line in question.overrides]
+            overrides = [stubs.get(_name_of(line), self._placed(line)) for line in question.overrides]
             _write(folder / "overrides.txt", dict.fromkeys(overrides))
             _write(folder / "excludes.txt", question.excludes)
             _write(folder / "builds.txt", question.build_bounds)
@@ -258,6 +262,14 @@ class Uv:
                 elsewhere = self._found_elsewhere(question, folder)
                 return tuple(_found(row, question, row["name"] in elsewhere) for row in rows)
             return self._failure(done.stderr, question)
+
+    def _placed(self, line: str) -> str:
+        """Return a line whose file of a context is where this machine has it."""
+        match = re.search(rf"{re.escape(LOCAL)}([^#\s]+)", line)
+        path = self._local.find(match[1]) if match is not None else None
+        if match is None or path is None:
+            return line
+        return f"{line[: match.start()]}{path.resolve().as_uri()}{line[match.end() :]}"
 
     def _found_elsewhere(self, question: Question, folder: Path) -> set[str]:
         """Return what further indexes and pages serve: uv tells it in a list of requirements, and not in a lock."""
@@ -334,8 +346,9 @@ class Uv:
         if more:
             variables.pop("UV_EXTRA_INDEX_URL", None)
             variables["UV_INDEX"] = " ".join(more)
-        if question.find_links:
-            variables["UV_FIND_LINKS"] = ",".join(question.find_links)
+        pages = (*question.find_links, *(str(place.resolve()) for place in self._local.folders if place.is_dir()))
+        if pages:
+            variables["UV_FIND_LINKS"] = ",".join(pages)
         certificates = trusted_certificates(self._address, self._ca_cert)
         if certificates is not None:
             path = folder / "certificates.pem"
@@ -487,6 +500,9 @@ def _found(row: Mapping[str, Any], question: Question, is_elsewhere: bool) -> Fo
         item = row.get("sdist", {})
         file, is_source = _file_of(item), True
     uploaded = item.get("upload-time")
+    is_local = "path" in item or str(item.get("url", "")).startswith("file:")
+    if is_local:
+        item = {**item, "url": f"{LOCAL}{file}"}
     return Found(
         name=row["name"],
         version=str(row.get("version") or "0"),
@@ -496,7 +512,7 @@ def _found(row: Mapping[str, Any], question: Question, is_elsewhere: bool) -> Fo
         url=without_secrets(item["url"]) if item.get("url") else None,
         uploaded=uploaded.isoformat() if uploaded is not None else None,
         is_source=is_source,
-        is_addressed=is_elsewhere or "vcs" in row or "archive" in row,
+        is_addressed=is_local or is_elsewhere or "vcs" in row or "archive" in row,
     )
 
 

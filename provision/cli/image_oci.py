@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from provision.cli.output import Output
 from provision.errors import MissingDependencyError, UsageError
 from provision.generate.image import CODE, ImageOptions, make_recipe
+from provision.generate.recipe import LOCAL_FOLDER
 from provision.matrix.load import Matrix
 from provision.resolve.stack import Stack
 
@@ -144,6 +145,7 @@ def plan_without_engine(
         index_url=image_options.index_url,
         ca_cert=image_options.ca_cert,
         accounts=options.accounts,
+        local=folder / LOCAL_FOLDER,
         code=folder / CODE,
     )
     return lambda: _write(job, output, folder)

@@ -172,6 +172,7 @@ def ask_uv(image_options: ImageOptions, options: argparse.Namespace) -> Uv:
         address=known_index(),
         ca_cert=image_options.ca_cert,
         accounts=options.accounts,
+        local=options.local,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,10 @@ from provision.errors import IncompatibleError, UnknownError, UsageError, withou
 from provision.index.account import Accounts
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
+from provision.resolve.environment import MACHINES
 from provision.resolve.named import FrameworkLine
 from provision.resolve.request import FIND_LINKS, FRAMEWORKS, PLATFORMS
-from provision.resolve.requirements import SECRETS_HINT, normalise_name, parse_line
+from provision.resolve.requirements import LOCAL, SECRETS_HINT, normalise_name, parse_line
 
 if TYPE_CHECKING:
     from provision.audit.conda import CondaFile
@@ -65,6 +66,12 @@ _CONDA_WAYS_OUT = (
     "write `conda env export --from-history > environment.yml` in the environment, and give that file to `-r`",
     "or give `-r` what `pip list --format=freeze` prints",
 )
+_ARCHIVE = re.compile(
+    r"(?:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?P<extras>\[[^\]]*\])?\s+@\s+)?"
+    r"(?P<place>(?:file:|(?![a-z+]+://))[^\s;#]+?\.(?:whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz))"
+    r"(?P<behind>\[[^\]]*\])?(?:#[^\s;]*)?(?P<marker>\s+;.*)?"
+)
+"""A wheel or archive by its path, with what may stand around it."""
 _INSTALLABLE = ("pyproject.toml", "setup.py", "setup.cfg")
 _KINDS = {
     "pyproject.toml": "a project of Python",
@@ -92,6 +99,8 @@ class Inputs:
         python: The Pythons that will do, as ``--python`` takes them.
         code: The folder of the project.
         pins: Versions that a lock of the project holds: wishes, kept where they fit.
+        files: Name → path of wheels and archives of this machine that lines name.
+        folders: Folders of this machine with more of them.
         read: What was read, a sentence each.
         warnings: What was left out, a sentence each.
         places: Where ``cuda``, ``cpu`` and ``python`` stand.
@@ -108,6 +117,8 @@ class Inputs:
     python: str | None = None
     code: Path | None = None
     pins: tuple[Pin, ...] = ()
+    files: Mapping[str, Path] = NOTHING
+    folders: tuple[Path, ...] = ()
     read: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     places: Mapping[str, str] = NOTHING
@@ -222,6 +233,8 @@ class _Collector:
         self.pythons: list[tuple[str, str]] = []
         self.pins: tuple[Pin, ...] = ()
         self.folders: set[Path] = set()
+        self.files: dict[str, tuple[Path, str]] = {}
+        self.pages: dict[Path, None] = {}
         self.read: list[str] = []
         self.warnings: list[str] = []
 
@@ -248,6 +261,8 @@ class _Collector:
             python=python,
             code=project,
             pins=self.pins,
+            files={name: path for name, (path, _) in self.files.items()},
+            folders=tuple(self.pages),
             read=tuple(self.read),
             warnings=tuple(dict.fromkeys(self.warnings)),
             places=places,
@@ -327,8 +342,9 @@ class _Collector:
                 f"{where}: the requirement is {len(text)} characters long",
                 because=(f"more than {_LENGTH_MAX} are not taken",),
             )
+        text = self._take_archive(text, where)
         name, _, address = text.partition(" @ ")
-        if address.startswith(("file:", ".", "/")) and to is None:
+        if LOCAL not in address and address.startswith(("file:", ".", "/")) and to is None:
             extras = re.search(r"\[.*\]", name)
             if self._take_path(f"{address}{extras[0] if extras else ''}", where):
                 return
@@ -349,6 +365,76 @@ class _Collector:
             way_out = f"`--copy {folder}` puts its code into the image"
             self.warnings.append(f"{said}: what {folder} needs is installed, and it is not; {way_out}")
         return True
+
+    def _take_archive(self, text: str, where: str) -> str:
+        """Return a requirement of a wheel or archive of this machine as one of its copy, fixed by hash.
+
+        Raises:
+            UsageError: Its name does not say what it holds, or is that of another file.
+            IncompatibleError: It is a wheel for another platform.
+        """
+        match = _ARCHIVE.fullmatch(text)
+        path = _place_of(match["place"], where, Path.is_file) if match is not None else None
+        if match is None or path is None:
+            return text
+        import hashlib
+
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if self.files.setdefault(path.name, (path, sha256))[1] != sha256:
+            raise UsageError(
+                f"{where}: {path} and {self.files[path.name][0]} have one name and are two files",
+                hints=("leave one of the two out",),
+            )
+        name = match["name"] or self._name_of(path, where)
+        if path.suffix == ".whl":
+            self._check_wheel(path, where)
+        extras, marker = match["extras"] or match["behind"] or "", match["marker"] or ""
+        return f"{name}{extras} @ {LOCAL}{path.name}#sha256={sha256}{marker}"
+
+    def _name_of(self, path: Path, where: str) -> str:
+        from packaging.utils import (
+            InvalidSdistFilename,
+            InvalidWheelFilename,
+            parse_sdist_filename,
+            parse_wheel_filename,
+        )
+
+        try:
+            return str((parse_wheel_filename if path.suffix == ".whl" else parse_sdist_filename)(path.name)[0])
+        except (InvalidSdistFilename, InvalidWheelFilename) as error:
+            raise UsageError(
+                f"{where}: the name of {path} does not say what it holds",
+                hints=(f"say it before the path: `NAME @ ./{path.name}`",),
+            ) from error
+
+    def _check_wheel(self, path: Path, where: str) -> None:
+        """Refuse a wheel for another platform, and hold the Python to those that it is for."""
+        from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+        try:
+            tags = parse_wheel_filename(path.name)[3]
+        except InvalidWheelFilename as error:
+            raise UsageError(
+                f"{where}: {path.name} is no name of a wheel", hints=("give it its own name back",)
+            ) from error
+        machine = MACHINES[self.platform]
+        fitting = [tag for tag in tags if tag.platform == "any" or re.fullmatch(rf".*linux.*_{machine}", tag.platform)]
+        if not fitting:
+            platforms = ", ".join(sorted({tag.platform for tag in tags}))
+            raise IncompatibleError(
+                f"{where}: {path.name} is a wheel for {platforms}, and the image is for {self.platform}",
+                hints=("name a wheel for Linux on that machine, its source, or a release",),
+            )
+        found = {re.fullmatch(r"(?:cp|py)3([0-9]+)", tag.interpreter) for tag in fitting}
+        if None in found or any(tag.abi == "none" for tag in fitting):
+            return
+        minors = sorted({int(match[1]) for match in found if match is not None})
+        if any(tag.abi == "abi3" for tag in fitting):
+            bound = f">=3.{minors[0]}"
+        else:
+            bound = f">=3.{minors[0]},<3.{minors[-1] + 1}" if minors[1:] else f"==3.{minors[0]}"
+        self.pythons.append((bound, f"{path.name} in {where}"))
 
     def _take_path(self, written: str, where: str) -> bool:
         """Take what a project on this machine needs, where a requirement names its folder."""
@@ -438,11 +524,12 @@ class _Collector:
         legacy = self.matrix.settings("frameworks/jax.toml").get("legacy_index")
         if legacy is not None and url == legacy.value:
             return
-        if index.kind == "find-links" and "://" not in url:
-            raise UsageError(
-                f"{said} is a folder of this machine, which is not part of the build",
-                hints=("name a page of links by its `https://` address, or leave the line out",),
-            )
+        if index.kind == "find-links" and ("://" not in url or url.startswith("file:")):
+            folder = _folder_of(url, where)
+            if folder is None:
+                raise UsageError(f"{said} is no folder here", hints=("correct it, or leave the line out",))
+            self.pages[folder] = None
+            return
         if not url.startswith("https://") and not re.match(r"http://(localhost|127\.0\.0\.1)[:/]", url):
             raise UsageError(f"{said}: only https addresses are asked", hints=("write the address with `https://`",))
         if package is not None:
@@ -495,6 +582,10 @@ class _Collector:
                 return
             if self._take_path(re.sub(r"^(?:-e|--editable)[\s=]*", "", text).strip("'\" "), where):
                 return
+            bare = re.split(r"\s+--", text, maxsplit=1)[0]
+            if self._take_archive(bare, where) != bare:
+                self.add(bare, where)
+                return
         if item.kind == "option" and not text.startswith("--no-index"):
             self.warnings.append(f"{where}: {shown} is left out: {_why_ignored(text)}")
             return
@@ -502,11 +593,15 @@ class _Collector:
 
 
 def _folder_of(address: str, where: str) -> Path | None:
-    """Return the folder that an address of a requirement names, relative to its file or to where this program runs."""
+    return _place_of(address, where, Path.is_dir)
+
+
+def _place_of(address: str, where: str, is_meant: Callable[[Path], bool]) -> Path | None:
+    """Return what an address of a requirement names, relative to its file or to where this program runs."""
     path = Path(unquote(re.sub(r"^file:(?://(?:localhost)?(?=/))?", "", address)))
     with suppress(OSError, ValueError):
         for place in (Path(where.rpartition(", line ")[0]).parent / path, path):
-            if place.is_dir():
+            if is_meant(place):
                 return place
     return None
 
@@ -564,9 +659,9 @@ def _refusal(item: Left, where: str, shown: str) -> UsageError:
         return _unset(item.text, where)
     if item.kind in ("path", "editable"):
         return UsageError(
-            f"{where}: a path cannot be installed, its files are not part of the build: {shown}",
+            f"{where}: no such wheel, archive or project is here: {shown}",
             hints=(
-                "for a project of your own write `--project DIR` in place of the line",
+                "correct the path; for a project of your own write `--project DIR` in place of the line",
                 "for anything else write `name==version`, or the https address of its wheel",
             ),
         )
@@ -1259,8 +1354,12 @@ class _Manifest:
         if source.get("workspace") is True or isinstance(source.get("path"), str):
             if self._take_local(requirement.name, source, requirement.extras):
                 return
+            if (path := self.path.parent / str(source.get("path"))).is_file():
+                extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
+                self.found.add(f"{requirement.name}{extras} @ {path.resolve().as_uri()}", where)
+                return
             raise UsageError(
-                f"{where}: `{requirement.name}` comes from a path that is no folder here",
+                f"{where}: `{requirement.name}` comes from a path that is neither folder nor file here",
                 hints=("leave it out of the dependencies, or name a release, a repository or a wheel by address",),
             )
         text = requirement.text

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from provision.generate.quote import finalize, join_shell, quote_dockerfile, quote_variable
 from provision.generate.recipe import (
     BUILD,
+    LOCAL_FOLDER,
     NETRC,
     VENV,
     Arg,
@@ -33,6 +34,7 @@ from provision.generate.recipe import (
     When,
     Workdir,
     lines_of,
+    local_files,
 )
 from provision.records import replace
 
@@ -211,9 +213,10 @@ def _locked(python: str, installs: list[Install]) -> Stage:
     for step in installs:
         commands += [_STAMP, *step.to_run().commands, f"mkdir -p /layers/{step.layer}", _collect(step.layer)]
     files = ("compile_bytecode.py", "constraints.txt", *(step.file for step in installs))
-    steps = (
+    steps: tuple[Step, ...] = (
         Env(values={"PATH": f"{VENV}/bin:${{PATH}}", "VIRTUAL_ENV": VENV}),
         Copy(sources=files, target=f"{BUILD}/"),
+        *_copy_local(installs),
         Run(commands=tuple(commands)),
     )
     return Stage(name="locked", base="tools", steps=steps, comment=_WHY_LOCKED)
@@ -224,7 +227,17 @@ def _user(installs: list[Install]) -> Stage:
     compiling = installs[0].to_run().commands[1]
     commands = ("mkdir -p /layers/user", _STAMP, *installing, compiling, _collect("user"))
     files = tuple(step.file for step in installs)
-    return Stage(name="user", base="locked", steps=(Copy(sources=files, target=f"{BUILD}/"), Run(commands=commands)))
+    steps: tuple[Step, ...] = (
+        Copy(sources=files, target=f"{BUILD}/"),
+        *_copy_local(installs),
+        Run(commands=commands),
+    )
+    return Stage(name="user", base="locked", steps=steps)
+
+
+def _copy_local(installs: list[Install]) -> Iterator[Copy]:
+    if files := sorted({file for step in installs for file in local_files(step.lines)}):
+        yield Copy(sources=tuple(files), target=f"{BUILD}/{LOCAL_FOLDER}/")
 
 
 def _collect(layer: str) -> str:

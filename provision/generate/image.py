@@ -12,6 +12,7 @@ from provision.generate.quote import join_shell, quote_shell
 from provision.generate.recipe import (
     BUILD,
     CERTIFICATES,
+    LOCAL_FOLDER,
     LOGINS,
     TOOLS,
     VENV,
@@ -37,11 +38,12 @@ from provision.generate.recipe import (
     Verify,
     When,
     Workdir,
+    local_files,
 )
 from provision.generate.write import Artifact
 from provision.records import NOTHING, plain, record, replace
 from provision.resolve.request import FRAMEWORKS
-from provision.resolve.requirements import normalise_name
+from provision.resolve.requirements import LOCAL, normalise_name
 from provision.resolve.stack import INIT, BaseImage, ImagePart, LockedPackage, Stack
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "asked_hosts",
     "check_value",
     "count_unlocked",
+    "local_hashes",
     "make_recipe",
     "mode_of",
     "open_lines",
@@ -94,6 +97,7 @@ _GRAMMAR = {
     "group": r"[A-Za-z0-9_-]{1,60}",
     "GPU target": r"sm_[0-9]{2,3}[a-z]?",
     "host": r"[a-z0-9]+(?:[.-]+[a-z0-9]+)*",
+    "file of the context": LOCAL + r"[A-Za-z0-9][A-Za-z0-9._+!-]*",
     "file name": r"[A-Za-z0-9][A-Za-z0-9._+!-]*",
     "stack name": r"[0-9A-Za-z]+(?:[.!_-][0-9A-Za-z]+)*",
     "Python version": r"[0-9]+\.[0-9]+t?",
@@ -323,10 +327,19 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
         own_files=(
             *(f"{CODE}/{name.rstrip('/')}" for name in options.copies),
             *(f"hooks/{name}.sh" for name in options.hooks),
+            *(f"{LOCAL_FOLDER}/{name}" for name in local_hashes(image)),
         ),
         logins=options.logins,
         driver="" if stack.is_cpu else check_value("version", stack.driver.minimum, "driver.minimum"),
     )
+
+
+def local_hashes(image: ImagePart) -> dict[str, str]:
+    """Return the files of its context that an image is made of, wheels and archives: name → sha256, by name."""
+    found = {item.file: item.sha256 for item in image.packages if item.is_local and item.file and item.sha256}
+    for line in unlocked_lines(image):
+        found |= dict(re.findall(rf"{re.escape(LOCAL)}([^#\s]+)#sha256=([0-9a-f]{{64}})", line))
+    return dict(sorted(found.items()))
 
 
 def to_artifacts(texts: Mapping[str, str]) -> tuple[Artifact, ...]:
@@ -527,6 +540,7 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
         mounts.append(LOGINS)
     files = [CERTIFICATES] if options.ca_cert else []
     files += [build.file for build in builds]
+    files += local_files(line for build in builds for line in build.lines)
     commands: list[Command] = [f"mkdir -p {WHEELS}"]
     bounds = ""
     if image.build_bounds:
@@ -756,8 +770,8 @@ def _by_index(
 def _requirement(package: LockedPackage, options: ImageOptions) -> str:
     """Return the line of a package; where an index was asked for, its wheels come from nowhere else."""
     line = _pin(package)
-    if package.url and (options.index_url is None or package.is_commit):
-        kind = "git address" if package.is_commit else "URL"
+    if package.url and (options.index_url is None or package.is_commit or package.is_local):
+        kind = "git address" if package.is_commit else "file of the context" if package.is_local else "URL"
         line = f"{package.name} @ {check_value(kind, package.url, package.name)}"
     if package.sha256 is not None:
         line += f" --hash=sha256:{check_value('sha256', package.sha256, package.name)}"

@@ -6,7 +6,8 @@ A step says what is wanted. How that is done is its writer's: ``generate.dockerf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from provision.generate.quote import join_shell
 from provision.records import record
@@ -14,6 +15,7 @@ from provision.records import record
 __all__ = [
     "BUILD",
     "CERTIFICATES",
+    "LOCAL_FOLDER",
     "LOGINS",
     "NETRC",
     "VENV",
@@ -39,7 +41,11 @@ __all__ = [
     "When",
     "Workdir",
     "lines_of",
+    "local_files",
 ]
+
+LOCAL_FOLDER = "local"
+"""The folder of a context that holds wheels and archives of the machine that wrote it."""
 
 NETRC = "netrc"
 """The build secret with users and passwords."""
@@ -178,6 +184,7 @@ class Install:
         files = (
             *((CERTIFICATES,) if self.has_certificates else ()),
             *((self.file,) if self.file else ()),
+            *local_files(self.lines),
             *(("constraints.txt",) if self.is_constrained else ()),
             "compile_bytecode.py",
         )
@@ -345,6 +352,13 @@ class Recipe:
             f"# {self.name}: facts of {self.facts_date}. Written by `provision image`; edits here count as drift.",
             *(f"# {line}" for line in how),
         ]
+
+
+def local_files(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the files of the context that requirement lines name, sorted."""
+    return tuple(
+        sorted({found for line in lines for found in re.findall(rf"file://{BUILD}/({LOCAL_FOLDER}/[^\s#]+)", line)})
+    )
 
 
 def lines_of(command: str) -> list[str]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 __all__ = [
+    "LOCAL",
     "SECRETS_HINT",
     "UserRequirement",
     "normalise_name",
@@ -35,6 +36,12 @@ SECRETS_HINT = (
     "`UV_INDEX_NAME_USERNAME` and `UV_INDEX_NAME_PASSWORD`"
 )
 """Where a user name and a password are found."""
+
+
+LOCAL = "file:///build/local/"
+"""Where the build of an image finds wheels and archives of the machine that wrote the context."""
+
+_LOCAL_FILE = re.compile(LOCAL + r"[A-Za-z0-9][A-Za-z0-9._+!-]*#sha256=[0-9a-f]{64}")
 
 
 @record
@@ -156,10 +163,15 @@ def _check_address(url: str, shown: str, where: str) -> None:
             f"{where}: a repository behind ssh needs a key that the build does not have: {shown}",
             hints=("write its address as `git+https://…`",),
         )
+    if _LOCAL_FILE.fullmatch(url):
+        return
     if scheme == "file":
         raise UsageError(
-            f"{where}: the file lies on the machine that wrote the line: {shown}",
-            hints=("write `name==version` in its place; `pip list --format=freeze` prints lines of that form",),
+            f"{where}: the file is not there, and may lie on the machine that wrote the line: {shown}",
+            hints=(
+                "put the file there, or correct the path",
+                "or write `name==version` in its place; `pip list --format=freeze` prints lines of that form",
+            ),
         )
     if scheme not in ("https", "git+https"):
         raise UsageError(
@@ -200,7 +212,8 @@ def _why_refused(line: str) -> tuple[str, ...] | None:
         return ("variables and templates are not expanded", "write the value itself")
     if "://" not in line and (_PATH.search(line) or " @ ." in line or " @ /" in line):
         return (
-            "a path cannot be installed: the file is not part of the build",
-            "for a project of your own write `--project DIR` in place of it, for another one `name==version`",
+            "no such file or project is here",
+            "correct the path; for a project of your own write `--project DIR` in place of it, "
+            "for another one `name==version`",
         )
     return None

@@ -13,6 +13,7 @@ from typing import Any
 from provision.errors import UsageError
 from provision.records import NOTHING, fields_of, plain, record
 from provision.resolve.request import Request, plain_request, request_of
+from provision.resolve.requirements import LOCAL
 
 __all__ = [
     "INIT",
@@ -126,6 +127,11 @@ class LockedPackage:
     def is_built(self) -> bool:
         """Whether a wheel of it is built in a stage of its own: what the user's lines brought that is source alone."""
         return self.layer == "user" and self.is_source
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its file is a copy in the build context, of the machine that wrote it."""
+        return (self.url or "").startswith(LOCAL)
 
     @property
     def is_commit(self) -> bool:

@@ -1,7 +1,9 @@
-"""Inputs that only a build can prove: secrets of indexes."""
+"""Inputs that only a build can prove: secrets of indexes, and files of this machine."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import subprocess
 import tarfile
 from pathlib import Path
@@ -9,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from provision.build.engine import BuildRequest, Engine
+from provision.build.local import Local, write_local
 from provision.cli.image_logins import build_secrets
 from provision.errors import ProvisionError
-from provision.generate.image import ImageOptions, render_image
+from provision.generate.image import ImageOptions, local_hashes, render_image
 from provision.generate.write import write_artifacts
 from provision.index.account import Accounts
-from provision.resolve.stack import Stack
+from provision.records import replace
+from provision.resolve.requirements import LOCAL
+from provision.resolve.stack import LockedPackage, Stack
 
 WORD = "s3cret-w0rd-of-nobody"
 
@@ -43,13 +48,81 @@ def places_of(word: str, folder: Path, tag: str) -> list[str]:
 
 
 def _names(content: bytes) -> list[str]:
-    import io
-
     try:
         with tarfile.open(fileobj=io.BytesIO(content)) as layer:
             return layer.getnames()
     except tarfile.TarError:
         return []
+
+
+BACKEND = """
+import zipfile
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    name = "built-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(f"{wheel_directory}/{name}", "w") as wheel:
+        wheel.writestr("built.py", "value = 2\\n")
+        wheel.writestr("built-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n")
+        wheel.writestr("built-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("built-1.0.dist-info/RECORD", "")
+    return name
+"""
+
+
+def write_source(path: Path) -> None:
+    """Write the source of a package that needs nothing to be built."""
+    files = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": BACKEND,
+        "PKG-INFO": "Metadata-Version: 2.1\nName: built\nVersion: 1.0\n",
+    }
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in files.items():
+            info = tarfile.TarInfo(f"built-1.0/{name}")
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+
+
+@pytest.mark.parametrize("frontend", ["modern", "builtin"])
+def test_a_wheel_and_a_source_of_this_machine_are_installed_by_hash(
+    buildx_engine: Engine, sample_stack: Stack, sample_index, tmp_path: Path, tag: str, frontend: str
+) -> None:
+    assert sample_stack.image is not None
+    (sample,) = sample_stack.image.packages
+    source = tmp_path / "built-1.0.tar.gz"
+    write_source(source)
+    wheel = sample_index[1]["sample"]
+    packages = (
+        LockedPackage(
+            name="built",
+            version="1.0",
+            index="pypi",
+            file=source.name,
+            sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
+            url=f"{LOCAL}{source.name}",
+            layer="user",
+            why="test",
+            is_source=True,
+        ),
+        replace(sample, layer="user", url=f"{LOCAL}{wheel.name}"),
+    )
+    image = replace(
+        sample_stack.image,
+        packages=packages,
+        user_requirements=("sample", "built"),
+        resolved_before="2026-11-21T00:00:00Z",
+        build_base=sample_stack.image.base,
+    )
+    stack = replace(sample_stack, image=image, packages={"built": "1.0", "sample": "1.0"})
+    folder = tmp_path / "context"
+    folder.mkdir()
+    write_artifacts(folder, render_image(stack, ImageOptions(index_url=sample_index[0], frontend=frontend)))
+    local = Local(files={source.name: source, wheel.name: wheel})
+    write_local(folder, local_hashes(image), {}, local, mtime=1_700_000_000)
+    buildx_engine.build(folder, BuildRequest(tags=(tag,), network="host", is_cached=False), lambda *_: None)
+    program = "import sample, built; print(sample.value, built.value)"
+    assert run("docker", "run", "--rm", tag, "python", "-c", program).stdout == "1 2\n"
+    assert run("docker", "run", "--rm", tag, "ls", "/build", check=False).returncode != 0
 
 
 @pytest.fixture

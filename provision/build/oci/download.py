@@ -17,6 +17,7 @@ from provision.build.reader import Reader, Response, describe
 from provision.errors import ActionFailedError, MissingDependencyError, without_secrets
 from provision.index.page import IndexFile
 from provision.records import record
+from provision.resolve.requirements import LOCAL
 from provision.resolve.stack import LockedPackage
 
 __all__ = ["Wanted", "Wheels", "locate"]
@@ -60,7 +61,7 @@ def locate(
     """
 
     def find(package: LockedPackage) -> Wanted:
-        if package.url is not None and index_url is None:
+        if package.url is not None and (index_url is None or package.is_local):
             return _wanted(package, package.url)
         own = index_url or package.index_url
         indexes = (own,) if own is not None else reader.indexes()
@@ -132,9 +133,11 @@ class Wheels:
         reader: Who asks.
         halt: Looked at between two chunks.
         watch: Told how far it is.
+        local: The folder of the files that the build context holds.
     """
 
-    def __init__(self, store: Store, reader: Reader, *, halt: Halt, watch: Watch) -> None:
+    def __init__(self, store: Store, reader: Reader, *, halt: Halt, watch: Watch, local: Path | None = None) -> None:
+        self._local = local
         self._store = store
         self._reader = reader
         self._halt = halt
@@ -148,6 +151,12 @@ class Wheels:
             ActionFailedError: It is another file than the lock says, or the disk takes no more.
             MissingDependencyError: It could not be had.
         """
+        if wanted.url.startswith(LOCAL):
+            path = (self._local or Path()) / wanted.file
+            found = digest_of(path).removeprefix("sha256:") if path.is_file() else "no such file"
+            if found != wanted.sha256:
+                raise _wrong_hash(wanted.file, wanted.sha256, found, str(path))
+            return path
         target = self._store.wheel(wanted.sha256)
         self._store.use_wheel(wanted.sha256)
         if target.is_file() and digest_of(target) == f"sha256:{wanted.sha256}":

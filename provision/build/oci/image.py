@@ -81,6 +81,7 @@ class OciJob:
         index_url: Index for all wheels instead.
         ca_cert: Certificates (PEM) to trust beside the machine's own.
         accounts: Users and passwords beside those in addresses and in the netrc file.
+        local: The folder of the context with wheels of the machine that wrote it.
         code: The folder with the copies of the user's code, where the image has any.
     """
 
@@ -97,6 +98,7 @@ class OciJob:
     index_url: str | None = None
     ca_cert: str | None = None
     accounts: Accounts | None = None
+    local: Path | None = None
     code: Path | None = None
 
 
@@ -276,7 +278,7 @@ class _Work:
         self._watch = watch
         self._halt = halt
         self._reader = Reader(job.address, ca_cert=job.ca_cert, accounts=job.accounts, timeout_seconds=_TIMEOUT_SECONDS)
-        self._wheels = Wheels(job.store, self._reader, halt=halt, watch=watch)
+        self._wheels = Wheels(job.store, self._reader, halt=halt, watch=watch, local=job.local)
 
     def run(
         self, base: Base, groups: list[tuple[str, str, list[LockedPackage]]]

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from provision.build.local import Local, check_local, write_local
 from provision.cli.files import read_text
 from provision.cli.image_lock import (
     Change,
@@ -61,7 +62,16 @@ from provision.errors import (
     install_command,
 )
 from provision.generate.formats import FORMATS, render_format
-from provision.generate.image import CODE, COMPRESSIONS, FRONTENDS, HOOKS, ImageOptions, count_unlocked, pull_reference
+from provision.generate.image import (
+    CODE,
+    COMPRESSIONS,
+    FRONTENDS,
+    HOOKS,
+    ImageOptions,
+    count_unlocked,
+    local_hashes,
+    pull_reference,
+)
 from provision.generate.write import Artifact, check_artifacts, own_steps, write_artifacts
 from provision.index.account import host_of
 from provision.matrix.load import Matrix
@@ -184,6 +194,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     choose_engine(options)
     _check_flags(options)
     options.accounts = take_accounts(options)
+    options.local = Local()
     if options.matrix is not None:
         if options.index_url is not None:
             refuse_logins("bake", options.accounts.known([host_of(options.index_url)]))
@@ -197,6 +208,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if options.upgrade:
         folder = find_folder(options.folder, "--upgrade")
         before = read_lock(folder, "--upgrade")
+        options.local = Local().inside(folder)
         stack = upgrade(before, [name for name in options.upgrade if name], matrix)
         words = ("image", "--locked", *other_words(argparse.Namespace(**{**vars(options), "upgrade": None})))
     else:
@@ -234,6 +246,12 @@ def run(options: argparse.Namespace, output: Output) -> int:
             f"the build asks {' and '.join(image_options.logins)} with a user and a password, given as a secret"
         )
     changes = compare(before, stack) if before is not None else None
+    local = local_hashes(stack.image) if stack.image is not None else {}
+    if local and form not in _CONTEXT_FORMS:
+        raise UsageError(
+            f"{' and '.join(local)} goes into a context, which `--format {form}` is not",
+            hints=("leave `--format` out", "or name a release, or the https address of the wheel"),
+        )
     if options.copy and form not in _CONTEXT_FORMS:
         raise UsageError(
             f"--copy goes into a context, which `--format {form}` is not", hints=("leave one of them out",)
@@ -242,6 +260,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         stack=stack,
         options=_with_hooks(image_options, folder, form),
         copies=_copies(options),
+        local=options.local,
         folder=folder,
         words=words,
         can_be_built_next=not (options.build or options.push or options.locked) and form == "dockerfile",
@@ -270,6 +289,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         return 0
     if options.check:
         check_artifacts(job.folder, job.render())
+        check_local(job.folder, local)
         output.note(f"{job.folder} is what this request writes; facts of {stack.facts_date}")
         _warn_of_code(job, output)
         _give(output, {**job.document(), "files": [item.path for item in job.render()]})
@@ -333,6 +353,8 @@ def _find_stack(
     """
     values = read_values(options)
     inputs = given_inputs(options, output, matrix)
+    if inputs is not None:
+        options.local = Local(files=inputs.files, folders=inputs.folders)
     request = read_request(values, inputs, can_be_empty=options.locked, can_be_cpu=True)
     if form == "devcontainer" and request.flavor is None and request != Request():
         compiled = {row.id for row in matrix.extras if row.needs_nvcc}
@@ -378,6 +400,7 @@ def _check_locked(job: _Job) -> None:
         )
     try:
         check_artifacts(job.folder, job.render())
+        check_local(job.folder, local_hashes(job.stack.image) if job.stack.image is not None else {})
     except DriftError as error:
         raise DriftError(
             f"{job.folder} is not what its lock says",
@@ -521,6 +544,7 @@ class _Job:
     stack: Stack
     options: ImageOptions
     copies: tuple[Copy, ...]
+    local: Local
     folder: Path
     words: tuple[str, ...]
     can_be_built_next: bool
@@ -791,6 +815,15 @@ def _write_code(job: _Job, output: Output, *, is_ours: bool) -> None:
         output.warn(f"left out, since they may hold secrets: {', '.join(secrets)}")
 
 
+def _local_before(job: _Job) -> dict[str, str]:
+    """Return the wheels and archives that the folder's lock names as it is."""
+    try:
+        image = read_lock(job.folder, "-o").image
+    except ProvisionError:
+        return {}
+    return local_hashes(image) if image is not None else {}
+
+
 def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
     artifacts = job.render()
     is_ours = (job.folder / CODE).exists() and bool(read_written(job.folder).image.get("copies"))
@@ -800,7 +833,11 @@ def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
             hints=("choose another folder with `-o DIR`", "write over it with `--force`"),
         )
     lost = () if is_forced else _find_edits(job, artifacts)
+    before = _local_before(job)
     changes = write_artifacts(job.folder, artifacts, force=is_forced, dry_run=output.is_dry_run)
+    if job.stack.image is not None and not output.is_dry_run:
+        wanted, date = local_hashes(job.stack.image), job.stack.image.source_date_epoch or 0
+        write_local(job.folder, wanted, before, job.local, mtime=date)
     if lost:
         name = _steps_file(job.form)
         shown_lines = ", ".join(f"`{line.strip()[:_EDIT_LENGTH_MAX]}`" for line in lost[:_EDITS_SHOWN])

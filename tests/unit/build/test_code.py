@@ -136,7 +136,7 @@ def test_a_copy_has_one_date_and_one_of_two_modes_and_is_renewed_whole(source: P
     copied = context / "code" / "src"
     assert (copied / "README.md").stat().st_mode & 0o777 == 0o644
     assert (copied / "app" / "__main__.py").stat().st_mode & 0o777 == 0o755
-    assert {path.stat().st_mtime for path in (copied, *copied.rglob("*"))} == {EPOCH}
+    assert {int(path.stat().st_mtime) for path in (copied, *copied.rglob("*"))} == {EPOCH}
     assert is_current(context, copies)
     (source / "README.md").unlink()
     assert not is_current(context, copies)
@@ -172,3 +172,15 @@ def test_nothing_left_to_copy_is_said_and_nothing_is_written(source: Path, tmp_p
     with pytest.raises(UsageError, match="nothing of src is left"):
         write_code(tmp_path, (parse_copy("src"),), mtime=EPOCH)
     assert not (tmp_path / "code").exists()
+
+
+def test_a_file_with_other_text_of_the_same_length_has_another_date_below_the_second(tmp_path: Path) -> None:
+    # BuildKit takes a file of the same size and date for the one it has.
+    dates = []
+    for text in ("value = 1", "value = 2", "value = 1"):
+        (tmp_path / "app.py").write_text(text)
+        write_code(tmp_path / "context", (parse_copy(str(tmp_path / "app.py")),), mtime=EPOCH)
+        dates.append((tmp_path / "context" / "code" / "app.py").stat().st_mtime_ns)
+    assert dates[0] != dates[1]
+    assert dates[0] == dates[2]
+    assert {date // 10**9 for date in dates} == {EPOCH}

@@ -73,12 +73,12 @@ def test_anything_else_is_refused_with_its_line(line: str) -> None:
     [
         ("-e .", "an option"),
         ("numpy --hash=sha256:00", "is no requirement"),
-        ("./wheel.whl", "a path"),
+        ("./wheel.whl", "no such file or project is here"),
         ("numpy==${VERSION}", "not expanded"),
         ("num\u0440y", "printable ASCII"),
         ("pkg @ http://x.example/p.whl", "only https"),
         ("pkg @ git+ssh://git@x.example/p", "a key that the build does not have"),
-        ("pkg @ file:///srv/p.whl", "lies on the machine that wrote the line"),
+        ("pkg @ file:///srv/p.whl", "may lie on the machine that wrote the line"),
     ],
 )
 def test_the_refusal_says_why(line: str, reason: str) -> None:

@@ -16,6 +16,7 @@ from provision.records import replace
 
 __all__ = ["parse_compose"]
 
+_OVERLAYS = ("gpu", "nvidia", "cuda", "override")
 _VARIABLE = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[-+?])([^{}$]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
 
 
@@ -43,6 +44,8 @@ def parse_compose(source: Source, read: Reader, options: Options) -> tuple[list[
         if not isinstance(service, dict):
             continue
         made = _service(placed, name, service)
+        if made.gpus is None and (reserved := _overlaid(source, name, read)) is not None:
+            made = replace(made, gpus=reserved)
         build = service.get("build")
         if build is not None:
             below: Base | None = None
@@ -92,7 +95,7 @@ def _service(placed: Placed, name: str, service: dict[str, Any]) -> Environment:
                 tag_span=None,
                 is_literal=is_literal,
             )
-    platform = service.get("platform")
+    platform, profiles = service.get("platform"), service.get("profiles")
     return Environment(
         kind="service",
         file=placed.source.file,
@@ -105,6 +108,7 @@ def _service(placed: Placed, name: str, service: dict[str, Any]) -> Environment:
         platform=platform if isinstance(platform, str) else None,
         gpus=_gpus(service),
         runtime=str(service.get("runtime") or ""),
+        profiles=tuple(str(item) for item in profiles) if isinstance(profiles, list) else (),
     )
 
 
@@ -155,6 +159,25 @@ def _inline(placed: Placed, path: tuple[str, ...]) -> Source | None:
     text = "".join(written.text[start:end] for start, end in parts)
     at = [offset for start, end in parts for offset in written.at[start:end]]
     return Part(placed.source, Text(text, at)) if at and min(at) >= 0 else None
+
+
+def _overlaid(source: Source, name: str, read: Reader) -> str | None:
+    """Return how many GPUs a file beside this one, to be laid over it, reserves for a service: ``compose.gpu.yaml``."""
+    stem, dot, suffix = source.file.rpartition(".")
+    for word in _OVERLAYS:
+        for mark in (".", "-"):
+            other = read(f"{stem}{mark}{word}{dot}{suffix}")
+            if other is None or other.file == source.file:
+                continue
+            try:
+                data = read_yaml(other).data
+            except UsageError:
+                continue
+            services = data.get("services") if isinstance(data, dict) else None
+            service = services.get(name) if isinstance(services, dict) else None
+            if isinstance(service, dict) and (found := _gpus(service) or service.get("runtime")):
+                return str(found)
+    return None
 
 
 def _gpus(service: dict[str, Any]) -> str | None:

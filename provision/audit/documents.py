@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from provision.audit.model import Environment, Install, Options, Source
 from provision.audit.requirements_file import Left, Reader, read_listing
 from provision.audit.shell import content_of
 from provision.errors import UsageError
 
-__all__ = ["KINDS", "Document", "begins_dockerfile", "find_kind", "is_known_name", "parse_document"]
+__all__ = ["KINDS", "Document", "begins_dockerfile", "begins_known", "find_kind", "is_known_name", "parse_document"]
 
-KINDS = ("dockerfile", "requirements", "constraints", "conda", "pyproject", "lock", "compose")
+KINDS = (
+    "dockerfile",
+    "requirements",
+    "constraints",
+    "conda",
+    "pyproject",
+    "lock",
+    "compose",
+    "pipfile",
+    "pixi",
+    "setup",
+)
 
 # Tried in order and compiled when they are tried; capitals do not matter.
 _NAMES = (
@@ -22,7 +34,16 @@ _NAMES = (
     (r"(?:uv|poetry)\.lock", "lock"),
     (r"(?:docker-)?compose(?:[._-].*)?\.ya?ml", "compose"),
     (r"(?:.*[._-])?(?:environment|conda)(?:[._-].*)?\.ya?ml", "conda"),
+    (r"pipfile", "pipfile"),
+    (r"pixi\.toml", "pixi"),
+    (r"setup\.(?:cfg|py)", "setup"),
 )
+_LISTS = r"(?:.*[._-])?(?:requirements?|reqs?)/(?:[^/]+/)*[^/]+\.(?:txt|in)"
+"""Paths of requirements that lie in a folder of such files, from the name of a folder on."""
+_IMAGES = r"(?:.*/)?(?:[^/]*[._-])?(?:dockerfiles?|docker|containers?)(?:[._-][^/]*)?/(?:.*/)?[^./]+|.*\.docker"
+"""Paths of what may be a Dockerfile by another name."""
+_CONDA = r"(?:.*/)?(?:env[^/]*|conda[^/]*)/[^/]+\.ya?ml|(?:.*/)?[^/]*environment[^/]*\.ya?ml"
+"""Paths of what may be an environment of conda by another name."""
 _OTHER_KINDS = (".toml", ".json", ".py", ".lock", ".cfg", ".ini", ".md")
 _DOCKERIGNORE = (".dockerignore", ".containerignore")
 
@@ -52,9 +73,26 @@ class Document:
         self.ends: tuple[tuple[int, int], ...] = ()
 
 
-def is_known_name(name: str) -> bool:
-    """Tell whether a file of this name, without its folder, is looked for in a folder."""
-    return not name.endswith(_DOCKERIGNORE) and any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern, _ in _NAMES)
+def is_known_name(path: str) -> bool:
+    """Tell whether a file of this path is looked for in a folder."""
+    name = path.rpartition("/")[2]
+    if name.endswith(_DOCKERIGNORE):
+        return False
+    if any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern, _ in _NAMES):
+        return True
+    return name.endswith((".txt", ".in")) and re.search(rf"(?:^|/){_LISTS}$", path, re.IGNORECASE) is not None
+
+
+def begins_known(path: str, head: Callable[[], str]) -> bool:
+    """Tell whether a file that lies where Dockerfiles or environments of conda do begins like one.
+
+    Args:
+        path: Its path.
+        head: Reads its beginning.
+    """
+    if re.fullmatch(_CONDA, path, re.IGNORECASE):
+        return re.search(r"^dependencies:", head(), re.MULTILINE) is not None
+    return re.fullmatch(_IMAGES, path, re.IGNORECASE) is not None and begins_dockerfile(head())
 
 
 def begins_dockerfile(text: str) -> bool:
@@ -86,8 +124,8 @@ def find_kind(source: Source) -> str:
         f"{source.file} is no file that can be checked",
         because=("neither its name nor its beginning is that of one",),
         hints=(
-            "known: Dockerfiles, requirements, constraints, environment.yml, pyproject.toml, uv.lock, poetry.lock "
-            "and compose files",
+            "known: Dockerfiles, requirements, constraints, environment.yml, pyproject.toml, Pipfile, pixi.toml, "
+            "setup.cfg, setup.py, uv.lock, poetry.lock and compose files",
             "`provision check - --stdin-filename Dockerfile < FILE` says what a file is",
         ),
     )
@@ -128,9 +166,19 @@ def parse_document(source: Source, read: Reader, options: Options, *, context: s
         document.others = others
         document.reads = tuple(other.file for other in others)
         return document
+    if kind in ("pipfile", "pixi", "setup"):
+        return _parse_other(source, kind, read)
     from provision.audit.project import parse_lock, parse_pyproject
 
     return Document(source, kind, [parse_lock(source)] if kind == "lock" else parse_pyproject(source))
+
+
+def _parse_other(source: Source, kind: str, read: Reader) -> Document:
+    from provision.audit.other_projects import parse_pipfile, parse_pixi, parse_setup
+
+    if kind == "setup":
+        return Document(source, kind, parse_setup(source, read))
+    return Document(source, kind, parse_pipfile(source) if kind == "pipfile" else parse_pixi(source))
 
 
 def _parse_listing(source: Source, kind: str, read: Reader) -> Document:

@@ -34,8 +34,9 @@ def apply_edits(findings: Iterable[Finding], sources: Mapping[str, Source]) -> t
     texts = {}
     for name, edits in taken.items():
         text = sources[name].text
+        ends = "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
         for edit in sorted(edits, key=lambda item: item.span.start, reverse=True):
-            text = text[: edit.span.start] + edit.text + text[edit.span.end :]
+            text = text[: edit.span.start] + edit.text.replace("\n", ends) + text[edit.span.end :]
         texts[name] = text
     return texts, applied
 

@@ -21,12 +21,14 @@ class PixiProject:
     Attributes:
         packages: Of conda.
         pypi: From an index of Python packages.
+        channels: Of conda, in order.
         cuda: The CUDA that its machines have, as it says.
         left: What was not understood, as written.
     """
 
     packages: tuple[Requirement, ...] = ()
     pypi: tuple[Requirement, ...] = ()
+    channels: tuple[Index, ...] = ()
     cuda: str | None = None
     left: tuple[str, ...] = ()
 
@@ -91,12 +93,24 @@ def read_pixi(source: Source, prefix: tuple[str, ...] = ()) -> PixiProject:
         pypi += found
         left += more
     cuda = _at(placed.data, (*prefix, "system-requirements")).get("cuda")
+    channels = [
+        Index(kind="channel", url=str(name), origin="file", span=placed.span(*prefix, table, "channels", number))
+        for table in ("workspace", "project")
+        for number, name in enumerate(_names(_at(placed.data, (*prefix, table)).get("channels")))
+    ]
     return PixiProject(
+        channels=tuple(channels),
         packages=tuple(packages),
         pypi=tuple(pypi),
         cuda=str(cuda) if isinstance(cuda, (str, int, float)) else None,
         left=tuple(left),
     )
+
+
+def _names(channels: Any) -> list[Any]:
+    """Return the channels of a workspace; one with a priority is a table."""
+    listed = channels if isinstance(channels, list) else []
+    return [item.get("channel", "") if isinstance(item, dict) else item for item in listed]
 
 
 def _requirements(placed: Placed, path: tuple[str, ...]) -> tuple[list[Requirement], list[str]]:

@@ -397,6 +397,7 @@ class Environment:
         has_gcc: A C compiler is there; ``None`` where not known.
         gpus: What a service reserves: ``None`` for nothing, else the count as written (``all``, ``1``).
         runtime: ``runtime:`` of a service, else empty.
+        profiles: ``profiles:`` of a service.
         is_gpu: GPU packages, a CUDA base or a reservation make it an environment for GPUs.
     """
 
@@ -428,6 +429,7 @@ class Environment:
     has_gcc: bool | None = None
     gpus: str | None = None
     runtime: str = ""
+    profiles: tuple[str, ...] = ()
     is_gpu: bool = False
 
     def requirements(self) -> Iterable[tuple[Install, Requirement]]:

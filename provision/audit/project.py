@@ -16,6 +16,7 @@ from provision.versions import spec_of
 __all__ = [
     "Project",
     "address_of",
+    "environment_of",
     "parse_lock",
     "parse_pyproject",
     "poetry_specifier",
@@ -84,7 +85,7 @@ def parse_pyproject(source: Source) -> list[Environment]:
     found = []
     for group in groups:
         parts = [group] if group is main or main is None else [main, group]
-        found.append(_environment("pyproject", source, group, parts))
+        found.append(environment_of("pyproject", source, group, parts))
     return found
 
 
@@ -95,10 +96,18 @@ def parse_lock(source: Source) -> Environment:
         UsageError: It is no such lock.
     """
     project = _read_lock(source)
-    return _environment("lock", source, project, [project])
+    return environment_of("lock", source, project, [project])
 
 
-def _environment(kind: str, source: Source, group: Project, parts: list[Project]) -> Environment:
+def environment_of(kind: str, source: Source, group: Project, parts: list[Project]) -> Environment:
+    """Return what one set of dependencies comes to.
+
+    Args:
+        kind: ``pyproject`` or ``lock``.
+        source: The file.
+        group: The set.
+        parts: All that is installed with it, itself last.
+    """
     installs = tuple(
         Install(
             installer="uv" if source.file.endswith("uv.lock") else "pip",

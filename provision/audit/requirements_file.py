@@ -22,7 +22,7 @@ _COMMENT = r"(?:^|(?<=\s))#.*$"
 _OPTION = r"\s+--?[a-z]"
 _HASH = r"--hash[=\s]\s*\S+"
 _VARIABLE = r"\$\{([A-Z0-9_]+)\}"
-_DEPTH_MAX = 8
+_DEPTH_MAX = 50
 """How many files may lead from one to the next."""
 _VALUED = {
     "-i": "index",

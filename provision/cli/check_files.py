@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from provision.audit.model import Source
 from provision.cli.parser import parse_path
 from provision.errors import ProvisionError, UsageError
 
-__all__ = ["BYTES_MAX", "read_sources", "shown_name"]
+__all__ = ["BYTES_MAX", "decode", "find_file", "read_sources", "shown_name"]
 
 BYTES_MAX = 16 * 1024 * 1024
 _FILES_MAX = 2000
-_SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "__pycache__", "venv"))
+_HEAD_BYTES = 4096
+_SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "dist-packages", "__pycache__", "venv"))
+_HIDDEN_FOLDERS = frozenset((".devcontainer", ".docker", ".binder"))
+_MADE_HERE = ("pyvenv.cfg", "conda-meta")
+"""What a virtual environment, or one of conda, has at its top, whatever it is called."""
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
 def read_sources(
@@ -76,33 +88,77 @@ def _read_one(name: str, options: argparse.Namespace) -> Source:
     return Source(name, text)
 
 
+def decode(content: bytes) -> tuple[str, str]:
+    """Return the text of a file and how it is encoded; a mark of the byte order stays its first character.
+
+    Raises:
+        UnicodeDecodeError: It is no text in UTF-8, nor one of UTF-16 or UTF-32 that begins with such a mark.
+    """
+    encoding = _encoding(content)
+    return content.decode(encoding), encoding
+
+
+def _encoding(content: bytes) -> str:
+    return next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
+
+
+def find_file(name: str) -> Source | None:
+    """Return a file that another one names; ``None`` where it is none, is too large or is no text."""
+    path = Path(name)
+    try:
+        if not path.is_file() or path.stat().st_size > BYTES_MAX:
+            return None
+        return Source(name, decode(path.read_bytes())[0])
+    except (OSError, UnicodeDecodeError, ValueError):
+        return None
+
+
 def _read_text(path: Path) -> str:
-    from provision.cli.files import read_text
+    from provision.cli.files import read_bytes
 
     flag = "FILE"
     try:
-        return read_text(path, flag, bytes_max=BYTES_MAX)
+        content = read_bytes(path, flag, BYTES_MAX)
     except UsageError as error:
         # Nobody typed the name that the usage line gives the argument.
         message = error.message.removeprefix(f"{flag}: ")
         raise UsageError(message, because=error.because, hints=error.hints) from error
+    try:
+        return decode(content)[0]
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} is no UTF-8 text",
+            because=(f"byte {error.start} is {content[error.start]:#04x}",),
+            hints=("save it as UTF-8, and make sure that it is the file you mean",),
+        ) from error
 
 
 def _search(folder: Path, is_excluded: Callable[[Path], bool]) -> list[str]:
-    """Return the files below a folder whose names say that they can be checked."""
-    from provision.audit.documents import is_known_name
+    """Return the files below a folder that can be checked: by their names, or where such files lie by their beginning.
+
+    Links to folders are not followed, and what is no plain file is left alone: reading a pipe would wait for ever.
+    """
+    from provision.audit.documents import begins_known, is_known_name
 
     found = []
     for root, folders, files in os.walk(folder):
         here = Path(root)
+        if any(mark in files or mark in folders for mark in _MADE_HERE):
+            folders[:] = []
+            continue
         folders[:] = sorted(
             name
             for name in folders
-            if not name.startswith(".") and name not in _SKIPPED_FOLDERS and not is_excluded(here / name)
+            if (not name.startswith(".") or name in _HIDDEN_FOLDERS)
+            and name not in _SKIPPED_FOLDERS
+            and not is_excluded(here / name)
         )
-        found += [
-            shown_name(here / name) for name in sorted(files) if is_known_name(name) and not is_excluded(here / name)
-        ]
+        for name in sorted(files):
+            path = here / name
+            shown = shown_name(path)
+            is_wanted = is_known_name(shown_name(path.absolute())) or begins_known(shown, partial(_head, path))
+            if is_wanted and path.is_file() and not is_excluded(path):
+                found.append(shown)
         if len(found) > _FILES_MAX:
             raise UsageError(f"{folder} holds more than {_FILES_MAX} files to check", hints=("name a folder below it",))
     if not found:
@@ -111,3 +167,16 @@ def _search(folder: Path, is_excluded: Callable[[Path], bool]) -> list[str]:
             hints=("name a file; its name or its beginning must say what it is",),
         )
     return found
+
+
+def _head(path: Path) -> str:
+    """Return the beginning of a file, empty where it is none that can be read."""
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            content = file.read(_HEAD_BYTES)
+    except OSError:
+        return ""
+    # A character may be cut in two.
+    return content.decode(_encoding(content), errors="replace")

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from provision.errors import UsageError
 
-__all__ = ["open_stdin", "read_log", "read_text"]
+__all__ = ["open_stdin", "read_bytes", "read_log", "read_text"]
 
 _GZIP = b"\x1f\x8b"
 _STRANGE_SHARE = 10
@@ -43,7 +43,7 @@ def read_text(path: Path, flag: str, *, bytes_max: int) -> str:
     Raises:
         UsageError: The file is missing, unreadable, too large or no UTF-8.
     """
-    content = _read_bytes(path, flag, bytes_max)
+    content = read_bytes(path, flag, bytes_max)
     try:
         # What Windows writes at the beginning of a text is no part of it.
         return content.decode("utf-8").removeprefix("\ufeff")
@@ -68,7 +68,7 @@ def read_log(path: Path, flag: str, *, bytes_max: int) -> str:
     """
     from provision.probe.clean import clean
 
-    content = _read_bytes(path, flag, bytes_max)
+    content = read_bytes(path, flag, bytes_max)
     if content.startswith(_GZIP):
         content = _unpack(content, path, flag, bytes_max)
     text = content.decode("utf-8", errors="replace").removeprefix("\ufeff")
@@ -97,7 +97,12 @@ def _unpack(content: bytes, path: Path, flag: str, bytes_max: int) -> bytes:
     return _check_size(unpacked, path, flag, bytes_max)
 
 
-def _read_bytes(path: Path, flag: str, bytes_max: int) -> bytes:
+def read_bytes(path: Path, flag: str, bytes_max: int) -> bytes:
+    """Read a whole file; ``-`` is the standard input.
+
+    Raises:
+        UsageError: The file is missing, unreadable or too large.
+    """
     try:
         if str(path) == "-":
             content = open_stdin(flag).read(bytes_max + 1)

@@ -37,13 +37,20 @@ class Artifact:
 
     Attributes:
         path: Relative to the output folder, with forward slashes.
-        text: The whole contents; written as UTF-8.
+        text: The whole contents.
         mode: Permission bits, set whatever the umask.
+        encoding: How it is written.
     """
 
     path: str
     text: str
     mode: int = 0o644
+    encoding: str = "utf-8"
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the file."""
+        return self.text.encode(self.encoding)
 
     def __post_init__(self) -> None:
         """Refuse a path that leaves the output folder."""
@@ -212,7 +219,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _differs(path: Path, artifact: Artifact) -> bool:
-    return path.exists() and path.read_bytes() != artifact.text.encode()
+    return path.exists() and path.read_bytes() != artifact.content
 
 
 def _stale(folder: Path, artifacts: tuple[Artifact, ...]) -> list[Path]:
@@ -275,7 +282,7 @@ def _baked_before(folder: Path) -> list[PurePosixPath]:
 def _is_current(folder: Path, artifact: Artifact) -> bool:
     path = folder / artifact.path
     try:
-        return path.read_bytes() == artifact.text.encode() and path.stat().st_mode & 0o777 == artifact.mode
+        return path.read_bytes() == artifact.content and path.stat().st_mode & 0o777 == artifact.mode
     except OSError:
         return False
 
@@ -292,7 +299,7 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
 
 def _write_new(path: Path, artifact: Artifact) -> None:
     with path.open("xb") as stream:
-        stream.write(artifact.text.encode())
+        stream.write(artifact.content)
     path.chmod(artifact.mode)
 
 

@@ -132,15 +132,17 @@ def test_the_install_step_makes_the_program_that_the_others_run(tmp_path: Path) 
     assert runner.run()[0] == 6
 
 
-def test_the_hook_takes_the_files_that_a_folder_is_searched_for() -> None:
+def test_the_hook_takes_the_files_whose_names_a_folder_is_searched_for() -> None:
     names = [
         *("Dockerfile", "docker/gpu.Dockerfile", "Dockerfile.cuda", "Containerfile", "Dockerfile.dockerignore"),
         *("requirements.txt", "requirements-gpu.in", "constraints.txt", "setup.txt", "main.py", "README.md"),
         *("pyproject.toml", "uv.lock", "poetry.lock", "uv.toml", "environments.py"),
         *("compose.yaml", "docker-compose.gpu.yml", "environment.yml", "env/conda-gpu.yaml"),
+        *("Pipfile", "Pipfile.lock", "pixi.toml", "a/setup.py", "setup.cfg", "requirements/base.txt", "a/reqs/b/c.in"),
+        *("requirements/base.md", "docs/base.txt", "requirements/a.dockerignore"),
     ]
     taken = {name for name in names if re.search(HOOK["files"], name) and not re.search(HOOK["exclude"], name)}
-    assert taken == {name for name in names if is_known_name(name.rpartition("/")[2])}
+    assert taken == {name for name in names if is_known_name(name)}
 
 
 @pytest.fixture

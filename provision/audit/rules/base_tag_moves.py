@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from provision.audit.bases import has_moving_tag, is_cuda_repository
-from provision.audit.model import Environment, Finding, Options
+from provision.audit.model import INFO, Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 
@@ -27,4 +27,6 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             span=base.span,
             message=f"{base.repository}:{base.tag or 'latest'} is another image every time it is built",
             reasons=("a tag without a version is moved with every release",),
+            # Of other images linters of Dockerfiles say it.
+            severity="" if environment.is_gpu else INFO,
         )

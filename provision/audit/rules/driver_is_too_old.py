@@ -9,9 +9,10 @@ from provision.audit.verdict import found
 from provision.audit.wanted import exact_of, resolve, standing
 from provision.audit.ways import ways_of
 from provision.matrix.load import Matrix
+from provision.matrix.query import newest_release
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import Refusal, Stack
-from provision.versions import parse
+from provision.versions import branch_of, parse
 
 ID = "D01"
 
@@ -20,12 +21,16 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     """Compare the driver with the floor of the stack that the resolver finds for each framework."""
     if options.driver is None:
         return
+    have = _release(matrix, options.driver)
     for framework in FRAMEWORKS:
         wanted = standing(environment, matrix, framework)
         if wanted is None or (wanted.variant is None and not wanted.is_default):
             continue
         stack = resolve(environment, matrix, options, wanted)
-        if not isinstance(stack, Stack) or parse(options.driver) >= parse(stack.driver.minimum):
+        if not isinstance(stack, Stack) or parse(have) >= parse(stack.driver.minimum):
+            continue
+        if have == options.driver and "." not in have and parse(have) >= parse(stack.driver.minimum.partition(".")[0]):
+            # Of a branch whose releases are not known, some may do.
             continue
         version = stack.frameworks[framework]
         # A range may hold another release that runs there; a version that is installed as it stands may not.
@@ -34,9 +39,14 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             matrix,
             ID,
             span=wanted.requirement.span,
-            message=f"{framework} {version} needs driver {stack.driver.minimum}, not {options.driver}",
+            message=f"{framework} {version} needs driver {stack.driver.minimum}, not {have}",
             reasons=(f"it brings CUDA {stack.cuda}, which runs on driver {stack.driver.minimum} or newer",),
             severity=ERROR if isinstance(exact, Refusal) and exact.is_proved else "",
             ways=ways_of(environment, matrix, options, wanted),
             facts=[fact for reason in stack.reasons if reason.subject == "driver" for fact in reason.facts],
         )
+
+
+def _release(matrix: Matrix, driver: str) -> str:
+    """Return the newest release of a branch (``525``), a release as it is."""
+    return driver if "." in driver else newest_release(matrix, branch_of(driver)) or driver

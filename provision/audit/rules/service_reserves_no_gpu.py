@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from provision.audit.model import Environment, Finding, Options
@@ -19,8 +20,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     base = environment.base
     if environment.kind != "service" or environment.gpus is not None or environment.runtime:
         return
-    if _CPU in environment.name.lower().replace("_", "-").split("-"):
-        # A service of this name is the variant of another one for machines without a GPU.
+    names = (environment.name, environment.file.rpartition("/")[2], *environment.profiles)
+    if any(_CPU in re.split(r"[^a-z0-9]+", name.lower()) for name in names):
+        # A service, a profile or a file of this name is the variant of another one for machines without a GPU.
         return
     if base is None or base.cuda is None or base.repository is None:
         return

@@ -19,7 +19,7 @@ from provision.audit.engine import Report, audit, worst
 from provision.audit.fix import apply_edits
 from provision.audit.model import SEVERITIES, Environment, Finding, Source
 from provision.cli.check_config import THRESHOLDS, named_rules
-from provision.cli.check_files import BYTES_MAX, read_sources, shown_name
+from provision.cli.check_files import decode, find_file, read_sources, shown_name
 from provision.cli.check_known import tell_known, write_known
 from provision.cli.check_scope import Scopes
 from provision.cli.check_text import count_text, show_findings, show_judged, show_rule
@@ -247,13 +247,7 @@ def _audit(told: _Run, sources: Sequence[Source], changed: dict[str, str]) -> Re
     def read(name: str) -> Source | None:
         if name in changed:
             return Source(name, changed[name])
-        path = Path(name)
-        try:
-            if not path.is_file() or path.stat().st_size > BYTES_MAX:
-                return None
-            return Source(name, path.read_bytes().decode())
-        except (OSError, UnicodeDecodeError, ValueError):
-            return None
+        return find_file(name)
 
     texts = [Source(source.file, changed.get(source.file, source.text)) for source in sources]
     return audit(
@@ -329,7 +323,7 @@ def _diff(changed: dict[str, str], sources: Sequence[Source]) -> str:
     given = {source.file: source.text for source in sources}
     parts = []
     for name in sorted(changed):
-        before = given[name] if name in given else Path(name).read_bytes().decode()
+        before = given[name] if name in given else decode(Path(name).read_bytes())[0]
         lines = unified_diff(
             before.splitlines(keepends=True), changed[name].splitlines(keepends=True), f"a/{name}", f"b/{name}"
         )
@@ -344,7 +338,9 @@ def _write(changed: dict[str, str], output: Output) -> None:
         whole = Path(name).resolve()
         try:
             mode = whole.stat().st_mode & 0o777
-            write_artifacts(whole.parent, (Artifact(path=whole.name, text=changed[name], mode=mode),), force=True)
+            encoding = decode(whole.read_bytes())[1]
+            made = Artifact(path=whole.name, text=changed[name], mode=mode, encoding=encoding)
+            write_artifacts(whole.parent, (made,), force=True)
         except OSError as error:
             raise ActionFailedError(f"cannot change {name}", because=(error.strerror or str(error),)) from error
         except ActionFailedError as error:

@@ -41,6 +41,7 @@ class Accounts:
         self._variables = os.environ if variables is None else variables
         self._home = home
         self._told: dict[str, tuple[str, str]] = {}
+        self._places: dict[str, str] = {}
         self._kept: dict[str, tuple[str, str]] | None = None
 
     def take(self, text: str, where: str) -> str:
@@ -55,8 +56,9 @@ class Accounts:
         """
         for match in _SIGNED.finditer(text):
             user, _, password = match[2].partition(":")
-            rest = re.match(r"[^/?#\s:]*", text[match.end() :])
-            self._tell(rest[0] if rest else "", unquote(user), unquote(password), where)
+            place = re.split(r"[/?#\s]", text[match.end() :], maxsplit=1)[0]
+            self._tell(place.partition(":")[0], unquote(user), unquote(password), where)
+            self._places[f"{match[1].removeprefix('git+')}{place}"] = place.partition(":")[0].lower()
         return _SIGNED.sub(r"\1", text)
 
     def take_named(self, name: str, address: str) -> None:
@@ -110,10 +112,12 @@ class Accounts:
         """Return what git's helper ``store`` reads: git looks for no netrc file but the one in the home folder."""
         from urllib.parse import quote
 
-        return "".join(
-            f"https://{quote(user, safe='')}:{quote(password, safe='')}@{host}\n"
-            for host, (user, password) in sorted(self._told.items())
-        )
+        lines = []
+        for place, host in sorted(self._places.items()):
+            scheme, _, rest = place.partition("://")
+            user, password = (quote(part, safe="") for part in self._told[host])
+            lines.append(f"{scheme}://{user}:{password}@{rest}\n")
+        return "".join(lines)
 
     def _from_file(self) -> dict[str, tuple[str, str]]:
         import netrc

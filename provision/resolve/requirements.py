@@ -161,7 +161,10 @@ def _check_address(url: str, shown: str, where: str) -> None:
     if scheme == "git+ssh" or url.startswith(("git+git@", "git@")):
         raise UsageError(
             f"{where}: a repository behind ssh needs a key that the build does not have: {shown}",
-            hints=("write its address as `git+https://…`",),
+            hints=(
+                "write its address as `git+https://HOST/PATH`",
+                "a token for it goes into `~/.netrc` or into the address, and to the build as a secret",
+            ),
         )
     if _LOCAL_FILE.fullmatch(url):
         return

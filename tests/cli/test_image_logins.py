@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import http.server
 import json
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -176,3 +181,49 @@ def test_the_secret_of_a_build_holds_its_hosts_alone_and_goes_with_the_build(tmp
     assert not path.exists()
     with pytest.raises(Exception, match=r"the build asks c\.example with a user and a password, and none are known"):
         build_secrets(["c.example"], accounts).__enter__()
+
+
+def test_a_repository_that_wants_a_password_is_read_with_that_of_its_address(tmp_path, monkeypatch):
+    from provision.build.uv import Place, Question, Uv, find_uv
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    work, bare = tmp_path / "work", tmp_path / "served" / "demo.git"
+    work.mkdir()
+    (work / "pyproject.toml").write_text('[project]\nname = "demo"\nversion = "1.0"\ndependencies = []\n')
+    for words in (
+        ("init", "--quiet", "--initial-branch=main", "."),
+        ("add", "."),
+        ("-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "--quiet", "-m", "1"),
+        ("clone", "--quiet", "--bare", ".", str(bare)),
+        ("--git-dir", str(bare), "update-server-info"),
+    ):
+        subprocess.run(["git", *words], cwd=work, check=True)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=work, check=True, capture_output=True, text=True).stdout
+
+    class Guarded(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self):
+            if self.headers.get("Authorization") != f"Basic {base64.b64encode(f'me:{WORD}'.encode()).decode()}":
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="git"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            super().do_GET()
+
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Guarded, directory=str(bare.parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        accounts = Accounts({}, tmp_path)
+        place = f"127.0.0.1:{server.server_port}"
+        line = accounts.take(f"demo @ git+http://me:{WORD}@{place}/demo.git@main", "here")
+        assert line == f"demo @ git+http://{place}/demo.git@main"
+        question = Question(lines=(line,), place=Place(python="3.11", machine="x86_64", glibc="2.28"))
+        (found,) = Uv(find_uv(), index_url=f"http://{place}/simple", accounts=accounts).ask(question)
+        server.shutdown()
+    assert found.url == f"git+http://{place}/demo.git@{commit.strip()}"

@@ -27,7 +27,7 @@ from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Reason,
 from provision.resolve.system import system_packages
 from provision.versions import parse, spec_of
 
-__all__ = ["Opened", "lock_whole", "needs_lock"]
+__all__ = ["Opened", "lock_whole", "needs_lock", "with_build_base"]
 
 _ROUNDS_MAX = 4
 _OLDER_PYTHONS_MAX = 3
@@ -371,7 +371,7 @@ def _merge(stack: Stack, matrix: Matrix, found: tuple[Found, ...], opened: Opene
         packages=ordered,
         apt=tuple(sorted({*image.apt, *system})),
         source_date_epoch=max(image.source_date_epoch, newest),
-        build_base=_build_base(stack, matrix) if has_builds else None,
+        build_base=build_base(stack, matrix) if has_builds else None,
         build_bounds=_build_bounds(matrix) if has_builds else (),
         resolved_before=opened.moment,
     )
@@ -395,7 +395,18 @@ def _sources(stack: Stack) -> int:
     return sum(package.is_built for package in stack.image.packages) if stack.image is not None else 0
 
 
-def _build_base(stack: Stack, matrix: Matrix) -> BaseImage | None:
+def with_build_base(stack: Stack, matrix: Matrix) -> Stack:
+    """Return a stack whose image has what a project is built with, whether or not anything else is built."""
+    image = stack.image
+    if image is None or image.build_base is not None or image.compile_base is not None:
+        return stack
+    return replace(
+        stack,
+        image=replace(image, build_base=build_base(stack, matrix), build_bounds=_build_bounds(matrix)),
+    )
+
+
+def build_base(stack: Stack, matrix: Matrix) -> BaseImage | None:
     """Return the Python image with compilers that stands on the same system as the image's own."""
     rows = matrix.python_images_of(str(stack.python))
     full = [row for row in rows if row.flavour == "full" and stack.platform in row.platforms]

@@ -48,7 +48,9 @@ _DEFAULT_FORM = "dockerfile"
 _BAKE_FORM = "bake"
 _USUAL = ImageOptions()
 _OPTION_TYPES: dict[str, type] = {
-    name: {"labels": dict, "copies": dict, "command": list, "logins": list, "non_root_uid": int}.get(name, str)
+    name: {"labels": dict, "copies": dict, "command": list, "logins": list, "projects": list, "non_root_uid": int}.get(
+        name, str
+    )
     for name in fields_of(ImageOptions)
     # Scripts of the user's own are seen in the folder itself.
     if name != "hooks"
@@ -233,7 +235,7 @@ def read_written(folder: Path) -> Written:
         texts = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
         if type(value) is not _OPTION_TYPES[key] or not all(isinstance(text, str) for text in texts):
             raise _refuse_options(path, f"`{key}` has a value of another kind")
-    document |= {key: tuple(document[key]) for key in ("command", "logins") if key in document}
+    document |= {key: tuple(document[key]) for key in ("command", "logins", "projects") if key in document}
     try:
         ImageOptions(**document)
     except UsageError as error:

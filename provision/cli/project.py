@@ -101,6 +101,7 @@ class Inputs:
         pins: Versions that a lock of the project holds: wishes, kept where they fit.
         files: Name → path of wheels and archives of this machine that lines name.
         folders: Folders of this machine with more of them.
+        projects: Folders of this machine whose own code is meant too, the project's first.
         read: What was read, a sentence each.
         warnings: What was left out, a sentence each.
         places: Where ``cuda``, ``cpu`` and ``python`` stand.
@@ -119,6 +120,7 @@ class Inputs:
     pins: tuple[Pin, ...] = ()
     files: Mapping[str, Path] = NOTHING
     folders: tuple[Path, ...] = ()
+    projects: tuple[Path, ...] = ()
     read: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     places: Mapping[str, str] = NOTHING
@@ -235,6 +237,7 @@ class _Collector:
         self.folders: set[Path] = set()
         self.files: dict[str, tuple[Path, str]] = {}
         self.pages: dict[Path, None] = {}
+        self.projects: list[Path] = []
         self.read: list[str] = []
         self.warnings: list[str] = []
 
@@ -263,6 +266,7 @@ class _Collector:
             pins=self.pins,
             files={name: path for name, (path, _) in self.files.items()},
             folders=tuple(self.pages),
+            projects=tuple(folder for folder in self.projects if _is_built(folder)),
             read=tuple(self.read),
             warnings=tuple(dict.fromkeys(self.warnings)),
             places=places,
@@ -362,8 +366,8 @@ class _Collector:
             return False
         if place not in self.folders:
             _Folder(self, folder, extras, (), is_member=True).read()
-            way_out = f"`--copy {folder}` puts its code into the image"
-            self.warnings.append(f"{said}: what {folder} needs is installed, and it is not; {way_out}")
+            way_out = f"only `--install-project` or `--copy {folder}` puts its code into the image"
+            self.warnings.append(f"{said}: what {folder} needs is installed; {way_out}")
         return True
 
     def _take_archive(self, text: str, where: str) -> str:
@@ -578,7 +582,7 @@ class _Collector:
         shown = repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
         if item.kind in ("path", "editable"):
             if root is not None and _is_itself(text, where, root):
-                self.warnings.append(f"{where}: {shown} is the project itself, which is not installed")
+                self.warnings.append(f"{where}: {shown} is the project itself, which only `--install-project` installs")
                 return
             if self._take_path(re.sub(r"^(?:-e|--editable)[\s=]*", "", text).strip("'\" "), where):
                 return
@@ -604,6 +608,15 @@ def _place_of(address: str, where: str, is_meant: Callable[[Path], bool]) -> Pat
             if is_meant(place):
                 return place
     return None
+
+
+def _is_built(folder: Path) -> bool:
+    """Tell whether a folder says how a wheel is made of it."""
+    with suppress(OSError, UnicodeDecodeError):
+        if (folder / "setup.py").is_file():
+            return True
+        return re.search(r"^\[build-system\]", (folder / "pyproject.toml").read_text("utf-8"), re.MULTILINE) is not None
+    return False
 
 
 def _is_same_cuda(left: str, right: str) -> bool:
@@ -797,6 +810,7 @@ class _Folder:
             if self.folder.is_file():
                 hint = f"name its folder, as in `--project {self.folder.parent}`, or give a list to `-r`"
             raise UsageError(f"--project: {self.folder} is no folder", hints=(hint,))
+        self.found.projects.append(self.folder)
         # What is installed by its path is so by what it says of itself, whatever lists lie beside that.
         readers = [self._pyproject, self._setup]
         if not self.is_member:

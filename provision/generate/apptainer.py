@@ -14,6 +14,7 @@ from provision.generate.image import CODE, ImageOptions, make_recipe, to_artifac
 from provision.generate.quote import finalize, join_shell, quote_variable
 from provision.generate.recipe import (
     BUILD,
+    PROJECTS,
     TOOLS,
     VENV,
     WHEELS,
@@ -99,12 +100,14 @@ def _sections(recipe: Recipe, steps: list[Step]) -> dict[str, list[str]]:
     """Return the sections of the final stage, in order."""
     context = sorted({*recipe.files, *(path for path in recipe.own_files if not path.startswith(f"{CODE}/"))})
     files = [f"{path} {BUILD}/{path}" for path in context if path != "requirements.lock.txt"]
-    if any(isinstance(step, Copy) and step.uid is not None for step in steps):
+    if any(isinstance(step, Copy) and step.sources[0].startswith(f"{CODE}/") for step in steps):
         files.append(f"{CODE} {BUILD}/{CODE}")
     command = next(step for step in steps if isinstance(step, Cmd))
     proof = [step for step in steps if isinstance(step, Verify)][-1]
     kept = [] if proof.toolkit is not None else [f"cp {BUILD}/expect.json {_KEPT}/"]
-    removed = [BUILD, TOOLS, "/opt/seed", *(WHEELS for stage in recipe.stages if stage.name == "compile")]
+    names = {stage.name for stage in recipe.stages}
+    removed = [BUILD, TOOLS, "/opt/seed", *([WHEELS] if names & {"compile", "project"} else [])]
+    removed += [PROJECTS] if "project" in names else []
     labels = [step for step in steps if isinstance(step, Label) and step.value]
     name = recipe.name
     return {

@@ -14,6 +14,7 @@ from provision.generate.recipe import (
     CERTIFICATES,
     LOCAL_FOLDER,
     LOGINS,
+    PROJECTS,
     TOOLS,
     VENV,
     WHEELS,
@@ -153,6 +154,7 @@ class ImageOptions:
         copies: Name below the context's ``code`` → place in the image; folders end in a slash on both sides.
         hooks: Which of ``HOOKS`` the context has; they are the folder's own and in no record.
         logins: Hosts that the build asks with a user and a password, which it gets as a secret.
+        projects: Names below the context's ``code`` of projects that are built and installed; each ends in a slash.
 
     Raises:
         UsageError: A value does not fit its grammar.
@@ -169,6 +171,7 @@ class ImageOptions:
     copies: Mapping[str, str] = NOTHING
     hooks: tuple[str, ...] = ()
     logins: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every value, so that no flag can put a line into a file."""
@@ -197,6 +200,8 @@ class ImageOptions:
                 raise UsageError(f"--label {key}: this name is set from the lock")
         if self.ca_cert is not None:
             _check_certificates(self.ca_cert)
+        for name in self.projects:
+            check_value("name of code", name, "--install-project")
         for host in self.logins:
             check_value("host", host, "logins")
         if not all(word.isprintable() for word in self.command):
@@ -294,8 +299,12 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
             because=("the classic builder has no secrets, so they would stay in the image",),
             hints=("use a builder with BuildKit, and leave `--frontend` out",),
         )
-    if builds and options.frontend == "classic":
-        built = [package.name for package in image.packages if package.is_built] or image.compiled
+    if options.projects and stack.python is None:
+        raise UsageError("--install-project needs a Python", hints=("name a framework or a Python",))
+    if (builds or options.projects) and options.frontend == "classic":
+        built = (
+            [*options.projects] or [package.name for package in image.packages if package.is_built] or image.compiled
+        )
         raise UsageError(
             f"--frontend classic: {' and '.join(built)} would be compiled in a stage of its own",
             because=("the classic builder has no mounts, so the stage could not use the environment",),
@@ -311,7 +320,7 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
         files |= _environment_files(stack, image, options)
         files |= {step.file: _lines(step.title, step.lines) for step in (*locked, *own) if step.file}
         files |= {build.file: _lines("Built in a stage that only wheels leave.", build.lines) for build in builds}
-        if builds and image.build_bounds:
+        if (builds or options.projects) and image.build_bounds:
             bounds = _checked_lines(image.build_bounds, "build_bounds")
             files["build-constraints.txt"] = _lines("What builds from source keeps to these.", bounds)
         if options.ca_cert is not None:
@@ -325,7 +334,7 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
         stages=tuple(_stages(stack, image, options, locked, own, builds)),
         files=files,
         own_files=(
-            *(f"{CODE}/{name.rstrip('/')}" for name in options.copies),
+            *(f"{CODE}/{name.rstrip('/')}" for name in (*options.copies, *options.projects)),
             *(f"hooks/{name}.sh" for name in options.hooks),
             *(f"{LOCAL_FOLDER}/{name}" for name in local_hashes(image)),
         ),
@@ -401,7 +410,11 @@ def _stages(
         yield _cuda_stage(pull_reference(image.cuda_base, options), toolkit, _TRIPLETS[stack.platform])
     yield Stage(name="base", base=pull_reference(image.base, options))
     if python:
-        yield Stage(name="tools", base="base", steps=(_install_tools(python, options, has_pip=bool(builds)),))
+        yield Stage(
+            name="tools",
+            base="base",
+            steps=(_install_tools(python, options, has_pip=bool(builds or options.projects)),),
+        )
     steps = _system_steps(image, options, python, toolkit)
     requested = _requested(stack, image)
     if python:
@@ -414,6 +427,8 @@ def _stages(
         yield Stage(name="framework", base="base", steps=tuple(steps))
         yield _compile_stage(stack, image, options, python or "", builds)
         base, steps = "framework", []
+    if options.projects:
+        yield _project_stage(image, options, python or "")
     steps += [*own, Verify(part="packages", imports=requested)] if own else []
     yield Stage(name="runtime", base=base, steps=(*steps, *_final_steps(stack, image, options)))
 
@@ -586,6 +601,25 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
     )
 
 
+def _project_stage(image: ImagePart, options: ImageOptions, python: str) -> Stage:
+    """Return the stage that makes wheels of the user's own projects; what they need is in the image already."""
+    copies = [Copy(sources=(f"{CODE}/{name}",), target=f"{PROJECTS}/{name}") for name in options.projects]
+    places = " ".join(f"{PROJECTS}/{name.rstrip('/')}" for name in options.projects)
+    mounts = (Mount(target=TOOLS, stage="tools"), *((LOGINS,) if _needs_login(options, _pip_options(options)) else ()))
+    files = (*((CERTIFICATES,) if options.ca_cert else ()), *(("build-constraints.txt",) if image.build_bounds else ()))
+    command = (
+        f"{_pip_words(options)}{_BUILD_BOUNDS if image.build_bounds else ''}PYTHONPATH={TOOLS} "
+        f"{python} -m pip wheel {_pip_options(options)} \\\n"
+        f"  --no-cache-dir --no-deps --wheel-dir {WHEELS} {places}"
+    )
+    return Stage(
+        name="project",
+        base=pull_reference(_build_base(image), options),
+        steps=(*copies, Run(commands=(f"mkdir -p {WHEELS}", command), mounts=mounts, files=files)),
+        comment="Builds the project itself. Only the wheels of this stage are used.",
+    )
+
+
 def _final_steps(stack: Stack, image: ImagePart, options: ImageOptions) -> list[Step]:
     """Return what comes after the last wheel."""
     uid = options.non_root_uid
@@ -615,6 +649,10 @@ def _final_steps(stack: Stack, image: ImagePart, options: ImageOptions) -> list[
     steps += [Label(name=name, value=value) for name, value in sorted(_labels(stack, image, options).items())]
     steps += [Expose(port=extra.port) for extra in image.extras if extra.port is not None]
     steps.append(Workdir(path="/workspace"))
+    if options.projects:
+        # Nothing that comes before is made anew, or proved again, where the code alone has changed.
+        install = Install(layer="project", file="", title="", lines=(), options="--no-deps", built_in="project")
+        steps.append(replace(install, is_own=True))
     copies = sorted(options.copies.items())
     steps += [Copy(sources=(f"{CODE}/{name}",), target=place, uid=uid) for name, place in copies]
     command = options.command or _command(stack, image)
@@ -690,7 +728,7 @@ def _user_steps(image: ImagePart, options: ImageOptions) -> list[Install]:
     if image.is_whole:
         steps = _locked_steps(image, options, LAYERS[-1:])
         if built:
-            steps.append(Install(layer="built", file="", title="", lines=(), options="--no-deps", has_wheels=True))
+            steps.append(Install(layer="built", file="", title="", lines=(), options="--no-deps", built_in="compile"))
         return steps
     lines = tuple(line for line in _user_lines(image) if line not in built)
     if not lines and not built:
@@ -706,7 +744,7 @@ def _user_steps(image: ImagePart, options: ImageOptions) -> list[Install]:
             options=join_shell("--constraint", "/build/constraints.txt", *words, *_index(options.index_url)),
             is_constrained=True,
             is_locked=False,
-            has_wheels=bool(built),
+            built_in="compile" if built else None,
         )
     ]
 

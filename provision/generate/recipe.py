@@ -60,6 +60,7 @@ BuildKit read through all that earlier steps wrote before each step that has one
 VENV = "/opt/venv"
 TOOLS = "/opt/tools"
 WHEELS = "/wheels"
+PROJECTS = "/projects"
 CACHE = "/root/.cache/uv"
 
 _UV = (f"{TOOLS}/bin/uv", "pip", "install", "--python", f"{VENV}/bin/python", "--no-config", "--no-progress")
@@ -151,7 +152,7 @@ class Install:
         is_constrained: Whether the options name constraints.txt.
         is_locked: Everything in it is known; only what is resolved now profits from a cache.
         is_own: Asked for by the user or an extra, and installed after all that the frameworks need.
-        has_wheels: Wheels that an earlier stage built are installed with it.
+        built_in: The earlier stage whose wheels are installed with it.
         has_certificates: The index is trusted by ``CERTIFICATES``.
         has_login: What it asks wants a user and a password.
     """
@@ -164,7 +165,7 @@ class Install:
     is_constrained: bool = False
     is_locked: bool = True
     is_own: bool = False
-    has_wheels: bool = False
+    built_in: str | None = None
     has_certificates: bool = False
     has_login: bool = False
 
@@ -173,12 +174,12 @@ class Install:
         has_cache = has_cache and not self.is_locked
         trust = f"SSL_CERT_FILE={BUILD}/{CERTIFICATES} " if self.has_certificates else ""
         words = [self.options, *([f"-r {BUILD}/{self.file}"] if self.file else [])]
-        words += [f"{WHEELS}/*.whl"] if self.has_wheels else []
+        words += [f"{WHEELS}/*.whl"] if self.built_in else []
         uv = trust + join_shell(*_UV, *(_WITH_CACHE if has_cache else _ALONE))
         mounts = (
             Mount(target=TOOLS, stage="tools"),
             *((Mount(target=CACHE),) if has_cache else ()),
-            *((Mount(target=WHEELS, stage="compile"),) if self.has_wheels else ()),
+            *((Mount(target=WHEELS, stage=self.built_in),) if self.built_in else ()),
             *((LOGINS,) if self.has_login else ()),
         )
         files = (

@@ -59,7 +59,7 @@ def test_code_is_no_part_of_the_lock_and_no_drift(provision, folder):
     (folder / "src" / "app.py").write_text("print('changed')\n")
     answer = provision(*words, "--copy", "src", "--check")
     assert answer.code == 0
-    assert "out/code is not what --copy names holds now" in answer.err
+    assert "out/code is not what your code is now" in answer.err
     assert provision(*words, "--check").code == 8
 
 
@@ -287,3 +287,106 @@ def test_without_an_engine_no_step_of_ones_own_is_run(provision, folder):
 def test_a_base_whose_name_says_what_it_lacks_is_refused(provision, base, python, code):
     answer = provision("image", "--torch", "2.1", "--python", python, "--base", base, "-o", "out")
     assert answer.code == code, answer.err
+
+
+PYPROJECT = """
+[project]
+name = "app"
+version = "1"
+dependencies = ["torch==2.4.1"]
+[project.scripts]
+app = "app:main"
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with code, a secret, and a folder to stand in."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "app"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "config").write_text("x")
+    (folder / ".env").write_text("TOKEN=1")
+    (folder / "app.py").write_text("def main(): pass\n")
+    (folder / "pyproject.toml").write_text(PYPROJECT)
+    return folder
+
+
+def test_a_project_is_built_in_a_stage_of_its_own_and_installed_last(provision, project):
+    words = ("image", "--project", "app", "--install-project", "-o", "ctx")
+    answer = provision(*words)
+    assert answer.code == 0, answer.err
+    text = Path("ctx", "Dockerfile").read_text()
+    stage, runtime = text.partition(" AS project\n")[2].split("\nFROM ", 1)
+    assert "COPY --link code/app/ /projects/app/" in stage
+    assert "pip wheel" in stage
+    assert "--wheel-dir /wheels /projects/app" in stage
+    assert "--mount=type=bind,from=project,source=/wheels,target=/wheels" in runtime
+    assert "--no-deps /wheels/*.whl" in runtime
+    assert runtime.index("verify.py --static") < runtime.index("WORKDIR") < runtime.index("/wheels/*.whl")
+    # Made on the image that has compilers, which the lock names.
+    lock = json.loads(Path("ctx", "provision.lock").read_text())["image"]
+    assert text.partition(" AS project\n")[0].endswith(f"FROM {lock['build_base']['ref']}")
+    assert sorted(path.name for path in Path("ctx", "code", "app").iterdir()) == ["app.py", "pyproject.toml"]
+    assert "!code/app\n" in Path("ctx", ".dockerignore").read_text()
+    assert provision(*words, "--check").code == 0
+    assert provision("image", "-o", "ctx", "--locked").code == 0
+
+
+def test_a_project_that_changed_is_told_and_one_that_is_left_out_goes(provision, project):
+    words = ("image", "--project", "app", "--install-project", "-o", "ctx")
+    assert provision(*words).code == 0
+    (project / "app.py").write_text("def main(): return\n")
+    answer = provision(*words, "--check")
+    assert answer.code == 0
+    assert "is not what your code is now" in answer.err
+    assert provision(*words[:3], "-o", "ctx").code == 0
+    assert not Path("ctx", "code").exists()
+    assert "AS project" not in Path("ctx", "Dockerfile").read_text()
+
+
+def test_folders_that_lines_name_are_installed_too_and_beside_copies(provision, project):
+    (project / "part").mkdir()
+    (project / "part" / "setup.py").write_text("from setuptools import setup\nsetup(name='part')\n")
+    Path("r.txt").write_text("torch==2.4.1\n-e ./app\n./app/part\n")
+    answer = provision("image", "-r", "r.txt", "--install-project", "--copy", "app", "-o", "ctx")
+    assert answer.code == 0, answer.err
+    text = Path("ctx", "Dockerfile").read_text()
+    assert "--wheel-dir /wheels /projects/2-app /projects/part" in text
+    assert "code/app/ /workspace/app/" in text
+
+
+def test_apptainer_builds_the_project_too(provision, project):
+    answer = provision("image", "--project", "app", "--install-project", "--format", "apptainer", "-o", "ctx")
+    assert answer.code == 0, answer.err
+    text = Path("ctx", "provision.def").read_text()
+    assert "code /build/code" in text
+    assert "mkdir -p /projects/app/ && cp -r /build/code/app/. /projects/app/" in text
+    assert "/projects" in text.rpartition("rm -rf")[2].splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--frontend", "classic"), "the classic builder has no mounts"),
+        (("--format", "pylock"), "--install-project goes into a context"),
+        (("--engine", "oci"), "it needs `pip wheel`"),
+    ],
+)
+def test_what_cannot_build_a_project_is_refused(provision, project, words, said):
+    answer = provision("image", "--project", "app", "--install-project", "-o", "ctx", *words)
+    assert answer.code == 2
+    assert said in answer.err
+    assert not Path("ctx").exists()
+
+
+@pytest.mark.parametrize("words", [("--project", "app"), ("--torch", "2.4.1")])
+def test_what_says_not_how_it_is_built_is_refused(provision, project, words):
+    (project / "pyproject.toml").write_text(PYPROJECT.partition("[build-system]")[0])
+    answer = provision("image", *words, "--install-project", "-o", "ctx")
+    assert answer.code == 2
+    assert "no project says how it is built" in answer.err
+    assert "--copy DIR" in answer.err

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from provision.build.code import parse_copy, write_code
 from provision.build.engine import BuildRequest, Engine
 from provision.build.local import Local, write_local
 from provision.cli.image_logins import build_secrets
@@ -123,6 +124,37 @@ def test_a_wheel_and_a_source_of_this_machine_are_installed_by_hash(
     program = "import sample, built; print(sample.value, built.value)"
     assert run("docker", "run", "--rm", tag, "python", "-c", program).stdout == "1 2\n"
     assert run("docker", "run", "--rm", tag, "ls", "/build", check=False).returncode != 0
+
+
+def test_a_project_is_installed_as_a_wheel_that_the_build_makes(
+    buildx_engine: Engine, sample_stack: Stack, sample_index, tmp_path: Path, tag: str
+) -> None:
+    assert sample_stack.image is not None
+    source = tmp_path / "app"
+    source.mkdir()
+    (source / "backend.py").write_text(BACKEND)
+    (source / ".env").write_text(WORD)
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    stack = replace(sample_stack, image=replace(sample_stack.image, build_base=sample_stack.image.base))
+    layers = []
+    for text in (BACKEND, BACKEND.replace("value = 2", "value = 3")):
+        (source / "backend.py").write_text(text)
+        folder = tmp_path / str(len(layers)) / "context"
+        folder.mkdir(parents=True)
+        options = ImageOptions(index_url=sample_index[0], projects=("app/",))
+        write_artifacts(folder, render_image(stack, options))
+        write_code(folder, (parse_copy(str(source)),), mtime=1_700_000_000)
+        built = buildx_engine.build(folder, BuildRequest(tags=(tag,), network="host"), lambda *_: None)
+        assert built.image is not None
+        layers.append(built.image.layers)
+        assert places_of(WORD, folder, tag) == []
+        found = run("docker", "run", "--rm", tag, "python", "-c", "import sample, built; print(built.value)")
+        assert found.stdout == f"{len(layers) + 1}\n"
+    assert layers[0][:-1] == layers[1][:-1]
+    assert layers[0][-1] != layers[1][-1]
+    assert run("docker", "run", "--rm", tag, "sh", "-c", "ls -d /wheels /projects", check=False).stdout == ""
 
 
 @pytest.fixture

@@ -159,6 +159,8 @@ def _only_an_engine(step: Step) -> str:
             return " && ".join(map(str, step.commands))
         case Copy(stage=str(), sources=sources) if not all(source.endswith(f"/{INIT}") for source in sources):
             return f"COPY --from={step.stage} {' '.join(sources)}"
+        case Install(built_in=str()):
+            return "pip wheel"
         case Setup() | Install() | Verify() | Copy() | Env() | Label() | Expose() | Workdir() | User():
             return ""
         case Entrypoint() | Cmd():

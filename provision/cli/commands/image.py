@@ -175,6 +175,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="your own code: a file or folder to put into the image as its last layer, at /workspace/NAME unless DEST "
         "says where; may be repeated",
     )
+    how.add_argument(
+        "--install-project",
+        action="store_true",
+        help="install the project of --project, and those that lines name by their folder, as wheels made in the build",
+    )
     how.add_argument("--command", action=Once, metavar="WORDS", help="what containers run: `python -m app`")
     how.add_argument("--label", action="append", metavar="KEY=VALUE", help="another label; may be repeated")
     how.add_argument("--fetch-hashes", action="store_true", help="ask the index for hashes the facts do not hold")
@@ -194,7 +199,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     choose_engine(options)
     _check_flags(options)
     options.accounts = take_accounts(options)
-    options.local = Local()
+    options.local, options.projects = Local(), ()
     if options.matrix is not None:
         if options.index_url is not None:
             refuse_logins("bake", options.accounts.known([host_of(options.index_url)]))
@@ -235,6 +240,12 @@ def run(options: argparse.Namespace, output: Output) -> int:
         )
         if before is None and options.folder is None:
             folder = _default_folder(stack, form)  # what the lines need may have named another version
+    projects = _projects(options)
+    if projects:
+        from provision.build.closure import with_build_base
+
+        stack = with_build_base(stack, matrix)
+        image_options = replace(image_options, projects=tuple(copy.name for copy in projects))
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output, options.accounts)
     kept = written_before if options.upgrade or options.locked else read_written(folder) if options.check else Written()
@@ -252,14 +263,15 @@ def run(options: argparse.Namespace, output: Output) -> int:
             f"{' and '.join(local)} goes into a context, which `--format {form}` is not",
             hints=("leave `--format` out", "or name a release, or the https address of the wheel"),
         )
-    if options.copy and form not in _CONTEXT_FORMS:
+    if (options.copy or projects) and form not in _CONTEXT_FORMS:
         raise UsageError(
-            f"--copy goes into a context, which `--format {form}` is not", hints=("leave one of them out",)
+            f"{'--copy' if options.copy else '--install-project'} goes into a context, which `--format {form}` is not",
+            hints=("leave one of them out",),
         )
     job = _Job(
         stack=stack,
         options=_with_hooks(image_options, folder, form),
-        copies=_copies(options),
+        copies=(*_copies(options), *projects),
         local=options.local,
         folder=folder,
         words=words,
@@ -355,6 +367,7 @@ def _find_stack(
     inputs = given_inputs(options, output, matrix)
     if inputs is not None:
         options.local = Local(files=inputs.files, folders=inputs.folders)
+        options.projects = inputs.projects
     request = read_request(values, inputs, can_be_empty=options.locked, can_be_cpu=True)
     if form == "devcontainer" and request.flavor is None and request != Request():
         compiled = {row.id for row in matrix.extras if row.needs_nvcc}
@@ -392,7 +405,9 @@ def _check_locked(job: _Job) -> None:
     Raises:
         DriftError: A file is missing or was edited, or was written with other flags.
     """
-    if lacking := [name for name in job.options.copies if not (job.folder / CODE / name).exists()]:
+    if lacking := [
+        name for name in (*job.options.copies, *job.options.projects) if not (job.folder / CODE / name).exists()
+    ]:
         raise DriftError(
             f"{job.folder / CODE} lacks {', '.join(lacking)}",
             because=("the image holds your code, which the lock does not",),
@@ -455,6 +470,29 @@ def _copies(options: argparse.Namespace) -> tuple[Copy, ...]:
     if twice := next((place for place in places if places.count(place) > 1), None):
         raise UsageError(f"--copy puts two things at {twice}", hints=("name another place: `--copy SRC:DEST`",))
     return tuple(copies)
+
+
+def _projects(options: argparse.Namespace) -> tuple[Copy, ...]:
+    """Return the projects that are installed themselves, as copies in the context.
+
+    Raises:
+        UsageError: There is none, or none says how it is built.
+    """
+    if not options.install_project or options.locked or options.upgrade:
+        return ()
+    if not options.projects:
+        raise UsageError(
+            "--install-project: no project says how it is built",
+            because=("looked for a setup.py, or a pyproject.toml with [build-system], in the folders that were named",),
+            hints=("name its folder with `--project DIR`", "`--copy DIR` puts code into the image as it is"),
+        )
+    from provision.build.code import parse_copy
+
+    copies = list(_copies(options))
+    taken = len(copies)
+    for folder in options.projects:
+        copies.append(parse_copy(str(folder), [copy.name for copy in copies]))
+    return tuple(copies[taken:])
 
 
 def _with_hooks(options: ImageOptions, folder: Path, form: str) -> ImageOptions:
@@ -596,7 +634,7 @@ def _check_flags(options: argparse.Namespace) -> None:
     if len(actions) > 1 and actions != ["build", "push"]:
         raise UsageError(f"--{actions[0]} and --{actions[1]} exclude each other", hints=("keep one of the two",))
     _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force", "exclude-newer"))
-    _exclude(options, "matrix", ("copy", "command"))
+    _exclude(options, "matrix", ("copy", "command", "install-project"))
     if options.folder is not None and (
         (options.print and not options.locked and not options.upgrade) or str(options.folder) == "-"
     ):
@@ -796,13 +834,13 @@ def _warn_of_code(job: _Job, output: Output) -> None:
         from provision.build.code import is_current
 
         if not is_current(job.folder, job.copies):
-            output.warn(f"{job.folder / CODE} is not what --copy names holds now; writing the folder copies it again")
+            output.warn(f"{job.folder / CODE} is not what your code is now; writing the folder copies it again")
 
 
 def _write_code(job: _Job, output: Output, *, is_ours: bool) -> None:
     """Copy the user's code, or take away the copy that an earlier write left and nothing names any more."""
     if not job.copies:
-        if is_ours and not job.options.copies and not output.is_dry_run:
+        if is_ours and not (job.options.copies or job.options.projects) and not output.is_dry_run:
             shutil.rmtree(job.folder / CODE, ignore_errors=True)
         return
     from provision.build.code import write_code
@@ -826,7 +864,8 @@ def _local_before(job: _Job) -> dict[str, str]:
 
 def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
     artifacts = job.render()
-    is_ours = (job.folder / CODE).exists() and bool(read_written(job.folder).image.get("copies"))
+    written = read_written(job.folder).image
+    is_ours = (job.folder / CODE).exists() and bool(written.get("copies") or written.get("projects"))
     if job.copies and (job.folder / CODE).exists() and not (is_forced or is_ours):
         raise UsageError(
             f"{job.folder / CODE} was not written by this program, and --copy would write over it",

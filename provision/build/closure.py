@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from provision.build.uv import Bound, Found, NoSolution, Place, Question, Uv
+from provision.build.uv import Bound, Found, NoSolution, Place, Question, SourceNeeds, Uv
 from provision.build.ways import Trials, find_ways
 from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError
 from provision.generate.image import open_lines
@@ -22,6 +22,7 @@ from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
 from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, python_fits
+from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.solve import solve
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Reason, Refusal, Stack
 from provision.resolve.system import system_packages
@@ -104,6 +105,8 @@ def lock_whole(
             break
     if best is None:
         failed = failed or NoSolution(because=())
+        if failed.absent:
+            raise _refuse_names(stack, matrix, uv, opened, failed)
         dateless = replace(opened, is_dated=False)
         hints = []
         if failed.is_dated and opened.is_dated and trials is not None:
@@ -287,7 +290,17 @@ def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ..
         overrides=stack.request.overrides,
         excludes=stack.request.excludes,
         bound=tuple(match for text in stack.request.sources if (match := _bound(text)) is not None),
+        known=_source_needs(matrix),
     )
+
+
+def _source_needs(matrix: Matrix) -> tuple[SourceNeeds, ...]:
+    """Return what the facts know of sources whose build asks for a framework before it says what they need."""
+    found = []
+    for releases, needs in matrix.setting("constraints.toml", "source_needs").entries.items():
+        name, *versions = releases.split()
+        found.append(SourceNeeds(name=name, versions=tuple(versions), requires=tuple(needs.split())))
+    return tuple(found)
 
 
 def _bound(source: str) -> Bound | None:
@@ -433,23 +446,43 @@ def _told(best: Stack, first: Stack) -> tuple[Reason, ...]:
     return tuple(rows)
 
 
+def _refuse_names(stack: Stack, matrix: Matrix, uv: Uv, opened: Opened, failed: NoSolution) -> UnknownError:
+    """Return which packages no index has: uv names the first of them alone."""
+    lines = _lines(stack)
+    elsewhere = {text.partition(" @ ")[0] for text in stack.request.sources}
+    named = [requirement_of(line) for line in lines]
+    names = [normalise_name(item.name) for item in named if item.url is None]
+    question = _question(stack, matrix, opened, lines, split(stack, matrix))
+    absent = [str(failed.absent), *uv.absent((name for name in names if name not in elsewhere), question)]
+    absent = list(dict.fromkeys(absent))
+    if len(absent) == 1:
+        message, hint = f"the index has no package `{absent[0]}`", "correct its name"
+    else:
+        message = f"the index has none of these packages: {', '.join(f'`{name}`' for name in absent)}"
+        hint = "correct their names"
+    return UnknownError(
+        message,
+        because=failed.because,
+        hints=(hint, "or name the index that has it with `--index-url URL`"),
+        details={"absent": absent},
+    )
+
+
 def _refusal(
     request: Request, matrix: Matrix, stack: Stack, failed: NoSolution, trials: Trials | None, hints: list[str]
 ) -> ProvisionError:
-    if failed.absent:
-        return UnknownError(
-            f"the index has no package `{failed.absent}`",
-            because=failed.because,
-            hints=("correct its name", "or name the index that has it with `--index-url URL`"),
-        )
     if failed.unbuilt:
+        found = find_ways(request, matrix, None, (failed.unbuilt,), trials) if trials is not None else []
         return ActionFailedError(
             f"what `{failed.unbuilt}` needs cannot be told: it exists as source alone, and its build failed here",
             because=failed.because,
             hints=(
-                "name a release that has wheels, or install what its build needs on this machine",
+                *(way.hint for way in found),
+                *(trials.said() if trials is not None else ()),
+                "or install what its build needs on this machine",
                 "with `--offline` your lines are left to the build of the image",
             ),
+            details={"alternatives": [way.to_json() for way in found]},
         )
     names = " and ".join(f"{name} {version}" for name, version in stack.frameworks.items()) or f"CUDA {stack.cuda}"
     because = (*failed.because, *_hidden(matrix, stack, failed.because))

@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from provision.build.local import Local
-from provision.build.reader import trusted_certificates
+from provision.build.reader import Reader, trusted_certificates
 from provision.errors import ActionFailedError, MissingDependencyError, install_command, without_secrets
 from provision.index.account import Accounts
 from provision.index.address import IndexAddress
@@ -34,7 +34,7 @@ from provision.resolve.environment import wheel_rank
 from provision.resolve.halves import Fixed
 from provision.resolve.requirements import LOCAL, SECRETS_HINT, requirement_of
 
-__all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "Uv", "find_uv"]
+__all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "SourceNeeds", "Uv", "find_uv"]
 
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
 _UNAUTHORIZED = re.compile(
@@ -51,6 +51,14 @@ _UNSOLVABLE = "No solution found"
 _FLAGS_OF_UV = ("exclude-newer", "`--python-version`")
 """What only uv's own advice speaks of."""
 _MISSING = re.compile(r"there (?:is|are) no versions? of ([a-z0-9._-]+)(?:\[[^\]]*\]|\{[^}]*\})?([<>=!~][^\s,]*)")
+_MISMATCH = re.compile(
+    r"Hash mismatch for `([^`]+)`.*?Expected:\s*sha256:([0-9a-f]+).*?Computed:\s*sha256:([0-9a-f]+)", re.DOTALL
+)
+_SAID_MAX = 300
+_ABSENT_SHOWN = 10
+_NAMES_LOOKED_AT = 200
+_PAGES_AT_ONCE = 8
+_PAGE_SECONDS = 5
 _SECONDS_MAX = 600
 _UV_KEPT = (
     "UV_INDEX",
@@ -87,6 +95,15 @@ class Bound:
 
 
 @record
+class SourceNeeds:
+    """What releases of a distribution need that exist as source alone, so that no build of theirs has to be asked."""
+
+    name: str
+    versions: tuple[str, ...]
+    requires: tuple[str, ...]
+
+
+@record
 class Question:
     """What is asked of uv.
 
@@ -102,6 +119,7 @@ class Question:
         overrides: Lines that stand for whatever is asked of the distributions they name.
         excludes: Distributions that nothing brings.
         bound: Distributions among the lines that come from one index alone.
+        known: What sources need, where that is known.
         has_needs: What the lines need counts too.
     """
 
@@ -117,6 +135,7 @@ class Question:
     overrides: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     bound: tuple[Bound, ...] = ()
+    known: tuple[SourceNeeds, ...] = ()
     has_needs: bool = True
 
 
@@ -251,6 +270,7 @@ class Uv:
             _write(folder / "overrides.txt", dict.fromkeys(overrides))
             _write(folder / "excludes.txt", question.excludes)
             _write(folder / "builds.txt", question.build_bounds)
+            _write(folder / "uv.toml", _known(question.known))
             lock = folder / "pylock.toml"
             if question.preferred:
                 _write(lock, _preferences(question.preferred))
@@ -301,7 +321,16 @@ class Uv:
         if form == "pylock.toml":
             words += ["--output-file", "pylock.toml", "--generate-hashes"]
         words += ["--format", form]
-        words += ["--no-config", "--no-header", "--quiet", "--color", "never", "--python-version", place.python]
+        words += [
+            "--config-file",
+            "uv.toml",
+            "--no-header",
+            "--quiet",
+            "--color",
+            "never",
+            "--python-version",
+            place.python,
+        ]
         # This interpreter reads what only a build tells; looking for one of the other version can take seconds.
         words += [
             "--python-platform",
@@ -358,6 +387,30 @@ class Uv:
             variables |= _account_variables(self._accounts, folder, int(variables.get("GIT_CONFIG_COUNT") or 0))
         return variables
 
+    def absent(self, names: Iterable[str], question: Question) -> tuple[str, ...]:
+        """Return those of some names that no index has: the first few, of the first that are looked at.
+
+        Args:
+            names: Normalised names of distributions.
+            question: Where they are looked for.
+        """
+        indexes = (*self._default_indexes(), *question.extra_indexes)
+        if not indexes or question.find_links:
+            return ()
+        from concurrent.futures import ThreadPoolExecutor
+
+        reader = Reader(self._address, ca_cert=self._ca_cert, accounts=self._accounts, timeout_seconds=_PAGE_SECONDS)
+        found: list[str] = []
+        asked = list(dict.fromkeys(names))[:_NAMES_LOOKED_AT]
+        with ThreadPoolExecutor(_PAGES_AT_ONCE) as pool:
+            for start in range(0, len(asked), _PAGES_AT_ONCE):
+                part = asked[start : start + _PAGES_AT_ONCE]
+                lacking = pool.map(lambda name: all(_lacks(reader, index, name) for index in indexes), part)
+                found += [name for name, is_lacking in zip(part, lacking, strict=True) if is_lacking]
+                if len(found) >= _ABSENT_SHOWN:
+                    break
+        return tuple(found[:_ABSENT_SHOWN])
+
     def _default_indexes(self) -> tuple[str, ...]:
         if self._index_url is not None:
             return (self._index_url,)
@@ -391,6 +444,13 @@ class Uv:
                     "with `--offline` your lines are left to the build, and the image says so",
                 ),
             )
+        if mismatch := _MISMATCH.search(text):
+            stated, found = (f"sha256:{digest}" for digest in mismatch.groups()[1:])
+            raise ActionFailedError(
+                f"the index serves another file of {mismatch[1].replace('==', ' ')} than the one that it names",
+                because=(f"it states {stated}, and the file has {found}",),
+                hints=("ask whoever runs the index, or name another one with `--index-url URL`",),
+            )
         sentences = _sentences(text, question)
         if not sentences:
             raise ActionFailedError(
@@ -398,10 +458,7 @@ class Uv:
             )
         absent = re.search(r"Because ([a-z0-9._-]+) was not found in the package registry", text)
         if unbuilt := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
-            # What uv says last of a build is advice; the script's own error stands before it.
-            errors = re.findall(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception): .+)$", text, re.MULTILINE)
-            said = errors[-1] if errors else text.strip().splitlines()[-1].strip()
-            sentences = (f"its build ended with: {said[:200]}",)
+            sentences = (f"its build ended with: {_last_of_build(text)}",)
         return NoSolution(
             because=sentences,
             is_dated="exclude-newer" in text,
@@ -454,6 +511,31 @@ def _project(question: Question) -> list[str]:
         lines += ["[[tool.uv.index]]", f"name = {json.dumps(name)}", f"url = {json.dumps(url)}", "explicit = true"]
         lines += ['format = "flat"'] if url in flat else []
     return lines
+
+
+def _lacks(reader: Reader, index: str, name: str) -> bool:
+    """Tell whether an index says that it has no such distribution."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+
+    try:
+        with reader.open(f"{index.rstrip('/')}/{name}/", {"User-Agent": "provision"}):
+            return False
+    except HTTPError as error:
+        error.close()
+        return error.code in (404, 410)
+    except (HTTPException, OSError, ValueError):
+        return False
+
+
+def _known(known: Iterable[SourceNeeds]) -> Iterator[str]:
+    """Yield the settings that tell uv what sources need."""
+    for item in known:
+        for version in item.versions:
+            yield "[[dependency-metadata]]"
+            yield f"name = {json.dumps(item.name)}"
+            yield f"version = {json.dumps(version)}"
+            yield f"requires-dist = {json.dumps(item.requires)}"
 
 
 def _write_stub(folder: Path, item: Fixed) -> Path:
@@ -519,6 +601,17 @@ def _found(row: Mapping[str, Any], question: Question, is_elsewhere: bool) -> Fo
 def _file_of(item: Mapping[str, Any]) -> str:
     named = item.get("name") or unquote(urlsplit(str(item.get("url") or item.get("path") or "")).path)
     return str(named).rpartition("/")[2]
+
+
+def _last_of_build(text: str) -> str:
+    """Return the last lines of a build that say something: before uv's own advice, and after its frame."""
+    said = re.split(r"\n\s*(?:hint|help):", text)[0]
+    _, stream, tail = said.rpartition("[stderr]")
+    lines = [line.strip(" │├╰─▶▸\t") for line in (tail if stream else said).splitlines()]
+    kept = [line for line in lines if line]
+    # The last line of a traceback says it all; other programs need two.
+    count = 1 if kept and re.match(r"[A-Za-z_.]*(?:Error|Exception|Exit)\b", kept[-1]) else 2
+    return " / ".join(kept[-count:])[:_SAID_MAX] or "no word"
 
 
 def _sentences(text: str, question: Question) -> tuple[str, ...]:

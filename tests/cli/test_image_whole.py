@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import signal
+import socket
+import subprocess
 from pathlib import Path
+
+import pytest
 
 TORCH = "2.4.1"
 
@@ -89,6 +94,29 @@ def test_what_the_facts_refuse_names_only_ways_that_the_lines_go_with(image, ind
     answer = image(*words, "--offline")
     assert "--torch 2.4 --cuda 12.4" in answer.err
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_index_is_waited_for_leaves_nothing(command, environment, tmp_path, number):
+    (tmp_path / "r.txt").write_text("demo\n")
+    (tmp_path / "scratch").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
+        words = [*command, "image", "--torch", TORCH, "-r", "r.txt", "-o", "out", "--index-url", url]
+        changed = {"TMPDIR": str(tmp_path / "scratch"), "UV_CACHE_DIR": str(tmp_path / "cache")}
+        kept = {name: value for name, value in environment.items() if name != "UV_OFFLINE"}
+        child = subprocess.Popen(
+            words, cwd=tmp_path, env={**kept, **changed}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        connection, _ = server.accept()  # uv has asked, and waits
+        child.send_signal(number)
+        _, said = child.communicate(timeout=60)
+        connection.close()
+    assert child.returncode == 130
+    assert said.splitlines()[-1] == "error: interrupted"
+    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 STACKS = f"""

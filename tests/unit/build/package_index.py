@@ -23,6 +23,7 @@ class Index:
 
     files: dict[str, dict[str, tuple[bytes, str | None]]] = field(default_factory=dict)
     pythons: dict[str, str] = field(default_factory=dict)
+    stated: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     url: str = ""
     account: str | None = None
@@ -72,7 +73,7 @@ class Index:
             {
                 "filename": file,
                 "url": f"{self.url}/{name}/{file}",
-                "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
+                "hashes": {"sha256": self.stated.get(file) or hashlib.sha256(content).hexdigest()},
                 "size": len(content),
                 **({"upload-time": day} if day else {}),
                 **({"requires-python": self.pythons[file]} if file in self.pythons else {}),

@@ -251,6 +251,47 @@ def test_a_name_that_the_index_does_not_have_is_no_conflict(index: package_index
         lock(index, "demmo", torch="2.4.1")
 
 
+def test_all_the_names_that_the_index_does_not_have_are_told_up_to_a_bound(index: package_index.Index) -> None:
+    index.add("demo", "1.0")
+    with pytest.raises(UnknownError) as refusal:
+        lock(index, "gone-a", "demo", "gone-b", torch="2.4.1")
+    assert refusal.value.message == "the index has none of these packages: `gone-a`, `gone-b`"
+    with pytest.raises(UnknownError) as refusal:
+        lock(index, *(f"gone-{number}" for number in range(500)), torch="2.4.1")
+    assert len(refusal.value.to_json()["absent"]) == 10
+    assert refusal.value.hints[0] == "correct their names"
+
+
+def test_a_file_that_is_not_the_one_of_its_hash_is_told_in_one_sentence(index: package_index.Index) -> None:
+    index.add_source("demo", "1.0", script="raise SystemExit")
+    index.stated["demo-1.0.tar.gz"] = "0" * 64
+    with pytest.raises(ActionFailedError) as refusal:
+        lock(index, "demo", torch="2.4.1")
+    assert refusal.value.message == "the index serves another file of demo 1.0 than the one that it names"
+    assert f"sha256:{'0' * 64}" in refusal.value.because[0]
+
+
+def test_the_cause_of_a_build_that_failed_is_its_own_last_line(index: package_index.Index) -> None:
+    index.add_source("demo", "1.0", script="import no_such_module\n")
+    with pytest.raises(ActionFailedError) as refusal:
+        lock(index, "demo", torch="2.4.1")
+    assert refusal.value.because == ("its build ended with: ModuleNotFoundError: No module named 'no_such_module'",)
+    assert refusal.value.exit_code == 5
+    assert refusal.value.hints[0] == "it works without `demo`"
+
+
+def test_what_a_source_needs_is_taken_from_the_facts_and_its_build_is_not_run(index: package_index.Index) -> None:
+    releases, needs = next(iter(MATRIX.setting("constraints.toml", "source_needs").entries.items()))
+    name, version, *_ = releases.split()
+    index.add_source(name, version, script="import torch\n")
+    for need in needs.split():
+        index.add(need, "1.0")
+    stack = lock(index, f"{name}=={version}", torch="2.4.1")
+    assert packages(stack)[name].is_source
+    assert set(needs.split()) <= set(packages(stack))
+    assert stack.frameworks["torch"] == "2.4.1"
+
+
 def test_variables_of_uv_do_not_change_the_answer(index: package_index.Index, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in ("1.0", "2.0"):
         index.add("demo", version)

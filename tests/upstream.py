@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import struct
 import sys
 import threading
 import zipfile
@@ -220,6 +221,18 @@ def torch_members(targets: str) -> dict[str, bytes]:
         "torch/lib/libtorch_python.so": b"\x7fELF" + b"\x01" * 3_000_000 + b"\x00" + targets.encode() + b"\x00rest",
         "torch/share/cmake/Torch/TorchConfig.cmake": b"set(TORCH_CXX_FLAGS)\n",
     }
+
+
+def fatbin_of(*targets: str, code: bytes = b"code" * 9) -> bytes:
+    """Return a container as nvcc puts it into compiled files; what is called `other_80` is of no kind that runs."""
+    entries = b""
+    for target in targets:
+        kind, _, number = target.partition("_")
+        flags = 0x11 | (1 << 20 if number.endswith("a") else 1 << 21 if number.endswith("f") else 0)
+        which = {"sm": 2, "compute": 1}.get(kind, 16)
+        padded = code + b"\0" * (-len(code) % 8)
+        entries += struct.pack("<HHIQ12xI8xQ16x", which, 257, 64, len(padded), int(number.rstrip("af")), flags) + padded
+    return b"\x50\xed\x55\xba" + struct.pack("<HHQ", 1, 16, len(entries)) + entries
 
 
 # an archive for apt

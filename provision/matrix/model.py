@@ -519,7 +519,9 @@ class CompanionPackage(Fact):
     Such as vllm, xformers, flash-attn, onnxruntime-gpu, triton. ``requires`` maps a distribution to a specifier.
     ``paired_torch`` is the PyTorch that its publisher names for it where its metadata leaves that open. ``links`` are
     the libraries that its compiled files need, of ``torch`` and ``cudart.12``, or ``nothing``. A release without
-    ``platform_tags`` has no wheel.
+    ``platform_tags`` has no wheel. ``sm`` are the targets of all compiled code for GPUs in its wheel for x86-64, of
+    a package that cannot do without: cubins (``sm_90``) and PTX (``compute_90``); ``sm_aarch64`` are those of the wheel
+    for that machine.
     """
 
     package: str
@@ -532,6 +534,7 @@ class CompanionPackage(Fact):
     cuda: str | None = None
     links: tuple[str, ...] = ()
     sm: tuple[str, ...] = ()
+    sm_aarch64: tuple[str, ...] = ()
     extra_pins: Mapping[str, str] = NOTHING
     pythons: tuple[str, ...] = ()
     platform_tags: tuple[str, ...] = ()
@@ -584,10 +587,13 @@ class Extra(Fact):
     as ``id``, which is compiled, and with ``runs_nvcc`` needs nvcc wherever it runs. ``port`` and ``command`` become
     EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them. ``compiles`` names what is compiled where that
     is not the package called as ``id``. ``refused`` says why it cannot be added at all; it then requires nothing.
+    ``names`` are what else people ask for and mean this. What ``is_fetched`` has no files of its own on the package
+    index: its build fetches them from NVIDIA's.
     """
 
     id: str
     title: str
+    names: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ()
@@ -597,6 +603,7 @@ class Extra(Fact):
     needs_compiler: bool = False
     needs_nvcc: bool = False
     runs_nvcc: bool = False
+    is_fetched: bool = False
     apt: tuple[str, ...] = ()
     port: int | None = None
     command: tuple[str, ...] = ()

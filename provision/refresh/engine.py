@@ -337,6 +337,7 @@ class Refresh:
             stated=stated["entries"],
             stated_in=tuple(stated["source"]),
             sources=self._setting("companions_sources")["entries"],
+            kernels=frozenset(self._setting("companions_kernels")["values"]),
         )
 
     def _compare(self, file: str, array: str, key: dict[str, Any], now: Row, measured: Iterable[str]) -> None:

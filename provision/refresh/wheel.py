@@ -18,6 +18,7 @@ from zipfile import BadZipFile, ZipFile
 from provision.index.page import IndexFile
 from provision.records import fields_of, record
 from provision.refresh.client import AbsentError, Client, UnreachableError, keep_private
+from provision.refresh.fatbin import FatbinScanner
 from provision.refresh.remote_zip import RemoteFile, open_archive
 
 __all__ = ["OpenWheel", "WheelContents", "WheelReader", "parse_metadata", "requires_of_egg"]
@@ -26,6 +27,7 @@ _MEMBER_BYTES_MAX = 16 * 1024 * 1024
 _SOURCE_BYTES_MAX = 64 * 1024 * 1024
 _SCAN_BYTES_MAX = 256 * 1024 * 1024
 _SCAN_STEP = 1024 * 1024
+_SCAN_AHEAD = 8 * 1024 * 1024
 _HEAD_BYTES = 2 * 1024 * 1024
 _MAJORS = ("1", "2")
 """Majors of the metadata's own version that say requirements in the way read here."""
@@ -116,6 +118,28 @@ class OpenWheel:
                     return found[0]
                 kept, done = window[-overlap:], done + len(piece)
         return None
+
+    def targets(self, name: str) -> tuple[set[str], bool]:
+        """Return what the code for GPUs in a member is compiled for, and whether all of it was seen.
+
+        The member is unpacked to its end, piece by piece: its headers stand between its code.
+        """
+        member = self._archive.getinfo(name)
+        scanner = FatbinScanner()
+        done = 0
+        ratio = member.compress_size / max(member.file_size, 1)
+        with self._reading(name), self._archive.open(member) as stream:
+            while True:
+                ahead = member.header_offset + int(done * ratio)
+                self._remote.prefetch(
+                    ahead, min(ahead + _SCAN_AHEAD, member.header_offset + member.compress_size + 1024)
+                )
+                piece = stream.read(_SCAN_STEP)
+                if not piece:
+                    break
+                scanner.feed(piece)
+                done += len(piece)
+        return scanner.targets, scanner.is_whole and done == member.file_size
 
     def head(self, name: str, wanted: re.Pattern[bytes]) -> bytes:
         """Return the start of a member, or all of one that is not too large, where the start lacks what is wanted."""

@@ -16,17 +16,18 @@ from provision.records import NOTHING, record
 from provision.refresh.binary import assignments_of
 from provision.refresh.book import Row
 from provision.refresh.client import UnreachableError
+from provision.refresh.fatbin import ordered_targets
 from provision.refresh.frameworks.row import bound_text, day_of, origin, requires_python_text
 from provision.refresh.requires import reduce_requires
-from provision.refresh.tags import platform_tag, pythons_of
+from provision.refresh.tags import MACHINES, platform_tag, pythons_of
 from provision.refresh.wheels import Shelf
 
 __all__ = ["FILE", "MEASURED", "Habits", "is_same_need", "row_of"]
 
 FILE = "companions.toml"
 MEASURED = (
-    *("released", "requires_python", "requires", "paired_torch", "built_with", "cuda", "links", "sm", "extra_pins"),
-    *("pythons", "platform_tags"),
+    *("released", "requires_python", "requires", "paired_torch", "built_with", "cuda", "links", "sm", "sm_aarch64"),
+    *("extra_pins", "pythons", "platform_tags"),
 )
 _FRAMEWORKS = ("torch", "torchaudio", "torchvision", "triton", "tensorflow", "jax", "jaxlib", "transformers")
 _CUDA_STARTS = ("nvidia-", "cuda-")
@@ -50,6 +51,7 @@ class Habits:
         stated: ``package version`` → the PyTorch that its publisher names for it.
         stated_in: Ids of the sources that say so.
         sources: Packages with a source of their own → its id.
+        kernels: Packages that cannot do without their compiled code for GPUs, whose targets are read.
     """
 
     names: frozenset[str]
@@ -57,6 +59,7 @@ class Habits:
     stated: Mapping[str, str] = NOTHING
     stated_in: tuple[str, ...] = ()
     sources: Mapping[str, str] = NOTHING
+    kernels: frozenset[str] = frozenset()
 
 
 def row_of(shelf: Shelf, name: str, version: str, habits: Habits) -> Row | None:
@@ -81,6 +84,7 @@ def row_of(shelf: Shelf, name: str, version: str, habits: Habits) -> Row | None:
         found = {} if is_source else _inside(shelf, name, speaker)
         links = None if is_source or name in ("onnxruntime-gpu", "triton", "xformers") else _links(shelf, speaker)
         paired = _paired(shelf, name, version, speaker, habits)
+        code = {} if is_source or name not in habits.kernels else _kernels(shelf, files)
     except UnreachableError as error:
         shelf.silent[speaker.file] = "; ".join((error.message, *error.because))
         return None
@@ -98,7 +102,7 @@ def row_of(shelf: Shelf, name: str, version: str, habits: Habits) -> Row | None:
         if found.get("cuda_version"):
             row["cuda"] = str(found["cuda_version"])
             row["evidence"] = {"cuda": origin([source], _ONNX, "measured", "high")}
-        return row
+        return row | code
     if name == "triton":
         row["pythons"] = _pythons(files)
         return row
@@ -114,7 +118,7 @@ def row_of(shelf: Shelf, name: str, version: str, habits: Habits) -> Row | None:
             row["cuda"] = majors.pop()
     if all(re.search(r"-cp3[0-9]+-cp3[0-9]+t?-", item.file) for item in files):
         row["pythons"] = _pythons(files)
-    return row | paired
+    return row | paired | code
 
 
 def is_same_need(one: Row, other: Row) -> bool:
@@ -123,7 +127,7 @@ def is_same_need(one: Row, other: Row) -> bool:
         is_pinning = any(bound.startswith("==") for bound in row.get("requires", {}).values())
         if is_pinning or "paired_torch" in row or "torch" in row.get("links", ()):
             return False
-    fields = ("requires", "requires_python", "cuda", "links", "pythons", "platform_tags")
+    fields = ("requires", "requires_python", "cuda", "links", "sm", "sm_aarch64", "pythons", "platform_tags")
     return all(one.get(field) == other.get(field) for field in fields)
 
 
@@ -160,6 +164,34 @@ def _links(shelf: Shelf, speaker: IndexFile) -> list[str] | None:
             kept = {"links": sorted(found), "is_whole": is_whole}
         shelf.reader.keep(speaker, "links", kept)
     return list(kept["links"]) if kept["is_whole"] else None
+
+
+def _kernels(shelf: Shelf, files: list[IndexFile]) -> Row:
+    """Return what the compiled code of a release is for, of one wheel a machine.
+
+    A list that was not seen whole is left out, and so is that of a wheel without code for GPUs.
+    """
+    row: Row = {}
+    for machine, field in zip(MACHINES, ("sm", "sm_aarch64"), strict=True):
+        own = [item for item in files if machine in item.file and "musllinux" not in item.file]
+        if own and (found := _targets(shelf, max(own, key=lambda item: item.file))):
+            row[field] = found
+    return row
+
+
+def _targets(shelf: Shelf, speaker: IndexFile) -> list[str]:
+    kept = shelf.reader.keep(speaker, "kernels")
+    if kept is None:
+        targets: set[str] = set()
+        is_whole = True
+        with shelf.reader.open(speaker) as wheel:
+            for member in wheel.names(r".*\.so(\.[0-9.]+)?"):
+                seen, is_seen_whole = wheel.targets(member)
+                targets |= seen
+                is_whole = is_whole and is_seen_whole
+        kept = {"targets": ordered_targets(targets), "is_whole": is_whole}
+        shelf.reader.keep(speaker, "kernels", kept)
+    return list(kept["targets"]) if kept["is_whole"] else []
 
 
 def _paired(shelf: Shelf, name: str, version: str, speaker: IndexFile, habits: Habits) -> Row:

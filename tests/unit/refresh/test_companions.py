@@ -7,6 +7,7 @@ import re
 import tomllib
 
 import pytest
+from upstream import fatbin_of
 
 from provision.errors import DataError, UsageError
 from provision.index.address import IndexAddress
@@ -24,8 +25,17 @@ NEEDS = b"\x7fELF\x00libc.so.6\x00"
 def facts(facts):
     """Facts that watch one package more, which no row names yet."""
     path = facts / "refresh.toml"
-    path.write_text(path.read_text().replace('"auto-gptq",', '"auto-gptq",\n    "brandnew",', 1))
+    path.write_text(path.read_text().replace('"autoawq",', '"autoawq",\n    "brandnew",', 1))
     return facts
+
+
+@pytest.fixture
+def kernels(facts):
+    """Facts by which that package cannot do without its code for GPUs."""
+    path = facts / "refresh.toml"
+    head = '"companions_kernels"\nvalues = [\n'
+    assert head in path.read_text()
+    path.write_text(path.read_text().replace(head, f'{head}    "brandnew",\n', 1))
 
 
 @pytest.fixture
@@ -84,6 +94,29 @@ def test_one_file_for_each_cuda_names_them_all_and_none_as_the_own(run, upstream
     assert row["links"] == ["cudart.11", "cudart.12"]
     assert "cuda" not in row
     assert "pythons" not in row
+
+
+def test_code_for_gpus_is_read_of_one_wheel_a_machine(run, upstream, kernels):
+    for machine, targets in (("x86_64", ("sm_80", "sm_90a", "compute_90")), ("aarch64", ("sm_90", "sm_121a"))):
+        members = {
+            "brandnew/_a.so": NEEDS + b"\x01" * 2_000_000 + fatbin_of(targets[0]) + b"\x02" * 99,
+            "brandnew.libs/lib-1.so.3": NEEDS + fatbin_of(*targets[1:]),
+        }
+        upstream.publish("brandnew", "1.0", f"py3-none-manylinux_2_28_{machine}", ("torch<3",), members)
+    row = run("brandnew", accepted=("*",))["1.0"]
+    assert row["sm"] == ["sm_80", "sm_90a", "compute_90"]
+    assert row["sm_aarch64"] == ["sm_90", "sm_121a"]
+
+
+def test_code_for_gpus_that_a_package_can_do_without_tells_nothing(run, upstream):
+    upstream.publish("brandnew", "1.0", TAG, ("torch<3",), {"brandnew/_a.so": NEEDS + fatbin_of("sm_80")})
+    assert "sm" not in run("brandnew")["1.0"]
+
+
+def test_a_list_that_was_not_seen_whole_is_left_out(run, upstream, kernels):
+    members = {"brandnew/_a.so": NEEDS + fatbin_of("sm_80") + fatbin_of("sm_9999")}
+    upstream.publish("brandnew", "1.0", TAG, ("torch<3",), members)
+    assert "sm" not in run("brandnew")["1.0"]
 
 
 def test_names_that_a_tool_moved_to_the_end_are_found(run, upstream):

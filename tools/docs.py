@@ -147,6 +147,7 @@ def extras_page() -> str:
         (
             f"`{row.id}`",
             row.title,
+            ", ".join(f"`{name}`" for name in row.names),
             ", ".join(row.frameworks) or "any",
             _compiler_of(row),
             "; ".join(_conflict(text) for text in row.conflicts),
@@ -167,7 +168,8 @@ def extras_page() -> str:
                 if "torch" in row.requires or row.paired_torch
             )
         ]
-        paired.append((name, len(rows), span(row.version for row in rows), span(torches)))
+        read = sum(bool(row.sm or row.sm_aarch64) for row in rows)
+        paired.append((name, len(rows), span(row.version for row in rows), span(torches), read or ""))
     prebuilt = [
         (row.package, row.version, ", ".join(row.cuda), span(row.pythons), ", ".join(row.machines))
         for row in matrix.rows("prebuilt.toml", "release")
@@ -181,9 +183,10 @@ def extras_page() -> str:
             "# Extras",
             "",
             "What `--with NAME` adds to an image. Written by `make docs` from `compat/`; a row with its sources and",
-            "note is printed by `provision explain extra/NAME`.",
+            "note is printed by `provision explain extra/NAME`. The name of the distribution that an extra alone is",
+            "about will do, and `_` for `-`; of other names people ask for, the answer says which extra is meant.",
             "",
-            table(("name", "adds", "beside", "needs", "not with"), added),
+            table(("name", "adds", "asked for as", "beside", "needs", "not with"), added),
             "Refused, each with its reason:",
             "",
             table(("name", "is", "because"), refused),
@@ -195,7 +198,12 @@ def extras_page() -> str:
             "that nobody names is refused as unknown. `provision data refresh --only companions`",
             "keeps the list fresh.",
             "",
-            table(("package", "releases", "from … to", "admit PyTorch"), paired),
+            "Of packages that cannot do without the code for GPUs in their wheels its targets are read from that code,",
+            "of as many releases as the last column says. A GPU that neither a target nor text for the driver's compiler",
+            "serves is not given such a release: an older or newer one is tried, and where none is left the answer is",
+            "no. What runs kernels of Triton goes with a GPU only where the assembler in that Triton knows it.",
+            "",
+            table(("package", "releases", "from … to", "admit PyTorch", "code read of"), paired),
             "## Wheels beside the package index",
             "",
             "What a project publishes with its releases, for one PyTorch, CUDA, C++ ABI and Python each;",
@@ -215,6 +223,8 @@ def extras_page() -> str:
 
 
 def _compiler_of(row: Extra) -> str:
+    if row.is_fetched:
+        return "NVIDIA's own index to be built"
     if row.needs_nvcc:
         return "nvcc, at run time too" if row.runs_nvcc else "nvcc to be built"
     return "a C compiler" if row.needs_compiler else ""

@@ -8,17 +8,19 @@ from functools import lru_cache
 
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
-from provision.matrix.model import CudaRelease, DriverBranch, Gpu, NvlinkLayout, PerformanceFloor, PythonRelease
+from provision.matrix.model import CudaRelease, DriverBranch, Extra, Gpu, NvlinkLayout, PerformanceFloor, PythonRelease
 from provision.records import replace
 from provision.versions import branch_of, parse
 
 __all__ = [
     "NVLINK",
     "PCIE",
+    "called_extras",
     "capability_of",
     "cuda_releases",
     "cudnn_distribution",
     "driver_release",
+    "find_extra",
     "find_first_branch",
     "find_floor",
     "find_gpus",
@@ -236,6 +238,38 @@ def _nearest(wanted: str, names: dict[str, set[str]]) -> list[str]:
 
 
 @lru_cache(maxsize=None)
+def find_extra(matrix: Matrix, name: str) -> Extra | None:
+    """Return the extra that a name means: its own, or that of the distribution that it alone is about.
+
+    Args:
+        matrix: The facts.
+        name: Normalised.
+
+    Returns:
+        The row; one that is refused also under each of its other names.
+    """
+    rows = {row.id: row for row in matrix.extras}
+    if name in rows:
+        return rows[name]
+    about = [row for row in rows.values() if _distribution_of(row) == name]
+    refused = [row for row in rows.values() if row.refused is not None and name in row.names]
+    found = about or refused
+    return found[0] if len(found) == 1 else None
+
+
+def called_extras(matrix: Matrix, name: str) -> tuple[Extra, ...]:
+    """Return the extras that a name may mean, which no extra has for itself, in the order of the facts."""
+    return tuple(
+        row for row in matrix.extras if row.refused is None and (name in row.names or _distribution_of(row) == name)
+    )
+
+
+def _distribution_of(row: Extra) -> str:
+    """Return what the first requirement of an extra is about, which is what it is for."""
+    name = re.match(r"[A-Za-z0-9._-]+", row.requires[0]) if row.requires else None
+    return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
+
+
 def capability_of(sm: str) -> tuple[int, int]:
     """Return the compute capability of a compiled target: ``sm_120`` → (12, 0), ``compute_90a`` → (9, 0)."""
     number = re.sub(r"[^0-9]", "", sm.split("_")[1])

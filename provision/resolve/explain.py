@@ -8,7 +8,7 @@ from itertools import combinations, islice
 from typing import Any
 
 from provision.matrix.load import Matrix
-from provision.matrix.query import newest_release
+from provision.matrix.query import called_extras, find_extra, newest_release
 from provision.records import replace
 from provision.resolve.named import named_lines
 from provision.resolve.options import fact_of
@@ -337,8 +337,11 @@ def changes_of(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Re
     elif part == "extras":
         for item in request.extras:
             kept = tuple(other for other in request.extras if other != item)
+            own = find_extra(matrix, item)
+            meant = called_extras(matrix, item) if own is None else ()
+            name = own.id if own is not None else item
             for row in matrix.extras:
-                if _is_kin(row.id, item) and row.id not in request.extras:
+                if (_is_kin(row.id, name) or row in meant) and row.id not in request.extras:
                     yield replace(request, extras=tuple(sorted((*kept, row.id)))), f"--with {row.id}"
         yield from _without(part, request)
     elif part in ("os", "base", "gpus", "require_secure"):

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import CompanionPackage, Extra
-from provision.matrix.query import capability_of, runs_on
 from provision.records import replace
 from provision.resolve.environment import MACHINES, Demand
+from provision.resolve.halves import binds
+from provision.resolve.kernels import find_left_out
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import matches
-from provision.resolve.requirements import UserRequirement, parse_requirements, place_of, requirement_of
-from provision.resolve.rules import Rejection, Wish, called
+from provision.resolve.requirements import exact_line, parse_requirements, place_of, requirement_of
+from provision.resolve.rules import Rejection, Wish
 from provision.resolve.stack import FactRef
 from provision.versions import is_empty, parse, spec_of
 
@@ -86,13 +87,13 @@ def pair_extras(
             continue
         built = [row for row in rows if not parse(row.version).is_prerelease and _is_built_for(matrix, row, torch)]
         built = [row for row in built if not _is_overtaken(row, rows, torch)]
-        running = [row for row in built if _runs_on(row, python, MACHINES[wish.platform])]
+        running = [row for row in built if _runs_on(matrix, row, python, MACHINES[wish.platform])]
         serving = [row for row in running if not _unserved(matrix, row, wish)]
         fitting = [row for row in serving if not _contradicted(row, bounds)]
         if not fitting:
             extra = wanted[name][0]
             facts: tuple[FactRef, ...] = (torch.fact, fact_of("extra", extra.id, extra))
-            what = name
+            what, is_proved = name, False
             if serving:
                 other, bound = _contradicted(serving[0], bounds)[0]
                 what = f"{name} that takes {other}{','.join(filter(None, bounds[other]))} (it needs {other}{bound})"
@@ -105,10 +106,12 @@ def pair_extras(
                         f" ({running[0].version} pins {lacking.package} {lacking.version}, which has no code for it)"
                     )
                 facts = (*facts, _fact(lacking))
+                # Each list was read from the wheel of its release; what is pinned may be done without.
+                is_proved = all(find_left_out(row, wish) for row in running)
             elif built:
                 what = f"{name} for Python {python} on {MACHINES[wish.platform]}"
             because = f"is paired with no {what} that the facts know"
-            return Rejection(rule="extra", is_proved=False, subject="", because=because, facts=facts)
+            return Rejection(rule="extra", is_proved=is_proved, subject="", because=because, facts=facts)
         pairs[name] = max(fitting, key=lambda row: parse(row.version))
         _bind(bounds, pairs[name])
     exact = {name: row.version for name, row in pairs.items()}
@@ -197,15 +200,15 @@ def _why_not(
     need = row.requires.get(_TORCH)
     if need is not None and not matches(need, torch.version):
         return f"needs torch{need}", True
-    if not _runs_on(row, python):
-        return f"needs Python {row.requires_python}", True
+    if not _runs_on(matrix, row, python):
+        return f"needs Python {row.requires_python}" if row.requires_python else f"fails on Python {python}", True
     if not _is_for_cuda(matrix, row, torch):
         return f"is built for CUDA {_cuda_major(matrix, row, torch) or 'of another major'}", False
     for lacking, gpus in _unserved(matrix, row, wish):
         is_own = lacking is row
         pins = "" if is_own else f"pins {lacking.package} {lacking.version}, which "
         # A package may do without one that it pins.
-        return f"{pins}has no code for {', '.join(gpus)}, only {' '.join(lacking.sm)}", is_own
+        return f"{pins}has no code for {', '.join(gpus)}, only {' '.join(lacking.sm or lacking.sm_aarch64)}", is_own
     for other, bound in _contradicted(row, bounds):
         return f"needs {other}{bound}, against {other}{','.join(filter(None, bounds[other]))}", True
     return None
@@ -240,19 +243,7 @@ def _unserved(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[tuple[C
             for pinned in known
             if bound == f"=={pinned.version}" and any(tag.endswith(machine) for tag in pinned.platform_tags)
         ]
-    return [(item, gpus) for item in found if (gpus := _left_out(item, wish))]
-
-
-def _left_out(row: CompanionPackage, wish: Wish) -> list[str]:
-    if not row.sm:
-        return []
-    sm = [target for target in row.sm if target.startswith("sm_")]
-    ptx = [target for target in row.sm if not target.startswith("sm_")]
-    return [
-        f"{called(name, rows)} (sm_{rows[0].compute_capability.replace('.', '')})"
-        for name, rows in wish.gpus
-        if runs_on(capability_of(f"sm_{rows[0].compute_capability.replace('.', '')}"), sm, ptx) is None
-    ]
+    return [(item, gpus) for item in found if (gpus := find_left_out(item, wish))]
 
 
 def pair_demands(pairs: Sequence[CompanionPackage]) -> list[Demand]:
@@ -331,12 +322,16 @@ def _usual_major(matrix: Matrix, torch: Option) -> int | None:
     return next((parse(row.cuda).release[0] for row in builds if row.index == "pypi"), None)
 
 
-def _runs_on(row: CompanionPackage, python: str, machine: str | None = None) -> bool:
+def _runs_on(matrix: Matrix, row: CompanionPackage, python: str, machine: str | None = None) -> bool:
     tags = row.platform_tags if machine is not None else ()
     if tags and not any(tag.endswith((str(machine), "any")) for tag in tags):
         return False
     if row.pythons and python not in row.pythons:
         return False
+    for known in matrix.constraints:
+        # Some releases are silent about the Python that their code needs.
+        if known.package == row.package in known.requires and binds(known, {row.package: row.version}, (), python):
+            return _admits(known.requires[row.package], row.version)
     return row.requires_python is None or f"{python.rstrip('t')}.99" in spec_of(row.requires_python)
 
 
@@ -346,12 +341,4 @@ def _admits(specifier: str, version: str) -> bool:
 
 def _pinned(extra: Extra, exact: dict[str, str]) -> Extra:
     lines = parse_requirements("\n".join(extra.requires), extra.id)
-    return replace(extra, requires=tuple(_exact(line, exact.get(line.name)) for line in lines))
-
-
-def _exact(line: UserRequirement, version: str | None) -> str:
-    """Return a line with one version in the place of its bounds; the extras that it names stay."""
-    if version is None:
-        return line.text
-    words = re.match(r"\s*[A-Za-z0-9._-]+\s*(\[[^\]]*\])?", line.text)
-    return f"{line.name}{(words and words[1]) or ''}=={version}"
+    return replace(extra, requires=tuple(exact_line(line, exact.get(line.name)) for line in lines))

@@ -382,7 +382,7 @@ def _gpus(flag: str, value: object) -> tuple[str, ...]:
 def _extras(flag: str, value: object) -> tuple[str, ...]:
     names = set()
     for item in _items(flag, value):
-        text = _text(flag, item).lower()
+        text = re.sub(r"[-_.]+", "-", _text(flag, item).lower())
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", text):
             raise UsageError(f"{flag} `{_shown(item)}` is no name", hints=(f"write it as in `{flag} jupyter`",))
         names.add(text)

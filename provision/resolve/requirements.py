@@ -16,6 +16,7 @@ __all__ = [
     "LOCAL",
     "SECRETS_HINT",
     "UserRequirement",
+    "exact_line",
     "normalise_name",
     "parse_line",
     "parse_requirements",
@@ -220,3 +221,11 @@ def _why_refused(line: str) -> tuple[str, ...] | None:
             "for another one `name==version`",
         )
     return None
+
+
+def exact_line(line: UserRequirement, version: str | None) -> str:
+    """Return a line with one version in the place of its bounds; the extras that it names stay."""
+    if version is None:
+        return line.text
+    words = re.match(r"\s*[A-Za-z0-9._-]+\s*(\[[^\]]*\])?", line.text)
+    return f"{line.name}{(words and words[1]) or ''}=={version}"

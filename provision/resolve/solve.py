@@ -15,12 +15,13 @@ from typing import Any
 from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, Gpu, HiddenConstraint
-from provision.matrix.query import driver_release, find_gpus, is_settled
+from provision.matrix.query import called_extras, driver_release, find_extra, find_gpus, is_settled
 from provision.records import replace
 from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import Proof, refuse
+from provision.resolve.kernels import reject_triton, serve_extras
 from provision.resolve.named import AddressLine, address_lines, implied_by, lines_about, named_lines
 from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
@@ -252,15 +253,18 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
             known = ", ".join(row.id for row in matrix.os_releases if is_askable_os(row.id))
             because = f"no operating system called `{request.os}` is in the facts; known are {known}"
             return Rejection(rule="os-name", is_proved=False, subject="", because=because)
-    extras = {row.id: row for row in matrix.extras} if request.extras else {}
     for name in request.extras:
-        if name not in extras:
-            because = f"nothing called `{name}` can be added; known are {', '.join(sorted(extras))}"
+        if find_extra(matrix, name) is None:
+            if meant := [row.id for row in called_extras(matrix, name)]:
+                because = f"`{name}` is no extra; what is known of it is called {', '.join(meant)}"
+            else:
+                known = ", ".join(sorted(row.id for row in matrix.extras))
+                because = f"nothing called `{name}` can be added; known are {known}"
             return Rejection(rule="extra-name", is_proved=False, subject="", because=because)
-    wanted = [extras[name] for name in request.extras]
+    wanted = list(_asked_extras(matrix, request))
     for row in wanted:
         if row.refused is not None:
-            return _extra_rejection(row, f"`--with {row.id}` cannot be met: {row.refused}")
+            return _extra_rejection(row, f"{row.title} cannot be added: {row.refused}")
     wanted += _compiled_lines(request, matrix, wanted)
     if request.is_cpu and (compiled := next((row for row in wanted if row.needs_nvcc), None)):
         because = f"{compiled.id} is compiled with nvcc, and `--cpu` asks for a stack without CUDA"
@@ -289,6 +293,12 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
         flavor=flavor,
         driver=driver_release(matrix, request.driver) if request.driver is not None else None,
     )
+
+
+def _asked_extras(matrix: Matrix, request: Request) -> tuple[Extra, ...]:
+    """Return the rows of the extras of a request, each once."""
+    found = (find_extra(matrix, name) for name in request.extras)
+    return tuple({row.id: row for row in found if row is not None}.values())
 
 
 def _compiled_lines(request: Request, matrix: Matrix, extras: list[Extra]) -> list[Extra]:
@@ -490,6 +500,10 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
     if isinstance(paired, Rejection):
         return replace(paired, subject=subject)
     extras, pairs, more = paired
+    served = serve_extras(matrix, extras, wish)
+    if isinstance(served, Rejection):
+        return replace(served, subject=subject)
+    extras = served
     environment = Environment(picks=())
     constraints: tuple[HiddenConstraint, ...] = ()
     if python is not None:
@@ -532,8 +546,7 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
 def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Extra, ...] | Rejection:
     if not wish.request.extras:
         return ()
-    rows = {row.id: row for row in matrix.extras}
-    wanted = tuple(rows[name] for name in wish.request.extras)
+    wanted = _asked_extras(matrix, wish.request)
     named = _named(options)
     architectures = {row.architecture for _, rows in wish.gpus for row in rows}
     for row in wanted:
@@ -543,6 +556,9 @@ def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Ex
             for architecture in sorted(architectures) or [""]:
                 if side_holds(conflict, named | {"gpu-architecture": architecture}):
                     return _extra_rejection(row, f"cannot hold {row.id}, which excludes {conflict}")
+        unserved = reject_triton(matrix, row, wish, options)
+        if unserved is not None:
+            return unserved
     return wanted
 
 

@@ -391,3 +391,37 @@ def test_a_command_about_gpus_has_no_use_for_a_build_without_cuda(provision, com
     answer = provision(*command, "--torch", "2.4.1+cpu")
     assert answer.code == 2
     assert "this command is about GPUs" in answer.err
+
+
+MAJORS = {"11": "2.6", "12": "2.8", "13": "2.14"}
+"""CUDA major → a PyTorch that has builds for it."""
+
+
+@pytest.mark.parametrize("extra", [row.id for row in Matrix().extras])
+def test_every_extra_ends_well_with_every_cuda(provision, extra: str) -> None:
+    for cuda, torch in MAJORS.items():
+        answer = provision("resolve", "--torch", torch, "--cuda", cuda, "--with", extra, "--json")
+        assert answer.code in (0, 3, 4), (cuda, answer)
+        document = answer.document
+        assert document["ok"] == (answer.code == 0)
+        if answer.code:
+            assert document["error"]["because"], cuda
+        assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("extras", "code"),
+    [
+        ("unsloth,xformers,bitsandbytes", 0),
+        ("deepspeed,transformers,peft,trl", 0),
+        ("vllm,flash-attn", 0),
+        ("torch-geometric,torch-scatter,torch-sparse,torch-cluster,torch-spline-conv", 0),
+        ("sglang,torchtext", 4),
+    ],
+)
+def test_several_extras_are_met_together_or_refused_with_the_reason(provision, extras: str, code: int) -> None:
+    answer = provision("resolve", "--with", extras, "--json")
+    assert answer.code == code, answer
+    if code == 0:
+        lines = [line for part in answer.document["result"]["stack"]["image"]["extras"] for line in part["requires"]]
+        assert all(any(line.startswith(name) for line in lines) for name in extras.split(","))

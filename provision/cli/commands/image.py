@@ -75,6 +75,7 @@ from provision.generate.image import (
 from provision.generate.write import Artifact, check_artifacts, own_steps, write_artifacts
 from provision.index.account import host_of
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_extra
 from provision.records import NOTHING, plain, record, replace
 from provision.resolve.request import Request, to_flags
 from provision.resolve.stack import Stack
@@ -370,8 +371,8 @@ def _find_stack(
         options.projects = inputs.projects
     request = read_request(values, inputs, can_be_empty=options.locked, can_be_cpu=True)
     if form == "devcontainer" and request.flavor is None and request != Request():
-        compiled = {row.id for row in matrix.extras if row.needs_nvcc}
-        if not compiled.intersection(request.extras):
+        extras = (find_extra(matrix, name) for name in request.extras)
+        if not any(row is not None and row.needs_nvcc for row in extras):
             request = replace(request, flavor="dev")
     folder: Path | None = options.folder
     if options.locked:

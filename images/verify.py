@@ -300,7 +300,7 @@ def find_modules(name, files, is_against=False):
         is_against: Whether it is compiled against a framework. Its private compiled modules are then imported as well;
             those of other distributions may be optional parts, such as one for a toolkit that is not there.
     """
-    packages, compiled = {}, []
+    packages, compiled, scripts = {}, [], []
     for path in files:
         parts = path.split("/")
         stem = parts[-1].split(".")[0]
@@ -309,7 +309,9 @@ def find_modules(name, files, is_against=False):
         elif parts[-1] == "__init__.py" and len(parts) > 1:
             packages[".".join(parts[:-1])] = len(parts) - 2
         elif len(parts) == 1 and path.endswith(".py"):
-            packages[stem] = 0
+            scripts.append(stem)
+    # Beside a package a file that stands alone is a script, unless it is what the distribution is called after.
+    packages.update({stem: 0 for stem in scripts if not packages or normalise(stem) == name})
     depth = min(packages.values(), default=0)
     top = [
         module

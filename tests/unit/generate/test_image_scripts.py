@@ -388,6 +388,7 @@ def _import(site: Path, files: dict[str, str], **given: Any) -> tuple[str, str]:
         {"my_pkg/__init__.py": "", "my_pkg/tests/__init__.py": "1 / 0", "tests/__init__.py": "1 / 0"},
         {"other.py": "", "setup.py": "1 / 0", "_private.py": "1 / 0"},
         {"space/inner/__init__.py": "", "space/inner/deep/__init__.py": "1 / 0"},
+        {"space/inner/__init__.py": "", "convert.py": "1 / 0"},
         {"my_pkg/__init__.py": "import sys; print('libcuda.so.1: cannot open shared object file')"},
         {"my_pkg/__init__.py": "class AlreadyExistsError(Exception): pass\nraise AlreadyExistsError"},
         {"my_pkg/__init__.py": "print('W: Could not load dynamic library libnvinfer.so.7; dlerror: none')"},
@@ -401,6 +402,7 @@ def _import(site: Path, files: dict[str, str], **given: Any) -> tuple[str, str]:
         "own",
         "other name",
         "namespace",
+        "script beside",
         "driver is said",
         "loaded already",
         "optional",
@@ -443,6 +445,32 @@ def test_the_compiled_parts_of_what_is_built_against_a_framework_are_imported(tm
     (tmp_path / "torch.py").write_text("", encoding="utf-8")
     status, detail = _import(tmp_path, files, frameworks=("torch",), requires=(requires,))
     assert (status, detail.partition(":")[0]) == ("fail", "ImportError")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler makes the fault")
+@pytest.mark.parametrize("name", ["vllm", "bitsandbytes"])
+def test_an_extra_whose_library_lacks_a_symbol_is_a_failure(tmp_path: Path, name: str) -> None:
+    """A wheel of another PyTorch: the library loads, and what it calls is not there."""
+    source = tmp_path / "planted.c"
+    source.write_text("extern int _ZN3c104cudaE(void);\nint planted(void) { return _ZN3c104cudaE(); }\n")
+    library = tmp_path / name / "_C.abi3.so"
+    library.parent.mkdir()
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True, capture_output=True)
+    (tmp_path / "torch.py").write_text("", encoding="utf-8")
+    code = "import ctypes, os; ctypes.CDLL(os.path.join(os.path.dirname(__file__), '_C.abi3.so'), os.RTLD_NOW)"
+    status, detail = _import(tmp_path, {f"{name}/__init__.py": code}, name=name, frameworks=("torch",))
+    assert status == "fail"
+    assert "undefined symbol: _ZN3c104cudaE" in detail
+
+
+def test_transformers_that_finds_no_torch_is_a_failure(tmp_path: Path) -> None:
+    code = "import importlib.util\ndef is_torch_available(): return importlib.util.find_spec('torch') is not None"
+    files = {"transformers/__init__.py": code}
+    status, detail = _import(tmp_path / "without", files, name="transformers", frameworks=("torch",))
+    assert (status, "cannot use torch" in detail) == ("fail", True)
+    (tmp_path / "with").mkdir()
+    (tmp_path / "with" / "torch.py").write_text("", encoding="utf-8")
+    assert _import(tmp_path / "with", files, name="transformers", frameworks=("torch",))[0] == "pass"
 
 
 def test_the_lock_tells_what_is_compiled_against_its_framework() -> None:

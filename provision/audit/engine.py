@@ -93,6 +93,9 @@ def audit(
     def scope(file: str) -> Scope:
         return everywhere if scope_of is None else scope_of(file)
 
+    def options_of(file: str) -> Options:
+        return options if scope_of is None else scope_of(file).options
+
     def remember(path: str) -> Source | None:
         if path not in report.sources:
             found = read(path)
@@ -125,7 +128,7 @@ def audit(
         judged.append(environment)
     report.environments = tuple(complete(item, matrix, scope(item.file).options) for item in judged)
     names = [name for name in report.rules if name not in COMMENT_RULES]
-    found = _run(report.environments, matrix, scope, names)
+    found = _run(report.environments, matrix, options_of, names, scope_of)
     if any(finding.ways for finding in found):
         from provision.audit.ways import settle_hints
 
@@ -144,7 +147,7 @@ def audit(
             except UsageError:
                 return found
             wholes = [complete(item, matrix, scope(item.file).options) for item in _judged(read_again)]
-            return _run(wholes, matrix, scope, names)
+            return _run(wholes, matrix, options_of, names, scope_of)
 
         found = settle_hints(found, report.sources, judge)
     _settle(report, found, matrix, scope)
@@ -161,17 +164,21 @@ def _judged(documents: Sequence[Document]) -> Iterable[Environment]:
 
 
 def _run(
-    environments: Iterable[Environment], matrix: Matrix, scope: Callable[[str], Scope], names: Sequence[str]
+    environments: Iterable[Environment],
+    matrix: Matrix,
+    options_of: Callable[[str], Options],
+    names: Sequence[str],
+    scope_of: Callable[[str], Scope] | None,
 ) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     for whole in environments:
-        options = scope(whole.file).options
+        options = options_of(whole.file)
         aspects = aspects_of(whole, options)
         for name in names:
             if not is_in_scope(name, aspects):
                 continue
             for finding in load_rule(name, matrix).check(whole, matrix, options):
-                if name not in scope(finding.span.file).rules:
+                if scope_of is not None and name not in scope_of(finding.span.file).rules:
                     continue
                 found.setdefault((finding.rule, finding.span, finding.message), finding)
     return list(found.values())

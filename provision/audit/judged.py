@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from provision.audit.bases import cuda_image, is_cuda_repository, is_deleted, is_plain, is_proved_absent
 from provision.audit.documents import Document
-from provision.audit.model import Base, Environment, Finding, Install, Options, Requirement, Span
+from provision.audit.model import Base, Environment, Finding, Install, Options, Span
 from provision.audit.wanted import CPU, Wanted, build_of, python_of, standing
 from provision.matrix.load import Matrix
 from provision.records import record
@@ -112,7 +112,7 @@ def left_of(document: Document) -> tuple[Gap, ...]:
     return tuple(Gap(what=item.text, why=_LEFT.get(item.kind, item.kind)) for item in document.left)
 
 
-def _without_facts(environment: Environment, matrix: Matrix) -> Iterator[Requirement]:
+def _without_facts(environment: Environment, matrix: Matrix) -> Iterator[Gap]:
     """Yield each pinned release of a framework that the facts do not have, while they have others of it."""
     for _, requirement in environment.requirements():
         name, version = requirement.name, (requirement.version or "").partition("+")[0]
@@ -127,7 +127,7 @@ def _without_facts(environment: Environment, matrix: Matrix) -> Iterator[Require
         else:
             is_known = name not in _other_names(matrix)
         if not is_known:
-            yield requirement
+            yield Gap(what=requirement.text, why=_NO_FACTS, span=requirement.span)
 
 
 def _other_names(matrix: Matrix) -> set[str]:
@@ -164,8 +164,7 @@ def _release(matrix: Matrix, wanted: Wanted) -> str:
 def _gaps(environment: Environment, matrix: Matrix, options: Options) -> Iterator[Gap]:
     if environment.base is not None and environment.own_base:
         yield from _of_base(environment, environment.base, matrix)
-    for requirement in _without_facts(environment, matrix):
-        yield Gap(what=requirement.text, why=_NO_FACTS, span=requirement.span)
+    yield from _without_facts(environment, matrix)
     if any(install.requirements for install in environment.installs) and _python(environment, options) is None:
         within = f"held against every Python in {environment.pythons}" if environment.pythons else ""
         yield Gap(what="Python", why=within or "nothing says which; what holds for every supported one is still told")
@@ -198,8 +197,8 @@ def _of_install(install: Install) -> Iterator[Gap]:
             yield Gap(what=requirement.text, why="what its address serves is not known")
 
 
-def of_releases(judged: Iterable[Judged], findings: Iterable[Finding]) -> tuple[Gap, ...]:
-    """Return the releases that the facts do not have and no finding speaks of, each once."""
+def of_releases(environments: Iterable[Environment], matrix: Matrix, findings: Iterable[Finding]) -> tuple[Gap, ...]:
+    """Return the releases of frameworks that the facts do not have and no finding speaks of, each once."""
     told = {finding.span for finding in findings}
-    gaps = (gap for item in judged for gap in item.gaps)
-    return tuple(dict.fromkeys(gap for gap in gaps if gap.span is not None and gap.span not in told))
+    gaps = (gap for environment in environments for gap in _without_facts(environment, matrix))
+    return tuple(dict.fromkeys(gap for gap in gaps if gap.span not in told))

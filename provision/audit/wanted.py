@@ -84,10 +84,11 @@ def effective(environment: Environment, matrix: Matrix, framework: str) -> Wante
     one might not run.
     """
     current: Wanted | None = None
-    have = _held_by_base(environment, framework)
+    have: str | None = None
     for wanted in frameworks(environment, matrix):
         if wanted.framework != framework or wanted.install.is_dry:
             continue
+        have = have or _held_by_base(environment, framework)
         if is_removed_after(environment, wanted.install, framework):
             continue
         if not wanted.install.is_certain or wanted.requirement.applies is None:
@@ -128,7 +129,8 @@ def standing(environment: Environment, matrix: Matrix, framework: str) -> Wanted
 
 def _held_by_base(environment: Environment, framework: str) -> str | None:
     """Return the release of a framework that the base brings to where packages go; ``None`` where that is not known."""
-    have = environment.base.frameworks.get(framework) if environment.base is not None else None
+    base = environment.base
+    have = base.frameworks.get(framework) if base is not None and base.frameworks else None
     return None if not have or is_apart(environment) else have
 
 

@@ -8,6 +8,7 @@ against the rules themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import import_module
 from typing import cast
 
@@ -84,7 +85,12 @@ def rule_ids(matrix: Matrix) -> tuple[str, ...]:
 
 def load_rule(rule: str, matrix: Matrix) -> Rule:
     """Import the module of a rule."""
-    return cast("Rule", import_module(f"provision.audit.rules.{matrix.audit_rules[rule].module}"))
+    return _load(matrix.audit_rules[rule].module)
+
+
+@cache
+def _load(module: str) -> Rule:
+    return cast("Rule", import_module(f"provision.audit.rules.{module}"))
 
 
 def aspects_of(environment: Environment, options: Options) -> frozenset[str]:

@@ -364,8 +364,8 @@ def _give(result: _Result, told: _Run, options: argparse.Namespace, output: Outp
     else:
         from provision.audit.judged import of_releases
 
-        judged = _judged(report, told)
-        releases = of_releases(judged, report.findings)
+        releases = of_releases(report.environments, told.matrix, report.findings)
+        judged = _judged(report, told) if output.verbosity > 0 else ()
         parts = [
             result.diff,
             show_findings(report.findings, report.sources, output),

@@ -19,6 +19,11 @@ def judge(name: str, text: str, **options: str) -> list[Judged]:
     return [describe(item, MATRIX, told, left) for item in report.environments]
 
 
+def releases(text: str) -> tuple[Gap, ...]:
+    report = audit([Source("requirements.txt", text)], lambda name: None, MATRIX, Options())
+    return of_releases(report.environments, MATRIX, [])
+
+
 def why(gaps: tuple[Gap, ...], what: str) -> str:
     return next((gap.why for gap in gaps if gap.what == what), "")
 
@@ -42,12 +47,12 @@ def test_an_unknown_python_is_said_and_is_no_gap_where_it_is_told() -> None:
 def test_a_release_without_facts_is_named(name: str) -> None:
     (item,) = judge("requirements.txt", f"{name}\n")
     assert why(item.gaps, name) == "no facts on this release"
-    assert [gap.what for gap in of_releases([item], [])] == [name]
+    assert [gap.what for gap in releases(f"{name}\n")] == [name]
 
 
 @pytest.mark.parametrize("name", ["torch==2.6.0", "torch==2.6", "tensorflow==2.16.1", "jax==0.4.30", "einops==0.1"])
 def test_a_release_with_facts_or_of_another_package_is_no_gap(name: str) -> None:
-    assert of_releases(judge("requirements.txt", f"{name}\n"), []) == ()
+    assert releases(f"{name}\n") == ()
 
 
 @pytest.mark.parametrize(

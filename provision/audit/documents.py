@@ -46,6 +46,11 @@ _CONDA = r"(?:.*/)?(?:env[^/]*|conda[^/]*)/[^/]+\.ya?ml|(?:.*/)?[^/]*environment
 """Paths of what may be an environment of conda by another name."""
 _OTHER_KINDS = (".toml", ".json", ".py", ".lock", ".cfg", ".ini", ".md")
 _DOCKERIGNORE = (".dockerignore", ".containerignore")
+_NO_DOCKERFILE = (
+    *(".yml", ".yaml", ".json", ".toml", ".md", ".rst", ".html", ".sh", ".py", ".lock", ".log", ".patch", ".diff"),
+    *(".j2", ".jinja", ".jinja2", ".tmpl", ".tpl", ".template", ".erb", ".in"),
+)
+"""How no Dockerfile ends, whatever it is called: other formats, and templates of which one is made."""
 
 
 class Document:
@@ -76,11 +81,19 @@ class Document:
 def is_known_name(path: str) -> bool:
     """Tell whether a file of this path is looked for in a folder."""
     name = path.rpartition("/")[2]
-    if name.endswith(_DOCKERIGNORE):
-        return False
-    if any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern, _ in _NAMES):
+    if _kind_of(name) is not None:
         return True
     return name.endswith((".txt", ".in")) and re.search(rf"(?:^|/){_LISTS}$", path, re.IGNORECASE) is not None
+
+
+def _kind_of(name: str) -> str | None:
+    """Return the kind of file that a name, without its folder, stands for."""
+    if name.endswith(_DOCKERIGNORE):
+        return None
+    for pattern, kind in _NAMES:
+        if re.fullmatch(pattern, name, re.IGNORECASE) and (kind != "dockerfile" or not name.endswith(_NO_DOCKERFILE)):
+            return kind
+    return None
 
 
 def begins_known(path: str, head: Callable[[], str]) -> bool:
@@ -109,9 +122,11 @@ def find_kind(source: Source) -> str:
         UsageError: It is none that can be checked.
     """
     name = source.file.rpartition("/")[2]
-    for pattern, kind in _NAMES:
-        if re.fullmatch(pattern, name, re.IGNORECASE) and not name.endswith(_DOCKERIGNORE):
-            return kind
+    kind = _kind_of(name)
+    if kind is not None:
+        return kind
+    if re.fullmatch(_NAMES[0][0], name, re.IGNORECASE) and begins_dockerfile(source.text):
+        return "dockerfile"
     if name.endswith((".yml", ".yaml")):
         for word, kind in (("services:", "compose"), ("dependencies:", "conda")):
             if re.search(rf"^{word}", source.text, re.MULTILINE):

@@ -34,6 +34,9 @@ TREE = {
     "requirements/gpu/train.in": "numpy\n",
     "requirements-dev.in": "numpy\n",
     "docs/notes.txt": "numpy\n",
+    "docs/build-in-dockerfile.md": "This is how.\n",
+    "deploy/in-dockerfile-deployment.yml": "a: 1\n",
+    "templates/Dockerfile.j2": "FROM {{ base }}\n",
     "env/gpu.yml": CONDA,
     "env/values.yml": "a: 1\n",
     "environment310.yml": CONDA,
@@ -214,6 +217,22 @@ def test_a_moving_tag_is_a_note_on_images_that_are_not_for_gpus(
 
     assert severity("FROM python:latest\nRUN echo\n") == ["info"]
     assert severity("FROM python:latest\nRUN pip install torch\n") == ["warn"]
+
+
+def test_a_template_that_is_named_and_begins_like_one_is_read_as_a_dockerfile(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(folder, {"Dockerfile.in": "FROM nvidia/cuda:9.0-devel-ubuntu16.04\n"})
+    assert ("Dockerfile.in", "B01") in rules(capsys, "Dockerfile.in")
+
+
+def test_an_open_release_is_a_warning_in_an_image_and_a_note_in_a_list(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(folder, {"Dockerfile": f"{FROM}RUN pip install torch\n", "requirements.txt": "torch\n"})
+    _, out, _ = run(capsys, "--json", ".", "--select", "C06")
+    severities = {item["file"]: item["severity"] for item in json.loads(out)["result"]["findings"]}
+    assert severities == {"Dockerfile": "warn", "requirements.txt": "info"}
 
 
 SERVICE = "services:\n  app:\n    image: nvidia/cuda:12.4.1-runtime-ubuntu22.04\n"

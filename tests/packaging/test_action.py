@@ -139,6 +139,7 @@ def test_the_hook_takes_the_files_whose_names_a_folder_is_searched_for() -> None
         *("pyproject.toml", "uv.lock", "poetry.lock", "uv.toml", "environments.py"),
         *("compose.yaml", "docker-compose.gpu.yml", "environment.yml", "env/conda-gpu.yaml"),
         *("Pipfile", "Pipfile.lock", "pixi.toml", "a/setup.py", "setup.cfg", "requirements/base.txt", "a/reqs/b/c.in"),
+        *("Dockerfile.j2", "in-dockerfile-deployment.yml", "Dockerfile.md", "dockerfile.sh", "Dockerfile.in"),
         *("requirements/base.md", "docs/base.txt", "requirements/a.dockerignore"),
     ]
     taken = {name for name in names if re.search(HOOK["files"], name) and not re.search(HOOK["exclude"], name)}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from provision.audit.bases import may_have_frameworks
 from provision.audit.channels import conda_pytorch
-from provision.audit.model import Environment, Finding, Options
+from provision.audit.model import INFO, Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import Wanted, effective, resolve
 from provision.matrix.load import Matrix
@@ -44,6 +44,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             ID,
             span=wanted.requirement.span,
             message=f"{wanted.requirement.text} takes whatever is newest",
+            # A list says what a program needs; pinning is for the place that installs it.
+            severity=INFO if environment.kind == "requirements" else "",
             reasons=(*reasons, "a later build of this file gets another version, and perhaps another CUDA major"),
         )
 

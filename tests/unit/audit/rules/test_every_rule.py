@@ -48,7 +48,10 @@ def test_finding_is_fit_to_print(rule: str, example: Example) -> None:
             continue
         usual = MATRIX.audit_rules[rule].severity
         # What the person named and the facts exclude is graver than the rule's row says, and so is a deleted tag.
-        assert finding.severity == usual or (rule in ("B01", "D01", "G01", "L01") and finding.severity == "error")
+        graver = rule in ("B01", "D01", "G01", "L01") and finding.severity == "error"
+        # A list that nothing here installs, and an image that is not for GPUs, are another matter.
+        milder = rule in ("B06", "C06") and finding.severity == "info"
+        assert finding.severity == usual or graver or milder
         assert finding.message
         assert not finding.message.endswith(".")
         assert "None" not in finding.message

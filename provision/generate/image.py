@@ -753,10 +753,12 @@ def _builds(image: ImagePart, options: ImageOptions) -> list[_Build]:
     """Return what is built from source: against the framework, by hash alone, and from a repository's commit."""
     lines = _built_lines(image, options)
     compiled = {line for line in lines if normalise_name(_name_of(line)) in image.compiled}
+    # Older pips build what has no pyproject.toml with the setuptools and wheel of the base, which may have neither.
+    apart = " --use-pep517"
     parts = (
         ("requirements.source.txt", lambda line: line in compiled, " --no-build-isolation"),
-        ("requirements.build.txt", lambda line: line not in compiled and " @ git+" not in line, ""),
-        ("requirements.git.txt", lambda line: line not in compiled and " @ git+" in line, ""),
+        ("requirements.build.txt", lambda line: line not in compiled and " @ git+" not in line, apart),
+        ("requirements.git.txt", lambda line: line not in compiled and " @ git+" in line, apart),
     )
     found = [_Build(file=file, lines=tuple(filter(holds, lines)), options=words) for file, holds, words in parts]
     return [build for build in found if build.lines]

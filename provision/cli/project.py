@@ -98,6 +98,7 @@ class Inputs:
         is_cpu: An index of PyTorch's without CUDA is named.
         python: The Pythons that will do, as ``--python`` takes them.
         code: The folder of the project.
+        empty: That it asks for nothing, a sentence.
         pins: Versions that a lock of the project holds: wishes, kept where they fit.
         files: Name → path of wheels and archives of this machine that lines name.
         folders: Folders of this machine with more of them.
@@ -117,6 +118,7 @@ class Inputs:
     is_cpu: bool = False
     python: str | None = None
     code: Path | None = None
+    empty: str | None = None
     pins: tuple[Pin, ...] = ()
     files: Mapping[str, Path] = NOTHING
     folders: tuple[Path, ...] = ()
@@ -238,6 +240,7 @@ class _Collector:
         self.files: dict[str, tuple[Path, str]] = {}
         self.pages: dict[Path, None] = {}
         self.projects: list[Path] = []
+        self.empty: str | None = None
         self.read: list[str] = []
         self.warnings: list[str] = []
 
@@ -263,6 +266,7 @@ class _Collector:
             is_cpu=bool(self.cpu),
             python=python,
             code=project,
+            empty=self.empty,
             pins=self.pins,
             files={name: path for name, (path, _) in self.files.items()},
             folders=tuple(self.pages),
@@ -822,6 +826,7 @@ class _Folder:
             if not (self.empty or self.is_member):
                 raise self._nothing()
             self.found.read += self.empty[:1]
+            self.found.empty = self.empty[0] if self.empty and not self.is_member else self.found.empty
         self.found.warnings += [f"{error.message}; that file is not read" for error in self.unlike]
         self.found.warnings += [
             f"{path} lists what one machine had, to the build of each package, and is not read; `-r {path}` reads it"
@@ -890,7 +895,8 @@ class _Folder:
         manifest = _Manifest(self, path)
         has_own = manifest.read()
         if not has_own and manifest.project.get("dependencies") == []:
-            self.empty.append(f"{path} asks for no package")
+            self.taken.append(path.name)
+            self.empty.append(f"{path} asks for no package{_others(manifest.extras())}")
         if not has_own and len(self.found.lines) == before:
             return False
         self._tell(path, len(self.found.lines) - before)
@@ -1061,9 +1067,8 @@ class _Folder:
                 if needs.unread is not None
             ]
             if lists and lists[0][1].unread is None:
-                others = f"; it has the extras {', '.join(sorted(known))}" if known else ""
                 self.taken.append(lists[0][0].name)
-                self.empty.append(f"{lists[0][0]} asks for no package{others}")
+                self.empty.append(f"{lists[0][0]} asks for no package{_others(known)}")
             return False
         for name in self.extras:
             if name not in known:
@@ -1151,6 +1156,10 @@ class _Folder:
         if re.fullmatch(r"(?:cpython-?|python-?)?3\.[0-9]+(?:\.[0-9]+)?", text):
             version = re.sub(r"^[a-z-]+", "", text)
             self.found.pythons.append((f"=={version}", f"`{text}` in {path}"))
+
+
+def _others(extras: Iterable[str]) -> str:
+    return f"; it has the extras {', '.join(sorted(extras))}" if extras else ""
 
 
 def _no_such(flag: str, name: str, path: Path, known: Iterable[str]) -> UsageError:
@@ -1281,7 +1290,7 @@ class _Manifest:
         if isinstance(text, str) and (specifier := poetry_specifier(text)):
             yield "python", specifier
 
-    def _extras(self) -> dict[str, list[str]]:
+    def extras(self) -> dict[str, list[str]]:
         """Return the extras by name, with the names that an extra of poetry's chooses."""
         found: dict[str, list[str]] = {
             normalise_name(name): [] for name in _table(self.project, "optional-dependencies")
@@ -1290,15 +1299,17 @@ class _Manifest:
             found[normalise_name(name)] = (
                 [normalise_name(str(item)) for item in items] if isinstance(items, list) else []
             )
-        dynamic = _table(_table(_table(_table(self.data, "tool"), "setuptools"), "dynamic"), "optional-dependencies")
-        return {normalise_name(name): [] for name in dynamic} | found
+        tool = _table(self.data, "tool")
+        dynamic = _table(_table(_table(tool, "setuptools"), "dynamic"), "optional-dependencies")
+        listed = _table(_hatch_lists(tool), "optional-dependencies")
+        return {normalise_name(name): [] for name in (*dynamic, *listed)} | found
 
     def _groups(self) -> set[str]:
         found = {name.removeprefix("group ") for name in self.sets if name.startswith("group ")}
         return found | {normalise_name(name) for name in _table(self.data, "dependency-groups")}
 
     def _check_choices(self) -> None:
-        extras, groups = self._extras(), self._groups()
+        extras, groups = self.extras(), self._groups()
         has_setup = "optional-dependencies" in self.project.get("dynamic", ()) or not self.project
         for name in self.folder.extras:
             if name not in extras and not has_setup:
@@ -1335,7 +1346,7 @@ class _Manifest:
             self._take_requirement(requirement, group)
 
     def _take_extra(self, name: str) -> None:
-        extras = self._extras()
+        extras = self.extras()
         if name not in extras and self.project:
             raise _no_such("--extra", name, self.path, extras)
         self._take(f"extra {name}")
@@ -1436,7 +1447,7 @@ class _Manifest:
         """Take lists that setuptools or hatch reads from requirements files."""
         tool = _table(self.data, "tool")
         dynamic = _table(_table(tool, "setuptools"), "dynamic")
-        hook = _table(_table(_table(_table(tool, "hatch"), "metadata"), "hooks"), "requirements_txt")
+        hook = _hatch_lists(tool)
         optional = _table(dynamic, "optional-dependencies")
         chosen = [optional[name] for name in optional if normalise_name(name) in self.folder.extras]
         for row in (_table(dynamic, "dependencies"), *chosen):
@@ -1444,6 +1455,9 @@ class _Manifest:
             self._take_files(names if isinstance(names, list) else [names])
         files = hook.get("files")
         self._take_files(files if isinstance(files, list) else [hook.get("filename")])
+        for name, names in _table(hook, "optional-dependencies").items():
+            if normalise_name(name) in self.folder.extras:
+                self._take_files(names if isinstance(names, list) else [names])
 
     def _take_files(self, names: Iterable[object]) -> None:
         for name in names:
@@ -1473,6 +1487,11 @@ class _Manifest:
 def _set_name(name: str) -> str:
     kind, _, rest = name.partition(" ")
     return f"{kind} {normalise_name(rest)}" if rest else kind
+
+
+def _hatch_lists(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the plugin of hatch that reads requirements files is told."""
+    return _table(_table(_table(_table(tool, "hatch"), "metadata"), "hooks"), "requirements_txt")
 
 
 def _uv_address(source: Mapping[str, Any]) -> str:

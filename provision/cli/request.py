@@ -213,6 +213,11 @@ def read_request(
             "a build without CUDA was asked for, and this command is about GPUs",
             hints=("leave out the `+cpu` of the version, or the index of such builds",),
         )
+    if inputs is not None and inputs.empty and request == Request(python=request.python) and not can_be_empty:
+        raise UsageError(
+            f"{inputs.empty}, and no flag names one",
+            hints=("choose an extra of it with `--extra NAME`, or name a framework, as in `--torch 2.1`",),
+        )
     if request == Request() and not can_be_empty:
         raise UsageError(
             "nothing was asked for", hints=("name at least a framework, a CUDA or a GPU, as in `--torch 2.1`",)

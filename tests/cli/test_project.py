@@ -396,6 +396,30 @@ priority = "explicit"
     assert "speed>=1.0,<2" in _texts(_project(folder, "fast"))
 
 
+HATCH = """
+[project]
+name = "x"
+requires-python = ">=3.11"
+dynamic = ["optional-dependencies"]
+dependencies = []
+[tool.hatch.metadata.hooks.requirements_txt.optional-dependencies]
+cuda12 = ["lists/cuda12.txt"]
+"""
+
+
+def test_extras_that_hatch_reads_from_lists(folder):
+    _write(folder, "lists/cuda12.txt", "jax[cuda12]==0.6.2\n")
+    assert _texts(_project(folder, "cuda12", pyproject_dot_toml=HATCH)) == ["jax[cuda12]==0.6.2"]
+
+
+def test_a_project_that_asks_for_nothing_makes_no_empty_image(folder, provision):
+    _write(folder, "pyproject.toml", HATCH)
+    answer = provision("resolve", "--project", ".")
+    assert answer.code == 2
+    assert "pyproject.toml asks for no package; it has the extras cuda12, and no flag names one" in answer.err
+    assert provision("resolve", "--project", ".", "--torch", "2.6").out.startswith("torch2.6")
+
+
 def test_the_source_that_poetry_calls_pypi_needs_no_address(folder):
     text = '[tool.poetry]\nname = "x"\n[tool.poetry.dependencies]\ntorch = {version = "2.4.1", source = "pypi"}\n'
     inputs = _project(folder, pyproject_dot_toml=f'{text}[[tool.poetry.source]]\nname = "PyPI"\npriority = "primary"\n')

@@ -209,6 +209,8 @@ def _flags(request: BuildRequest) -> Iterator[str]:
         if not path.is_file():
             raise UsageError(f"the secret {name}: {path} is no file", hints=("name a file that can be read",))
         yield f"--secret=id={name},{quote_field(f'src={path}')}"
+    if request.has_ssh:
+        yield "--ssh=default"
     if request.platform is not None:
         yield f"--platform={request.platform}"
     if request.network is not None:

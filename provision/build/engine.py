@@ -50,6 +50,7 @@ class BuildRequest:
         build_args: Values for ``ARG``.
         secrets: Id of a secret (``provision-ca``) → file that only the steps asking for it can read.
         network: Network of the build steps (``host``, ``none``); the engine's default when absent.
+        has_ssh: The steps that ask for it see the ssh agent of this process.
         is_cached: Earlier results of equal steps may be reused.
         log_path: Where everything that the builder says is written.
     """
@@ -64,6 +65,7 @@ class BuildRequest:
     build_args: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Path] = field(default_factory=dict)
     network: str | None = None
+    has_ssh: bool = False
     is_cached: bool = True
     log_path: Path | None = None
 

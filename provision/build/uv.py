@@ -431,6 +431,7 @@ class Uv:
                 f"the repository {cut_off[1] or (named[1] if named else 'of a line')} cannot be read",
                 because=(text.rpartition("fatal: ")[2].splitlines()[0].strip(),) if "fatal: " in text else (),
                 hints=(
+                    *(("`ssh-add -l` shows whether the ssh agent has its key",) if "git+ssh:" in said else ()),
                     "let git reach it (`git config --global url.MIRROR.insteadOf ADDRESS` names another place)",
                     "with `--offline` your lines are left to the build, and the image says so",
                 ),
@@ -591,7 +592,10 @@ def _found(row: Mapping[str, Any], question: Question, is_elsewhere: bool) -> Fo
         file=file,
         sha256=(item.get("hashes") or {}).get("sha256"),
         size=item.get("size"),
-        url=without_secrets(item["url"]) if item.get("url") else None,
+        # The user of an address of ssh is part of where it is, and no secret.
+        url=item["url"]
+        if str(item.get("url", "")).startswith("git+ssh:")
+        else without_secrets(item.get("url") or "") or None,
         uploaded=uploaded.isoformat() if uploaded is not None else None,
         is_source=is_source,
         is_addressed=is_local or is_elsewhere or "vcs" in row or "archive" in row,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from provision.errors import UsageError
+from provision.errors import MissingDependencyError, UsageError
 from provision.generate.image import ImageOptions, asked_hosts
 from provision.generate.recipe import NETRC
 from provision.index.account import Accounts, host_of
 from provision.records import replace
 from provision.resolve.stack import Stack
 
-__all__ = ["build_secrets", "refuse_logins", "take_accounts", "with_logins"]
+__all__ = ["build_secrets", "has_ssh", "refuse_logins", "refuse_ssh", "take_accounts", "with_logins"]
 
 _WITHOUT_SECRETS = {
     "apptainer": "build the image from the Dockerfile and convert it: `apptainer build x.sif docker-daemon:NAME:TAG`",
@@ -64,6 +65,35 @@ def with_logins(
     logins = tuple(sorted(found))
     refuse_logins(form, logins)
     return replace(options, logins=logins)
+
+
+def refuse_ssh(form: str, stack: Stack) -> None:
+    """Refuse a form whose builder sees no ssh agent, where a repository is read with a key of one.
+
+    Raises:
+        UsageError: It is such a form.
+    """
+    names = [item.name for item in stack.image.packages if item.is_behind_ssh] if stack.image is not None else []
+    if names and form in _WITHOUT_SECRETS:
+        raise UsageError(
+            f"{' and '.join(names)} is read with a key of the ssh agent, which `--format {form}` does not hand over",
+            hints=(_WITHOUT_SECRETS[form],),
+        )
+
+
+def has_ssh(stack: Stack) -> bool:
+    """Tell whether a build needs the ssh agent, after a look whether there is one.
+
+    Raises:
+        MissingDependencyError: There is none.
+    """
+    names = [item.name for item in stack.image.packages if item.is_behind_ssh] if stack.image is not None else []
+    if names and not os.environ.get("SSH_AUTH_SOCK"):
+        raise MissingDependencyError(
+            f"the build reads {' and '.join(names)} with a key of the ssh agent, and no agent runs here",
+            hints=("start one with `eval $(ssh-agent)`, and add the key with `ssh-add`",),
+        )
+    return bool(names)
 
 
 def refuse_logins(form: str, logins: Sequence[str]) -> None:

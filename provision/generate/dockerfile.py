@@ -77,6 +77,7 @@ def _build_command(recipe: Recipe, frontend: str) -> str:
     words += ["--platform", recipe.platform]
     if recipe.source_date_epoch:
         words += ["--build-arg", f"SOURCE_DATE_EPOCH={recipe.source_date_epoch}"]
+    words += ["--ssh", "default"] if recipe.has_ssh else []
     secret = f'--secret "id={NETRC},src=$HOME/.netrc" ' if recipe.logins else ""
     return f"{join_shell(*words)} {secret}{join_shell('--tag', recipe.name, '.')}"
 
@@ -142,6 +143,8 @@ def _spell(command: Command) -> str:
 
 
 def _mount(mount: Mount) -> str:
+    if mount.is_ssh:
+        return "--mount=type=ssh,required=true"
     if mount.secret is not None:
         return f"--mount=type=secret,id={mount.secret},target={mount.target},required=true"
     if mount.stage is None:

@@ -15,6 +15,7 @@ from provision.generate.recipe import (
     LOCAL_FOLDER,
     LOGINS,
     PROJECTS,
+    SSH,
     TOOLS,
     VENV,
     WHEELS,
@@ -293,6 +294,11 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
     builds = _builds(image, options)
     if stack.python is None:
         locked, own, builds = [], [], []
+    if behind := [line for line in unlocked_lines(image) if "git+ssh://" in line]:
+        raise UsageError(
+            f"`{behind[0]}` is read with a key of the ssh agent, which the image's own stage does not see",
+            hints=("leave `--offline` out, so that the commit is locked and built in a stage of its own",),
+        )
     if options.logins and options.frontend == "classic":
         raise UsageError(
             f"--frontend classic: {' and '.join(options.logins)} is asked with a user and a password",
@@ -339,6 +345,7 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
             *(f"{LOCAL_FOLDER}/{name}" for name in local_hashes(image)),
         ),
         logins=options.logins,
+        has_ssh=any(package.is_behind_ssh for package in image.packages),
         driver="" if stack.is_cpu else check_value("version", stack.driver.minimum, "driver.minimum"),
     )
 
@@ -553,6 +560,9 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
     mounts = [Mount(target=TOOLS, stage="tools")]
     if _needs_login(options, _pip_options(options), *(line for build in builds for line in build.lines)):
         mounts.append(LOGINS)
+    has_ssh = any("git+ssh://" in line for build in builds for line in build.lines)
+    if has_ssh:
+        mounts.append(SSH)
     files = [CERTIFICATES] if options.ca_cert else []
     files += [build.file for build in builds]
     files += local_files(line for build in builds for line in build.lines)
@@ -586,8 +596,10 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
         )
         commands.append(needs.to_run().commands[0])
     program = "python" if image.compiled else python
+    # What a host that poses as another one may serve is not the commit of the lock.
+    ssh = "GIT_SSH_COMMAND='ssh -o StrictHostKeyChecking=accept-new' " if has_ssh else ""
     commands += [
-        f"{_pip_words(options)}{bounds}PYTHONPATH={TOOLS} {program} -m pip wheel {_pip_options(options)} \\\n"
+        f"{ssh}{_pip_words(options)}{bounds}PYTHONPATH={TOOLS} {program} -m pip wheel {_pip_options(options)} \\\n"
         f"  --no-cache-dir --no-deps{build.options} --wheel-dir {WHEELS} -r {BUILD}/{build.file}"
         for build in builds
     ]

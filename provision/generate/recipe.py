@@ -18,6 +18,7 @@ __all__ = [
     "LOCAL_FOLDER",
     "LOGINS",
     "NETRC",
+    "SSH",
     "VENV",
     "Arg",
     "Cmd",
@@ -97,14 +98,17 @@ class Mount:
         stage: The stage that has it, at the same place; without, it is the builder's own cache.
         is_writable: What is written there is thrown away.
         secret: The build secret that is seen there, a file, in place of all that.
+        is_ssh: The ssh agent of who builds, which needs no target.
     """
 
-    target: str
+    target: str = ""
     stage: str | None = None
     is_writable: bool = False
+    is_ssh: bool = False
     secret: str | None = None
 
 
+SSH = Mount(is_ssh=True)
 LOGINS = Mount(target="/root/.netrc", secret=NETRC)
 """Where pip, uv and git look for users and passwords."""
 
@@ -328,6 +332,7 @@ class Recipe:
         own_files: Files of the context that are the user's.
         driver: The oldest driver that it runs with; an image without CUDA has none.
         logins: Hosts that the build asks with a user and a password, which it gets as a secret.
+        has_ssh: The build reads a repository with a key of the ssh agent.
     """
 
     name: str
@@ -340,6 +345,7 @@ class Recipe:
     own_files: tuple[str, ...]
     driver: str = ""
     logins: tuple[str, ...] = ()
+    has_ssh: bool = False
 
     @property
     def steps(self) -> tuple[Step, ...]:

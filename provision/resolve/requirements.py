@@ -159,13 +159,12 @@ def _suggested_name(address: str) -> str:
 
 def _check_address(url: str, shown: str, where: str) -> None:
     scheme, _, rest = url.partition("://")
+    if scheme == "git+ssh" and ":" not in rest.partition("/")[0].rpartition("@")[0]:
+        return
     if scheme == "git+ssh" or url.startswith(("git+git@", "git@")):
         raise UsageError(
-            f"{where}: a repository behind ssh needs a key that the build does not have: {shown}",
-            hints=(
-                "write its address as `git+https://HOST/PATH`",
-                "a token for it goes into `~/.netrc` or into the address, and to the build as a secret",
-            ),
+            f"{where}: a repository behind ssh is named without a password and with slashes alone: {shown}",
+            hints=("write its address as `git+ssh://git@HOST/PATH`, or as `git+https://HOST/PATH`",),
         )
     if _LOCAL_FILE.fullmatch(url):
         return

@@ -124,6 +124,11 @@ class LockedPackage:
     is_source: bool = False
 
     @property
+    def is_behind_ssh(self) -> bool:
+        """Whether it is a commit of a repository that is read with a key of the ssh agent."""
+        return (self.url or "").startswith("git+ssh://")
+
+    @property
     def is_built(self) -> bool:
         """Whether a wheel of it is built in a stage of its own: what the user's lines brought that is source alone."""
         return self.layer == "user" and self.is_source

@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from provision.cli.image_logins import has_ssh, refuse_ssh
+from provision.errors import MissingDependencyError, UsageError
 from provision.generate.image import ImageOptions, render_image
 from provision.index.account import Accounts
 from provision.matrix.load import Matrix
+from provision.records import replace
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
+from provision.resolve.stack import BaseImage, LockedPackage
 
 WORD = "s3cret-w0rd"
 MOUNT = "--mount=type=secret,id=netrc,target=/root/.netrc,required=true"
@@ -227,3 +231,55 @@ def test_a_repository_that_wants_a_password_is_read_with_that_of_its_address(tmp
         (found,) = Uv(find_uv(), index_url=f"http://{place}/simple", accounts=accounts).ask(question)
         server.shutdown()
     assert found.url == f"git+http://{place}/demo.git@{commit.strip()}"
+
+
+@pytest.fixture
+def behind_ssh():
+    """A stack with a commit of a repository that is read with a key."""
+    stack = solve(parse_request({"torch": "2.4.1"}), Matrix())
+    package = LockedPackage(
+        name="demo",
+        version="1.0",
+        index="pypi",
+        url=f"git+ssh://git@git.example/team/demo.git@{'a' * 40}",
+        layer="user",
+        why="test",
+        is_source=True,
+    )
+    image = replace(stack.image, packages=(*stack.image.packages, package), resolved_before="2026-11-21T00:00:00Z")
+    return replace(stack, image=replace(image, build_base=BaseImage(ref="python:3.11-bookworm")))
+
+
+def test_a_repository_behind_ssh_is_built_with_the_agent_of_who_builds(behind_ssh):
+    text = {item.path: item.text for item in render_image(behind_ssh)}["Dockerfile"]
+    assert "--ssh default --tag" in text
+    stage = text.partition(" AS compile\n")[2].partition("\nFROM")[0]
+    assert text.count("--mount=type=ssh,required=true") == stage.count("--mount=type=ssh,required=true") == 1
+    assert "GIT_SSH_COMMAND='ssh -o StrictHostKeyChecking=accept-new' " in stage
+    plain = render_image(solve(parse_request({"torch": "2"}), Matrix()))
+    assert "ssh" not in next(item.text for item in plain if item.path == "Dockerfile")
+
+
+@pytest.mark.parametrize("form", ["apptainer", "devcontainer", "bake"])
+def test_a_form_without_the_agent_is_refused(behind_ssh, form):
+    with pytest.raises(UsageError, match=f"demo is read with a key of the ssh agent, which `--format {form}`"):
+        refuse_ssh(form, behind_ssh)
+    refuse_ssh(form, solve(parse_request({"torch": "2.4.1"}), Matrix()))
+
+
+def test_a_build_without_an_agent_is_told_before_it_starts(behind_ssh, monkeypatch):
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with pytest.raises(MissingDependencyError, match="no agent runs here"):
+        has_ssh(behind_ssh)
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    assert has_ssh(behind_ssh)
+
+
+def test_a_repository_behind_ssh_is_not_left_to_a_build_without_the_agent(provision, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("r.txt").write_text("demo @ git+ssh://git@git.example/team/demo.git\n")
+    answer = provision("image", "--torch", "2.4.1", "-r", "r.txt", "--offline", "-o", "out")
+    assert answer.code == 2
+    assert "is read with a key of the ssh agent" in answer.err
+    assert "leave `--offline` out" in answer.err
+    assert provision("resolve", "--torch", "2.4.1", "-r", "r.txt").code == 0

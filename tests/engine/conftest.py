@@ -107,6 +107,62 @@ def python_base(engine: Engine) -> str:
     return str(base_image.make_python_base())
 
 
+@pytest.fixture(scope="session")
+def full_base(python_base: str) -> str:
+    """A stand-in for the official full Python image, which has git and ssh."""
+    if not base_image.is_made(base_image.FULL, ("git", "openssh-client")):
+        reason = base_image.missing_tool()
+        if reason is not None:
+            _absent(reason)
+    return str(base_image.make_full_base())
+
+
+@pytest.fixture
+def ssh_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server of ssh on loopback, as ``user@host:port``, that lets in the key of an agent, the only way in."""
+    program = shutil.which("sshd")
+    if program is None or shutil.which("ssh-agent") is None or os.geteuid() != 0:
+        _absent("a server of ssh needs sshd, ssh-agent and root")
+    folder = tmp_path / "ssh"
+    folder.mkdir(mode=0o700)
+    for name in ("host", "key"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        subprocess.run(words, check=True)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    port = free_port()
+    log = folder / "log"
+    words = [program, "-D", "-e", "-f", "/dev/null", "-h", str(folder / "host"), "-p", str(port)]
+    for option in (
+        f"AuthorizedKeysFile={folder / 'key.pub'}",
+        "ListenAddress=127.0.0.1",
+        "StrictModes=no",
+        "UsePAM=no",
+        "PasswordAuthentication=no",
+        "PermitRootLogin=yes",
+        f"PidFile={folder / 'pid'}",
+    ):
+        words += ["-o", option]
+    socket_path = folder / "agent"
+    with log.open("wb") as output:
+        server = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT)
+        agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket_path)], stdout=output, stderr=subprocess.STDOUT)
+    try:
+        _wait_until(lambda: _is_listening(port) and socket_path.exists(), server, "sshd", log)
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket_path))
+        monkeypatch.setenv(
+            "GIT_SSH_COMMAND",
+            "ssh -F /dev/null -o IdentityFile=none -o StrictHostKeyChecking=accept-new "
+            f"-o UserKnownHostsFile={folder / 'known'}",
+        )
+        subprocess.run(["ssh-add", "-q", str(folder / "key")], check=True)
+        (folder / "key").unlink()
+        yield f"root@127.0.0.1:{port}"
+    finally:
+        for process in (server, agent):
+            process.terminate()
+            process.wait()
+
+
 @pytest.fixture
 def tag(request: pytest.FixtureRequest) -> Iterator[str]:
     """A name for an image that is removed afterwards."""

@@ -13,14 +13,15 @@ import pytest
 from provision.build.code import parse_copy, write_code
 from provision.build.engine import BuildRequest, Engine
 from provision.build.local import Local, write_local
+from provision.build.uv import Place, Question, Uv, find_uv
 from provision.cli.image_logins import build_secrets
 from provision.errors import ProvisionError
 from provision.generate.image import ImageOptions, local_hashes, render_image
 from provision.generate.write import write_artifacts
 from provision.index.account import Accounts
 from provision.records import replace
-from provision.resolve.requirements import LOCAL
-from provision.resolve.stack import LockedPackage, Stack
+from provision.resolve.requirements import LOCAL, parse_line
+from provision.resolve.stack import BaseImage, LockedPackage, Stack
 
 WORD = "s3cret-w0rd-of-nobody"
 
@@ -155,6 +156,57 @@ def test_a_project_is_installed_as_a_wheel_that_the_build_makes(
     assert layers[0][:-1] == layers[1][:-1]
     assert layers[0][-1] != layers[1][-1]
     assert run("docker", "run", "--rm", tag, "sh", "-c", "ls -d /wheels /projects", check=False).stdout == ""
+
+
+def test_a_repository_behind_ssh_is_locked_and_built_with_the_agents_key(
+    buildx_engine: Engine,
+    sample_stack: Stack,
+    sample_index,
+    full_base: str,
+    ssh_host: str,
+    tmp_path: Path,
+    tag: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("UV_OFFLINE", raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "backend.py").write_text(BACKEND)
+    (work / "pyproject.toml").write_text(
+        '[project]\nname = "built"\nversion = "1.0"\n'
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    run("git", "-C", work, "init", "--quiet", "--initial-branch=main")
+    run("git", "-C", work, "add", ".")
+    run("git", "-C", work, "-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "--quiet", "-m", "1")
+    line = f"built @ git+ssh://{ssh_host}{work}@main"
+    assert parse_line(line, "here").name == "built"
+    question = Question(lines=(line,), place=Place(python="3.11", machine="x86_64", glibc="2.28"))
+    (found,) = Uv(find_uv(), index_url=sample_index[0]).ask(question)
+    commit = run("git", "-C", work, "rev-parse", "HEAD").stdout.strip()
+    assert found.url == f"git+ssh://{ssh_host}{work}@{commit}"
+
+    assert sample_stack.image is not None
+    package = LockedPackage(
+        name="built", version="1.0", index="pypi", url=found.url, layer="user", why="test", is_source=True
+    )
+    image = replace(
+        sample_stack.image,
+        packages=(package, *sample_stack.image.packages),
+        user_requirements=(line,),
+        resolved_before="2026-11-21T00:00:00Z",
+        build_base=BaseImage(ref=full_base),
+    )
+    stack = replace(sample_stack, image=image, packages={"built": "1.0", "sample": "1.0"})
+    folder = tmp_path / "context"
+    folder.mkdir()
+    write_artifacts(folder, render_image(stack, ImageOptions(index_url=sample_index[0])))
+    assert "--ssh default" in (folder / "Dockerfile").read_text()
+    with pytest.raises(ProvisionError):
+        buildx_engine.build(folder, BuildRequest(tags=(tag,), network="host"), lambda *_: None)
+    buildx_engine.build(folder, BuildRequest(tags=(tag,), network="host", has_ssh=True), lambda *_: None)
+    assert run("docker", "run", "--rm", tag, "python", "-c", "import built; print(built.value)").stdout == "2\n"
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from provision.cli.image_lock import (
     upgrade,
     with_options,
 )
-from provision.cli.image_logins import build_secrets, refuse_logins, take_accounts, with_logins
+from provision.cli.image_logins import build_secrets, has_ssh, refuse_logins, refuse_ssh, take_accounts, with_logins
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
 from provision.cli.image_whole import add_whole_flags, find_trials, lock_lines
 from provision.cli.output import Output
@@ -257,6 +257,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         output.note(
             f"the build asks {' and '.join(image_options.logins)} with a user and a password, given as a secret"
         )
+    refuse_ssh(form, stack)
     changes = compare(before, stack) if before is not None else None
     local = local_hashes(stack.image) if stack.image is not None else {}
     if local and form not in _CONTEXT_FORMS:
@@ -951,6 +952,7 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
         platform=job.stack.platform,
         source_date_epoch=image.source_date_epoch if image else None,
         log_path=record_file.with_suffix(".log"),
+        has_ssh=has_ssh(job.stack),
     )
     pushed: list[tuple[str, str]] = []
     output.note(f"building with {engine.name} {engine.version}")

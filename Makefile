@@ -1,6 +1,7 @@
 # make install   the program in .venv, with what it needs to run
 # make lint      every gate that reads the tree; `make -k lint` goes on after the first that fails
 # make test      lint, a container engine where root can have one, all tests, the scenarios every change must pass
+# make test-fast  while a change is made: the linters of Python, facts, resolver, rules and what is written, in a few minutes
 # make molecule  every Molecule scenario; MOLECULE_ARGS='upgrade-rollback' chooses, molecule/README.md says more
 # make bench     the figures of the README, as ratios within one run
 # make gpu       every GPU-dependent part on this machine's GPU, offline: PYTHON is a Python with PyTorch, see docs/gpu.md
@@ -10,7 +11,7 @@
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test scenarios molecule engine browser prometheus gpu bench docs clean \
+.PHONY: install dev lint test test-fast scenarios molecule engine browser prometheus gpu bench docs clean \
 	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
@@ -18,6 +19,10 @@ RUNTIME = .venv/.installed
 DEVELOPMENT = .venv/.installed-test
 PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 8
 PYTEST_ARGS =
+FAST_TESTS = $(wildcard tests/test_*.py tests/unit/test_*.py) tests/data tests/mutations \
+	$(addprefix tests/unit/,audit doctor generate index matrix resolve verify) \
+	$(addprefix tests/cli/test_,check.py image.py main.py resolve.py) \
+	$(addprefix tests/packaging/test_,import_budget.py layers.py no_facts_in_code.py)
 MOLECULE_ARGS = --all
 GPU_ARGS =
 SCENARIOS = default check-mode faults
@@ -38,6 +43,10 @@ $(DEVELOPMENT): pyproject.toml tools/venv.sh
 # The tests run beside the others, one process a core, and are shown behind them: the summary of pytest ends the output.
 test: $(DEVELOPMENT) engine browser prometheus
 	@$(BIN)/python tools/gate.py '$(MAKE) -k lint' '$(MAKE) scenarios' -- $(PYTEST) $(PYTEST_ARGS)
+
+# What needs no engine, index, server or playbook, and answers soonest. It decides nothing: `make test` does.
+test-fast: $(DEVELOPMENT)
+	@$(BIN)/python tools/gate.py '$(MAKE) -k lint-python lint-types lint-layers' -- $(PYTEST) $(FAST_TESTS) $(PYTEST_ARGS)
 
 # Where nothing can boot a node (exit 7) this says so and passes; PROVISION_REQUIRE_ENGINE=1 makes that a failure.
 scenarios: $(DEVELOPMENT) engine

@@ -9,7 +9,7 @@ from provision.audit.model import Environment, Index, Install, Requirement, Sour
 from provision.audit.places import Placed, read_toml
 from provision.audit.requirement import clean_version, normalise, parse_requirement
 from provision.audit.shell import Text
-from provision.errors import UsageError
+from provision.errors import UsageError, without_secrets
 from provision.records import record, replace
 from provision.versions import spec_of
 
@@ -208,7 +208,7 @@ def _listed(placed: Placed, path: tuple[str, ...], items: object) -> tuple[list[
         if requirement is None:
             place = placed.source.position(placed.span(*path, number))
             raise UsageError(
-                f"{place.file}:{place.line}:{place.column}: `{item[:60]}` is no requirement",
+                f"{place.file}:{place.line}:{place.column}: `{without_secrets(item)[:60]}` is no requirement",
                 hints=("write it as `name==version` or as another requirement of PEP 508",),
             )
         found.append(_placed(requirement, placed.span(*path, number)))

@@ -1408,7 +1408,8 @@ class _Manifest:
                 return
         if bound.lower() != "pypi":
             raise UsageError(
-                f"{where}: `{package}` comes from an index called `{bound[:_SHOWN]}`, and {self.path} has none",
+                f"{where}: `{package}` comes from an index called `{without_secrets(bound)[:_SHOWN]}`, "
+                f"and {self.path} has none",
                 hints=("add the index with its name and its address, or name another one",),
             )
 

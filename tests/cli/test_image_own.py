@@ -334,6 +334,10 @@ def test_a_project_is_built_in_a_stage_of_its_own_and_installed_last(provision, 
     assert "!code/app\n" in Path("ctx", ".dockerignore").read_text()
     assert provision(*words, "--check").code == 0
     assert provision("image", "-o", "ctx", "--locked").code == 0
+    answer = provision("image", "-o", "ctx", "--upgrade")
+    assert answer.code == 0, answer.err
+    assert Path("ctx", "Dockerfile").read_text() == text
+    assert Path("ctx", "code", "app", "app.py").is_file()
 
 
 def test_a_project_that_changed_is_told_and_one_that_is_left_out_goes(provision, project):

@@ -878,3 +878,16 @@ def test_folders_that_need_each_other_are_read_once(folder):
         )
     inputs = read_inputs([], folder / "a")
     assert sorted(_texts(inputs)) == ["xa", "xb"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[project]\nname = 'a'\ndependencies = ['x @@ https://me:w0rd@x.example/y']\n",
+        "[project]\nname = 'a'\ndependencies = ['x']\n[tool.uv.sources]\nx = {index = 'https://me:w0rd@x.example/s'}\n",
+    ],
+)
+def test_a_refusal_of_a_project_shows_no_password(folder, text):
+    error = _refused(_project, folder, pyproject_dot_toml=text)
+    assert "w0rd" not in f"{error.message}{error.because}{error.hints}"
+    assert "x.example" in error.message

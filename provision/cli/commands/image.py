@@ -243,10 +243,11 @@ def run(options: argparse.Namespace, output: Output) -> int:
             folder = _default_folder(stack, form)  # what the lines need may have named another version
     projects = _projects(options)
     if projects:
+        image_options = replace(image_options, projects=tuple(copy.name for copy in projects))
+    if image_options.projects and not options.locked:
         from provision.build.closure import with_build_base
 
         stack = with_build_base(stack, matrix)
-        image_options = replace(image_options, projects=tuple(copy.name for copy in projects))
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output, options.accounts)
     kept = written_before if options.upgrade or options.locked else read_written(folder) if options.check else Written()

@@ -40,6 +40,7 @@ from provision.generate.recipe import Copy, Run
 from provision.index.address import IndexAddress
 from provision.records import replace
 from provision.resolve.request import Request
+from provision.resolve.requirements import LOCAL
 from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Stack
 
 EPOCH = 1_700_000_000
@@ -913,6 +914,23 @@ def test_a_large_wheel_is_never_in_memory(world):
         tracemalloc.stop()
     # The server of this test holds the wheel, outside of what is traced; of the unpacked file only chunks are.
     assert peak < size / 4
+
+
+def test_a_wheel_of_the_context_is_read_from_there_and_held_to_the_lock(world):
+    fill(world)
+    package = replace(world.packages[0], url=f"{LOCAL}{world.packages[0].file}")
+    store = Store(world.folder / "cache")
+    wheels = download.Wheels(store, Reader(), halt=Halt(), watch=Silent(), local=world.folder / "local")
+    (wanted,) = download.locate([package], Reader(), index_url=world.index.url)
+    with pytest.raises(ActionFailedError, match="is not the one in the lock"):
+        wheels.fetch(wanted)
+    (world.folder / "local").mkdir()
+    path = world.folder / "local" / str(package.file)
+    path.write_bytes(b"another")
+    with pytest.raises(ActionFailedError, match="is not the one in the lock"):
+        wheels.fetch(wanted)
+    path.write_bytes(world.index.wheels[path.name])
+    assert wheels.fetch(wanted) == path
 
 
 def test_an_interrupt_ends_every_part(world):

@@ -143,7 +143,7 @@ def test_the_files_of_a_circle_are_named_in_turn(folder):
 
 
 def test_files_do_not_lead_on_without_end(folder):
-    others = {f"a{number}": f"-r a{number + 1}.txt\n" for number in range(20)}
+    others = {f"a{number}": f"-r a{number + 1}.txt\n" for number in range(60)}
     assert "too many files lead from one to the next" in _refused(_listed, folder, "-r a0.txt\n", **others).message
 
 

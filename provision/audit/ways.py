@@ -12,7 +12,7 @@ from provision.matrix.load import Matrix
 from provision.records import replace
 from provision.versions import parse
 
-__all__ = ["settle_hints", "ways_of"]
+__all__ = ["place", "settle_hints", "ways_of"]
 
 _NEAR = 2
 _SHOWN = 2
@@ -119,7 +119,7 @@ def _helps(
     judge: Callable[[str, dict[str, str]], list[Finding]],
 ) -> bool:
     """Tell whether a way takes a finding away and brings no error of another kind."""
-    trial = replace(finding, edits=tuple(_placed(edit, sources) for edit in way.edits))
+    trial = replace(finding, edits=tuple(place(edit, sources) for edit in way.edits))
     texts, applied = apply_edits([trial], sources)
     if not applied:
         return False
@@ -130,7 +130,7 @@ def _helps(
     return new[finding.rule] < old[finding.rule] and not +grave
 
 
-def _placed(edit: Edit, sources: dict[str, Source]) -> Edit:
+def place(edit: Edit, sources: dict[str, Source]) -> Edit:
     """Return an edit of an address, moved to where it stands: the span may hold its flag and quotes too."""
     source = sources.get(edit.span.file)
     if source is None or "://" not in edit.text:

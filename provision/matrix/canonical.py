@@ -15,6 +15,7 @@ from provision.matrix.model import ARRAY_OF
 __all__ = ["encode_json", "encode_toml"]
 
 _WIDTH = 110
+_SHARED = ("requires", "files")
 
 
 def encode_toml(name: str, document: dict[str, Any]) -> str:
@@ -46,10 +47,18 @@ def encode_toml(name: str, document: dict[str, Any]) -> str:
 
 
 def encode_json(document: dict[str, Any]) -> str:
-    """Return the canonical text of a JSON file: one release a line, keys in the order given."""
+    """Return the canonical text of a JSON file: one release a line, and one item of what releases share.
+
+    Keys are in the order given.
+    """
     head = {key: value for key, value in document.items() if key != "releases"}
     lines = ["{"]
-    lines += [f"{json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+    for key, value in head.items():
+        if key in _SHARED:
+            items = ",\n".join(json.dumps(item, separators=(",", ":")) for item in value)
+            lines.append(f"{json.dumps(key)}: [\n{items}\n],")
+        else:
+            lines.append(f"{json.dumps(key)}: {json.dumps(value)},")
     lines.append('"releases": [')
     releases = [json.dumps(row, separators=(",", ":")) for row in document["releases"]]
     lines.append(",\n".join(releases))

@@ -88,6 +88,15 @@ class _Facts:
                 found[file.name] = file
         return found
 
+    @cached_property
+    def published(self) -> dict[str, _File]:
+        found = {}
+        for path in sorted((self.data_dir / "published").glob("*.json")):
+            file = self._read(f"published/{path.name}", json.loads)
+            if file is not None:
+                found[file.name] = file
+        return found
+
     def _read(self, name: str, parse_bytes: Callable[[bytes], Any]) -> _File | None:
         try:
             content = (self.data_dir / name).read_bytes()
@@ -229,7 +238,7 @@ def _citations(facts: _Facts) -> Iterator[tuple[str, str, str]]:
             for key, evidence in row.value.evidence.items():
                 for source in evidence.source:
                     yield row.file, f"{row.where}.evidence.{key}", source
-    for name, file in facts.wheels.items():
+    for name, file in (*facts.wheels.items(), *facts.published.items()):
         for source in file.document.get("source", ()):
             yield name, "source", str(source)
 
@@ -374,11 +383,11 @@ def _unique(facts: _Facts) -> Iterator[Finding]:
 def _canonical(facts: _Facts) -> Iterator[Finding]:
     """Every file has the bytes its own facts are written as."""
     broken = {finding.file for finding in facts.misshapen}
-    for name, file in (*facts.tomls.items(), *facts.wheels.items()):
+    for name, file in (*facts.tomls.items(), *facts.wheels.items(), *facts.published.items()):
         if name in broken:
             continue
         try:
-            is_json = name in facts.wheels
+            is_json = name in facts.wheels or name in facts.published
             text = encode_json(file.document) if is_json else encode_toml(name, tomllib.loads(file.text))
         except (KeyError, TypeError, ValueError) as error:
             yield Finding(name, "", "D007", f"cannot be written: {error}")
@@ -647,6 +656,44 @@ def _wheels(facts: _Facts) -> Iterator[Finding]:
                     Marker(marker)
             except (InvalidSpecifier, InvalidMarker) as error:
                 yield Finding(row.file, f"{row.where}.requires[{place}]", "D013", str(error).splitlines()[0])
+
+
+_PUBLISHED_HEAD = ["schema_version", "package", "dated", "source", "scope", "requires", "files", "releases"]
+_FILES = r"(?:(?:any|x86_64|aarch64)(?: 3\.\d+[+t]?)+|sdist)"
+
+
+@_rule("D018")
+def _published(facts: _Facts) -> Iterator[Finding]:
+    """Releases of an index stand newest first, each once, and what they ask for and are built for can be read."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    from provision.matrix.published import places_of
+
+    for name, file in facts.published.items():
+        document = file.document
+        if list(document) != _PUBLISHED_HEAD or document.get("schema_version") != 1:
+            yield Finding(name, "", "D018", f"has other keys than {', '.join(_PUBLISHED_HEAD)}")
+            continue
+        if name != f"published/{document['package']}.json":
+            yield Finding(name, "package", "D018", f"`{document['package']}` belongs into another file")
+        try:
+            versions = [parse(version) for group in document["releases"] for version in group["versions"]]
+            if any(not after < before for before, after in pairwise(versions)):
+                yield Finding(name, "releases", "D018", "versions are not in order, newest first, each once")
+            for text in {line for group in document["requires"] for line in group[1:]}:
+                Requirement(text)
+            for group in document["releases"]:
+                SpecifierSet(group.get("requires_python", ""))
+                if set(group.get("yanked", ())) - set(group["versions"]):
+                    yield Finding(name, "releases", "D018", "a release is withdrawn that is not there")
+                extras = [document["requires"][place][0] for place in places_of(group.get("requires", ""))]
+                if extras and (extras[0] or len(extras) != len(set(extras))):
+                    yield Finding(name, "releases", "D018", f"{group['versions'][0]} asks twice for one extra")
+                if not re.fullmatch(rf"{_FILES}(?:; {_FILES})*|", document["files"][group["files"]]):
+                    yield Finding(name, "files", "D018", f"`{document['files'][group['files']]}` cannot be read")
+        except (InvalidRequirement, InvalidSpecifier, ValueError, LookupError, TypeError, AttributeError) as error:
+            yield Finding(name, "releases", "D018", f"cannot be read: {str(error).splitlines()[0]}")
 
 
 @_rule("D016")

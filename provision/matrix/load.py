@@ -6,13 +6,16 @@ import json
 from collections.abc import Callable, Container, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from provision.assets import asset_dir
 from provision.errors import DataError
 from provision.matrix import model
 from provision.matrix.cache import ParsedFile
 from provision.matrix.decode import decode_row
+
+if TYPE_CHECKING:
+    from provision.matrix.published import PublishedPackage
 
 __all__ = ["Matrix", "Package"]
 
@@ -38,6 +41,7 @@ class Matrix:
         self._decoded: dict[tuple[str, str], dict[int, Any]] = {}
         self._found: dict[tuple[str, str, str, str], tuple[Any, ...]] = {}
         self._packages: dict[str, Package | None] = {}
+        self._published: dict[str, PublishedPackage | None] = {}
         self._settings: dict[str, dict[str, model.Setting]] = {}
         self._kept: dict[tuple[Any, ...], Any] = {}
 
@@ -413,6 +417,20 @@ class Matrix:
             path = self.data_dir / "wheels" / f"{name}.json"
             self._packages[name] = Package(path) if path.is_file() else None
         return self._packages[name]
+
+    def published(self, name: str) -> PublishedPackage | None:
+        """Return every release that an index has of a distribution; ``None`` for one that is not kept.
+
+        Args:
+            name: Normalised distribution name.
+        """
+        if name not in self._published:
+            # Few commands ask for it.
+            from provision.matrix.published import PublishedPackage
+
+            path = self.data_dir / "published" / f"{name}.json"
+            self._published[name] = PublishedPackage(path) if path.is_file() else None
+        return self._published[name]
 
 
 class Package:

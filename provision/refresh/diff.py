@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from provision.matrix.published import places_of
 from provision.records import record, replace
 from provision.refresh.book import KEYS, Book, Row, key_of
 
@@ -55,10 +56,27 @@ def changes_of(book: Book) -> tuple[Change, ...]:
         if name.startswith("wheels/"):
             changes += _of_wheels(name, before, after)
             continue
+        if name.startswith("published/"):
+            changes += _of_tables(name, "releases", _releases_of(before), _releases_of(after), after["source"])
+            continue
         for file, array in KEYS:
             if file == name:
                 changes += _of_rows(name, array, before.get(array, []), after.get(array, []))
     return tuple(changes)
+
+
+def _releases_of(document: Row) -> dict[str, Row]:
+    """Return version → what a file of ``published/`` says of it, whatever it shares with other releases."""
+    found = {}
+    for group in document.get("releases", ()):
+        for version in group["versions"]:
+            row = {key: group[key] for key in ("requires_python",) if key in group}
+            if "requires" in group:
+                row["requires"] = [document["requires"][place] for place in places_of(group["requires"])]
+            row["files"] = document["files"][group["files"]]
+            row["yanked"] = version in group.get("yanked", ())
+            found[version] = row
+    return found
 
 
 def _of_rows(file: str, array: str, before: Iterable[Row], after: Iterable[Row]) -> list[Change]:

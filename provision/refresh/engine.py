@@ -20,6 +20,7 @@ from provision.refresh.diff import Change, changes_of
 from provision.refresh.frameworks import companions, jax, tensorflow, torch
 from provision.refresh.frameworks.row import differing
 from provision.refresh.guard import Alarms
+from provision.refresh.published import Registry
 from provision.refresh.wheel import WheelReader
 from provision.refresh.wheels import Shelf, wheel_file
 
@@ -35,6 +36,7 @@ AXES = {
     "jax": "jax, jaxlib and the CUDA plugins on the package index",
     "nvidia": "cuda-toolkit and the component wheels on the package index",
     "companions": "packages built against a framework (vllm, sglang, xformers, …) on the package index",
+    "published": "every release of the packages that `check` solves with, on the package index",
     "drivers": "driver packages in the archives of Debian and Ubuntu",
     "cuda": "toolkits in NVIDIA's manifests",
     "builds": "CUDA builds on the PyTorch index",
@@ -42,6 +44,8 @@ AXES = {
 """What can be read, by the word that ``--only`` takes."""
 _GROWING = ("pythons", "pythons_with_companions", "platform_tags")
 _LATE = ("torchvision", "torchaudio", "pythons_with_companions", "paired_torch")
+_PATIENCE = 3
+"""Pages that do not answer before an index is taken to be out of reach."""
 _ON_INDEX = ("torch", "tensorflow", "jax", "nvidia", "companions")
 Report = Callable[[str, int, int], None]
 """Called with what is being read, how much of it is done, and how much there is."""
@@ -161,6 +165,8 @@ class Refresh:
         """
         if self._plan.packages or any(axis in self._plan.axes for axis in _ON_INDEX):
             self._read_index()
+        if "published" in self._plan.axes:
+            self._read_published()
         for axis, work in (("drivers", self._drivers), ("cuda", self._toolkits), ("builds", self._builds)):
             if axis in self._plan.axes:
                 work()
@@ -251,6 +257,35 @@ class Refresh:
                 lacking = [name for name in wanted[axis] if shelf.page(name) is None]
                 self._read.append(f"{axis} without {', '.join(lacking)}")
         self._read += [name for name in single if shelf.page(name) is not None]
+
+    def _read_published(self) -> None:
+        index = self._plan.index
+        if index is None:
+            self._silent["published"] = "no package index is known"
+            return
+        names = self._setting("group_published")["values"]
+        registry = Registry(
+            self.book,
+            self._client,
+            index.url,
+            self.alarms,
+            names=names,
+            since=self._setting("published_since")["value"],
+            without=self._setting("published_without_extras")["values"],
+            dated=self._plan.dated,
+            jobs=self._plan.jobs,
+            cache=self._plan.cache,
+        )
+        lacking = []
+        for number, name in enumerate(names, 1):
+            if not registry.update(name):
+                lacking.append(name)
+                if number == len(lacking) == _PATIENCE:
+                    break
+            self._report("releases", number, len(names))
+        self._silent |= registry.silent
+        if len(lacking) < min(_PATIENCE, len(names)):
+            self._read.append("published" + (f" without {', '.join(lacking)}" if lacking else ""))
 
     def _is_answering(self, index: IndexAddress, names: list[str]) -> bool:
         """Ask for one page before all others: a machine without a network should say so at once."""

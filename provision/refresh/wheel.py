@@ -184,10 +184,10 @@ class WheelReader:
         self._cache = cache / "wheels" if cache is not None else None
 
     @contextmanager
-    def open(self, row: IndexFile) -> Iterator[OpenWheel]:
-        """Open a wheel by its end."""
+    def open(self, row: IndexFile, tail_bytes: int | None = None) -> Iterator[OpenWheel]:
+        """Open a wheel by its end, of which more is read where its directory is longer."""
         is_big = row.size is not None and row.size > _BIG_WHEEL_BYTES
-        tail = _BIG_TAIL_BYTES if is_big else 128 * 1024
+        tail = tail_bytes or (_BIG_TAIL_BYTES if is_big else 128 * 1024)
         archive, remote = open_archive(self._client, row.url, tail_bytes=min(tail, row.size) if row.size else tail)
         with archive:
             yield OpenWheel(archive, remote, row.url)

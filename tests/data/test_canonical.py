@@ -22,7 +22,11 @@ def test_toml_survives_a_round_trip(name: str) -> None:
     assert encode_toml(name, tomllib.loads(text)) == text
 
 
-@pytest.mark.parametrize("path", sorted((COMPAT / "wheels").glob("*.json")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [*sorted((COMPAT / "wheels").glob("*.json")), *sorted((COMPAT / "published").glob("*.json"))],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
 def test_json_survives_a_round_trip(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert encode_json(json.loads(text)) == text

@@ -210,7 +210,16 @@ def small_data() -> dict[str, Any]:
         },
         "xid.toml": {"xid": [fact(code=79, meaning="lost", severity="fatal")]},
         "audit_rules.toml": {
-            "rule": [fact(id="B03", severity="warn", title="no digest", why="Tags move.", remedy="Pin it.")]
+            "rule": [
+                fact(
+                    id="B03",
+                    module="base_without_digest",
+                    severity="warn",
+                    title="no digest",
+                    why="Tags move.",
+                    remedy="Pin it.",
+                )
+            ]
         },
         "alerts.toml": {
             "recording": [fact(name="gpu:temperature:celsius", title="Heat", expression="max by (gpu) (temperature)")],
@@ -347,6 +356,19 @@ def small_data() -> dict[str, Any]:
             }
         ],
     }
+    documents["published/torch.json"] = {
+        "schema_version": 1,
+        "package": "torch",
+        "dated": "2026-01-02",
+        "source": ["guide"],
+        "scope": "0" * 12,
+        "requires": [["", "numpy<2"], ["opt"]],
+        "files": ["any 3.10 3.11; sdist"],
+        "releases": [
+            {"versions": ["2.1.0"], "requires_python": ">=3.8", "requires": "0-1", "files": 0},
+            {"versions": ["2.0.1", "2.0.0"], "files": 0, "yanked": ["2.0.0"]},
+        ],
+    }
     return documents
 
 
@@ -380,6 +402,10 @@ def gpu(data: dict[str, Any]) -> list[dict[str, Any]]:
 
 def wheel_release(data: dict[str, Any]) -> dict[str, Any]:
     return data["wheels/torch.json"]["releases"][0]
+
+
+def published(data: dict[str, Any]) -> dict[str, Any]:
+    return data["published/torch.json"]
 
 
 def driver_packages(data: dict[str, Any]) -> list[dict[str, Any]]:
@@ -446,6 +472,17 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
         "D003",
         lambda data: cuda(data)[0].update(evidence={"minimum_driver": {**FACT, "source": ["rumour"]}}),
     ),
+    "an unknown source of releases": ("D003", lambda data: published(data)["source"].append("rumour")),
+    "releases in another's file": ("D018", lambda data: published(data).update(package="other")),
+    "releases with a key that nobody knows": ("D018", lambda data: published(data).update(more=1, releases=[])),
+    "releases that are not in order": ("D018", lambda data: published(data)["releases"].reverse()),
+    "a release twice": ("D018", lambda data: published(data)["releases"][1]["versions"].insert(0, "2.1.0")),
+    "a requirement that is none": ("D018", lambda data: published(data)["requires"][0].append("numpy ><")),
+    "Pythons that are no bound": ("D018", lambda data: published(data)["releases"][0].update(requires_python="3")),
+    "needs that are not there": ("D018", lambda data: published(data)["releases"][0].update(requires="0-2")),
+    "an extra without the release itself": ("D018", lambda data: published(data)["releases"][0].update(requires="1")),
+    "files that nobody can read": ("D018", lambda data: published(data)["files"].__setitem__(0, "linux 3.10")),
+    "a withdrawn release that is not there": ("D018", lambda data: published(data)["releases"][1].update(yanked=["1"])),
     "an unknown source of wheels": ("D003", lambda data: data["wheels/torch.json"]["source"].append("rumour")),
     "a source nobody names": (
         "D004",

@@ -41,7 +41,7 @@ ROW_IDS = [f"{file}:{array}" for file, array, _ in ROWS]
 
 
 def test_every_file_has_a_schema_and_every_schema_a_file() -> None:
-    others = {"common.schema.json", "predict.schema.json", "wheels.schema.json"}
+    others = {"common.schema.json", "predict.schema.json", "published.schema.json", "wheels.schema.json"}
     expected = {schema_name(file) for file in model.ARRAY_OF} | others
     assert {path.name for path in SCHEMAS.iterdir()} == expected
 
@@ -85,6 +85,19 @@ def test_shipped_wheels_obey_their_schema() -> None:
         document = json.loads(path.read_text(encoding="utf-8"))
         # Every file is large and alike inside: its head and its first and last release stand for the rest, which
         # the checker decodes row by row.
+        document["releases"] = document["releases"][:1] + document["releases"][-1:]
+        errors += [f"{path.name} {error.json_path}: {error.message}" for error in check.iter_errors(document)]
+    assert errors == []
+
+
+def test_shipped_releases_obey_their_schema() -> None:
+    check = validator("published.schema.json")
+    paths = sorted((COMPAT / "published").glob("*.json"))
+    assert paths, "compat/published is empty"
+    errors = []
+    for path in paths:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        # As above: the checker reads every release.
         document["releases"] = document["releases"][:1] + document["releases"][-1:]
         errors += [f"{path.name} {error.json_path}: {error.message}" for error in check.iter_errors(document)]
     assert errors == []

@@ -46,6 +46,10 @@ SCOPES: dict[str, str] = {
     "C14": "cuda target torch",
     "C15": "package",
     "C16": "conda torch pytorch",
+    "C17": "stage|requirements|conda|pyproject package",
+    "C18": "stage|requirements|conda|pyproject pinned",
+    "C19": "stage|requirements|conda|pyproject pinned",
+    "C20": "stage|requirements|conda|pyproject extra",
     "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",
@@ -140,6 +144,8 @@ def _of_installs(environment: Environment) -> Iterator[str]:
             yield "pinned"
         if requirement.local:
             yield "local"
+        if requirement.extras:
+            yield "extra"
 
 
 def _of_commands(commands: Iterable[Command]) -> Iterator[str]:

@@ -68,7 +68,8 @@ def _fill_reading(parser: argparse.ArgumentParser) -> None:
         "--only",
         action="append",
         metavar="NAME,…",
-        help="sources to read (torch, tensorflow, jax, nvidia, companions, drivers, cuda, builds), or distributions",
+        help="sources to read (torch, tensorflow, jax, nvidia, companions, published, drivers, cuda, builds), "
+        "or distributions",
     )
     group.add_argument("--index-url", action=Once, metavar="URL", help="package index instead of the one of pip or uv")
     group.add_argument(

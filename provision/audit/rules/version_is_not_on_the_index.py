@@ -1,0 +1,51 @@
+"""A pin on a version that is not on the index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from provision.audit.model import Edit, Environment, Finding, Options, Requirement, Way
+from provision.audit.solved import asked_of, is_absent
+from provision.audit.verdict import found
+from provision.matrix.load import Matrix
+from provision.matrix.published import PublishedPackage
+from provision.resolve.request import FRAMEWORKS
+from provision.versions import parse
+
+ID = "C18"
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Look pins up in the list of all releases; those of frameworks are another rule's matter."""
+    for asked in asked_of(environment, matrix, options):
+        for want, requirement in asked.origins.items():
+            if want.name in FRAMEWORKS or not is_absent(matrix, asked, want):
+                continue
+            package = matrix.published(want.name)
+            version = requirement.version or want.specifier.removeprefix("==")
+            known = package.versions if package is not None else ()
+            # Newest first.
+            newer = [item for item in known if parse(item) > parse(version.partition("+")[0])]
+            near = [*newer[-1:], *known[len(newer) : len(newer) + 1]]
+            yield found(
+                matrix,
+                ID,
+                span=requirement.span,
+                message=f"{want.name} {version} is not on the package index",
+                reasons=_reasons(package, near),
+                ways=_ways(requirement, near),
+            )
+
+
+def _ways(requirement: Requirement, near: Iterable[str]) -> Iterator[Way]:
+    if requirement.is_literal and not requirement.is_hashed and not requirement.local:
+        for version in near:
+            edit = Edit(span=requirement.specifier_span, text=f"=={version}")
+            yield Way(text=f"write `{requirement.name}=={version}`", edits=(edit,))
+
+
+def _reasons(package: PublishedPackage | None, near: list[str]) -> tuple[str, ...]:
+    if package is None:
+        return ()
+    dated = f"as of {package.dated} no release has this version: it never came, or was taken away"
+    return (dated, f"the releases around it are {' and '.join(reversed(near))}") if near else (dated,)

@@ -1,0 +1,269 @@
+"""What installers are asked for, as problems that have an answer or none, by what the index has.
+
+Each command is one problem: what an installer finds there already it may replace, so that a command which cannot be
+met alone cannot be met anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from provision.audit.model import Edit, Environment, Install, Options, Requirement, Span, Way
+from provision.audit.wanted import platform_of, python_of
+from provision.matrix.load import Matrix
+from provision.records import record, replace
+from provision.versions import parse, spec_of
+
+if TYPE_CHECKING:
+    from provision.matrix.published import PublishedPackage
+    from provision.resolve.published import Clash, Problem, Want
+
+__all__ = ["Asked", "asked_of", "clash_of", "is_absent", "pinned_release", "spans_of", "taken_of", "ways_out"]
+
+_KINDS = frozenset(("stage", "requirements", "conda", "pyproject"))
+_INSTALLERS = frozenset(("pip", "uv", "poetry", "pdm"))
+
+
+@record
+class Asked:
+    """One command and the problem that it is.
+
+    Attributes:
+        install: The command.
+        pythons: The Python in force, or all that it may be, newest first.
+        is_python_known: There is one in force.
+        problem: Without a Python.
+        origins: Requirement of the problem → that of the file.
+    """
+
+    install: Install
+    pythons: tuple[str, ...]
+    is_python_known: bool
+    problem: Problem
+    origins: Mapping[Want, Requirement]
+
+
+_LAST: list[tuple[Environment, Matrix, Options, tuple[Asked, ...]]] = []
+
+
+def asked_of(environment: Environment, matrix: Matrix, options: Options) -> tuple[Asked, ...]:
+    """Return the commands of an environment that ask for something of which releases are known.
+
+    Several rules ask this of the same environment, one after the other.
+    """
+    if _LAST and _LAST[0][0] is environment and _LAST[0][1] is matrix and _LAST[0][2] is options:
+        return _LAST[0][3]
+    found = tuple(_commands(environment, matrix, options))
+    _LAST[:] = [(environment, matrix, options, found)]
+    return found
+
+
+def _commands(environment: Environment, matrix: Matrix, options: Options) -> Iterator[Asked]:
+    if environment.kind not in _KINDS:
+        return
+    for install in environment.installs:
+        if install.installer not in _INSTALLERS or install.is_dry or install.has_no_index or not install.is_certain:
+            continue
+        asked = _asked(environment, matrix, options, install)
+        if asked is not None:
+            yield asked
+
+
+def _asked(environment: Environment, matrix: Matrix, options: Options, install: Install) -> Asked | None:
+    requirements = [
+        item
+        for item in install.requirements
+        if item.ecosystem == "pypi" and item.applies is True and not item.is_locked
+    ]
+    if not any((item.specifier or item.extras) and _is_kept(matrix, item.name) for item in requirements):
+        return None
+    # Most files ask for nothing of which releases are kept.
+    from provision.resolve.published import Problem, Want
+
+    origins: dict[Want, Requirement] = {}
+    opaque: dict[str, None] = {}
+    for item in requirements:
+        if item.url is not None or item.index is not None or not _is_meant(item.specifier):
+            opaque[item.name] = None
+        origins.setdefault(Want(name=item.name, extras=item.extras, specifier=_public(item.specifier)), item)
+    bounds = tuple(
+        Want(name=item.name, specifier=_public(item.specifier))
+        for item in install.constraints
+        if item.ecosystem == "pypi" and item.applies is True and item.url is None and _is_meant(item.specifier)
+    )
+    python = install.python or python_of(environment, None, options)
+    machine = "aarch64" if platform_of(environment, options) == ("linux/arm64",) else "x86_64"
+    own = [index for index in install.indexes if not index.is_explicit and index.kind != "channel"]
+    return Asked(
+        install=install,
+        pythons=(python,) if python is not None else _allowed(matrix, environment.pythons),
+        is_python_known=python is not None,
+        problem=Problem(
+            wants=tuple(origins),
+            bounds=bounds,
+            machine=machine,
+            opaque=tuple(opaque),
+            is_open=bool(own) or not install.has_default_index or not install.is_complete,
+        ),
+        origins=origins,
+    )
+
+
+def _is_kept(matrix: Matrix, name: str) -> bool:
+    return matrix.published(name) is not None
+
+
+def _is_meant(specifier: str) -> bool:
+    try:
+        spec_of(specifier)
+    except ValueError:
+        return False
+    return True
+
+
+def _public(specifier: str) -> str:
+    """Return clauses without the local parts of versions, which no package index has."""
+    return ",".join(clause.partition("+")[0] for clause in specifier.split(","))
+
+
+@lru_cache(maxsize=64)
+def _allowed(matrix: Matrix, pythons: str) -> tuple[str, ...]:
+    known = sorted((row.version for row in matrix.pythons), key=parse, reverse=True)
+    return tuple(version for version in known if not pythons or f"{version}.99" in spec_of(pythons))
+
+
+def is_absent(matrix: Matrix, asked: Asked, want: Want) -> bool:
+    """Tell whether a pin names a release that is not on the index, and not newer than all that are known."""
+    from provision.resolve.published import is_on_index
+
+    version = _pin(want.specifier)
+    if version is None or asked.problem.is_open or want.name in asked.problem.opaque:
+        return False
+    return is_on_index(matrix, want.name, version) is False
+
+
+def pinned_release(matrix: Matrix, asked: Asked, want: Want) -> tuple[PublishedPackage, str] | None:
+    """Return the release that a pin names, with its distribution."""
+    from provision.resolve.published import release_for
+
+    version, package = _pin(want.specifier), matrix.published(want.name)
+    if version is None or package is None or want.name in asked.problem.opaque:
+        return None
+    release = release_for(package, version)
+    return (package, release.version) if release is not None else None
+
+
+def _pin(specifier: str) -> str | None:
+    is_exact = specifier.startswith("==") and not specifier.startswith("===")
+    return specifier[2:] if is_exact and "," not in specifier and "*" not in specifier else None
+
+
+def _with(problem: Problem, **changes: object) -> Problem:
+    return replace(problem, **changes)
+
+
+def clash_of(matrix: Matrix, asked: Asked) -> tuple[Clash, str | None] | None:
+    """Return why a command cannot be met, with the Python that this is about: none where it is no Python's fault.
+
+    ``None`` where it can be, or where that is not known: for some Python that it may be, or at all.
+    """
+    lost = {want.name for want in asked.problem.wants if is_absent(matrix, asked, want)}
+    opaque = tuple(dict.fromkeys((*asked.problem.opaque, *sorted(lost))))
+    return _clash(matrix, _with(asked.problem, opaque=opaque), asked.pythons, asked.is_python_known)
+
+
+@lru_cache(maxsize=256)
+def _clash(
+    matrix: Matrix, problem: Problem, pythons: tuple[str, ...], is_known: bool
+) -> tuple[Clash, str | None] | None:
+    from provision.resolve.published import Clash, is_satisfiable, least_of, solve_published
+
+    # Most releases are for the Pythons in the middle.
+    likely = sorted(pythons, key=lambda python: abs(pythons.index(python) - len(pythons) // 2))
+
+    def is_refused(part: Problem) -> bool:
+        return bool(pythons) and not any(is_satisfiable(matrix, _with(part, python=python)) for python in likely)
+
+    if not is_refused(_alone(matrix, problem) or problem):
+        return None
+    whole = solve_published(matrix, problem)
+    if isinstance(whole, Clash):
+        return whole, None
+    if is_known:
+        answer = solve_published(matrix, _with(problem, python=pythons[0]))
+        return (answer, pythons[0]) if isinstance(answer, Clash) else None
+    least = least_of(problem, is_refused)
+    lines: dict[str, None] = {}
+    for python in (pythons[0], pythons[-1]):
+        part = solve_published(matrix, _with(least, python=python))
+        if isinstance(part, Clash):
+            lines |= dict.fromkeys(f"on Python {python}: {line}" for line in part.reasons)
+    return Clash(wants=least.wants, reasons=tuple(lines)), None
+
+
+def _alone(matrix: Matrix, problem: Problem) -> Problem | None:
+    """Return a problem about nothing but Pythons where one distribution alone is known: it does not exclude itself."""
+    known = [want for want in problem.wants if want.name not in problem.opaque and _is_kept(matrix, want.name)]
+    names = {want.name for want in known}
+    if len(names) != 1 or problem.bounds or any(want.extras for want in known):
+        return None
+    return _with(problem, wants=tuple(known), is_shallow=True)
+
+
+def taken_of(matrix: Matrix, asked: Asked, name: str) -> tuple[str, ...]:
+    """Return the releases of a distribution that an installer takes, newest first.
+
+    That is one for each Python that it may be and that has not ended; none where nothing can be said of one of them.
+    """
+    from provision.resolve.published import Picks, solve_published
+
+    if asked.problem.is_open:
+        return ()
+    ended = {row.version for row in matrix.pythons if (row.end_of_life or matrix.dated) < matrix.dated}
+    found: dict[str, None] = {}
+    for python in asked.pythons:
+        if not asked.is_python_known and python in ended:
+            continue
+        answer = solve_published(matrix, _with(asked.problem, python=python))
+        version = answer.versions.get(name) if isinstance(answer, Picks) else None
+        if version is None:
+            return ()
+        found[version] = None
+    return tuple(sorted(found, key=parse, reverse=True))
+
+
+def ways_out(matrix: Matrix, asked: Asked, clash: Clash, python: str | None) -> Iterator[Way]:
+    """Yield releases that pins could name instead: what an installer takes for each when the others stay."""
+    from provision.resolve.published import Picks, Want, solve_published
+
+    for want in clash.wants:
+        requirement = asked.origins[want]
+        if (
+            _pin(want.specifier) is None
+            or not requirement.is_literal
+            or requirement.is_hashed
+            or "+" in requirement.specifier
+        ):
+            continue
+        free = Want(name=want.name, extras=want.extras)
+        others = tuple(free if item == want else item for item in asked.problem.wants)
+        for at in (python,) if python is not None else asked.pythons:
+            answer = solve_published(matrix, _with(asked.problem, wants=others, python=at))
+            version = answer.versions.get(want.name) if isinstance(answer, Picks) else None
+            if version is not None:
+                text = f"=={version}"
+                edit = Edit(span=requirement.specifier_span, text=text)
+                yield Way(text=f"write `{want.name}{text}`", edits=(edit,))
+                break
+
+
+def spans_of(rules: Iterable[str], environment: Environment, matrix: Matrix, options: Options) -> Iterator[Span]:
+    """Yield what some rules point at: they say of a fault what it means, where solving says only that it is there."""
+    from provision.audit.rules import aspects_of, is_in_scope, load_rule
+
+    aspects = aspects_of(environment, options)
+    for name in rules:
+        if is_in_scope(name, aspects):
+            yield from (finding.span for finding in load_rule(name, matrix).check(environment, matrix, options))

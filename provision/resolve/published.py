@@ -1,0 +1,544 @@
+"""Whether an installer can meet a set of requirements, and which releases it would take, by what the index has.
+
+Most sets need no search: where the newest release of everything that is asked for fits everything else that is asked
+for, every installer takes just these. Only where that fails resolvelib, which is pip's own resolver, searches. What is
+not kept of the index meets anything and asks for nothing, so that it is never a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from provision.matrix.load import Matrix
+from provision.matrix.published import PublishedPackage, PublishedRelease
+from provision.records import record, replace
+from provision.resolve.markers import applies
+from provision.resolve.request import FRAMEWORKS
+from provision.versions import is_empty, parse, spec_of
+
+if TYPE_CHECKING:
+    from resolvelib import Resolver
+
+__all__ = [
+    "Clash",
+    "Picks",
+    "Problem",
+    "Want",
+    "is_on_index",
+    "is_satisfiable",
+    "least_of",
+    "release_for",
+    "solve_published",
+]
+
+_ROUNDS_MAX = 400
+"""How long a search may take; what takes longer stays unknown."""
+
+
+@record
+class Want:
+    """One requirement, of a file or of a release.
+
+    Attributes:
+        name: Normalised.
+        extras: Extras.
+        specifier: Clauses, empty for any version; a local part counts for nothing.
+    """
+
+    name: str
+    extras: tuple[str, ...] = ()
+    specifier: str = ""
+
+    @property
+    def text(self) -> str:
+        """The requirement as people write it."""
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f"{self.name}{extras}{self.specifier}"
+
+
+@record
+class Problem:
+    """What one command asks an installer for.
+
+    Attributes:
+        wants: Its requirements.
+        bounds: What limits distributions without asking for them.
+        python: ``3.11``; ``None`` where releases are not held against a Python.
+        machine: ``x86_64`` or ``aarch64``.
+        opaque: Distributions that come from elsewhere, so that nothing is known of them.
+        is_open: Other indexes are asked too: they may have what is not known here.
+        is_shallow: What the requirements themselves ask for is left out.
+    """
+
+    wants: tuple[Want, ...]
+    bounds: tuple[Want, ...] = ()
+    python: str | None = None
+    machine: str = "x86_64"
+    opaque: tuple[str, ...] = ()
+    is_open: bool = False
+    is_shallow: bool = False
+
+
+@record
+class Picks:
+    """The releases that an installer takes.
+
+    Attributes:
+        versions: Distribution → version, ``None`` where it is not known.
+    """
+
+    versions: Mapping[str, str | None]
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether nothing is in it of which nothing is known, so that nothing else may have been taken."""
+        return None not in self.versions.values()
+
+
+@record
+class Clash:
+    """Why no installer can meet a problem.
+
+    Attributes:
+        wants: Requirements that cannot be met together, none of which can be left out.
+        reasons: Why, the shortest chain that was found.
+    """
+
+    wants: tuple[Want, ...]
+    reasons: tuple[str, ...]
+
+
+def solve_published(matrix: Matrix, problem: Problem) -> Picks | Clash | None:
+    """Solve a problem; ``None`` where the search was given up."""
+    answer = _search(matrix, problem)
+    if answer is None or isinstance(answer, Picks):
+        return answer
+    least = least_of(problem, lambda part: _is_refused(matrix, part))
+    chain = _search(matrix, least)
+    return Clash(wants=least.wants, reasons=chain if isinstance(chain, tuple) else answer)
+
+
+def is_satisfiable(matrix: Matrix, problem: Problem) -> bool:
+    """Tell whether a problem has an answer, or may have one."""
+    return not _is_refused(matrix, problem)
+
+
+def least_of(problem: Problem, is_refused: Callable[[Problem], bool]) -> Problem:
+    """Return the smallest part of a problem that is still refused, as far as leaving out one at a time finds it."""
+    kept = list(problem.wants)
+    size = len(kept) // 2
+    # Whole stretches first: most requirements have no part in it.
+    while size:
+        start = 0
+        while start < len(kept):
+            rest = kept[:start] + kept[start + size :]
+            if rest and is_refused(replace(problem, wants=tuple(rest))):
+                kept = rest
+            else:
+                start += size
+        size //= 2
+    return replace(problem, wants=tuple(kept))
+
+
+def _is_refused(matrix: Matrix, problem: Problem) -> bool:
+    return isinstance(_search(matrix, problem), tuple)
+
+
+def is_on_index(matrix: Matrix, name: str, version: str) -> bool | None:
+    """Tell whether an index has a release; ``None`` for what may have come since, and for pre-releases."""
+    package = matrix.published(name)
+    public = parse(version.partition("+")[0])
+    if package is None or not package.versions:
+        return None
+    if release_for(package, str(public)) is not None:
+        return True
+    if public.is_prerelease or public > parse(package.versions[0]):
+        return None
+    return False
+
+
+def release_for(package: PublishedPackage, version: str) -> PublishedRelease | None:
+    """Return a release by its version, however many zeros that is written with."""
+    found = package.release(version)
+    if found is not None:
+        return found
+    wanted = parse(version.partition("+")[0])
+    return next((package.release(have) for have in package.versions if parse(have) == wanted), None)
+
+
+@lru_cache(maxsize=512)
+def _search(matrix: Matrix, problem: Problem) -> Picks | tuple[str, ...] | None:
+    """Return the picks, the reasons why there are none, or ``None``."""
+    shelf = _Shelf(matrix, problem)
+    picks = shelf.walk()
+    if picks is not None:
+        return Picks(versions=picks)
+    alone = shelf.unmet()
+    if alone:
+        return shelf.reasons([(ask, None) for ask in alone])
+    from resolvelib import BaseReporter, ResolutionImpossible, ResolutionTooDeep, Resolver
+
+    resolver: Resolver[Any, Any, Any] = Resolver(_provider(shelf), BaseReporter())
+    try:
+        result = resolver.resolve(shelf.roots, max_rounds=_ROUNDS_MAX)
+    except ResolutionImpossible as error:
+        return shelf.reasons([(cause.requirement, cause.parent) for cause in error.causes])
+    except ResolutionTooDeep:
+        return None
+    return Picks(versions={item.name: item.version for item in result.mapping.values()})
+
+
+class _Ask:
+    """A requirement with its origin."""
+
+    __slots__ = ("by", "key", "want")
+
+    def __init__(self, want: Want, by: _Candidate | None) -> None:
+        self.want = want
+        self.by = by
+        self.key = want.name if not want.extras else f"{want.name}[{','.join(want.extras)}]"
+
+
+class _Candidate:
+    """A release with the extras that are asked for; ``release`` is absent where nothing is known of it."""
+
+    __slots__ = ("extras", "key", "name", "release", "version")
+
+    def __init__(self, key: str, name: str, extras: tuple[str, ...], release: PublishedRelease | None) -> None:
+        self.key = key
+        self.name = name
+        self.extras = extras
+        self.release = release
+        self.version = release.version if release is not None else None
+
+
+class _Shelf:
+    """The releases that may be taken for one problem."""
+
+    def __init__(self, matrix: Matrix, problem: Problem) -> None:
+        self.problem = problem
+        self._matrix = matrix
+        self._candidates: dict[tuple[str, str | None], _Candidate] = {}
+        self._needs: dict[tuple[str, str | None], tuple[_Ask, ...]] = {}
+        self._fits: dict[tuple[str, str], bool] = {}
+        self._bounds: dict[str, tuple[str, ...]] = {}
+        for bound in problem.bounds:
+            if bound.specifier:
+                self._bounds[bound.name] = (*self._bounds.get(bound.name, ()), bound.specifier)
+        self.roots = [_Ask(want, None) for want in problem.wants]
+        self.origins: dict[str, _Ask] = {}
+        names = {want.name for want in problem.wants}
+        is_one = len(names.intersection(FRAMEWORKS)) < 2 and not any(name.startswith(_BROUGHT) for name in names)
+        # Libraries of CUDA that one framework brings can exclude nothing, and builds of another index bring others.
+        self._without = _BROUGHT if is_one or problem.is_open else ()
+
+    def walk(self) -> dict[str, str | None] | None:
+        """Take the newest of everything; ``None`` as soon as something else asks for another release of it."""
+        asks: dict[str, list[_Ask]] = {}
+        picks: dict[str, _Candidate] = {}
+        versions: dict[str, str | None] = {}
+        queue = sorted(self.roots, key=lambda ask: "==" not in ask.want.specifier)
+        for ask in queue:
+            asks.setdefault(ask.want.name, []).append(ask)
+        while queue:
+            ask = queue.pop(0)
+            name = ask.want.name
+            if name not in versions:
+                found = next(self.matches(ask.key, [item.want.specifier for item in asks[name]]), None)
+                if found is None:
+                    return None
+                versions[name] = found.version
+            elif not self.admits(ask.want, versions[name]):
+                return None
+            if ask.key in picks:
+                continue
+            picks[ask.key] = candidate = self._candidate(ask.key, name, ask.want.extras, versions[name])
+            for need in self.needs(candidate):
+                asks.setdefault(need.want.name, []).append(need)
+                queue.append(need)
+        return versions
+
+    def unmet(self) -> list[_Ask]:
+        """Return the requirements on one distribution that no release of it meets, whatever else is asked for."""
+        by_name: dict[str, list[_Ask]] = {}
+        for ask in self.roots:
+            by_name.setdefault(ask.want.name, []).append(ask)
+        for name, asks in by_name.items():
+            if next(self.matches(name, [ask.want.specifier for ask in asks]), None) is None:
+                return asks
+        return []
+
+    def admits(self, want: Want, version: str | None) -> bool:
+        """Tell whether a release meets a requirement; one of which nothing is known meets any."""
+        return version is None or _admits(want.specifier, version)
+
+    def matches(self, key: str, specifiers: Iterable[str], without: Iterable[str | None] = ()) -> Iterator[_Candidate]:
+        """Yield the releases that meet all of some specifiers, newest first."""
+        name, _, rest = key.partition("[")
+        extras = tuple(rest.removesuffix("]").split(",")) if rest else ()
+        texts = [text for text in dict.fromkeys((*specifiers, *self._bounds.get(name, ()))) if text]
+        barred = set(without)
+        package = self._matrix.published(name) if name not in self.problem.opaque else None
+        is_known = False
+        for version in self._versions(package, texts) if package is not None else ():
+            if not all(_admits(text, version) for text in texts):
+                continue
+            is_known = True
+            if version not in barred and package is not None and self._is_fitting(package, version, texts):
+                yield self._candidate(key, name, extras, version)
+        if None not in barred and self._may_have_more(package, texts, is_known=is_known):
+            yield self._candidate(key, name, extras, None)
+
+    def _versions(self, package: PublishedPackage, texts: list[str]) -> Iterable[str]:
+        for text in texts:
+            if text.startswith("==") and "," not in text and not text.endswith("*"):
+                release = release_for(package, text[2:]) if text[2:3] != "=" else None
+                return (release.version,) if release is not None else ()
+        return package.versions
+
+    def _is_fitting(self, package: PublishedPackage, version: str, texts: list[str]) -> bool:
+        release = package.release(version)
+        if release is None or (release.is_yanked and not any(_is_pin(text) for text in texts)):
+            return False
+        python = self.problem.python
+        if python is None:
+            return True
+        if release.requires_python and not _admits(release.requires_python, f"{python.rstrip('t')}.99"):
+            return False
+        return self.problem.is_open or release.file_for(python, self.problem.machine) is not None
+
+    def _may_have_more(self, package: PublishedPackage | None, texts: list[str], *, is_known: bool) -> bool:
+        """Tell whether a release that is not known here may meet some specifiers."""
+        if package is None or not package.versions:
+            return True
+        if is_known and any(_is_pin(text) for text in texts):
+            return False
+        if _is_contradiction(tuple(texts)):
+            return False
+        if self.problem.is_open or any(_names_prerelease(text) for text in texts):
+            return True
+        # Nothing that is known meets them: what was asked for may have come since.
+        return not is_known and _admits_above(tuple(texts), package.versions[0])
+
+    def _candidate(self, key: str, name: str, extras: tuple[str, ...], version: str | None) -> _Candidate:
+        found = self._candidates.get((key, version))
+        if found is None:
+            package = self._matrix.published(name) if version is not None else None
+            release = package.release(version) if package is not None and version is not None else None
+            found = self._candidates[key, version] = _Candidate(key, name, extras, release)
+        return found
+
+    def needs(self, candidate: _Candidate) -> tuple[_Ask, ...]:
+        """Return what a release asks for; of its extras only what these add, and itself."""
+        at = (candidate.key, candidate.version)
+        if at not in self._needs:
+            self._needs[at] = tuple(self._asked(candidate))
+        return self._needs[at]
+
+    def _asked(self, candidate: _Candidate) -> Iterator[_Ask]:
+        release = candidate.release
+        if self.problem.is_shallow:
+            return
+        if release is None:
+            if candidate.extras:
+                yield self._ask(Want(name=candidate.name), candidate)
+            return
+        if candidate.extras:
+            yield self._ask(Want(name=candidate.name, specifier=f"=={release.version}"), candidate)
+        python = self.problem.python
+        for extra in candidate.extras or ("",):
+            for need in release.needs(extra):
+                if need.marker and (
+                    (python is None and "python" in need.marker)
+                    or not applies(need.marker, python or "3.0", self.problem.machine)
+                ):
+                    continue
+                if self._without and need.name.startswith(self._without):
+                    continue
+                yield self._ask(Want(name=need.name, extras=need.extras, specifier=need.specifier), candidate)
+
+    def _ask(self, want: Want, by: _Candidate) -> _Ask:
+        ask = _Ask(want, by)
+        if want.name != by.name:
+            self.origins.setdefault(ask.want.name, ask)
+        return ask
+
+    def reasons(self, causes: Iterable[tuple[_Ask, _Candidate | None]]) -> tuple[str, ...]:
+        """Return a conflict in words: what asks for what, and what cannot be had."""
+        roots = {ask.want.name for ask in self.roots}
+        lines: list[str] = []
+        by_parent: dict[tuple[str, str], list[_Ask]] = {}
+        targets: dict[str, list[str]] = {}
+        for ask, parent in causes:
+            targets.setdefault(ask.want.name, []).append(ask.want.specifier)
+            if parent is None or parent.name == ask.want.name:
+                continue
+            by_parent.setdefault((parent.name, ask.want.name), []).append(ask)
+            lines += self._origins(parent.name, roots)
+        for asks in by_parent.values():
+            newest = max((ask for ask in asks if ask.by is not None), key=lambda ask: parse(_version(ask)))
+            others = {_version(ask) for ask in asks} - {_version(newest)}
+            rest = ", and no other release that fits helps" if others else ""
+            lines.append(f"{_said(newest)}{rest}")
+        for name, specifiers in targets.items():
+            lines += self._absences(name, specifiers)
+        return tuple(dict.fromkeys(lines))
+
+    def _origins(self, name: str, roots: set[str]) -> list[str]:
+        """Return how something comes into the set that no file asks for."""
+        lines: list[str] = []
+        while name not in roots and name in self.origins and len(lines) < _LINKS_MAX:
+            ask = self.origins[name]
+            lines.insert(0, _said(ask))
+            name = ask.by.name if ask.by is not None else ""
+        return lines
+
+    def _absences(self, name: str, specifiers: Iterable[str]) -> Iterator[str]:
+        """Yield why no release of a distribution can be taken that some specifiers admit, where a Python is why."""
+        package = self._matrix.published(name)
+        python = self.problem.python
+        texts = [text for text in specifiers if text]
+        if package is None or python is None or name in self.problem.opaque:
+            return
+        fitting = [version for version in package.versions if all(_admits(text, version) for text in texts)]
+        if not fitting or any(self._is_fitting(package, version, texts) for version in fitting):
+            return
+        release = package.release(fitting[0])
+        if release is None:
+            return
+        if release.requires_python and not _admits(release.requires_python, f"{python.rstrip('t')}.99"):
+            yield f"{name} {release.version} needs Python {release.requires_python}"
+        else:
+            have = release.pythons(self.problem.machine)
+            yield f"{name} {release.version} has no file for Python {python}" + (
+                f", its wheels are for {', '.join(have)}" if have else ""
+            )
+
+
+def _version(ask: _Ask) -> str:
+    return ask.by.version or "0" if ask.by is not None else "0"
+
+
+def _said(ask: _Ask) -> str:
+    by = f"{ask.by.key} {ask.by.version}" if ask.by is not None else "the file"
+    return f"{by} needs {ask.want.text}"
+
+
+_LINKS_MAX = 4
+_BROUGHT = ("nvidia-", "cuda-")
+
+
+def _provider(shelf: _Shelf) -> Any:
+    """Return what resolvelib asks about a shelf; its base class is only imported where there is something to search."""
+    from resolvelib import AbstractProvider
+
+    class Provider(AbstractProvider[Any, Any, Any]):
+        def identify(self, requirement_or_candidate: Any) -> str:
+            key: str = requirement_or_candidate.key
+            return key
+
+        def get_preference(
+            self, identifier: str, resolutions: Any, candidates: Any, information: Any, backtrack_causes: Any
+        ) -> Any:
+            del resolutions, candidates
+            asks = [item.requirement for item in information[identifier]]
+            is_cause = any(
+                identifier in (cause.requirement.key, getattr(cause.parent, "key", "")) for cause in backtrack_causes
+            )
+            is_pinned = any(_is_pin(ask.want.specifier) for ask in asks)
+            return not is_pinned, not is_cause, not any(ask.want.specifier for ask in asks), identifier
+
+        def find_matches(self, identifier: str, requirements: Any, incompatibilities: Any) -> Any:
+            specifiers = [ask.want.specifier for ask in requirements[identifier]]
+            barred = [item.version for item in incompatibilities[identifier]]
+            return lambda: shelf.matches(identifier, specifiers, barred)
+
+        def is_satisfied_by(self, requirement: Any, candidate: Any) -> bool:
+            return shelf.admits(requirement.want, candidate.version)
+
+        def get_dependencies(self, candidate: Any) -> Any:
+            return shelf.needs(candidate)
+
+    return Provider()
+
+
+@lru_cache(maxsize=None)
+def _admits(specifier: str, version: str) -> bool:
+    """Tell whether clauses admit a release; most are numbers on both sides, which are compared as such."""
+    if not specifier:
+        return True
+    have, clauses = _numbers(version), _clauses(specifier)
+    if have is not None and clauses is not None:
+        return all(_holds(operator, wanted, have) for operator, wanted in clauses)
+    try:
+        return version in spec_of(specifier)
+    except ValueError:
+        return True
+
+
+@lru_cache(maxsize=None)
+def _numbers(version: str) -> tuple[int, ...] | None:
+    """Return the numbers of a plain final release without zeros at its end, ``None`` for any other version."""
+    parts = version.split(".")
+    if not all(part.isdecimal() and part.isascii() for part in parts):
+        return None
+    while len(parts) > 1 and not parts[-1].strip("0"):
+        del parts[-1]
+    return tuple(map(int, parts))
+
+
+_PLAIN = (">=", "<=", "==", "!=", "<", ">")
+
+
+@lru_cache(maxsize=None)
+def _clauses(specifier: str) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+    """Return comparisons with plain releases; ``None`` where one is of another kind."""
+    found = []
+    for clause in specifier.split(","):
+        operator = next((item for item in _PLAIN if clause.startswith(item)), "")
+        wanted = _numbers(clause[len(operator) :].strip()) if operator else None
+        if wanted is None:
+            return None
+        found.append((operator, wanted))
+    return tuple(found)
+
+
+def _holds(operator: str, wanted: tuple[int, ...], have: tuple[int, ...]) -> bool:
+    if operator == "==":
+        return have == wanted
+    if operator == "!=":
+        return have != wanted
+    if operator == ">=":
+        return have >= wanted
+    if operator == "<=":
+        return have <= wanted
+    return have < wanted if operator == "<" else have > wanted
+
+
+@lru_cache(maxsize=None)
+def _is_pin(specifier: str) -> bool:
+    return any(clause.startswith("==") and not clause.endswith("*") for clause in specifier.split(","))
+
+
+@lru_cache(maxsize=None)
+def _is_contradiction(specifiers: tuple[str, ...]) -> bool:
+    try:
+        return is_empty(specifiers)
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=None)
+def _names_prerelease(specifier: str) -> bool:
+    try:
+        return any(wanted.is_prerelease for _, wanted, _ in spec_of(specifier)._clauses)
+    except ValueError:
+        return True
+
+
+@lru_cache(maxsize=None)
+def _admits_above(specifiers: tuple[str, ...], newest: str) -> bool:
+    """Tell whether specifiers admit something newer than the newest release that is known."""
+    return not _is_contradiction((*specifiers, f">{newest}"))

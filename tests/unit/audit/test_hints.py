@@ -1,0 +1,83 @@
+"""A law: whatever a finding says to write was tried, and whatever `--fix` writes takes its finding away."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from provision.audit.engine import audit
+from provision.audit.fix import apply_edits
+from provision.audit.model import ERROR, Finding, Options, Source
+from provision.audit.rules import rule_ids
+from provision.audit.ways import place
+from provision.matrix.load import Matrix
+from provision.records import replace
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from rule_examples import read_examples  # noqa: E402
+
+MATRIX = Matrix()
+CORPUS = ROOT / "tests" / "corpus"
+CASES = tomllib.loads((CORPUS / "cases.toml").read_text(encoding="utf-8"))
+
+
+def find(texts: dict[str, str], checked: list[str], options: Options) -> list[Finding]:
+    sources = {name: Source(name, text) for name, text in texts.items()}
+    return audit([sources[name] for name in checked], sources.get, MATRIX, options).findings
+
+
+def keep_the_law(texts: dict[str, str], checked: list[str], options: Options) -> int:
+    """Try every hint and every fix; return how many there were."""
+    tried = 0
+    before = find(texts, checked, options)
+    sources = {name: Source(name, text) for name, text in texts.items()}
+    for finding in before:
+        said = [way for way in finding.ways if way.text in finding.hint.split("; or ")]
+        # A hint of a finding with ways out is either one of these or the general word of its rule.
+        assert not finding.ways or said or finding.hint == MATRIX.audit_rules[finding.rule].remedy, finding.hint
+        changes = [tuple(place(edit, sources) for edit in way.edits) for way in said]
+        for edits in (*changes, *((finding.edits,) if finding.edits else ())):
+            after_texts, applied = apply_edits([replace(finding, edits=edits)], sources)
+            assert applied
+            after = find({**texts, **after_texts}, checked, options)
+            rules = Counter(item.rule for item in after)
+            assert rules[finding.rule] < Counter(item.rule for item in before)[finding.rule], finding.message
+            grave = Counter(item.rule for item in after if item.severity == ERROR)
+            grave.subtract(item.rule for item in before if item.severity == ERROR)
+            assert not +grave, (finding.message, [item.message for item in after])
+            tried += 1
+    return tried
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hints_and_fixes_of_the_corpus_help(name: str) -> None:
+    case = CASES[name]
+    folder = CORPUS / name
+    texts = {str(path.relative_to(folder)): path.read_bytes().decode() for path in folder.rglob("*") if path.is_file()}
+    faulty = {**texts, case["file"]: texts[case["file"]].replace(case["find"], case["put"])}
+    options = Options(
+        gpus=tuple(case.get("gpu", ())), driver=case.get("driver"), platforms=tuple(case.get("platform", ()))
+    )
+    keep_the_law(texts, case["check"], options)
+    keep_the_law(faulty, case["check"], options)
+
+
+@pytest.mark.parametrize("rule", rule_ids(MATRIX))
+def test_hints_and_fixes_of_the_examples_help(rule: str) -> None:
+    for example in read_examples(rule):
+        keep_the_law(dict(example.files), [next(iter(example.files))], example.options)
+
+
+def test_the_law_has_something_to_say() -> None:
+    assert (
+        keep_the_law(
+            {"requirements.txt": "transformers==4.30.0\nhuggingface-hub==0.10.0\n"}, ["requirements.txt"], Options()
+        )
+        == 2
+    )

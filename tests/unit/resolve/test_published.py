@@ -1,0 +1,248 @@
+"""Sets of requirements over an index of a few releases: what is taken, what is refused and why, what stays unknown."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from provision.matrix.load import Matrix
+from provision.resolve import published
+from provision.resolve.published import Clash, Picks, Problem, Want, is_on_index, solve_published
+
+ALL = "any 3.0+"
+
+
+def index(folder: Path, packages: dict[str, dict[str, dict]]) -> Matrix:
+    """Write an index: package → version → ``needs`` by extra, ``python``, ``files``, ``yanked``; newest first."""
+    (folder / "published").mkdir(parents=True, exist_ok=True)
+    for name, releases in packages.items():
+        asks: list[list[str]] = []
+        files: list[str] = []
+        groups = []
+        for version, row in releases.items():
+            group: dict = {"versions": [version]}
+            if "python" in row:
+                group["requires_python"] = row["python"]
+            if row.get("needs") is not None or "needs" not in row:
+                places = []
+                for extra, lines in {"": [], **row.get("needs", {})}.items():
+                    asks.append([extra, *lines])
+                    places.append(str(len(asks) - 1))
+                group["requires"] = " ".join(places)
+            files.append(row.get("files", ALL))
+            group["files"] = len(files) - 1
+            if row.get("yanked"):
+                group["yanked"] = [version]
+            groups.append(group)
+        head = {"schema_version": 1, "package": name, "dated": "2026-11-24", "source": ["pypi-simple-index"]}
+        document = {**head, "scope": "0" * 12, "requires": asks, "files": files, "releases": groups}
+        (folder / "published" / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
+    return Matrix(folder)
+
+
+def want(text: str) -> Want:
+    head, _, rest = text.partition("[")
+    if rest:
+        extras, _, specifier = rest.partition("]")
+        return Want(name=head, extras=tuple(extras.split(",")), specifier=specifier)
+    at = next((place for place, char in enumerate(text) if char in "<>=!~"), len(text))
+    return Want(name=text[:at], specifier=text[at:])
+
+
+def solve(matrix: Matrix, *texts: str, python: str | None = "3.11", **more):
+    return solve_published(matrix, Problem(wants=tuple(map(want, texts)), python=python, **more))
+
+
+SMALL = {
+    "torch": {
+        "2.2.0": {"needs": {"": ["triton==2.2.0", "numpy"]}},
+        "2.1.0": {"needs": {"": ["triton==2.1.0", "numpy"], "opt": ["old>=1"]}},
+        "2.0.1": {"needs": {"": ["triton==2.0.0", 'old<2; python_version < "3.10"']}},
+    },
+    "triton": {"2.2.0": {}, "2.1.0": {}, "2.0.0": {}},
+    "numpy": {"2.3.1": {"python": ">=3.11"}, "2.2.0": {"python": ">=3.10", "files": "any 3.10 3.11"}, "1.26.0": {}},
+    "old": {"2.0": {"files": "x86_64 3.9; sdist"}, "1.5": {"yanked": True}, "1.0": {"files": "x86_64 3.9"}},
+    "middle": {"1.1": {"needs": {"": ["torch==2.1.0"]}}, "1.0": {"needs": {"": ["torch==2.0.1"]}}},
+    "blank": {"1.0": {"needs": None}},
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Matrix:
+    return index(tmp_path_factory.mktemp("index"), SMALL)
+
+
+def test_the_newest_of_everything_is_taken(small):
+    assert solve(small, "torch").versions == {"torch": "2.2.0", "triton": "2.2.0", "numpy": "2.3.1"}
+
+
+def test_newest_is_what_the_rest_leaves_and_not_the_newest_of_all(small):
+    answer = solve(small, "torch>=2.0.1", "triton==2.0.0")
+    assert isinstance(answer, Picks)
+    assert answer.versions["torch"] == "2.0.1"
+
+
+def test_two_pins_that_exclude_each_other_are_refused_with_the_reason(small):
+    answer = solve(small, "numpy", "torch==2.1.0", "triton==2.0.0", "old==2.0")
+    assert answer == Clash(
+        wants=(want("torch==2.1.0"), want("triton==2.0.0")), reasons=("torch 2.1.0 needs triton==2.1.0",)
+    )
+
+
+def test_a_reason_names_how_a_package_comes_in(small):
+    answer = solve(small, "middle", "triton==2.2.0")
+    assert isinstance(answer, Clash)
+    assert answer.wants == (want("middle"), want("triton==2.2.0"))
+    assert any("middle" in reason and "torch==" in reason for reason in answer.reasons)
+    assert any("torch" in reason and "triton==" in reason for reason in answer.reasons)
+
+
+@pytest.mark.parametrize(
+    ("text", "python", "reason"),
+    [
+        ("numpy==2.3.1", "3.10", "numpy 2.3.1 needs Python >=3.11"),
+        ("numpy==2.2.0", "3.12", "numpy 2.2.0 has no file for Python 3.12, its wheels are for 3.10, 3.11"),
+        ("old==1.0", "3.11", "old 1.0 has no file for Python 3.11, its wheels are for 3.9"),
+    ],
+)
+def test_a_python_that_a_release_is_not_for(small, text, python, reason):
+    assert solve(small, text, python=python) == Clash(wants=(want(text),), reasons=(reason,))
+
+
+def test_a_source_distribution_will_do(small):
+    assert solve(small, "old==2.0", python="3.12").versions == {"old": "2.0"}
+
+
+def test_another_machine_has_other_wheels(small):
+    assert isinstance(solve(small, "old==1.0", python="3.9"), Picks)
+    assert isinstance(solve(small, "old==1.0", python="3.9", machine="aarch64"), Clash)
+
+
+def test_without_a_python_none_is_a_reason_and_markers_on_it_count_for_nothing(small):
+    assert isinstance(solve(small, "numpy==2.3.1", python=None), Picks)
+    assert isinstance(solve(small, "torch==2.0.1", "old==2.0", python=None), Picks)
+    assert isinstance(solve(small, "torch==2.0.1", "old==2.0", python="3.9"), Clash)
+
+
+def test_extras_bring_their_own_needs(small):
+    assert "old" not in solve(small, "torch==2.1.0").versions
+    assert solve(small, "torch[opt]==2.1.0").versions["old"] == "2.0"
+    assert isinstance(solve(small, "torch[opt]==2.1.0", "old<1"), Clash)
+
+
+def test_a_withdrawn_release_is_taken_by_its_pin_alone(small):
+    assert solve(small, "old==1.5", python="3.9").versions == {"old": "1.5"}
+    assert solve(small, "old<2", python="3.9").versions == {"old": "1.0"}
+
+
+def test_bounds_limit_what_is_taken_and_ask_for_nothing(small):
+    answer = solve(small, "torch", bounds=(want("triton<2.1"), want("old<1")))
+    assert (answer.versions["torch"], "old" in answer.versions) == ("2.0.1", False)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("stranger==1", "stranger==2"),
+        ("torch==2.1.0", "blank==1.0"),
+        ("numpy>=3",),
+        ("numpy==2.9.0",),
+        ("numpy==2.0.0rc1",),
+        ("numpy>=2.9.dev0",),
+    ],
+    ids=" ".join,
+)
+def test_what_nobody_knows_is_never_a_reason(small, texts):
+    assert isinstance(solve(small, *texts), Picks)
+
+
+def test_what_nobody_knows_is_told_apart(small):
+    assert not solve(small, "stranger").is_whole
+    assert solve(small, "torch").is_whole
+
+
+def test_an_opaque_distribution_meets_everything(small):
+    assert isinstance(solve(small, "torch==2.1.0", "triton==2.0.0", opaque=("triton",)), Picks)
+
+
+def test_another_index_may_have_what_is_not_known_but_not_what_is(small):
+    assert isinstance(solve(small, "numpy>=1,<1.20"), Clash)
+    assert isinstance(solve(small, "numpy>=1,<1.20", is_open=True), Picks)
+    assert isinstance(solve(small, "torch==2.1.0", "triton==2.0.0", is_open=True), Clash)
+    assert isinstance(solve(small, "numpy==1.26.0", "numpy>2", is_open=True), Clash)
+
+
+def test_a_search_that_takes_too_long_stays_unknown(small, monkeypatch):
+    monkeypatch.setattr(published, "_ROUNDS_MAX", 1)
+    published._search.cache_clear()
+    assert solve(small, "torch>=2.0.1", "triton==2.0.0", "numpy") is None
+    published._search.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("version", "answer"),
+    [("2.2", True), ("2.2.0", True), ("2.1", False), ("1.99", False), ("9", None), ("2.0rc1", None), ("2.2+cu1", True)],
+)
+def test_a_version_is_on_the_index_or_not_or_may_have_come_since(small, version, answer):
+    assert is_on_index(small, "numpy", version) is answer
+    assert is_on_index(small, "stranger", version) is None
+
+
+def test_a_set_without_a_conflict_imports_no_resolver():
+    program = (
+        "import sys; from provision.matrix.load import Matrix; from provision.resolve.published import *;"
+        "wants = (Want(name='torch', specifier='==2.4.1'), Want(name='numpy'));"
+        "answer = solve_published(Matrix(), Problem(wants=wants, python='3.11'));"
+        "print(type(answer).__name__, 'resolvelib' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["Picks", "False"]
+
+
+_NAMES = "abcd"
+_VERSIONS = ("3", "2", "1")
+_CLAUSES = st.sampled_from(["", "==1", "==2", "==3", "<2", "<3", ">=2", ">1", "!=2"])
+_NEEDS = st.dictionaries(st.sampled_from(_NAMES), _CLAUSES, max_size=2)
+_INDEXES = st.fixed_dictionaries({name: st.fixed_dictionaries(dict.fromkeys(_VERSIONS, _NEEDS)) for name in _NAMES})
+
+
+@given(_INDEXES, st.lists(st.tuples(st.sampled_from(_NAMES), _CLAUSES), min_size=1, max_size=3))
+@settings(max_examples=150, deadline=None)
+def test_it_refuses_exactly_what_no_choice_of_releases_meets(tmp_path_factory, universe, roots):
+    packages = {
+        name: {
+            version: {"needs": {"": [f"{need}{clause}" for need, clause in needs.items() if need != name]}}
+            for version, needs in releases.items()
+        }
+        for name, releases in universe.items()
+    }
+    matrix = index(tmp_path_factory.mktemp("index"), packages)
+    answer = solve(matrix, *(f"{name}{clause}" for name, clause in roots))
+    choices = [dict(zip(_NAMES, picked, strict=True)) for picked in itertools.product(_VERSIONS, repeat=len(_NAMES))]
+    assert isinstance(answer, Picks) == any(_is_met(universe, roots, choice) for choice in choices)
+    if isinstance(answer, Picks):
+        assert _is_met(universe, roots, {**dict.fromkeys(_NAMES, "1"), **answer.versions})
+    elif isinstance(answer, Clash):
+        # None of the requirements can be left out, and what is left is refused.
+        for left in answer.wants:
+            rest = [item.text for item in answer.wants if item is not left]
+            assert not rest or isinstance(solve(matrix, *rest), Picks)
+
+
+def _is_met(universe, roots, choice):
+    reached, queue = set(), list(roots)
+    while queue:
+        name, clause = queue.pop()
+        if not published._admits(clause, choice[name]):
+            return False
+        if name not in reached:
+            reached.add(name)
+            queue += [item for item in universe[name][choice[name]].items() if item[0] != name]
+    return True

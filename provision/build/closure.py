@@ -21,7 +21,7 @@ from provision.matrix.model import PythonRelease
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
-from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, python_fits
+from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, is_exact, python_fits
 from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.solve import solve
 from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Reason, Refusal, Stack
@@ -121,7 +121,8 @@ def lock_whole(
 
 def _is_about_python(failed: NoSolution) -> bool:
     """Tell whether another Python may have what this one has not."""
-    return failed.unbuilt is not None or any("python" in text.lower() or "wheel" in text for text in failed.because)
+    is_said = failed.is_about_python or failed.unbuilt is not None
+    return is_said or any("python" in text.lower() or "wheel" in text for text in failed.because)
 
 
 def _has_more_wheels(candidate: Stack, best: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> bool:
@@ -184,7 +185,7 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
 
     What is chosen with them left open is often the answer already; else it is asked for again with them fixed.
     """
-    free = [name for name in stack.frameworks if not _is_exact(getattr(request, name))]
+    free = [name for name in stack.frameworks if not is_exact(getattr(request, name) or "")]
     if not free:
         return _lock(stack, matrix, uv, opened)
     halves = split(stack, matrix)
@@ -199,7 +200,9 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
     question = replace(question, fixed=(), preferred={**preferred, **question.preferred})
     found = _choose(question, stack, matrix, uv)
     if isinstance(found, NoSolution):
-        return _lock(stack, matrix, uv, opened)
+        locked = _lock(stack, matrix, uv, opened)
+        is_about_python = _is_about_python(found)
+        return replace(locked, is_about_python=is_about_python) if isinstance(locked, NoSolution) else locked
     taken = {item.name: item.version.partition("+")[0] for item in found}
     changes: dict[str, Any] = {name: taken[name] for name in free if taken.get(name, "") != stack.frameworks[name]}
     other: Stack | Refusal = stack
@@ -253,12 +256,6 @@ def _agrees(stack: Stack, matrix: Matrix, found: tuple[Found, ...]) -> bool:
     needed = (*(line for item in halves.fixed for line in item.requires), *added)
     return all(_is_met(line, versions, is_needed=True) for line in needed) and all(
         _is_met(line, versions) for line in bounds
-    )
-
-
-def _is_exact(wish: str | None) -> bool:
-    return wish is not None and (
-        (wish.startswith("==") and "*" not in wish) or (wish.count(".") > 1 and wish[0].isdigit())
     )
 
 

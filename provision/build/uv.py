@@ -173,12 +173,14 @@ class NoSolution:
         is_dated: A release was too new.
         absent: A distribution that the index does not have.
         unbuilt: A source distribution that could not be asked what it needs, since that takes a build, which failed.
+        is_about_python: With the frameworks left open it was the Python, or a wheel for it, that lacked.
     """
 
     because: tuple[str, ...]
     is_dated: bool = False
     absent: str | None = None
     unbuilt: str | None = None
+    is_about_python: bool = False
 
 
 def find_uv() -> str:
@@ -203,7 +205,7 @@ def find_uv() -> str:
 
 
 class Uv:
-    """Asks one uv, of one index.
+    """Asks one uv, of one index, and keeps in ``uploaded`` when what it found was published: (name, version) → ISO.
 
     Args:
         program: Its path.
@@ -232,6 +234,7 @@ class Uv:
         self._ca_cert = ca_cert
         self._deadline: float | None = None
         self._answers: dict[str, tuple[Found, ...] | NoSolution] = {}
+        self.uploaded: dict[tuple[str, str], str] = {}
 
     @contextmanager
     def until(self, deadline: float) -> Iterator[None]:
@@ -253,7 +256,10 @@ class Uv:
         """
         key = repr(question)
         if key not in self._answers:
-            self._answers[key] = self._ask(question)
+            answer = self._answers[key] = self._ask(question)
+            for item in answer if not isinstance(answer, NoSolution) else ():
+                if item.uploaded is not None:
+                    self.uploaded[item.name, item.version] = item.uploaded
         return self._answers[key]
 
     def _ask(self, question: Question) -> tuple[Found, ...] | NoSolution:

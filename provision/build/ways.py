@@ -122,8 +122,11 @@ class Trials:
         """
         if self(request, change) is None:
             return None
-        command = shlex.join(("provision", "image", *to_flags(request), *self._words))
-        return Way(request=request, change=change, command=None if is_line else command)
+        return Way(request=request, change=change, command=None if is_line else self.command(request))
+
+    def command(self, request: Request) -> str:
+        """Return the command line that asks for a request."""
+        return shlex.join(("provision", "image", *to_flags(request), *self._words))
 
     def said(self) -> Iterator[str]:
         """Yield what was tried in vain, as a hint."""

@@ -21,6 +21,7 @@ from provision.resolve.request import FRAMEWORKS, Request
 from provision.resolve.stack import Refusal, Stack
 
 if TYPE_CHECKING:
+    from provision.build.closure import Opened
     from provision.build.uv import Uv
     from provision.build.ways import Trials
     from provision.cli.pins import Pin
@@ -109,11 +110,14 @@ def lock_lines(
         if not set(renewed) & set(FRAMEWORKS):
             request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
     opened = Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
-    locked = lock_whole(request, matrix, stack, uv or ask_uv(image_options, options), opened, trials)
+    asked = uv or ask_uv(image_options, options)
+    locked = lock_whole(request, matrix, stack, asked, opened, trials)
     built = [item.name for item in locked.image.packages if item.is_built] if locked.image else []
     if built:
         output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
     _tell_moved(pins, locked, output)
+    if trials is not None and options.exclude_newer is None:
+        _tell_age(request, locked, stack, matrix, asked, opened, trials, output)
     locked = replace(locked, request=stack.request)
     return before if before is not None and is_same(before, locked) else locked
 
@@ -179,6 +183,36 @@ def ask_uv(image_options: ImageOptions, options: argparse.Namespace) -> Uv:
 def is_offline(options: argparse.Namespace) -> bool:
     """Tell whether no index may be asked."""
     return options.offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
+
+
+def _tell_age(
+    request: Request,
+    locked: Stack,
+    stack: Stack,
+    matrix: Matrix,
+    uv: Uv,
+    opened: Opened,
+    trials: Trials,
+    output: Output,
+) -> None:
+    """Warn of pins that are much older than the framework, with the day on which they were new, which is tried."""
+    from provision.build.age import find_age
+    from provision.build.closure import lock_whole
+
+    age = find_age(request, locked, matrix, uv.uploaded)
+    if age is None:
+        return
+    then = replace(opened, moment=_moment(age.day, stack.facts_date))
+    flag = f"--exclude-newer {age.day}"
+    found = trials.attempt(lambda: lock_whole(request, matrix, stack, uv, then), flag)
+    way = f"`{flag}` was tried and is no way to one that is as old"
+    if found is not None and find_age(request, found, matrix, uv.uploaded) is None:
+        versions = " and ".join(f"{name} {version}" for name, version in found.frameworks.items())
+        way = f"`{trials.command(request)} {flag}` takes {versions} on Python {found.python}"
+    output.warn(
+        f"{' and '.join(age.pins)} {'is' if len(age.pins) == 1 else 'are'} of {age.newest} at the latest, and "
+        f"{age.framework}, which nothing in your lines bounds, is of {age.released}: they were not made for it; {way}"
+    )
 
 
 def _kept(pins: Sequence[Pin], stack: Stack) -> dict[str, str]:

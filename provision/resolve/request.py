@@ -22,6 +22,7 @@ __all__ = [
     "SOURCE",
     "Request",
     "is_askable_os",
+    "is_exact",
     "matches",
     "parse_request",
     "plain_request",
@@ -121,6 +122,11 @@ def matches(wish: str | None, version: str) -> bool:
     if wish[0] in "<>=!~":
         return version in spec_of(wish)
     return is_prefix_of(wish, version)
+
+
+def is_exact(wish: str) -> bool:
+    """Tell whether a wish is met by one version alone: ``==2.4.1``, or ``2.4.1`` as a flag says it."""
+    return (wish.startswith("==") and "*" not in wish) or (wish.count(".") > 1 and wish[0].isdigit())
 
 
 def python_fits(wish: str | None, python: str) -> bool:

@@ -178,3 +178,21 @@ def test_a_stack_of_a_matrix_that_the_index_refuses_is_named_and_nothing_is_writ
     ]
     assert "torch 2.3.1 --python 3.11 -r r.txt` works" in " ".join(error["hints"])
     assert not Path("out").exists()
+
+
+def test_old_pins_beside_an_open_framework_are_warned_of_with_a_day_that_was_tried(image, index):
+    index.add("accelerate", "0.21.0", "torch>=1.10")
+    index.add("torch", TORCH, day="2026-01-01T00:00:00Z")
+    for name, files in index.files.items():
+        for file, (content, _) in files.items():
+            if TORCH not in file or name != "torch":
+                files[file] = (content, "2023-07-13T00:00:00Z")
+    Path("r.txt").write_text("accelerate==0.21.0\n")
+    words = ("--torch", ">=2.3,<2.5", "-r", "r.txt", "-o", "out", "--dry-run")
+    answer = image(*words)
+    assert answer.code == 0, answer.err
+    assert "accelerate 0.21.0 is of 2023-07-13 at the latest, and torch 2.4.1" in answer.err
+    assert "--exclude-newer 2023-07-13` takes torch 2.3.1" in answer.err
+    assert "they were not made for it" not in image(*words, "--exclude-newer", "2026-02-01").err
+    index.files["torch"].pop("torch-2.3.1-py3-none-any.whl")
+    assert "`--exclude-newer 2023-07-13` was tried and is no way" in image(*words).err

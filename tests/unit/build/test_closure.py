@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from provision.build.age import find_age
 from provision.build.closure import Opened, lock_whole, needs_lock
 from provision.build.uv import Place, Question, Uv, find_uv
 from provision.build.ways import Trials
 from provision.errors import ActionFailedError, IncompatibleError, MissingDependencyError, UnknownError
 from provision.generate.image import ImageOptions, render_image, unlocked_lines
 from provision.matrix.load import Matrix
+from provision.records import replace
 from provision.resolve.halves import is_open
 from provision.resolve.request import Request, parse_request
 from provision.resolve.solve import solve
@@ -54,7 +56,9 @@ def trials_of(uv: Uv, opened: Opened = OPENED) -> Trials:
     return Trials(answer, locked, uv, ("-r", "own.txt"))
 
 
-def lock(index: package_index.Index, *lines: str, opened: Opened = OPENED, **wish: object) -> Stack:
+def lock(
+    index: package_index.Index, *lines: str, opened: Opened = OPENED, uv: Uv | None = None, **wish: object
+) -> Stack:
     """Answer a request whole; the index has what the stack itself needs, in the versions of the facts and others."""
     request = parse_request({"requirements": list(lines), **wish})
     stack = solve(request, MATRIX)
@@ -65,7 +69,7 @@ def lock(index: package_index.Index, *lines: str, opened: Opened = OPENED, **wis
             index.add(package.name, package.version)
     for version in ("2.2.2", "2.3.1", "2.4.1"):
         index.add("torch", version)
-    uv = Uv(find_uv(), index_url=index.url)
+    uv = uv or Uv(find_uv(), index_url=index.url)
     return lock_whole(request, MATRIX, stack, uv, opened, trials_of(uv, opened))
 
 
@@ -413,3 +417,21 @@ def test_a_bound_on_a_framework_that_stands_in_no_metadata_chooses_its_version(i
             index.add(package.name, package.version)
     stack = lock(index, "basicsr", torch=">=2.1,<2.5", python="3.11")
     assert stack.frameworks["torch"] == "2.1.2"
+
+
+def test_pins_that_are_much_older_than_an_open_framework_are_told_with_their_day(index: package_index.Index) -> None:
+    index.add("accelerate", "0.21.0", "torch>=1.10", day="2023-07-13T00:00:00Z")
+    index.add("demo", "1.0", day="2023-07-20T00:00:00Z")
+    lines = ("accelerate==0.21.0", "demo==1.0")
+    uv = Uv(find_uv(), index_url=index.url)
+    stack = lock(index, *lines, torch=">=2.2", uv=uv)
+    age = find_age(stack.request, stack, MATRIX, uv.uploaded)
+    assert age is not None
+    assert (age.pins, age.newest, age.day) == (("accelerate 0.21.0",), "2023-07-13", "2023-07-20")
+    assert age.framework == f"torch {stack.frameworks['torch']}"
+    exact = replace(stack.request, torch=f"=={stack.frameworks['torch']}")
+    assert find_age(exact, stack, MATRIX, uv.uploaded) is None  # whoever names it means it
+    loose = replace(stack.request, requirements=("accelerate", "demo==1.0"))
+    assert find_age(loose, stack, MATRIX, uv.uploaded) is None  # the newest that goes with it is taken
+    young = {**uv.uploaded, ("accelerate", "0.21.0"): "2024-08-01T00:00:00Z"}
+    assert find_age(stack.request, stack, MATRIX, young) is None

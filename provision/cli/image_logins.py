@@ -17,6 +17,7 @@ from provision.resolve.stack import Stack
 
 __all__ = ["build_secrets", "has_ssh", "refuse_logins", "refuse_ssh", "take_accounts", "with_logins"]
 
+_NAMED_INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX")
 _WITHOUT_SECRETS = {
     "apptainer": "build the image from the Dockerfile and convert it: `apptainer build x.sif docker-daemon:NAME:TAG`",
     "devcontainer": "build the image with `--build --tag NAME`, and name that image in devcontainer.json",
@@ -29,6 +30,10 @@ def take_accounts(options: argparse.Namespace) -> Accounts:
     accounts = Accounts()
     if options.index_url is not None:
         options.index_url = accounts.take(options.index_url, "--index-url")
+    for word in " ".join(os.environ.get(name, "") for name in _NAMED_INDEXES).split():
+        name, equals, url = word.partition("=")
+        if equals and "://" not in name:
+            accounts.take_named(name, url)
     return accounts
 
 

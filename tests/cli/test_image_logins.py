@@ -56,12 +56,13 @@ def everything(folder, *texts):
     return "".join([path.read_text() for path in Path(folder).rglob("*") if path.is_file()] + list(texts))
 
 
-@pytest.mark.parametrize("place", ["address", "variable", "flag of the project", "netrc", "named"])
+@pytest.mark.parametrize("place", ["address", "variable", "project", "netrc", "named", "machine"])
 def test_an_index_with_a_password_is_asked_and_the_password_is_nowhere(image, private, place, monkeypatch):
     line = {
         "address": f"--extra-index-url {signed(private)}\ndemo\n",
         "variable": f"--extra-index-url {signed(private, 'me:${WORD_OF_MINE}')}\ndemo\n",
         "netrc": f"--extra-index-url {private.url}\ndemo\n",
+        "machine": "demo\n",
     }.get(place)
     monkeypatch.setenv("WORD_OF_MINE", WORD)
     words = ("-r", "r.txt", "--torch", "2.4.1")
@@ -79,6 +80,10 @@ def test_an_index_with_a_password_is_asked_and_the_password_is_nowhere(image, pr
     if place == "named":
         monkeypatch.setenv("UV_INDEX_MY_OWN_USERNAME", "me")
         monkeypatch.setenv("UV_INDEX_MY_OWN_PASSWORD", WORD)
+    if place == "machine":
+        monkeypatch.setenv("UV_INDEX", f"own={private.url}")
+        monkeypatch.setenv("UV_INDEX_OWN_USERNAME", "me")
+        monkeypatch.setenv("UV_INDEX_OWN_PASSWORD", WORD)
     answer = image(*words, "-o", "out")
     assert answer.code == 0, answer.err
     assert "the build asks localhost with a user and a password" in answer.err

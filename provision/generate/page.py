@@ -20,10 +20,8 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu
 from provision.matrix.query import serves
 from provision.resolve.options import Option, offer
-from provision.resolve.request import PLATFORMS, Request
-from provision.resolve.rules import Wish, reject_option
-from provision.resolve.solve import open_ends
-from provision.resolve.survey import ANY, Report, survey
+from provision.resolve.request import ANY, PLATFORMS, Request
+from provision.resolve.survey import Report, survey
 from provision.versions import parse
 
 __all__ = ["render_page", "tabulate"]
@@ -89,7 +87,7 @@ def _to_script_data(tables: Mapping[str, Any]) -> str:
 def _map(matrix: Matrix) -> dict[str, Any]:
     """Return the newest build of every torch minor and CUDA, with how it serves each generation of GPUs.
 
-    A cell without a name is one that may have a build: the facts neither list it nor rule it out.
+    Of a cell that is not there the page asks whether it may have a build.
     """
     groups: dict[tuple[str, int], list[Gpu]] = {}
     for gpu in sorted(matrix.gpus, key=lambda row: (parse(row.compute_capability), row.id)):
@@ -102,34 +100,12 @@ def _map(matrix: Matrix) -> dict[str, Any]:
         for (architecture, major), gpus in groups.items()
     }
     cells: dict[str, dict[str, Any]] = {}
-    platform = PLATFORMS[0]
-    options: dict[str, list[Option]] = {}
-    for option in offer(matrix, "torch", Request(torch=ANY), platform):
-        minor = ".".join(option.version.split(".")[:2])
-        options.setdefault(minor, []).append(option)
-        if not option.is_known:
-            continue
-        row = cells.setdefault(minor, {})
-        if option.cuda not in row:
-            row[option.cuda] = [option.label, [_served(option, gpus) for gpus in generations.values()]]
-    versions = sorted(cells, key=parse, reverse=True)
-    named = {option.cuda for minor in versions for option in options[minor] if option.cuda}
-    cudas = sorted(named, key=parse, reverse=True)
-    for minor in versions:
-        for cuda in cudas:
-            if cuda not in cells[minor] and _is_open(matrix, options[minor], minor, cuda, platform):
-                cells[minor][cuda] = ["", [_SERVED["unknown"]] * len(generations)]
-    return {"generations": list(generations), "versions": versions, "cudas": cudas, "cells": cells}
-
-
-def _is_open(matrix: Matrix, options: list[Option], minor: str, cuda: str, platform: str) -> bool:
-    """Tell whether the resolver would not call it proved that a minor has no build for a CUDA."""
-    request = Request(torch=minor, cuda=cuda)
-    wish = Wish(request=request, platform=platform, gpus=(), os=None, flavor="runtime")
-    rejections = [found for option in options if (found := reject_option(matrix, wish, option)) is not None]
-    if len(rejections) < len(options):
-        return True
-    return not all(item.is_proved for item in (*rejections, *open_ends(options, [], rejections)))
+    options = offer(matrix, "torch", Request(torch=ANY), PLATFORMS[0])
+    for option in filter(lambda option: option.is_known, options):
+        served = [_served(option, gpus) for gpus in generations.values()]
+        cells.setdefault(".".join(option.version.split(".")[:2]), {}).setdefault(option.cuda, [option.label, served])
+    cudas = sorted({option.cuda for option in options if option.cuda}, key=parse, reverse=True)
+    return {"generations": list(generations), "cudas": cudas, "cells": cells}
 
 
 def _served(option: Option, gpus: list[Gpu]) -> int:

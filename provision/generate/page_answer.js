@@ -1,13 +1,13 @@
-// Answers a question by looking its cells up in the tables of provision/resolve/survey.py, in the solver's order.
-// Nothing is decided here: which candidates there are, their order, what excludes them and in which words, what an
-// environment holds and which changes are tried all come from the tables. A test holds the answers against the solver.
+// Answers a question by walking the trees of provision/resolve/survey.py. Which candidates there are, their order, what
+// excludes them and in which words, what an environment holds and which changes are tried all come from the tables; what
+// is here goes through them in the solver's order. A test holds the answers against the solver.
 "use strict";
 
 // eslint-disable-next-line no-unused-vars
 function makeAsker(tables) {
-  const FRAMEWORKS = ["torch", "tensorflow", "jax"];
-  const OWN_FACT = -1;
-  const GPU_FACT = -2;
+  const KINDS = ["torch", "tensorflow", "jax", "cuda"];
+  const [OWN_FACT, GPU_FACT] = [-1, -2];
+  const { limits } = tables;
 
   const compare = (left, right) => {
     const a = left.split("."), b = right.split(".");
@@ -17,403 +17,257 @@ function makeAsker(tables) {
     }
     return 0;
   };
-  const branchOf = (driver) => Number(driver.split(".")[0]);
-  // A branch stands for its newest known release.
-  const releaseOf = (driver) => (driver != null && tables.branches[driver] ? tables.branches[driver][0] : driver);
-
-  const unpack = (row, position) => {
-    for (let i = 1; i < row.length; i += 2) if (row[i] === position) return row[i + 1];
-    return row[0];
+  const unique = (items) => [...new Set(items)];
+  const group = (items, key) => {
+    const found = new Map(items.map((item) => [key(item), []]));
+    for (const item of items) found.get(key(item)).push(item);
+    return found;
   };
-  const cell = (rowNumber, position) => (rowNumber < 0 ? [] : tables.cells[tables.rows[rowNumber][position]]);
+
+  const remember = (make) => {
+    const known = new Map();
+    return (key) => known.get(key) ?? known.set(key, make(key)).get(key);
+  };
+  const placeOf = remember((driver) => tables.thresholds.filter((text) => compare(text, driver) <= 0).length);
+
+  // What the question gives: which branch every tree takes, and the names that stand in its words.
+  function read(request) {
+    const kind = KINDS.find((name) => request[name] != null) || "cuda";
+    const gpu = tables.gpus[request.gpus];
+    const system = tables.systems.find((row) => row[0] === request.os);
+    // A branch stands for its newest known release.
+    const driver = tables.branches[request.driver]?.[0] ?? request.driver;
+    const at = {
+      cuda: 1 + tables.cudas.indexOf(request.cuda),
+      python: 1 + tables.pythons.findIndex((row) => row[0] === request.python),
+      os: 1 + tables.systems.indexOf(system),
+      gpus: gpu ? 1 + gpu[5] : 0,
+      driver: driver == null ? 0 : placeOf(driver),
+    };
+    // A tree is the number of a branching, as its part and each position from which another tree follows; or of a leaf.
+    const walk = (tree) => {
+      while (tree >= 0) {
+        const node = tables.nodes[tree];
+        for (let i = 1; node[i] <= at[tables.axes[node[0]]]; i += 2) tree = node[i + 1];
+      }
+      return tables.leaves[~tree];
+    };
+    const names = ["", gpu?.[0], driver, driver?.split(".")[0], "", request.os];
+    const say = (text, own) =>
+      tables.texts[text].replace(/[\x01-\x05]/g, (mark) => names[mark.charCodeAt()] || own?.label);
+    const facts = (numbers, own) => numbers.map((n) => (n === OWN_FACT ? own.fact : n === GPU_FACT ? gpu[6] : n));
+    return { kind, gpu, system, at, walk, say, facts, platform: request.platform || tables.platforms[gpu ? gpu[8] : 0] };
+  }
+
+  const isRefusal = (leaf) => typeof leaf[0] === "number";
 
   function attempt(request) {
-    const kind = FRAMEWORKS.find((name) => request[name] != null) || "cuda";
-    const gpu = request.gpus == null ? null : tables.gpus[request.gpus];
-    const classNumber = gpu ? gpu[5] : -1;
-    const gpuClass = gpu ? tables.classes[classNumber] : null;
-    const platform = request.platform || tables.platforms[gpuClass ? gpuClass.platform : 0];
-    const systemNumber = request.os == null ? 0 : 1 + tables.systems.findIndex((row) => row[0] === request.os);
-    const cudaNumber = request.cuda == null ? -1 : tables.cudas.indexOf(request.cuda);
-    const pythonNumber = request.python == null ? -1 : tables.pythons.findIndex((row) => row[0] === request.python);
-    const driver = releaseOf(request.driver);
-    const branch = driver == null ? null : branchOf(driver);
-    const names = {
-      "\x01": gpu ? gpu[0] : "", "\x02": driver || "", "\x03": request.python || "", "\x04": "",
-      "\x05": request.os || "",
-    };
-    const say = (number, own) =>
-      tables.texts[number].replace(/[\x01-\x05]/g, (mark) => (mark === "\x04" ? own : names[mark]));
-
-    const rejection = (number, candidate) => {
-      const [rule, isProved, subject, text, facts] = tables.rejections[number];
-      const kindName = candidate ? ["torch", "tensorflow", "jax", "cuda"][candidate.kind] : "";
-      return {
-        rule,
-        isProved: Boolean(isProved),
-        subject: subject === 0 || !candidate ? "" : subject === 1 ? candidate.label : `${kindName} ${candidate.version}`,
-        version: candidate ? `${kindName} ${candidate.version}` : "",
-        because: say(text, candidate ? candidate.label : ""),
-        facts: resolveFacts(facts, candidate, gpu),
-      };
-    };
-
-    const unfit = [];
-    if (gpu) {
-      for (const number of gpuClass.wish[tables.platforms.indexOf(platform)]) unfit.push(rejection(number, null));
-      if (branch !== null) {
-        if (gpuClass.last && branch > gpuClass.last[0]) unfit.push(rejection(gpuClass.last[1], null));
-        if (gpuClass.first && branch < gpuClass.first[0]) unfit.push(rejection(gpuClass.first[1], null));
-      }
-    }
-    if (unfit.length) return { rejections: unfit };
-
-    const wish = kind === "cuda" ? request.cuda || tables.any : request[kind];
-    const offered = tables.offers[platform][kind][wish];
-    if (typeof offered !== "number") return { rejections: [rejection(offered.none, null)] };
-    const candidates = tables.rows[offered].map((number) => tables.candidates[platform][number]);
-
+    const question = read(request);
+    const { kind, platform, at, walk } = question;
     const rejections = [];
-    const kept = [];
-    for (const candidate of candidates) {
-      const found = [...tables.cells[candidate.fixed]];
-      if (kind !== "cuda" && cudaNumber >= 0) found.push(...cell(candidate.cuda, cudaNumber));
-      if (gpu) found.push(...cell(candidate.gpu, classNumber));
-      if (gpu && candidate.older && cudaNumber in candidate.older) {
-        found.push(...cell(candidate.older[cudaNumber], classNumber));
-      }
-      found.push(...cell(candidate.os, systemNumber));
-      if (branch !== null && candidate.driver) {
-        if (compare(driver, candidate.driver[0]) < 0) found.push(...tables.cells[candidate.driver[1]]);
-        else if (gpu && branch < candidate.branch) found.push(...cell(candidate.jit, classNumber));
-      }
-      if (!found.length) {
-        kept.push(candidate);
-        continue;
-      }
-      found.sort((left, right) => left[0] - right[0]);
-      const proved = found.find(([, number]) => tables.rejections[number][1]);
-      rejections.push(rejection((proved || found[0])[1], candidate));
-    }
-    const keptVersions = new Set(kept.map((candidate) => candidate.version));
-    const seen = new Set();
-    const ends = [];
-    for (const candidate of candidates) {
-      if (!candidate.open.length || seen.has(candidate.version)) continue;
-      seen.add(candidate.version);
-      if (keptVersions.has(candidate.version)) continue;
-      const name = `${kind} ${candidate.version}`;
-      if (rejections.every((item) => item.version !== name || item.rule === "os")) continue;
-      for (const number of candidate.open) ends.push(rejection(number, candidate));
-    }
-    rejections.push(...ends);
-
+    const refuse = (leaf, own) => { for (const number of leaf) rejections.push({ row: tables.rejections[number], own }); };
+    const [offered, unknown] = tables.offers[platform][kind][request[kind] ?? tables.any];
+    refuse(walk(tables.unfit[platform]));
+    if (!rejections.length) refuse(walk(unknown));
+    if (rejections.length) return { question, rejections };
+    const candidates = tables.rows[offered].map((number) => tables.candidates[platform][number]);
+    const kept = candidates.filter((candidate) => {
+      const found = tables.rows[candidate.rules].flatMap(walk);
+      const proved = found.find((number) => tables.rejections[number][1]);
+      refuse(found.length ? [proved ?? found[0]] : [], candidate);
+      return !found.length;
+    });
+    // A version that may have builds beside those that were rejected is not excluded by what rejects them.
+    const open = new Set(rejections.filter((item) => item.row[0] !== "os").map((item) => item.own.version));
+    for (const { version } of kept) open.delete(version);
+    for (const candidate of candidates) if (open.delete(candidate.version)) refuse(walk(candidate.open), candidate);
     for (const candidate of kept) {
-      const pair = cell(candidate.pair, classNumber + 1);
-      if (pair.length) {
-        rejections.push(rejection(pair[0][1], candidate));
-        continue;
-      }
-      let positions = [...candidate.pythons.slice(0, candidate.order).keys()];
-      if (request.python != null) {
-        const position = pythonNumber < 0 ? -1 : candidate.pythons.indexOf(pythonNumber);
-        positions = position < 0 ? [] : [position];
-      }
-      if (!positions.length) {
-        rejections.push(rejection(candidate.no_python, candidate));
-        continue;
-      }
-      const held = (candidate.held && candidate.held[classNumber]) || "";
-      const environments = candidate.environments[cudaNumber + held] || candidate.environments[held];
-      const bases = held ? candidate.held_bases[held] : candidate.bases;
-      for (const position of positions) {
-        const standNumber = unpack(tables.rows[bases[position]], systemNumber);
-        if (standNumber < 0) {
-          rejections.push(rejection(~standNumber, candidate));
-          continue;
-        }
-        const stand = tables.stands[standNumber];
-        const steps = tables.rows[environments[position]];
-        const number = steps.length === 1 ? steps[0] : steps[stand[3]];
-        if (number < 0) {
-          rejections.push(rejection(~number, candidate));
-          continue;
-        }
-        const environment = tables.environments[number];
-        const need = tables.needs[tables.rows[candidate.need[environment[0]]][classNumber + 1]];
-        const python = candidate.pythons[position] < 0 ? null : tables.pythons[candidate.pythons[position]][0];
-        return {
-          stack: assemble(request, platform, kind, candidate, python, stand, environment, need, gpu, say),
-        };
+      const tries = walk(candidate.tries);
+      if (isRefusal(tries)) refuse(tries, candidate);
+      else for (const [base, closed, python] of tries) {
+        const stand = walk(base);
+        at.glibc = stand[3] ?? question.system?.[3];
+        const environment = isRefusal(stand) ? stand : walk(closed);
+        if (!isRefusal(environment)) return { question, found: { candidate, python, stand, environment } };
+        refuse(environment, candidate);
       }
     }
-    return { rejections };
+    return { question, rejections };
   }
 
-  function resolveFacts(facts, candidate, gpu) {
-    return facts.map((fact) => (fact === OWN_FACT ? candidate.fact : fact === GPU_FACT ? gpu[6] : fact));
-  }
-
-  function assemble(request, platform, kind, candidate, python, stand, environment, need, gpu, say) {
-    const [cuda, cudnn, nccl, packageRow, size, install, reasons, warnings] = environment;
-    const packages = Object.fromEntries(tables.rows[packageRow].map((number) => tables.packages[number]));
-    const worded = [...need[4], ...reasons, ...stand[6]].map(([subject, text, facts]) => ({
-      subject: subject.replaceAll("\x01", gpu ? gpu[0] : ""),
-      because: say(text, candidate.label),
-      facts: resolveFacts(facts, candidate, gpu),
+  function assemble(request, question, { candidate, python, stand, environment }) {
+    const { kind, gpu, system, walk, say } = question;
+    const texts = (numbers) => numbers.map((number) => say(number, candidate));
+    const [base, cudaBase, os, , cudnn, nccl] = stand;
+    const [driver, ofNeed, aboutNeed, [sm, ptx]] = walk(environment[8]);
+    const reasons = [...ofNeed, ...environment[6], ...stand[6]].map(([subject, text, facts]) => ({
+      subject, because: say(text, candidate), facts: question.facts(facts, candidate),
     }));
-    const ofDriver = worded.find((reason) => reason.subject === "driver");
+    const ofDriver = reasons.find((reason) => reason.subject === "driver");
     if (ofDriver) for (const { because } of taken(request)) ofDriver.because += `; ${because}`;
-    const facts = [candidate.fact, ...worded.flatMap((reason) => reason.facts)];
-    if (gpu) facts.push(gpu[6]);
-    if (request.os != null) facts.push(tables.systems.find((row) => row[0] === request.os)[2]);
+    const facts = [candidate.fact, ...reasons.flatMap((reason) => reason.facts), gpu?.[6], system?.[2]];
     return {
-      kind,
-      framework: kind === "cuda" ? null : kind,
-      version: candidate.version,
-      label: candidate.label,
-      cuda,
-      cudnn: stand[4] || cudnn,
-      nccl: stand[5] || nccl,
-      python,
-      platform,
-      os: request.os == null ? stand[2] : request.os,
-      packages,
-      base: stand[0] ? stand[0][0] : null,
-      baseSize: stand[0] ? stand[0][1] : null,
-      cudaBase: stand[1],
-      driver: { minimum: need[0], recommended: need[1], native: need[2], maximum: need[3] },
-      sm: need[6][0],
-      ptx: need[6][1],
-      size,
-      install: install < 0 ? null : tables.rows[install].map((number) => tables.texts[number]).join(" "),
-      reasons: worded,
-      warnings: [
-        ...insecure(releaseOf(request.driver)),
-        ...[...need[5], ...stand[7], ...warnings].map((text) => say(text, candidate.label)),
-      ],
-      facts: [...new Set(facts)],
+      kind, framework: kind === "cuda" ? null : kind, version: candidate.version, label: candidate.label,
+      cuda: environment[0], cudnn: cudnn || environment[1], nccl: nccl || environment[2],
+      python, platform: question.platform, os: os || request.os,
+      packages: Object.fromEntries(tables.rows[environment[3]].map((number) => tables.packages[number])),
+      base: base && base[0], baseSize: base && base[1], cudaBase,
+      driver: { minimum: driver[0], recommended: driver[1], native: driver[2], maximum: driver[3] },
+      sm, ptx, size: environment[4],
+      install: environment[5] < 0 ? null : texts(tables.rows[environment[5]]).join(" "),
+      reasons,
+      warnings: texts([...walk(tables.insecure), ...aboutNeed, ...stand[7], ...environment[7]]),
+      facts: unique(facts.filter((fact) => fact != null)),
     };
   }
 
-  function insecure(driver) {
-    if (driver == null) return [];
-    const { below, last, old } = tables.security;
-    const branch = branchOf(driver);
-    const floor = below[branch];
-    if (floor) {
-      return compare(driver, floor[0]) < 0 ? [tables.texts[floor[1]].replaceAll("\x02", driver)] : [];
-    }
-    return branch < last ? [tables.texts[old].replaceAll("\x02", String(branch))] : [];
-  }
+  // Why not
 
-  const isProved = (rejections) => rejections.length > 0 && rejections.every((item) => item.isProved);
+  const isProved = (rejections) => rejections.length > 0 && rejections.every((item) => item.row[1]);
 
+  // Drop every part without which the question is still refused, and still proved where it was.
   function smallest(request, wasProved) {
-    const isStillRefused = (fewer) => {
-      const found = attempt(fewer).rejections;
-      return Boolean(found) && (!wasProved || isProved(found));
-    };
     let core = request;
     for (const part of tables.parts) {
       if (core[part] == null) continue;
+      const isFramework = KINDS.slice(0, 3).includes(part);
+      if (isFramework && attempt(core).rejections.some((item) => item.row[2])) continue;
       const fewer = { ...core, [part]: null };
-      if (part === "gpus") {
-        if (isStillRefused(fewer)) core = fewer;
-        continue;
-      }
-      const isLast = FRAMEWORKS.includes(part) && FRAMEWORKS.every((name) => name === part || core[name] == null);
-      if (isLast && (attempt(core).rejections || []).some((item) => item.subject)) continue;
-      const isEmpty = tables.parts.every((name) => fewer[name] == null);
-      if (!isEmpty && isStillRefused(fewer)) core = fewer;
+      const found = tables.parts.some((name) => fewer[name] != null) && attempt(fewer).rejections;
+      if (found && (!wasProved || isProved(found))) core = fewer;
     }
     return core;
   }
 
-  const FLAGS = ["torch", "tensorflow", "jax", "cuda", "python", "os", "platform", "gpus", "driver"];
   function toFlags(request) {
-    const words = [];
-    for (const part of FLAGS) {
-      if (request[part] == null) continue;
-      // A GPU that the tables do not know goes by the name it was asked with.
-      const value = part === "gpus" ? (tables.gpus[request.gpus]?.[1] ?? request.gpus) : request[part];
-      words.push(part === "gpus" ? "--gpu" : `--${part}`, value);
-    }
-    return words;
+    const flags = [...KINDS, "python", "os", "platform", "gpus", "driver"].filter((part) => request[part] != null);
+    // A GPU that the tables do not know goes by the name it was asked with.
+    return flags.map((part) =>
+      part === "gpus" ? ["--gpu", tables.gpus[request.gpus]?.[1] ?? request.gpus] : [`--${part}`, request[part]]);
   }
   const quote = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);
-  const toCommand = (command, request) => ["provision", command, ...toFlags(request)].map(quote).join(" ");
+  const toCommand = (command, request) => ["provision", command, ...toFlags(request).flat()].map(quote).join(" ");
 
   function sentence(subjects, because) {
-    if (!subjects.length) return because;
-    if (subjects.length === 1) return `${subjects[0]} ${because}`;
+    if (subjects.length < 2) return [...subjects, because].join(" ");
     const first = `${subjects[0].split(" ")[0]} `;
-    let names = subjects;
-    if (subjects.every((subject) => subject.startsWith(first))) {
-      names = [subjects[0], ...subjects.slice(1).map((subject) => subject.slice(first.length))];
-    }
-    const most = tables.limits.subjects;
-    const joined =
-      names.length > most
-        ? `${names.slice(0, most - 1).join(", ")} and ${names.length - most + 1} more`
-        : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+    const isOne = subjects.every((subject) => subject.startsWith(first));
+    const names = subjects.map((subject, i) => (isOne && i ? subject.slice(first.length) : subject));
+    const more = names.length - limits.SUBJECTS_SHOWN;
+    const last = more > 0 ? `${names.splice(limits.SUBJECTS_SHOWN - 1).length} more` : names.pop();
     const [verb, ...rest] = because.split(" ");
-    return `${joined} ${tables.plural[verb] || verb} ${rest.join(" ")}`;
+    return [`${names.join(", ")} and ${last}`, tables.plural[verb] || verb, ...rest].join(" ");
   }
 
-  function chain(causes) {
-    const groups = new Map();
-    for (const cause of causes) {
-      const key = JSON.stringify([cause.rule, cause.because, cause.isProved]);
-      if (!groups.has(key)) groups.set(key, []);
-      groups.get(key).push(cause);
-    }
-    const said = new Map();
-    const reasons = [];
-    for (const members of groups.values()) {
-      const { rule, because } = members[0];
-      said.set(rule, (said.get(rule) || 0) + 1);
-      if (said.get(rule) > tables.limits.groups) continue;
-      const subjects = [...new Set(members.map((member) => member.subject).filter(Boolean))];
-      const facts = [...new Set(members.flatMap((member) => member.facts))];
-      reasons.push({
-        subject: rule, because: sentence(subjects, because), facts: facts.slice(0, tables.limits.subjects + 2),
-      });
-    }
-    for (const [rule, count] of said) {
-      if (count > tables.limits.groups) {
-        const more = count - tables.limits.groups;
-        reasons.push({ subject: rule, because: `${more} more candidates fail likewise`, facts: [] });
-      }
+  // Group what is said alike of different candidates.
+  function chain(causes, { say, facts }) {
+    causes = causes.map(({ row: [rule, proved, subject, text, numbers], own }) => ({
+      rule, proved, subject: subject === "\x04" ? own.label : subject, because: say(text, own), facts: facts(numbers, own),
+    }));
+    const alike = [...group(causes, (cause) => JSON.stringify([cause.rule, cause.because, cause.proved])).values()];
+    const byRule = group(alike, ([cause]) => cause.rule);
+    const shown = alike.filter((members) => byRule.get(members[0].rule).indexOf(members) < limits.GROUPS_SHOWN);
+    const reasons = shown.map((members) => ({
+      subject: members[0].rule,
+      because: sentence(unique(members.map((cause) => cause.subject).filter(Boolean)), members[0].because),
+      facts: unique(members.flatMap((cause) => cause.facts)).slice(0, limits.SUBJECTS_SHOWN + 2),
+    }));
+    for (const [rule, { length }] of byRule) {
+      if (length <= limits.GROUPS_SHOWN) continue;
+      reasons.push({ subject: rule, because: `${length - limits.GROUPS_SHOWN} more candidates fail likewise`, facts: [] });
     }
     return reasons;
   }
 
   function completeness(causes) {
     const rules = ["cuda", "gpu", "gpu-library", "driver", "platform"];
-    const versions = new Set(causes.filter((cause) => rules.includes(cause.rule)).map((cause) => cause.version));
-    const rows = tables.complete.filter(([version]) => versions.has(`torch ${version}`));
+    const labels = causes.filter(({ row: [rule] }) => rules.includes(rule)).map(({ own }) => own?.label);
+    const rows = tables.complete.filter(([version]) => labels.some((label) => label?.startsWith(`${version}+`)));
     if (!rows.length) return [];
     const because = rows.length === 1 ? "is known with all its builds" : "are known with all their builds";
-    const facts = rows.map(([, fact]) => fact).slice(0, tables.limits.subjects);
-    return [{ subject: "complete", because: sentence(rows.map(([version]) => `torch ${version}`), because), facts }];
+    const facts = rows.map(([, fact]) => fact).slice(0, limits.SUBJECTS_SHOWN);
+    return [{ subject: "complete", because: sentence(rows.map(([version]) => version), because), facts }];
   }
 
   function taken(core) {
-    const found = core.driver == null ? null : tables.branches[core.driver];
-    return found ? [{ subject: "driver release", because: tables.texts[found[1]], facts: [found[2]] }] : [];
+    const found = tables.branches[core.driver];
+    return found ? [{ subject: "driver release", because: found[1], facts: [found[2]] }] : [];
   }
 
-  function* changes(part, request) {
-    const put = (value, change) => [{ ...request, [part]: value }, change];
-    if (FRAMEWORKS.includes(part)) {
-      for (const value of tables.near[part][request[part]]) yield put(value, `${part} ${value}`);
-    } else if (part === "cuda") {
-      for (const value of tables.near.cuda[request.cuda]) yield put(value, `CUDA ${value}`);
-    } else if (part === "python") {
-      for (const value of tables.near.python[request.python]) yield put(value, `Python ${value}`);
-    } else if (part === "driver") {
-      const known = tables.near.driver;
-      for (const value of known) if (compare(value, request.driver) > 0) yield put(value, `driver ${value}`);
-      for (const value of [...known].reverse()) {
-        if (compare(value, request.driver) < 0) yield put(value, `driver ${value}`);
-      }
-    } else if (part === "platform") {
-      for (const value of tables.near.platform) yield put(value, `on ${value}`);
-    } else if (part === "os") {
-      yield put(null, `without --os ${request.os}`);
+  // What works instead
+
+  function changes(part, request) {
+    let near = tables.near[part]?.[part === "driver" ? "0" : request[part]] || [];
+    if (part === "driver") {
+      const on = (side) => near.filter(([driver]) => Math.sign(compare(driver, request.driver)) === side);
+      near = [...on(1), ...on(-1).reverse()];
     }
+    return near.map(([value, change]) => ({ request: { ...request, [part]: value }, change }));
   }
 
+  const asked = (request) => tables.parts.filter((part) => request[part] != null).reverse();
+
+  // Of each queue of changes the first that works, as far as trials go; a turn that was begun is ended.
+  function tried(ways, most) {
+    const found = new Map();
+    const done = new Set();
+    let trials = 0, last = -1;
+    for (const { request, change, queue, turn } of ways) {
+      if (found.size >= limits.ALTERNATIVES_MAX || (trials >= most && turn !== last)) break;
+      last = turn;
+      if (done.has(queue)) continue;
+      trials += 1;
+      if (attempt(request).rejections) continue;
+      done.add(queue);
+      const command = toCommand("resolve", request);
+      if (!found.has(command)) found.set(command, { request, change, command });
+    }
+    return [...found.values()];
+  }
+
+  // Of each part of the conflict the nearest value that works; the parts take turns. Where no single change does, two
+  // parts change at once.
   function alternatives(request, core) {
-    const found = [];
-    let trials = 0;
-    const queues = tables.parts.filter((part) => core[part] != null).map((part) => changes(part, request));
-    queues.reverse();
-    const solved = new Set();
-    while (queues.length && trials < tables.limits.trials && found.length < tables.limits.alternatives) {
-      for (const [number, queue] of queues.entries()) {
-        if (solved.has(number) || found.length >= tables.limits.alternatives) continue;
-        const next = queue.next();
-        if (next.done) {
-          solved.add(number);
-          continue;
-        }
-        trials += 1;
-        const [changed, change] = next.value;
-        if (attempt(changed).rejections) continue;
-        const command = toCommand("resolve", changed);
-        if (found.every((other) => other.command !== command)) found.push({ request: changed, command, change });
-        solved.add(number);
-      }
-      if (solved.size === queues.length) break;
-    }
-    return found.length ? found : pairs(request, core);
-  }
-
-  // Two parts changed at once, where no single change does: for each pair the nearest that works.
-  function pairs(request, core) {
-    const found = [];
-    let trials = 0;
-    const first = (part) => {
-      const values = [];
-      for (const value of changes(part, request)) if (values.push(value) >= tables.limits.near) break;
-      return values;
-    };
-    const parts = tables.parts.filter((part) => request[part] != null).reverse();
-    for (let i = 0; i < parts.length; i++) {
-      for (let j = i + 1; j < parts.length; j++) {
-        if (core[parts[i]] == null && core[parts[j]] == null) continue;
-        const lefts = first(parts[i]), rights = first(parts[j]);
-        search: for (let distance = 0; distance < lefts.length + rights.length - 1; distance++) {
-          for (let index = 0; index < lefts.length; index++) {
-            const right = rights[distance - index];
-            if (!right) continue;
-            if (trials >= tables.limits.pairs || found.length >= tables.limits.alternatives) return found;
-            trials += 1;
-            const changed = { ...right[0], [parts[i]]: lefts[index][0][parts[i]] };
-            if (attempt(changed).rejections) continue;
-            const change = `${lefts[index][1]} and ${right[1]}`;
-            found.push({ request: changed, command: toCommand("resolve", changed), change });
-            break search;
-          }
-        }
-      }
-    }
-    return found;
-  }
-
-  function words(request) {
-    const flags = toFlags(request);
-    return flags.filter((_, i) => i % 2 === 0).map((flag, i) => `${flag} ${flags[2 * i + 1]}`);
+    const single = asked(core)
+      .flatMap((part, queue) => changes(part, request).map((way, turn) => ({ ...way, queue, turn })))
+      .sort((a, b) => a.turn - b.turn);
+    const found = tried(single, limits.TRIALS_MAX);
+    if (found.length) return found;
+    const parts = asked(request);
+    const pairs = parts.flatMap((first, i) => parts.slice(i + 1).map((second) => [first, second]));
+    const both = pairs.filter((pair) => pair.some((part) => core[part] != null)).flatMap((pair, queue) => {
+      const [lefts, rights] = pair.map((part) => changes(part, request).slice(0, limits.PAIR_VALUES_MAX));
+      return lefts.flatMap((left, n) => rights.map((right, m) => ({
+        queue, distance: n + m, change: `${left.change} and ${right.change}`,
+        request: { ...right.request, [pair[0]]: left.request[pair[0]] },
+      }))).sort((a, b) => a.distance - b.distance);
+    });
+    return tried(both.map((way, turn) => ({ ...way, turn })), limits.PAIR_TRIALS_MAX);
   }
 
   // A question: one framework at most (its version, or the wish that any meets), and what else is asked.
   function ask(request) {
-    const found = attempt(request);
-    if (found.stack) {
-      const { stack } = found;
-      const exact = { ...request };
-      if (stack.framework) exact[stack.framework] = stack.version;
-      else exact.cuda = stack.version;
-      return { verdict: "works", exit: 0, stack, request: exact };
+    const { question, found, rejections } = attempt(request);
+    if (found) {
+      const stack = assemble(request, question, found);
+      return { verdict: "works", exit: 0, stack, request: { ...request, [stack.kind]: stack.version } };
     }
-    const core = smallest(request, isProved(found.rejections));
-    const causes = attempt(core).rejections || found.rejections;
+    const core = smallest(request, isProved(rejections));
+    const { question: smaller, rejections: causes } = attempt(core);
     const proved = isProved(causes);
     return {
       verdict: proved ? "refused" : "unknown",
       exit: proved ? 3 : 4,
       core,
-      conflict: words(core),
-      because: [...chain(causes), ...(proved ? completeness(causes) : []), ...taken(core)],
+      conflict: toFlags(core).map((words) => words.join(" ")),
+      because: [...chain(causes, smaller), ...(proved ? completeness(causes) : []), ...taken(core)],
       alternatives: alternatives(request, core),
     };
   }
 
   const verdict = (request) => {
-    const found = attempt(request);
-    return found.stack ? "works" : isProved(found.rejections) ? "refused" : "unknown";
+    const { found, rejections } = attempt(request);
+    return found ? "works" : isProved(rejections) ? "refused" : "unknown";
   };
 
   return { ask, verdict, toCommand, compare };

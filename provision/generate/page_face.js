@@ -147,7 +147,7 @@
     if (!isBare) {
       const wishes = tables.wishes[state.kind].slice(1);
       const exact = new Set(Object.values(tables.candidates).flat()
-        .filter((row) => row.kind === Object.keys(KINDS).indexOf(state.kind)).map((row) => row.version));
+        .filter((row) => row.label.startsWith(`${state.kind} `)).map((row) => row.version));
       fill($("version"), [
         ["", [mark("version", "", "newest")]],
         ["Series", wishes.filter((wish) => !exact.has(wish)).map((wish) => mark("version", wish, wish))],
@@ -383,7 +383,15 @@
 
   // The map
 
-  const { generations, versions, cells } = tables.map;
+  const { generations, cells } = tables.map;
+  const versions = Object.keys(cells).sort(asker.compare).reverse();
+  for (const version of versions) {
+    for (const cuda of tables.map.cudas) {
+      // A cell without a name may have a build: the facts neither list it nor rule it out.
+      if (asker.verdict({ torch: version, cuda }) === "refused") continue;
+      cells[version][cuda] ??= ["", generations.map(() => -1)];
+    }
+  }
   let focused = null;
 
   const countOf = (served) => served.filter((value) => value > 0).length;

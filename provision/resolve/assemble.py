@@ -48,7 +48,7 @@ from provision.resolve.stack import (
 )
 from provision.versions import branch_of, parse
 
-__all__ = ["Solution", "assemble", "find_installer"]
+__all__ = ["Solution", "assemble", "base_reasons", "base_warnings", "find_installer", "package_warnings"]
 
 _INSTALLER = "uv"
 _INDEX_OF = {"jax": "pypi", "jaxlib": "jax"}
@@ -66,11 +66,11 @@ class Solution:
     options: tuple[Option, ...]
     python: str | None
     cuda: str
-    picks: tuple[Pick, ...]
-    constraints: tuple[HiddenConstraint, ...]
-    python_image: PythonImage | None
-    cuda_image: CudaImage | None
-    extras: tuple[Extra, ...]
+    picks: tuple[Pick, ...] = ()
+    constraints: tuple[HiddenConstraint, ...] = ()
+    python_image: PythonImage | None = None
+    cuda_image: CudaImage | None = None
+    extras: tuple[Extra, ...] = ()
     pairs: tuple[CompanionPackage, ...] = ()
 
 
@@ -453,7 +453,7 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
                 facts=(fact_of("constraint", constraint.id, constraint),),
             )
         )
-    reasons += _base_reasons(solution, matrix)
+    reasons += base_reasons(solution, matrix)
     return reasons
 
 
@@ -565,7 +565,8 @@ def _gpu_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
     return reasons
 
 
-def _base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
+def base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
+    """Return why a stack stands on its images."""
     reasons = []
     flavor = solution.wish.flavor
     compiled, is_apart = _compiled(solution, matrix)
@@ -625,11 +626,7 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
     row = next((item for item in matrix.driver_branches if str(item.branch) == driver.recommended_branch), None)
     if row is not None and row.end_of_life is not None and row.end_of_life <= matrix.dated:
         warnings.append(f"every driver branch that serves this is past its end of life; the last is {row.branch}")
-    python = next((item for item in matrix.pythons if item.version == solution.python), None)
-    if python is not None and python.end_of_life is not None and python.end_of_life <= matrix.dated:
-        warnings.append(f"Python {python.version} is past its end of life ({python.end_of_life})")
-    if solution.cuda_image is not None and solution.cuda_image.lifecycle in ("unsupported", "deleted"):
-        warnings.append(f"{solution.cuda_image.tag} is end of life upstream, where such tags get deleted: mirror it")
+    warnings += base_warnings(solution, matrix)
     for option in solution.options:
         for name, rows in wish.gpus:
             how = serves(rows[0], option.sm or (), option.ptx)
@@ -647,9 +644,26 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
                 f"on {called(name, rows)} {row.symptom}" + (f"; what lifts it: {row.until}" if row.until else "")
                 for row in partial_pairs(matrix, option, rows[0])
             ]
-    if solution.python is not None and any(option.framework == "torch" for option in solution.options):
-        names = {pick.name for pick in solution.picks}
-        missing = [name for name in ("torchvision", "torchaudio") if name not in names]
-        if missing:
-            warnings.append(f"no {' and no '.join(missing)} was built for this torch and Python, so none is included")
+    return [*warnings, *package_warnings(solution)]
+
+
+def base_warnings(solution: Solution, matrix: Matrix) -> list[str]:
+    """Return what is to be known of the Python and the images that a stack stands on."""
+    warnings = []
+    python = next((item for item in matrix.pythons if item.version == solution.python), None)
+    if python is not None and python.end_of_life is not None and python.end_of_life <= matrix.dated:
+        warnings.append(f"Python {python.version} is past its end of life ({python.end_of_life})")
+    if solution.cuda_image is not None and solution.cuda_image.lifecycle in ("unsupported", "deleted"):
+        warnings.append(f"{solution.cuda_image.tag} is end of life upstream, where such tags get deleted: mirror it")
     return warnings
+
+
+def package_warnings(solution: Solution) -> list[str]:
+    """Return what is to be known of the packages of a stack."""
+    if solution.python is None or all(option.framework != "torch" for option in solution.options):
+        return []
+    names = {pick.name for pick in solution.picks}
+    missing = [name for name in ("torchvision", "torchaudio") if name not in names]
+    if not missing:
+        return []
+    return [f"no {' and no '.join(missing)} was built for this torch and Python, so none is included"]

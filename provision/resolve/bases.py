@@ -54,7 +54,8 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     fitting = []
     preference = matrix.setting("images.toml", "base_preference").values
     glibc = max((option.glibc for option in options if option.glibc), key=parse, default=None)
-    gcc_max = min((row.gcc_max for row in cuda_releases(matrix, options[0].cuda or "0") if row.gcc_max), default=None)
+    compilers = cuda_releases(matrix, options[0].cuda or "0") if wish.flavor == "devel" else ()
+    gcc_max = min((row.gcc_max for row in compilers if row.gcc_max), default=None)
     for image in matrix.python_images_of(python):
         system_row = systems.get(image.os)
         if image.python != python or image.flavour != wanted or wish.platform not in image.platforms:
@@ -63,7 +64,7 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
             continue
         if glibc and system_row and system_row.glibc and parse(system_row.glibc) < parse(glibc):
             continue
-        if wish.flavor == "devel" and gcc_max and system_row and system_row.gcc and system_row.gcc > gcc_max:
+        if gcc_max and system_row and system_row.gcc and system_row.gcc > gcc_max:
             continue
         position = preference.index(image.os) if image.os in preference else len(preference)
         fitting.append((position, image.tag, image, system_row))

@@ -26,7 +26,6 @@ __all__ = [
     "Pick",
     "applies",
     "cuda_runtime",
-    "glibc_floors",
     "solve_environment",
     "wheel_rank",
 ]
@@ -378,15 +377,6 @@ def wheel_rank(file: str, python: str, machine: str, glibc: str | None) -> tuple
         return None
     build = file.split("-")
     return specific, best, int(re.match(r"[0-9]*", build[2])[0] or 0) if len(build) == 6 else 0  # type: ignore[index]
-
-
-def glibc_floors(file: str) -> set[tuple[int, ...]]:
-    """Return the glibc that each platform tag of a wheel file needs, on either machine."""
-    if not file.endswith(".whl"):
-        return set()
-    tags = file.removesuffix(".whl").rpartition("-")[2].split(".")
-    found = (_platform_glibc(tag, machine) for tag in tags for machine in MACHINES.values())
-    return {floor for floor in found if floor is not None}
 
 
 _LEGACY_GLIBC = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17), "linux": (2, 0)}

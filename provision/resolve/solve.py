@@ -18,7 +18,7 @@ from provision.matrix.model import Extra, Gpu, HiddenConstraint
 from provision.matrix.query import called_extras, driver_release, find_extra, find_gpus, is_settled
 from provision.records import replace
 from provision.resolve.assemble import Solution, assemble, find_installer
-from provision.resolve.bases import choose_base, choose_cuda_image
+from provision.resolve.bases import Base, choose_base, choose_cuda_image
 from provision.resolve.environment import Clash, Environment, cuda_runtime
 from provision.resolve.explain import Proof, refuse
 from provision.resolve.kernels import reject_triton, serve_extras
@@ -40,13 +40,14 @@ from provision.resolve.stack import Reason, Refusal, Stack
 from provision.versions import parse
 
 __all__ = [
+    "complete",
     "named_again",
+    "named_of",
     "open_ends",
     "order_pythons",
     "reject_python",
     "reject_version",
     "solve",
-    "try_python",
 ]
 
 
@@ -415,7 +416,7 @@ def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) ->
             Rejection(rule="majors", is_proved=True, subject=subject, version=version, because=because, facts=facts)
         ]
     gpus = [rows[0] for _, rows in wish.gpus]
-    pairs = [excluded_pair(matrix, _named(options), gpu) for gpu in gpus or (None,)]
+    pairs = [excluded_pair(matrix, named_of(options), gpu) for gpu in gpus or (None,)]
     pair = max((pair for pair in pairs if pair is not None), key=lambda pair: pair.is_proved, default=None)
     if pair is not None:
         return [replace(pair, subject=subject, version=version)]
@@ -424,7 +425,7 @@ def _try_combination(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) ->
         return [reject_python(wish, options)]
     rejections: list[Rejection] = []
     for python in pythons:
-        found = try_python(matrix, wish, options, python)
+        found = _try_python(matrix, wish, options, python)
         if isinstance(found, Solution):
             return found
         rejections.append(replace(found, version=version))
@@ -482,7 +483,7 @@ def reject_python(wish: Wish, options: tuple[Option, ...]) -> Rejection:
     )
 
 
-def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None) -> Solution | Rejection:
+def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None) -> Solution | Rejection:
     """Choose the base and close the environment of options on one Python, or say why that cannot be done."""
     subject = " with ".join(option.label for option in options)
     has_lines = bool(wish.request.requirements or wish.request.constraints)
@@ -492,6 +493,14 @@ def try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: 
     base = choose_base(matrix, wish, options, python)
     if isinstance(base, Rejection):
         return replace(base, subject=subject)
+    return complete(matrix, wish, options, python, base)
+
+
+def complete(
+    matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str | None, base: Base
+) -> Solution | Rejection:
+    """Close the environment of options on one Python and base, or say why that cannot be done."""
+    subject = " with ".join(option.label for option in options)
     extras = _extras(matrix, wish, options)
     if isinstance(extras, Rejection):
         return replace(extras, subject=subject)
@@ -547,7 +556,7 @@ def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Ex
     if not wish.request.extras:
         return ()
     wanted = _asked_extras(matrix, wish.request)
-    named = _named(options)
+    named = named_of(options)
     architectures = {row.architecture for _, rows in wish.gpus for row in rows}
     for row in wanted:
         if row.frameworks and not set(row.frameworks) & set(named):
@@ -562,7 +571,7 @@ def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Ex
     return wanted
 
 
-def _named(options: tuple[Option, ...]) -> dict[str, str]:
+def named_of(options: tuple[Option, ...]) -> dict[str, str]:
     """Return what requirement texts of the facts may speak of."""
     cuda = options[0].cuda or str(options[0].cuda_major)
     return {**{option.framework: option.version for option in options}, "cuda": cuda}

@@ -1,70 +1,108 @@
-"""What the solver says of every candidate, axis by axis: the tables of a page that answers like the solver.
+"""What the solver says of every candidate, as trees: the tables of a page that answers like the solver.
 
-The space of questions (versions × CUDA × GPUs × drivers × Pythons × systems) is far too large to be listed, but the
-solver's rules look at one axis each, and an environment depends on the build, its Python, the system's glibc and at
-most the CUDA that was asked for. So each rule is asked once for every candidate and every value of its axis, each
-environment is closed once, and whoever holds the tables finds an answer by looking cells up, in the solver's order.
-What a rule says of GPUs it says of a class of them; the name stands in its words as :data:`GPU`.
+The space of questions (versions × CUDA × GPUs × drivers × Pythons × systems) is far too large to be listed. So each of
+the solver's own functions is run with a question that knows none of its parts: where the function reads one, it is run
+again with each value that part can have, and what it says becomes a tree that branches over the parts it really read.
+Trees that are alike are one, and whoever holds them finds an answer by walking. What is said of GPUs is said of a class
+of them; the name stands in the words as :data:`GPU`.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
-from provision.matrix.model import Gpu, OsRelease
-from provision.matrix.query import cuda_releases, find_first_branch, find_gpus, newest_release, secure_minimums
-from provision.records import record, replace
-from provision.resolve.assemble import Solution, assemble
+from provision.matrix.model import Gpu
+from provision.matrix.query import find_first_branch, find_gpus, newest_release, secure_minimums
+from provision.records import replace
+from provision.resolve import explain
+from provision.resolve.assemble import Solution, assemble, base_reasons, base_warnings, package_warnings
 from provision.resolve.bases import Base, choose_base
-from provision.resolve.environment import MACHINES, glibc_floors
-from provision.resolve.explain import (
-    ALTERNATIVES_MAX,
-    GROUPS_SHOWN,
-    PAIR_TRIALS_MAX,
-    PAIR_VALUES_MAX,
-    PARTS,
-    PLURAL,
-    SUBJECTS_SHOWN,
-    TRIALS_MAX,
-    changes_of,
-)
-from provision.resolve.fit import Bound, open_bounds
+from provision.resolve.environment import MACHINES, wheel_rank
+from provision.resolve.fit import open_bounds
 from provision.resolve.options import Option, demands_of, fact_of, index_of, offer
-from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, is_askable_os
-from provision.resolve.rules import (
-    OPTION_RULES,
-    Rejection,
-    Wish,
-    driver_floor,
-    excluded_pair,
-    insecure_driver,
-    reject_wish,
-    taken,
-)
-from provision.resolve.solve import open_ends, order_pythons, reject_python, reject_version, try_python
-from provision.resolve.stack import FactRef, Reason, Stack
-from provision.versions import parse
+from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_askable_os, parse_request
+from provision.resolve.rules import OPTION_RULES, Rejection, Wish, excluded_pair, insecure_driver, reject_wish, taken
+from provision.resolve.solve import complete, named_of, open_ends, order_pythons, reject_python, reject_version
+from provision.resolve.stack import FactRef, Reason
+from provision.versions import branch_of, parse
 
-__all__ = ["ANY", "CANDIDATE", "DRIVER", "GPU", "PYTHON", "SYSTEM", "Report", "survey"]
+__all__ = ["BRANCH", "CANDIDATE", "DRIVER", "GPU", "Report", "survey"]
 
 Report = Callable[[str, int, int], None]
 """Takes what is worked at, how many are done, and how many there are."""
 
-ANY = ">=0"
-"""The wish that every version meets: how a question asks for a framework and leaves its version open."""
-
-GPU, DRIVER, PYTHON, CANDIDATE, SYSTEM = "\x01", "\x02", "\x03", "\x04", "\x05"
+GPU, DRIVER, BRANCH, CANDIDATE, SYSTEM = "\x01", "\x02", "\x03", "\x04", "\x05"
 """What stands in a sentence for the name that a question gives; no fact and no name can hold such a character."""
 
 OWN_FACT, GPU_FACT = -1, -2
 """In a list of facts: the candidate's own, and that of the question's GPU."""
 
+NOTHING_SAID = ~0
+"""The leaf of a function that rejects nothing."""
+
+_AXES = ("cuda", "python", "os", "gpus", "driver", "glibc")
 _KINDS = (*FRAMEWORKS, "cuda")
+_PARTS = tuple(part for part in explain.PARTS if part in {*_KINDS, "os", "platform", "gpus", "driver", "python"})
+_OF_THE_QUESTION = ("torch", "tensorflow", "jax", "python", "driver", "driver branch")
+_OWN = FactRef(id=CANDIDATE, source=(), where="", status="")
+
+_PLAIN = Request(flavor="runtime")
+_TRAITS = ("first_cuda", "last_cuda", "first_driver_branch", "last_driver_branch", "host", "architecture")
+
+_KEY = ("platform", "python", "bounds")
+"""What of the known parts a tree is kept by: rows of GPUs do not hash, and the libraries they bound say as much."""
+
+_Known = Mapping[str, Any]
+_Skipped = Collection[tuple[str, int]]
+
+
+class _Unasked(Exception):  # noqa: N818 - no error: it says which part of a question is read
+    """A part of the question was read that is not known yet."""
+
+
+class _Question:
+    """A wish and its request in one, whose parts are known or raise :class:`_Unasked` when they are read."""
+
+    def __init__(self, known: _Known) -> None:
+        self.known = known
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("request", "is_image"):
+            return self if name == "request" else False
+        if name in self.known:
+            return self.known[name]
+        if name in _AXES:
+            raise _Unasked(name)
+        return getattr(_PLAIN, name)
+
+
+class _Seen:
+    """An option without a name, which notes what is read of it."""
+
+    def __init__(self, option: Option) -> None:
+        self.option = option
+        self.read: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "label" or (name == "version" and self.option.framework != "cuda"):
+            return CANDIDATE
+        if name == "fact":
+            return _OWN
+        return self.read.setdefault(name, getattr(self.option, name))
+
+
+class _Driver(str):
+    """A driver in whose place a mark stands in every sentence."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return DRIVER
 
 
 class _Table:
@@ -79,14 +117,6 @@ class _Table:
         if number == len(self.values):
             self.values.append(value)
         return number
-
-
-@record
-class _GpuClass:
-    """GPUs of which every rule says the same; ``row`` is one of them, nameless."""
-
-    row: Gpu
-    platform: str
 
 
 def survey(matrix: Matrix, report: Report | None = None) -> dict[str, Any]:
@@ -104,81 +134,76 @@ class _Survey:
         self.matrix = matrix
         self.report = report
         self.solved = 0
-        self.texts = _Table()
-        self.facts = _Table()
-        self.rejections = _Table()
-        self.cells = _Table()
-        self.cells.add(())
-        self.rows = _Table()
-        self.packages = _Table()
-        self.environments = _Table()
-        self.stands = _Table()
-        self.needs = _Table()
+        self.texts, self.facts, self.rejections, self.packages = _Table(), _Table(), _Table(), _Table()
+        self.leaves, self.nodes, self.rows = _Table(), _Table(), _Table()
+        self.leaves.add(())
+        self.shared: dict[tuple[Any, ...], list[tuple[_Known, int]]] = {}
+        self.children: dict[int, tuple[str, Sequence[int]]] = {}
+        self.closed: dict[tuple[Any, ...], int] = {}
         # What the grammar of a request cannot spell nobody can ask.
-        asked = (row for row in matrix.os_releases if is_askable_os(row.id))
-        self.systems: tuple[OsRelease | None, ...] = (None, *asked)
+        self.systems = tuple(row for row in matrix.os_releases if is_askable_os(row.id))
         self.cudas = self._cudas()
         self.pythons = self._pythons()
-        self.gpus, self.classes = self._gpus()
-        self.bases: dict[Any, Base | Rejection] = {}
-        self.base_rows: dict[Any, int] = {}
-        self.steps = {kind: _glibc_steps(matrix, kind) for kind in _KINDS}
-        self.kept: dict[tuple[Any, ...], Any] = {}
+        self.gpus, classes = self._gpus()
+        self.drivers = self._drivers()
+        glibcs = {row.glibc for row in matrix.os_releases if row.glibc is not None}
+        self.axes: dict[str, tuple[Any, ...]] = {
+            "cuda": (None, *self.cudas),
+            "python": (None, *self.pythons),
+            "os": (None, *self.systems),
+            "gpus": ((), *(((GPU, (row,)),) for row in classes)),
+            "driver": (None, *map(_Driver, self.drivers)),
+            "glibc": (*sorted(glibcs, key=parse), None),
+        }
 
     def take(self) -> dict[str, Any]:
         matrix = self.matrix
+        ends = {row.version: row.end_of_life for row in matrix.pythons}
         candidates = {platform: self._candidates(platform) for platform in PLATFORMS}
-        wishes = {kind: self._wishes(kind) for kind in _KINDS}
-        lines = [self._line(class_) for class_ in self.classes]
         return {
             "dated": matrix.dated,
             "any": ANY,
-            "limits": {
-                "alternatives": ALTERNATIVES_MAX,
-                "groups": GROUPS_SHOWN,
-                "subjects": SUBJECTS_SHOWN,
-                "trials": TRIALS_MAX,
-                "pairs": PAIR_TRIALS_MAX,
-                "near": PAIR_VALUES_MAX,
-            },
-            "parts": [part for part in PARTS if part in _PAGE_PARTS],
-            "plural": dict(PLURAL),
-            "platforms": list(PLATFORMS),
-            "cudas": list(self.cudas),
-            "pythons": [[text, self._end_of_life(text)] for text in self.pythons],
-            "systems": [[row.id, row.name, self._fact(fact_of("os", row.id, row))] for row in self.systems if row],
+            "limits": {name: value for name, value in vars(explain).items() if name.endswith(("_MAX", "_SHOWN"))},
+            "parts": _PARTS,
+            "plural": explain.PLURAL,
+            "axes": _AXES,
+            "platforms": PLATFORMS,
+            "cudas": self.cudas,
+            "pythons": [[text, ends.get(text.rstrip("t"))] for text in self.pythons],
+            "systems": [
+                [row.id, row.name, self._fact(fact_of("os", row.id, row)), self.axes["glibc"].index(row.glibc)]
+                for row in self.systems
+            ],
             "gpus": self.gpus,
-            "classes": lines,
-            "wishes": wishes,
+            "thresholds": self.drivers,
+            "wishes": {kind: self._wishes(kind) for kind in _KINDS},
             "candidates": {platform: rows for platform, (rows, _) in candidates.items()},
             "offers": {platform: offers for platform, (_, offers) in candidates.items()},
+            "unfit": {platform: self._trace(self._unfit, {"platform": platform}) for platform in PLATFORMS},
+            "insecure": self._trace(self._insecure, {}),
             "complete": [
-                [row.version, self._fact(fact_of("torch", row.version, row))]
+                [f"torch {row.version}", self._fact(fact_of("torch", row.version, row))]
                 for row in matrix.torch_releases
                 if row.is_variants_complete
             ],
             "near": self._near(),
-            "drivers": self._drivers(),
+            "drivers": self._suggested(),
             "branches": self._branches(),
-            "security": self._security(),
             "rejections": self.rejections.values,
-            "cells": self.cells.values,
             "rows": self.rows.values,
-            "environments": self.environments.values,
-            "stands": self.stands.values,
-            "needs": self.needs.values,
+            "nodes": self.nodes.values,
+            "leaves": self.leaves.values,
             "packages": self.packages.values,
             "texts": self.texts.values,
             **self._fact_tables(),
         }
 
-    # The axes
+    # The values a part can have
 
     def _cudas(self) -> tuple[str, ...]:
-        minors = {".".join(row.version.split(".")[:2]) for row in self.matrix.cuda}
-        minors |= {row.cuda for row in self.matrix.torch_builds}
-        minors |= {".".join(row.cuda.split(".")[:2]) for row in self.matrix.tensorflow}
-        return tuple(sorted(minors, key=parse, reverse=True))
+        versions = [row.version for row in self.matrix.cuda]
+        versions += [row.cuda for rows in (self.matrix.torch_builds, self.matrix.tensorflow) for row in rows]
+        return tuple(sorted({".".join(text.split(".")[:2]) for text in versions}, key=parse, reverse=True))
 
     def _pythons(self) -> tuple[str, ...]:
         known = {row.version for row in self.matrix.pythons}
@@ -186,43 +211,22 @@ class _Survey:
             known |= {python for row in rows for python in row.pythons}
         return tuple(sorted(known, key=lambda text: (parse(text.rstrip("t")), not text.endswith("t")), reverse=True))
 
-    def _end_of_life(self, python: str) -> str | None:
-        return next((row.end_of_life for row in self.matrix.pythons if row.version == python.rstrip("t")), None)
-
-    def _gpus(self) -> tuple[list[list[Any]], list[_GpuClass]]:
-        """Return every GPU (name, flag, architecture, capability, memory, class, fact) and the classes."""
+    def _gpus(self) -> tuple[list[list[Any]], list[Gpu]]:
+        """Return every GPU with its class, and of each class one row without a name."""
         classes: dict[Any, int] = {}
-        rows: list[_GpuClass] = []
+        rows: list[Gpu] = []
         gpus = []
         for gpu in self.matrix.gpus:
             known = find_first_branch(matrix=self.matrix, gpu=gpu)
-            traits = (
-                parse(gpu.compute_capability),
-                (known[0], known[2], known[1].id if known[1] is not gpu else "") if known else None,
-                gpu.first_cuda,
-                gpu.last_cuda,
-                gpu.first_driver_branch,
-                gpu.last_driver_branch,
-                gpu.host,
-                gpu.segment == "embedded",
-                gpu.architecture,
-            )
+            begins = (known[0], known[2], known[1].id if known[1] is not gpu else "") if known else None
+            traits = (parse(gpu.compute_capability), gpu.segment == "embedded", begins)
+            traits += tuple(getattr(gpu, name) for name in _TRAITS)
             if traits not in classes:
                 classes[traits] = len(rows)
-                platform = f"linux/{gpu.host}" if gpu.host else PLATFORMS[0]
-                rows.append(_GpuClass(row=replace(gpu, id=GPU, name=GPU), platform=platform))
-            gpus.append(
-                [
-                    gpu.name,
-                    self._flag(gpu),
-                    gpu.architecture,
-                    gpu.compute_capability,
-                    gpu.memory_gb,
-                    classes[traits],
-                    self._fact(fact_of("gpu", gpu.id, gpu)),
-                    gpu.segment,
-                ]
-            )
+                rows.append(replace(gpu, id=GPU, name=GPU))
+            row = [gpu.name, self._flag(gpu), gpu.architecture, gpu.compute_capability, gpu.memory_gb, classes[traits]]
+            host = PLATFORMS.index(f"linux/{gpu.host}") if gpu.host else 0
+            gpus.append([*row, self._fact(fact_of("gpu", gpu.id, gpu)), gpu.segment, host])
         return gpus, rows
 
     def _flag(self, gpu: Gpu) -> str:
@@ -233,96 +237,114 @@ class _Survey:
             return gpu.name
         return gpu.id if found == (gpu,) else gpu.name
 
-    def _line(self, class_: _GpuClass) -> dict[str, Any]:
-        """Return what holds of a class whatever the framework."""
-        row = class_.row
-        by_platform = []
-        for platform in PLATFORMS:
-            wish = self._wish(Request(gpus=(GPU,)), platform, gpu=row)
-            by_platform.append([self._rejection(item) for item in reject_wish(self.matrix, wish)])
-        ends = []
-        first = find_first_branch(self.matrix, row)
-        for branch in (row.last_driver_branch, first[0] if first is not None else None):
-            driver = str((branch or 0) + (1 if branch == row.last_driver_branch else -1))
-            ends.append([branch, self._driver_end(row, class_.platform, driver)] if branch is not None else None)
-        return {"platform": PLATFORMS.index(class_.platform), "wish": by_platform, "last": ends[0], "first": ends[1]}
-
-    def _driver_end(self, row: Gpu, platform: str, driver: str) -> int:
-        wish = self._wish(Request(gpus=(GPU,), driver=driver), platform, gpu=row)
-        found = next(item for item in reject_wish(self.matrix, wish) if item.rule == "gpu-driver")
-        return self._rejection(
-            replace(found, because=found.because.replace(f"driver {driver} ", f"driver {DRIVER} ", 1))
-        )
-
-    def _drivers(self) -> list[list[Any]]:
-        """Return drivers worth suggesting, newest first, with what they are."""
-        named: dict[str, str] = {}
-        for branch in self.matrix.driver_branches:
-            if branch.last_release is not None:
-                named[branch.last_release] = f"the newest of branch {branch.branch}"
-        for row in reversed(self.matrix.cuda):
-            if row.bundled_driver is not None:
-                named.setdefault(row.bundled_driver, f"released with CUDA {row.version}")
-        return [[version, named[version]] for version in sorted(named, key=parse, reverse=True)]
-
-    def _branches(self) -> dict[str, list[Any]]:
-        """Return the release that each driver branch stands for, what is said of it, and the branch's fact."""
-        found = {}
-        for row in self.matrix.driver_branches:
-            name = str(row.branch)
-            release = newest_release(self.matrix, row.branch)
-            if release is not None:
-                found[name] = [release, self._text(taken(name, release)), self._fact(fact_of("driver", name, row))]
-        return found
-
-    def _security(self) -> dict[str, Any]:
-        """Return the lowest secure driver of each branch, and what is said of drivers below it."""
-        floors = secure_minimums(self.matrix)
-        last = max(floors, default=0)
-        below = {}
-        for branch, (floor, _) in floors.items():
-            said = insecure_driver(self.matrix, str(branch))
-            if said is not None:
-                below[branch] = [floor, self._text(said[0].replace(f"driver {branch} ", f"driver {DRIVER} ", 1))]
-        old = insecure_driver(self.matrix, "1")
-        text = old[0].replace("driver branch 1 ", f"driver branch {DRIVER} ", 1) if old else ""
-        return {"below": below, "last": last, "old": self._text(text)}
-
-    def _near(self) -> dict[str, Any]:
-        """Return the changes that the solver tries when a part cannot be met, nearest first."""
-        near: dict[str, Any] = {}
-        for framework in FRAMEWORKS:
-            near[framework] = {
-                wish: [getattr(other, framework) for other in self._changed(framework, _asking(framework, wish))]
-                for wish in self._wishes(framework)
-            }
-        near["cuda"] = {
-            wish: [other.cuda for other in self._changed("cuda", Request(cuda=wish))] for wish in self.cudas
-        }
-        near["cuda"][ANY] = [other.cuda for other in self._changed("cuda", Request(cuda=ANY))]
-        near["python"] = {
-            wish: [other.python for other in self._changed("python", Request(python=wish))] for wish in self.pythons
-        }
-        # Drivers above the lowest, in order: those above any other are its end, those below it the rest, backwards.
-        near["driver"] = [other.driver for other in self._changed("driver", Request(driver="0"))]
-        near["platform"] = [other.platform for other in self._changed("platform", Request(platform=PLATFORMS[-1]))]
-        return near
-
-    def _changed(self, part: str, request: Request) -> list[Request]:
-        return [other for other, _ in changes_of(part, request, self.matrix)]
+    def _drivers(self) -> tuple[str, ...]:
+        """Return, oldest first, the drivers at which what a rule says of a driver can change."""
+        matrix, floors = self.matrix, secure_minimums(self.matrix)
+        branches = [row.matching_driver_branch for row in matrix.cuda]
+        branches += [branch + more for branch in floors for more in (0, 1)]
+        for row in matrix.gpus:
+            known = find_first_branch(matrix, row)
+            last = row.last_driver_branch
+            branches += [row.first_driver_branch, known[0] if known else None, last + 1 if last else None]
+        named = {str(branch) for branch in branches if branch} | {floor for floor, _ in floors.values()}
+        named |= {row.minimum_driver for row in matrix.cuda}
+        named |= {row.minimum_driver for row in matrix.jax if row.minimum_driver is not None}
+        return ("0", *sorted(named, key=parse))
 
     def _wishes(self, kind: str) -> list[str]:
         """Return what can be asked of a framework: anything, a minor, a version; the newest first."""
         if kind == "cuda":
             return [ANY, *self.cudas]
-        rows: Iterable[Any] = {
-            "torch": self.matrix.torch_releases,
-            "tensorflow": self.matrix.tensorflow,
-            "jax": self.matrix.jax,
-        }[kind]
-        versions = {row.version for row in rows}
+        versions = {row.version for row in getattr(self.matrix, "torch_releases" if kind == "torch" else kind)}
         minors = {".".join(version.split(".")[:2]) for version in versions} - versions
         return [ANY, *sorted(versions | minors, key=lambda text: (parse(text), -text.count(".")), reverse=True)]
+
+    def _near(self) -> dict[str, Any]:
+        """Return the changes that the solver tries when a part cannot be met, nearest first, each with its words."""
+        values: dict[str, Iterable[str]] = {kind: self._wishes(kind) for kind in _KINDS}
+        values |= {"python": self.pythons, "platform": PLATFORMS, "os": [row.id for row in self.systems]}
+        # Drivers above the lowest, in order: those above any other are its end, those below it the rest, backwards.
+        values["driver"] = ["0"]
+
+        def near(part: str, value: str) -> list[tuple[Any, str]]:
+            changes = explain.changes_of(part, replace(Request(), **{part: value}), self.matrix)
+            return [(getattr(other, part), change) for other, change in changes]
+
+        return {part: {value: near(part, value) for value in of} for part, of in values.items()}
+
+    def _suggested(self) -> list[list[Any]]:
+        """Return drivers worth suggesting, newest first, with what they are."""
+        cudas, branches = self.matrix.cuda, self.matrix.driver_branches
+        named = {row.bundled_driver: f"released with CUDA {row.version}" for row in cudas if row.bundled_driver}
+        named |= {row.last_release: f"the newest of branch {row.branch}" for row in branches if row.last_release}
+        return [[version, named[version]] for version in sorted(named, key=parse, reverse=True)]
+
+    def _branches(self) -> dict[str, list[Any]]:
+        """Return the release that each driver branch stands for, what is said of it, and the branch's fact."""
+        names = [(str(row.branch), row, newest_release(self.matrix, row.branch)) for row in self.matrix.driver_branches]
+        return {
+            name: [release, taken(name, release), self._fact(fact_of("driver", name, row))]
+            for name, row, release in names
+            if release is not None
+        }
+
+    # The trees
+
+    def _trace(self, function: Callable[[Any], int], known: _Known, skipped: _Skipped = ()) -> int:
+        """Return the tree of what a function says of a question.
+
+        Args:
+            function: Takes a question, returns a tree: most often a leaf.
+            known: What is known of the question.
+            skipped: Parts with positions at which nobody asks the function.
+        """
+        try:
+            return function(_Question(known))
+        except _Unasked as unasked:
+            axis = str(unasked)
+        children: list[int] = []
+        for position, value in enumerate(self.axes[axis]):
+            is_skipped = (axis, position) in skipped
+            children.append(children[-1] if is_skipped else self._trace(function, {**known, axis: value}, skipped))
+        return self._node(axis, children)
+
+    def _node(self, axis: str, children: Sequence[int]) -> int:
+        """Return a tree that branches, as position and child wherever the child is another than before it."""
+        changes = [at for at, child in enumerate(children) if at == 0 or child != children[at - 1]]
+        if len(changes) == 1:
+            return children[0]
+        tree = self.nodes.add((_AXES.index(axis), *(number for at in changes for number in (at, children[at]))))
+        self.children[tree] = axis, children
+        return tree
+
+    def _leaf(self, value: Any) -> int:
+        return ~self.leaves.add(value)
+
+    def _shared(self, name: Any, option: Option, function: Callable[[Any, Any], int], known: _Known) -> int:
+        """Return the tree of a function, traced once for all options of which it reads the same."""
+        rows = self.shared.setdefault((name, option.framework, *map(known.get, _KEY)), [])
+        for read, tree in rows:
+            if all(getattr(option, field) == value for field, value in read.items()):
+                return tree
+        seen = _Seen(option)
+        tree = self._trace(partial(function, seen), known)
+        rows.append((seen.read, tree))
+        return tree
+
+    def _excluded(self, rules: Iterable[int]) -> _Skipped:
+        """Return the parts with positions that are reason enough for some rule whatever else is asked."""
+        found = (self.children[tree] for tree in rules if tree >= 0)
+        return {(axis, at) for axis, children in found for at, child in enumerate(children) if child < NOTHING_SAID}
+
+    def _unfit(self, question: Any) -> int:
+        return self._refusal(reject_wish(self.matrix, question))
+
+    def _insecure(self, question: Any) -> int:
+        found = insecure_driver(self.matrix, question.driver) if question.driver is not None else None
+        if found is None:
+            return NOTHING_SAID
+        text = found[0].replace(f"branch {branch_of(question.driver)} ", f"branch {BRANCH} ", 1)
+        return self._leaf((self.texts.add(text),))
 
     # The candidates
 
@@ -331,7 +353,7 @@ class _Survey:
         numbers: dict[str, int] = {}
         rows: list[dict[str, Any]] = []
         offers: dict[str, dict[str, Any]] = {}
-        all_offered = {kind: tuple(offer(self.matrix, kind, _asking(kind, ANY), platform)) for kind in _KINDS}
+        all_offered = {kind: tuple(offer(self.matrix, kind, parse_request({kind: ANY}), platform)) for kind in _KINDS}
         # The platforms offer much the same; the bar need not be exact, but it ends where the work does.
         rest = PLATFORMS[PLATFORMS.index(platform) :]
         total = self.solved + len(rest) * sum(map(len, all_offered.values()))
@@ -344,414 +366,216 @@ class _Survey:
                     self.report("builds", self.solved, total)
             offers[kind] = {}
             for wish in self._wishes(kind):
-                request = _asking(kind, wish)
+                request = parse_request({kind: wish})
                 found = [numbers[option.label] for option in offer(self.matrix, kind, request, platform)]
-                offers[kind][wish] = (
-                    self.rows.add(tuple(found))
-                    if found
-                    else {"none": self._rejection(reject_version(self.matrix, kind, request))}
-                )
+                refused = () if found else (reject_version(self.matrix, kind, request),)
+                offers[kind][wish] = [self.rows.add(tuple(found)), self._refusal(refused)]
         return rows, offers
 
+    def _rules(self, option: Option, platform: str) -> list[int]:
+        """Return the tree of each rule that ever rejects an option."""
+
+        def say(rule: Any, seen: Any, question: Any) -> int:
+            found = rule(self.matrix, question, seen)
+            return self._refusal((found,) if found is not None else ())
+
+        trees = [self._shared(rule, option, partial(say, rule), {"platform": platform}) for rule in OPTION_RULES]
+        return [tree for tree in trees if tree != NOTHING_SAID]
+
     def _candidate(self, option: Option, platform: str) -> dict[str, Any]:
-        kind = option.framework
-        asked = _asking(kind, option.version)
-        plain = self._wish(asked, platform)
-        fixed = self._verdicts(plain, option)
-        floor = driver_floor(self.matrix, option)
-        cuda_key = ("cuda", platform, fixed, kind, option.cuda, option.cuda_major)
-        cuda = self._kept(
-            cuda_key,
-            lambda: [
-                self._verdicts(self._wish(replace(asked, cuda=wish), platform), option, fixed) for wish in self.cudas
-            ],
-        )
-        code = (
-            fixed,
-            kind,
-            option.sm,
-            option.ptx,
-            option.sm_min,
-            option.is_known,
-            floor,
-            kind == "cuda" and option.cuda,
-            *_libraries(option),
-        )
-        gpu = self._kept(
-            ("gpu", *code),
-            lambda: [
-                self._verdicts(self._wish(replace(asked, gpus=(GPU,)), platform, item.row), option, fixed)
-                for item in self.classes
-            ],
-        )
-        os = self._kept(
-            ("os", fixed, option.glibc),
-            lambda: [self._verdicts(replace(plain, os=row), option, fixed) for row in self.systems],
-        )
-        line: dict[str, Any] = {
-            "kind": _KINDS.index(kind),
+        rules = self._rules(option, platform)
+        version = (option.framework, option.version)
+        rejected = Rejection(rule="cuda", is_proved=True, subject=option.label, version=version, because="")
+        is_refused = min(rules, default=0) < 0
+        return {
             "version": option.version,
             "label": option.label,
             "fact": self._fact(option.fact),
-            "fixed": self._cell(fixed),
-            "cuda": self._cells(cuda if kind != "cuda" else []),
-            "gpu": self._cells(gpu),
-            "os": self._cells(os),
-            "open": [self._rejection(item, option) for item in open_ends([option], [], [_refused(option)])],
-            "pair": self._cells([self._pair(option, None), *(self._pair(option, item.row) for item in self.classes)]),
+            "rules": self.rows.add(tuple(rules)),
+            "open": self._refusal(open_ends([option], [], [rejected]), option),
+            "tries": NOTHING_SAID if is_refused else self._tries(option, platform, self._excluded(rules)),
         }
-        older = self._kept(("older", cuda_key, *code), lambda: self._older(asked, platform, option, cuda, gpu))
-        if older:
-            line["older"] = older
-        if floor is not None:
-            low = self._verdicts(self._wish(replace(asked, driver="0"), platform), option, fixed)
-            line["driver"] = [floor[0], self._cell(low)]
-            jit = self._kept(
-                ("jit", option.cuda, *code),
-                lambda: [self._jit(option, platform, item.row, floor[0]) for item in self.classes],
-            )
-            line["jit"] = self._cells(jit)
-            line["branch"] = self._jit_branch(option)
-        line["no_python"] = self._rejection(
-            reject_python(replace(plain, request=replace(asked, python=PYTHON)), (option,)), option
-        )
-        if fixed:
-            return line
-        order = order_pythons(self.matrix, plain, (option,))
-        can = [
-            python
-            for python in self.pythons
-            if order_pythons(self.matrix, self._wish(replace(asked, python=python), platform), (option,))
-        ]
-        tried = [*order, *(python for python in can if python not in order)]
-        line["order"] = len(order)
-        line["pythons"] = [self.pythons.index(python) if python is not None else -1 for python in tried]
-        line["bases"] = [self._base_row(option, platform, python) for python in tried]
-        wishes: dict[str, str | None] = {"": None}
-        if kind != "cuda" and not option.cuda:
-            wishes |= {str(number): wish for number, wish in enumerate(self.cudas) if not cuda[number]}
-        answers = {
-            number: [self._answers(option, platform, python, wish) for python in tried]
-            for number, wish in wishes.items()
-        }
-        held = self._held(option, gpu)
-        for suffix, row in held.items():
-            for number, wish in wishes.items():
-                answers[number + suffix] = [self._answers(option, platform, python, wish, row) for python in tried]
-            line.setdefault("held_bases", {})[suffix] = [
-                self._base_row(option, platform, python, row, suffix) for python in tried
-            ]
-        line["held"] = {
-            str(number): _suffix(open_bounds(self.matrix, option, item.row))
-            for number, item in enumerate(self.classes)
-            if held and not gpu[number] and open_bounds(self.matrix, option, item.row)
-        }
-        line["environments"] = {number: [self.rows.add(row) for row in rows] for number, rows in answers.items()}
-        runtimes = {
-            self.environments.values[number][0]
-            for rows in answers.values()
-            for row in rows
-            for number in row
-            if number >= 0
-        }
-        rows = (None, *(None if cell else item.row for item, cell in zip(self.classes, gpu, strict=True)))
-        line["need"] = {
-            minor: self.rows.add(
-                tuple(
-                    self._kept(
-                        ("need", minor, number, *code[1:]),
-                        partial(self._need, option, platform, row, minor),
-                    )
-                    if row is not None or not number
-                    else -1
-                    for number, row in enumerate(rows)
-                )
-            )
-            for minor in sorted(runtimes, key=parse)
-        }
-        return line
 
-    def _kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """Return what was made for this key before: candidates that no rule can tell apart share their cells."""
-        if key not in self.kept:
-            self.kept[key] = make()
-        return self.kept[key]
+    def _tries(self, option: Option, platform: str, skipped: _Skipped) -> int:
+        """Return the tree of what is tried with a build, in order: the base on each system, and the environment."""
+        known: dict[str, Any] = {"platform": platform, "gpus": ()}
+        if option.framework != "cuda":
+            known[option.framework] = ANY
 
-    def _wish(self, request: Request, platform: str, gpu: Gpu | None = None) -> Wish:
-        gpus = ((GPU, (gpu,)),) if gpu is not None else ()
-        return Wish(request=request, platform=platform, gpus=gpus, os=None, flavor="runtime", driver=request.driver)
+        def plan(known: _Known, question: Any) -> int:
+            pythons = order_pythons(self.matrix, question, (option,))
+            if not pythons:
+                return self._refusal([reject_python(question, (option,))], option)
+            tries = []
+            for python in pythons:
+                given = {**known, "python": python}
+                tries.append((self._base(option, given), self._closed(option, given, skipped), python))
+            return self._leaf(tuple(tries))
 
-    def _verdicts(
-        self, wish: Wish, option: Option, besides: tuple[tuple[int, int], ...] = ()
-    ) -> tuple[tuple[int, int], ...]:
-        """Return the rules that reject an option, by number, with their words; those known already left out."""
-        found = []
-        for slot, rule in enumerate(OPTION_RULES):
-            rejection = rule(self.matrix, wish, option)
-            if rejection is not None:
-                found.append((slot, self._rejection(rejection, option)))
-        return tuple(item for item in found if item not in besides)
-
-    def _pair(self, option: Option, gpu: Gpu | None) -> tuple[tuple[int, int], ...]:
-        named = {option.framework: option.version, "cuda": option.cuda or str(option.cuda_major)}
-        found = excluded_pair(self.matrix, named, gpu)
-        return ((0, self._rejection(replace(found, subject=option.label))),) if found is not None else ()
-
-    def _older(
-        self,
-        asked: Request,
-        platform: str,
-        option: Option,
-        cuda: list[tuple[tuple[int, int], ...]],
-        gpu: list[tuple[tuple[int, int], ...]],
-    ) -> dict[str, int]:
-        """Return, for each CUDA asked of a build that leaves its own open, what is said of it and a GPU together."""
-        found: dict[str, int] = {}
-        if option.framework == "cuda" or option.cuda:
-            return found
-        fixed = self._verdicts(self._wish(asked, platform), option)
-        for number, wish in enumerate(self.cudas):
-            if cuda[number]:
+        children: list[int] = []
+        trees: dict[Any, int] = {}
+        for position, gpus in enumerate(self.axes["gpus"]):
+            if ("gpus", position) in skipped:
+                children.append(children[-1])
                 continue
-            together = replace(asked, cuda=wish, gpus=(GPU,))
-            cells = [
-                self._verdicts(self._wish(together, platform, item.row), option, (*fixed, *known))
-                for item, known in zip(self.classes, gpu, strict=True)
-            ]
-            if any(cells):
-                found[str(number)] = self._cells(cells)
-        return found
+            gpu = gpus[0][1][0] if gpus else None
+            pair = excluded_pair(self.matrix, named_of((option,)), gpu)
+            bounds = open_bounds(self.matrix, option, gpu) if gpu is not None else ()
+            if (pair, bounds) not in trees:
+                given = {**known, "gpus": gpus, "bounds": bounds} if bounds else known
+                trees[pair, bounds] = (
+                    self._refusal([replace(pair, subject=option.label)], option)
+                    if pair is not None
+                    else self._trace(partial(plan, given), given)
+                )
+            children.append(trees[pair, bounds])
+        return self._node("gpus", children)
 
-    def _jit(self, option: Option, platform: str, gpu: Gpu, floor: str) -> tuple[tuple[int, int], ...]:
-        """Return what is said of the lowest driver where the GPU needs code that the driver compiles."""
-        request = Request(gpus=(GPU,), driver=floor)
-        alone = self._verdicts(self._wish(Request(gpus=(GPU,)), platform, gpu), option)
-        return self._verdicts(self._wish(request, platform, gpu), option, alone)
+    def _base(self, option: Option, known: _Known) -> int:
+        """Return the tree of what a stack stands on, by system."""
+        python = known["python"]
 
-    def _jit_branch(self, option: Option) -> int:
-        newest = next(iter(cuda_releases(self.matrix, option.cuda)), None) if option.cuda else None
-        return (newest.matching_driver_branch or 0) if newest is not None else 0
-
-    # The environments
-
-    def _held(self, option: Option, gpu: Sequence[tuple[tuple[int, int], ...]]) -> dict[str, Gpu]:
-        """Return a GPU for each set of libraries that some GPUs hold back, by how the set is called."""
-        found: dict[str, Gpu] = {}
-        for item, cell in zip(self.classes, gpu, strict=True):
-            bounds = open_bounds(self.matrix, option, item.row)
-            if bounds and not cell:
-                found.setdefault(_suffix(bounds), item.row)
-        return found
-
-    def _answers(
-        self, option: Option, platform: str, python: str | None, cuda: str | None, gpu: Gpu | None = None
-    ) -> tuple[int, ...]:
-        """Return the environment for each step of glibc, or what is wrong below zero; one where all are the same."""
-        asked = _asking(option.framework, option.version)
-        if option.framework == "cuda":
-            asked = replace(asked, python=python)
-        elif cuda is not None:
-            asked = replace(asked, cuda=cuda)
-        wish = self._wish(asked, platform)
-        found: dict[int, int] = {}
-        for step, system in self._steps(wish, option, python):
-            held = () if gpu is None else ((GPU, (gpu,)),)
-            closed = try_python(self.matrix, replace(wish, os=system, gpus=held), (option,), python)
-            if isinstance(closed, Rejection):
-                found[step] = ~self._rejection(closed, option)
-            else:
-                found[step] = self._environment(replace(closed, wish=wish))
-        if len(set(found.values())) == 1:
-            return tuple(set(found.values()))
-        return tuple(found.get(step, 0) for step in range(len(self.steps[option.framework]) + 1))
-
-    def _steps(self, wish: Wish, option: Option, python: str | None) -> list[tuple[int, OsRelease | None]]:
-        """Return each step of glibc that some base has, with the first system that has it."""
-        first: dict[int, OsRelease | None] = {}
-        key = ("steps", self._base_key(option), python, wish.platform)
-        if key not in self.kept:
-            for system in self.systems:
-                base = self._base(replace(wish, os=system), option, python)
-                if not isinstance(base, Rejection):
-                    first.setdefault(self._step(option, base.glibc), system)
-            self.kept[key] = list(first.items())
-        found: list[tuple[int, OsRelease | None]] = self.kept[key]
-        return found
-
-    def _step(self, option: Option, glibc: str | None) -> int:
-        """Return how many steps a glibc has climbed: the same wheels are installable on all of one step."""
-        steps = self.steps[option.framework]
-        return len(steps) if glibc is None else sum(step <= parse(glibc).release for step in steps)
-
-    def _base(self, wish: Wish, option: Option, python: str | None, suffix: str = "") -> Base | Rejection:
-        key = (self._base_key(option), python, wish.os.id if wish.os else None, wish.platform, suffix)
-        if key not in self.bases:
-            self.bases[key] = choose_base(self.matrix, wish, (option,), python)
-        return self.bases[key]
-
-    def _base_key(self, option: Option) -> tuple[Any, ...]:
-        """Return what of an option a base depends on."""
-        system = (option.framework, option.version, option.cuda, option.cudnn) if _needs_image(option) else None
-        return system, option.glibc, option.framework
-
-    def _base_row(
-        self, option: Option, platform: str, python: str | None, gpu: Gpu | None = None, suffix: str = ""
-    ) -> int:
-        """Return the number of a row with the base on every system, or what is wrong below zero."""
-        key = (self._base_key(option), python, platform, suffix)
-        if key not in self.base_rows:
-            asked = _asking(option.framework, option.version)
-            if option.framework == "cuda":
-                asked = replace(asked, python=python)
-            wish = self._wish(asked, platform)
-            held = () if gpu is None else ((GPU, (gpu,)),)
-            row = []
-            for system in self.systems:
-                base = self._base(replace(wish, os=system, gpus=held), option, python, suffix)
-                if isinstance(base, Rejection):
-                    because = base.because.replace(f" on {system.id} ", f" on {SYSTEM} ") if system else base.because
-                    row.append(~self._rejection(replace(base, subject=option.label, because=because), option))
-                else:
-                    tags = tuple(image and image.tag for image in (base.python_image, base.cuda_image))
-                    stand = ("stand", *key, tags, self._step(option, base.glibc))
-                    row.append(self._kept(stand, partial(self._stand, base, option, wish, python)))
-            self.base_rows[key] = self.rows.add(_packed(row))
-        return self.base_rows[key]
-
-    def _stand(self, base: Base, option: Option, wish: Wish, python: str | None) -> int:
-        """Write down what a stack stands on."""
-        solution = _solution(wish, option, option.cuda or "0", python)
-        bare = self._kept(
-            ("bare", option.label, wish.platform, python), lambda: set(assemble(solution, self.matrix).warnings)
-        )
-        stack = assemble(replace(solution, python_image=base.python_image, cuda_image=base.cuda_image), self.matrix)
-        has_image = base.cuda_image is not None
-        image = stack.image
-        return self.stands.add(
-            (
-                (image.base.ref, image.base.size_mb) if image else None,
-                image.cuda_base.ref if image and image.cuda_base else None,
-                stack.os,
-                self._step(option, base.glibc),
-                stack.cudnn if has_image else None,
-                stack.nccl if has_image else None,
-                self._reasons(item for item in stack.reasons if item.subject in _OF_THE_BASE),
-                tuple(self._text(text) for text in stack.warnings if text not in bare),
+        def stand(seen: Any, question: Any) -> int:
+            base, system = choose_base(self.matrix, question, (seen,), python), question.os
+            if isinstance(base, Rejection):
+                because = base.because.replace(f" on {system.id} ", f" on {SYSTEM} ") if system else base.because
+                return self._refusal([replace(base, subject=CANDIDATE, because=because)])
+            image = base.cuda_image
+            images: dict[str, Any] = {"python_image": base.python_image, "cuda_image": image}
+            solution = Solution(wish=_wish(known), options=(seen,), python=python, cuda="", **images)
+            bottom = base.python_image or (image if python is None else None)
+            row = (
+                (bottom.tag, bottom.size_mb) if bottom else None,
+                image.tag if image and bottom and image is not bottom else None,
+                None if system else bottom.os if bottom else image.os if image else "unknown",
+                None if system and system.glibc == base.glibc else self.axes["glibc"].index(base.glibc),
+                image.cudnn if image and image.has_cudnn else None,
+                image.nccl if image else None,
+                self._reasons(base_reasons(solution, self.matrix)),
+                tuple(map(self.texts.add, base_warnings(solution, self.matrix))),
             )
-        )
+            return self._leaf(row)
 
-    def _environment(self, solution: Solution) -> int:
+        return self._shared("base", option, stand, known)
+
+    def _closed(self, option: Option, known: _Known, skipped: _Skipped) -> int:
+        """Return the tree of the environment, by CUDA where the packages decide that, and by glibc."""
+        python, machine = known["python"], MACHINES[known["platform"]]
+        oldest, *between, newest = self.axes["glibc"]
+
+        def is_steady(file: str) -> bool:
+            return wheel_rank(file, python, machine, oldest) == wheel_rank(file, python, machine, newest)
+
+        def say(question: Any) -> int:
+            def close(glibc: str | None) -> Solution | Rejection:
+                base = Base(python_image=None, cuda_image=None, glibc=glibc)
+                return complete(self.matrix, question, (option,), python, base)
+
+            def write(found: Solution | Rejection) -> int:
+                if isinstance(found, Rejection):
+                    return self._refusal([found], option)
+                return self._environment(replace(found, wish=_wish(known)), option, skipped)
+
+            found = close(newest)
+            last = write(found)
+            # The best of all wheels are the best of fewer too, if they are among them.
+            wheels = [pick.wheel for pick in found.picks if pick.wheel] if isinstance(found, Solution) else None
+            if wheels is not None and all(is_steady(wheel.file) for wheel in wheels):
+                return last
+            # What is the same with the fewest wheels and with all of them is the same with any number between.
+            if (first := write(close(oldest))) == last:
+                return last
+            return self._node("glibc", [first, *(write(close(glibc)) for glibc in between), last])
+
+        key = (option.label, *map(known.get, _KEY))
+        if key not in self.closed:
+            self.closed[key] = self._trace(say, known, skipped)
+        return self.closed[key]
+
+    def _environment(self, solution: Solution, option: Option, skipped: _Skipped) -> int:
         """Write down a closed environment, as far as neither a GPU, a driver nor a system changes it."""
-        option = solution.options[0]
-        wish = solution.wish
-        known = self._kept(
-            ("known", option.label, wish.platform, wish.request.python, wish.request.cuda, solution.cuda),
-            lambda: set(assemble(_solution(wish, option, solution.cuda, None), self.matrix).warnings),
-        )
-        stack = assemble(replace(solution, cuda_image=None), self.matrix)
-        silent = (*_OF_THE_QUESTION, *_OF_THE_BASE, *(("cuda", "cudnn") if _needs_image(option) else ()))
+        stack = assemble(solution, self.matrix)
+        needs_image = option.system_cuda or option.framework == "cuda"
+        silent = (*_OF_THE_QUESTION, *(("cuda", "cudnn") if needs_image else ()))
         sizes = [pick.wheel.size if pick.wheel else None for pick in solution.picks]
-        return self.environments.add(
+        return self._leaf(
             (
                 solution.cuda,
-                None if _needs_image(option) else stack.cudnn,
-                None if _needs_image(option) else stack.nccl,
+                stack.cudnn,
+                stack.nccl,
                 self.rows.add(tuple(self.packages.add(item) for item in stack.packages.items())),
                 (sum(size for size in sizes if size), sum(size is None for size in sizes)),
-                self.rows.add(tuple(map(self._text, self._install(solution)))) if solution.picks else -1,
+                self.rows.add(tuple(map(self.texts.add, self._install(solution)))) if solution.picks else -1,
                 self._reasons((item for item in stack.reasons if item.subject not in silent), option),
-                tuple(self._text(text) for text in stack.warnings if text not in known),
+                tuple(map(self.texts.add, package_warnings(solution))),
+                self._need(option, solution, skipped),
             )
         )
+
+    def _need(self, option: Option, solution: Solution, skipped: _Skipped) -> int:
+        """Return the tree of what a GPU changes: the driver, and how the code gets onto it."""
+
+        def say(question: Any) -> int:
+            wish = replace(solution.wish, gpus=question.gpus)
+            stack = assemble(replace(solution, wish=wish, python=None, picks=(), constraints=()), self.matrix)
+            need = stack.driver
+            reasons = [item for item in stack.reasons if item.subject.startswith(("driver", "gpu "))]
+            return self._leaf(
+                (
+                    (need.minimum, need.recommended_branch, need.native, need.maximum_branch),
+                    self._reasons(reasons, option),
+                    tuple(self.texts.add(text.replace(option.label, CANDIDATE)) for text in stack.warnings),
+                    (" ".join(stack.sm), " ".join(stack.ptx)),
+                )
+            )
+
+        key = ("need", option.label, solution.wish.platform, solution.cuda)
+        if key not in self.closed:
+            self.closed[key] = self._trace(say, {}, skipped)
+        return self.closed[key]
 
     def _install(self, solution: Solution) -> list[str]:
         """Return the words that install the same roots with pip, under the same hidden constraints, quoted."""
-        option, python = solution.options[0], str(solution.python)
-        machine = MACHINES[solution.wish.platform]
-        roots, _ = demands_of(self.matrix, option, python, machine)
-        wanted: dict[str, list[str]] = {}
-        for root in roots:
-            wanted.setdefault(root.name, []).append(root.specifier)
+        option, machine = solution.options[0], MACHINES[solution.wish.platform]
+        roots, _ = demands_of(self.matrix, option, str(solution.python), machine)
+        wanted = {root.name: [item.specifier for item in roots if item.name == root.name] for root in roots}
         names = {pick.name for pick in solution.picks}
         for row in solution.constraints:
             for name, bound in row.requires.items():
                 if name in names:
                     wanted.setdefault(name, []).append(bound)
         words = ["pip", "install"]
-        words += [name + ",".join(dict.fromkeys(item for item in bounds if item)) for name, bounds in wanted.items()]
+        words += [name + ",".join(dict.fromkeys(filter(None, bounds))) for name, bounds in wanted.items()]
         urls = self.matrix.settings("frameworks/torch.toml").get("wheel_index")
-        if (
-            option.framework == "torch"
-            and index_of(option.row, machine) != "pypi"
-            and urls is not None
-            and urls.value is not None
-        ):
+        if option.framework == "torch" and index_of(option.row, machine) != "pypi" and urls and urls.value:
             words += ["--extra-index-url", urls.value.replace("{variant}", option.variant)]
         legacy = self.matrix.settings("frameworks/jax.toml").get("legacy_index")
-        if option.framework == "jax" and option.row.delivery == "legacy" and legacy is not None and legacy.value:
+        if option.framework == "jax" and option.row.delivery == "legacy" and legacy and legacy.value:
             words += ["--find-links", legacy.value]
         return [shlex.quote(word) for word in words]
 
-    def _need(self, option: Option, platform: str, gpu: Gpu | None, cuda: str) -> int:
-        """Write down what a GPU changes: the driver, and how the code gets onto it."""
-        wish = self._wish(_asking(option.framework, option.version), platform, gpu)
-        bare = _solution(wish, option, cuda, None)
-        stack: Stack = assemble(bare, self.matrix)
-        need = stack.driver
-        reasons = [item for item in stack.reasons if item.subject.startswith(("driver", "gpu "))]
-        return self.needs.add(
-            (
-                need.minimum,
-                need.recommended_branch,
-                need.native,
-                need.maximum_branch,
-                self._reasons(reasons, option),
-                tuple(self._text(text.replace(option.label, CANDIDATE)) for text in stack.warnings),
-                (" ".join(stack.sm), " ".join(stack.ptx)),
-            )
-        )
-
     # The parts that tables are made of
 
-    def _text(self, text: str) -> int:
-        return self.texts.add(text)
-
     def _fact(self, fact: FactRef, option: Option | None = None) -> int:
-        if option is not None and fact == option.fact:
+        if fact == (option.fact if option is not None else _OWN):
             return OWN_FACT
-        if fact.id == f"gpu/{GPU}":
-            return GPU_FACT
-        return self.facts.add(fact)
+        return GPU_FACT if fact.id == f"gpu/{GPU}" else self.facts.add(fact)
 
     def _reasons(self, reasons: Iterable[Reason], option: Option | None = None) -> tuple[Any, ...]:
         return tuple(
-            (reason.subject, self._text(reason.because), tuple(self._fact(fact, option) for fact in reason.facts))
+            (reason.subject, self.texts.add(reason.because), tuple(self._fact(fact, option) for fact in reason.facts))
             for reason in reasons
         )
 
-    def _rejection(self, rejection: Rejection, option: Option | None = None) -> int:
-        """Return the number of a rejection; its subject is the candidate, its version, or neither."""
-        subject = 0
-        if rejection.subject:
-            subject = 1 if option is None or rejection.subject == option.label else 2
-        if rejection.rule == "open-list":
-            subject = 2
-        return self.rejections.add(
-            (
-                rejection.rule,
-                int(rejection.is_proved),
-                subject,
-                self._text(rejection.because),
-                tuple(self._fact(fact, option) for fact in rejection.facts),
-            )
-        )
-
-    def _cell(self, verdicts: tuple[tuple[int, int], ...]) -> int:
-        return self.cells.add(verdicts)
-
-    def _cells(self, verdicts: Sequence[tuple[tuple[int, int], ...]]) -> int:
-        """Return the number of a row of cells; none where all are empty."""
-        return self.rows.add(tuple(self._cell(item) for item in verdicts)) if any(verdicts) else -1
+    def _refusal(self, rejections: Iterable[Rejection], option: Option | None = None) -> int:
+        """Return the leaf of rejections, by number."""
+        numbers = []
+        for item in rejections:
+            subject = CANDIDATE if option is not None and item.subject == option.label else item.subject
+            facts = tuple(self._fact(fact, option) for fact in item.facts)
+            row = (item.rule, int(item.is_proved), subject, self.texts.add(item.because), facts)
+            numbers.append(self.rejections.add(row))
+        return self._leaf(tuple(numbers))
 
     def _fact_tables(self) -> dict[str, Any]:
         sources, places = _Table(), _Table()
@@ -770,85 +594,5 @@ class _Survey:
         }
 
 
-_PAGE_PARTS = ("os", "platform", "gpus", "driver", "python", "cuda", "jax", "tensorflow", "torch")
-_OF_THE_QUESTION = ("torch", "tensorflow", "jax", "python", "driver", "driver branch")
-_OF_THE_BASE = ("base", "cuda image")
-
-
-def _asking(kind: str, wish: str) -> Request:
-    """Return a request for one framework, or for CUDA alone."""
-    asked: dict[str, Any] = {kind: wish}
-    return Request(**asked)
-
-
-def _suffix(bounds: Sequence[Bound]) -> str:
-    """Return what to call the environments that hold libraries back; two sets of bounds never share a name."""
-    return " ".join(("", *(bound.name + bound.specifier for bound in bounds)))
-
-
-def _libraries(option: Option) -> tuple[Any, ...]:
-    """Return what of an option its fit to a GPU depends on beside its own code."""
-    pins = getattr(option.row, "pins", None) or {}
-    cudnn = tuple((name, bound) for name, bound in pins.items() if "cudnn" in name)
-    return option.cuda_major, option.cuda, option.system_cuda, option.cudnn, cudnn, getattr(option.row, "triton", None)
-
-
-def _needs_image(option: Option) -> bool:
-    return option.system_cuda or option.framework == "cuda"
-
-
-def _solution(wish: Wish, option: Option, cuda: str, python: str | None) -> Solution:
-    """Return a solution that stands on nothing and holds nothing."""
-    return Solution(
-        wish=wish,
-        options=(option,),
-        python=python,
-        cuda=cuda,
-        picks=(),
-        constraints=(),
-        python_image=None,
-        cuda_image=None,
-        extras=(),
-    )
-
-
-def _refused(option: Option) -> Rejection:
-    """Return a rejection of an option's version for a reason that other builds of it need not share."""
-    return Rejection(
-        rule="cuda", is_proved=True, subject=option.label, version=(option.framework, option.version), because=""
-    )
-
-
-def _packed(row: Sequence[int]) -> tuple[int, ...]:
-    """Return a row as its most common value, then position and value of every other."""
-    common = max(sorted(set(row)), key=row.count)
-    return (common, *(part for number, value in enumerate(row) if value != common for part in (number, value)))
-
-
-def _glibc_steps(matrix: Matrix, kind: str) -> tuple[tuple[int, ...], ...]:
-    """Return every glibc that a wheel near a framework needs and some system lacks: between two nothing changes."""
-    lowest = min(parse(row.glibc).release for row in matrix.os_releases if row.glibc is not None)
-    steps: set[tuple[int, ...]] = set()
-    seen: set[str] = set()
-    queue = [kind, *_COMPANIONS.get(kind, ())]
-    rows = {"torch": matrix.torch_builds, "tensorflow": matrix.tensorflow, "jax": matrix.jax}.get(kind, ())
-    queue += [name for row in rows for name in getattr(row, "pins", None) or ()]
-    queue += [name for row in matrix.constraints for name in row.requires]
-    while queue:
-        name = queue.pop().partition("[")[0]
-        if name in seen:
-            continue
-        seen.add(name)
-        package = matrix.package(name)
-        for version in package.versions if package else ():
-            release = package.release(version) if package else None
-            if release is not None:
-                queue += [need for need, *_ in release.requires]
-                steps |= {floor for wheel in release.wheels for floor in glibc_floors(wheel.file)}
-    return tuple(sorted(step for step in steps if step > lowest))
-
-
-_COMPANIONS = {
-    "torch": ("torchvision", "torchaudio", "triton", "numpy"),
-    "jax": ("jaxlib",),
-}
+def _wish(known: _Known) -> Wish:
+    return Wish(request=Request(), platform=known["platform"], gpus=(), os=None, flavor="runtime")

@@ -10,10 +10,9 @@ import pytest
 
 from provision.cli.request import refuse
 from provision.errors import ProvisionError
-from provision.resolve.request import FRAMEWORKS, PLATFORMS, parse_request
+from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal
-from provision.resolve.survey import ANY
 
 QUESTIONS = 600
 SEED = 20

@@ -127,6 +127,7 @@ def test_map_does_not_deny_a_build_that_may_exist(opened, matrix):
         assert text.startswith("no build") == found.is_proved, (version, cuda, text)
     kinds = {text.split(" ")[0] for _, _, text in cells}
     assert {"no", "?"} <= kinds
+    assert {cuda for _, cuda, text in cells if not text.startswith("no build")} == {cuda for _, cuda, _ in cells}
 
 
 def test_refusal_offers_what_works(opened):

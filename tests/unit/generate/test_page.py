@@ -150,27 +150,3 @@ def test_map_tells_how_each_generation_is_served() -> None:
     assert served[column["Hopper"]] == page_module._SERVED["own"]
     assert served[column["Rubin"]] == page_module._SERVED["none"]
     assert all(len(row[1]) == len(column) for cells in found["cells"].values() for row in cells.values())
-
-
-def test_map_calls_a_cell_open_where_the_builds_of_a_version_are_not_all_known() -> None:
-    matrix = Matrix()
-    found = page_module._map(matrix)
-    closed = {row.version for row in matrix.torch_releases if row.is_variants_complete}
-    is_closed = {
-        minor: all(row.version in closed for row in matrix.torch_releases if row.version.startswith(f"{minor}."))
-        for minor in found["versions"]
-    }
-    assert {True, False} <= set(is_closed.values())
-    named = {(".".join(row.torch.split(".")[:2]), row.cuda) for row in matrix.torch_builds}
-    for minor in found["versions"]:
-        empty = [cuda for cuda in found["cudas"] if cuda not in found["cells"][minor]]
-        if not is_closed[minor]:
-            assert empty == [], minor
-        assert not [cuda for cuda in empty if (minor, cuda) in named], minor
-    nameless = [served for row in found["cells"].values() for label, served in row.values() if not label]
-    assert all(set(served) == {page_module._SERVED["unknown"]} for served in nameless)
-
-
-def test_map_has_a_column_for_every_cuda_that_a_row_may_have_a_build_for() -> None:
-    found = page_module._map(Matrix())
-    assert all(any(cuda in row for row in found["cells"].values()) for cuda in found["cudas"])

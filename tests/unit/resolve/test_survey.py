@@ -1,22 +1,63 @@
-"""The tables of the page, part by part; tests/browser holds the whole against the resolver."""
+"""The trees of the page, one by one; tests/browser holds the whole against the resolver."""
 
 from __future__ import annotations
 
+import random
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from provision.assets import asset_dir
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_gpus
-from provision.resolve.request import FRAMEWORKS, Request, matches, parse_request
+from provision.records import replace
+from provision.resolve.options import Option, offer
+from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, matches, parse_request
+from provision.resolve.rules import OPTION_RULES, Wish, insecure_driver, reject_wish
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal
-from provision.resolve.survey import ANY, GPU, _packed, _Survey
+from provision.resolve.survey import _AXES, BRANCH, CANDIDATE, DRIVER, GPU, NOTHING_SAID, _Survey
+from provision.versions import branch_of, parse
 
 MATRIX = Matrix()
+QUESTIONS = 800
+PLATFORM = PLATFORMS[0]
 
 
 @pytest.fixture(scope="module")
 def tables() -> _Survey:
     return _Survey(MATRIX)
+
+
+def _walk(tables: _Survey, tree: int, at: Mapping[str, int]) -> Any:
+    """Return the leaf that a question gets to, as the page's script goes."""
+    while tree >= 0:
+        axis, *pairs = tables.nodes.values[tree]
+        tree = [child for start, child in zip(pairs[::2], pairs[1::2], strict=True) if start <= at[_AXES[axis]]][-1]
+    return tables.leaves.values[~tree]
+
+
+def _said(tables: _Survey, leaf: Any, names: Mapping[str, str]) -> list[tuple[str, bool, str]]:
+    """Return the rejections of a leaf in the words of the resolver."""
+    found = []
+    for rule, is_proved, _, text, _ in (tables.rejections.values[number] for number in leaf):
+        because = tables.texts.values[text]
+        for mark, name in names.items():
+            because = because.replace(mark, name)
+        found.append((rule, bool(is_proved), because))
+    return found
+
+
+def _place(tables: _Survey, driver: str | None) -> int:
+    return 0 if driver is None else sum(parse(text) <= parse(driver) for text in tables.drivers)
+
+
+def _trees(tables: _Survey, option: Option) -> list[int]:
+    return tables._rules(option, PLATFORM)
 
 
 def test_flag_of_a_gpu_means_that_gpu(tables: _Survey) -> None:
@@ -26,9 +67,9 @@ def test_flag_of_a_gpu_means_that_gpu(tables: _Survey) -> None:
 
 
 def test_gpus_of_a_class_differ_in_nothing_a_rule_reads(tables: _Survey) -> None:
-    for name, flag, *_, number, _fact, _segment in tables.gpus:
+    for name, flag, _, _, _, number, *_ in tables.gpus:
         (gpu,) = find_gpus(MATRIX, flag)
-        row = tables.classes[number].row
+        ((_, (row,)),) = tables.axes["gpus"][1 + number]
         traits = ("first_cuda", "last_cuda", "first_driver_branch", "last_driver_branch", "host", "architecture")
         assert [getattr(row, trait) for trait in traits] == [getattr(gpu, trait) for trait in traits], name
         assert row.compute_capability == gpu.compute_capability
@@ -42,20 +83,105 @@ def test_every_version_meets_the_open_wish(framework: str) -> None:
     assert not isinstance(solve(parse_request({framework: ANY}), MATRIX), Refusal)
 
 
-def test_a_class_says_what_the_resolver_says_of_old_and_new_drivers(tables: _Survey) -> None:
-    number = next(row[5] for row in tables.gpus if row[1] == "rtx-4090")
-    line = tables._line(tables.classes[number])
-    assert line["last"] is None
-    branch, rejection = line["first"]
-    said = tables.texts.values[tables.rejections.values[rejection][3]].replace(GPU, "GeForce RTX 4090")
-    request = Request(torch="2.1", gpus=("rtx-4090",), driver=str(branch - 1))
-    found = solve(request, MATRIX)
-    assert isinstance(found, Refusal)
-    assert said.replace("\x02", str(branch - 1)) in [reason.because for reason in found.because]
+def test_a_tree_says_what_its_function_says_of_every_question(tables: _Survey) -> None:
+    asked: list[str] = []
+
+    def say(question: Any) -> int:
+        # What is read depends on what was read before.
+        words = f"{question.python} {question.os and question.os.id}" if question.cuda == "12.1" else question.driver
+        asked.append(str(words))
+        return tables._leaf(("said", str(words)))
+
+    tree = tables._trace(say, {})
+    count = len(tables.axes["python"]) * len(tables.axes["os"])
+    assert len(asked) == count + len(tables.axes["driver"]) * (len(tables.axes["cuda"]) - 1)
+    draw = random.Random(1)  # noqa: S311 - a draw of questions, no secret
+    for _ in range(QUESTIONS):
+        at = {axis: draw.randrange(len(values)) for axis, values in tables.axes.items()}
+        part = {axis: tables.axes[axis][position] for axis, position in at.items()}
+        words = f"{part['python']} {part['os'] and part['os'].id}" if part["cuda"] == "12.1" else part["driver"]
+        assert _walk(tables, tree, at) == ("said", str(words))
 
 
-@pytest.mark.parametrize("row", [[5], [1, 1, 1], [3, 1, 3, 2, 3], [-1, -1, 0]])
-def test_packed_rows_are_whole(row: list[int]) -> None:
-    common, *rest = _packed(row)
-    exceptions = dict(zip(rest[::2], rest[1::2], strict=True))
-    assert [exceptions.get(position, common) for position in range(len(row))] == row
+def test_a_function_that_reads_nothing_is_a_leaf_and_a_part_that_changes_nothing_no_branch(tables: _Survey) -> None:
+    assert tables._trace(lambda question: NOTHING_SAID, {}) == NOTHING_SAID
+    assert tables._trace(lambda question: tables._leaf(("same", question.os == 1)), {}) == tables._leaf(("same", False))
+
+
+def test_rules_say_of_any_gpu_driver_cuda_and_system_what_their_trees_say(tables: _Survey) -> None:
+    draw = random.Random(2)  # noqa: S311
+    options = [
+        option for kind in (*FRAMEWORKS, "cuda") for option in offer(MATRIX, kind, parse_request({kind: ANY}), PLATFORM)
+    ]
+    unfit = tables._trace(tables._unfit, {"platform": PLATFORM})
+    rejected = 0
+    for _ in range(QUESTIONS):
+        option = draw.choice(options)
+        row = draw.choice(tables.gpus)
+        (gpu,) = find_gpus(MATRIX, row[1])
+        odd = f"{draw.randrange(380, 640)}.{draw.randrange(0, 300)}.{draw.randrange(0, 30):02d}"
+        driver = draw.choice((None, odd, str(draw.randrange(100, 999)), draw.choice(tables.drivers[1:])))
+        cuda, system = draw.choice(tables.axes["cuda"]), draw.choice(tables.axes["os"])
+        at = {
+            "cuda": tables.axes["cuda"].index(cuda),
+            "gpus": 1 + row[5],
+            "driver": _place(tables, driver),
+            "os": tables.axes["os"].index(system),
+        }
+        wish = Wish(
+            request=Request(cuda=cuda),
+            platform=PLATFORM,
+            gpus=((gpu.id, (gpu,)),),
+            os=system,
+            flavor="runtime",
+            driver=driver,
+        )
+        names = {GPU: gpu.name, DRIVER: str(driver), CANDIDATE: option.label}
+        expected = [(item.rule, item.is_proved, item.because) for item in reject_wish(MATRIX, wish)]
+        assert _said(tables, _walk(tables, unfit, at), names) == expected
+        found = [rule(MATRIX, wish, option) for rule in OPTION_RULES]
+        expected = [(item.rule, item.is_proved, item.because) for item in found if item is not None]
+        leaves = [_walk(tables, tree, at) for tree in _trees(tables, option)]
+        assert [said for leaf in leaves for said in _said(tables, leaf, names)] == expected, (option.label, wish)
+        rejected += bool(expected)
+    assert QUESTIONS // 4 < rejected < QUESTIONS
+
+
+def test_every_driver_is_called_insecure_as_the_resolver_calls_it(tables: _Survey) -> None:
+    tree = tables._trace(tables._insecure, {})
+    ends = set()
+    for branch in range(100, 700):
+        for driver in (str(branch), f"{branch}.10", f"{branch}.150.02", f"{branch}.299.99"):
+            leaf = _walk(tables, tree, {"driver": _place(tables, driver)})
+            said = [tables.texts.values[number].replace(DRIVER, driver) for number in leaf]
+            expected = insecure_driver(MATRIX, driver)
+            assert [text.replace(BRANCH, str(branch_of(driver))) for text in said] == (
+                [expected[0]] if expected else []
+            )
+            ends.add(bool(said))
+    assert ends == {True, False}
+
+
+def test_options_share_the_tree_of_a_rule_exactly_where_it_reads_the_same_of_them(tables: _Survey) -> None:
+    option = next(item for item in offer(MATRIX, "torch", Request(torch="2.1.2"), PLATFORM) if item.is_known)
+    twin = replace(option, version="2.1.99", fact=replace(option.fact, id="torch/2.1.99"))
+    assert _trees(tables, option) == _trees(tables, twin)
+    assert _trees(tables, option) != _trees(tables, replace(option, minimum_driver="599.99"))
+
+
+def test_one_changed_fact_changes_the_trees(tables: _Survey, tmp_path: Path) -> None:
+    (option,) = (item for item in offer(MATRIX, "cuda", Request(cuda="12.1.1"), PLATFORM))
+    path = shutil.copytree(asset_dir("compat"), tmp_path / "compat") / "cuda.toml"
+    text = path.read_text(encoding="utf-8")
+    head, row = text.split('version = "12.1.1"', 1)
+    path.write_text(
+        f'{head}version = "12.1.1"' + re.sub(r'minimum_driver = ".*?"', 'minimum_driver = "533.33.33"', row, count=1),
+        encoding="utf-8",
+    )
+    changed = _Survey(Matrix(tmp_path / "compat"))
+    ends = []
+    for survey in (tables, changed):
+        at = {"driver": _place(survey, "533.33"), "gpus": 0, "cuda": 0, "os": 0}
+        leaves = [_walk(survey, tree, at) for tree in _trees(survey, option)]
+        ends.append([said for leaf in leaves for said in _said(survey, leaf, {})])
+    assert ends == [[], [("driver", True, "needs driver 533.33.33 or newer")]]

@@ -195,7 +195,9 @@ def _broken(
             return None
         is_fresh = True
     needs = _declared(environment, matrix, options, held, name)
-    if needs is None or not (asked or needs):
+    if needs is None:
+        return _broken_newest(environment, matrix, options, name, bound, asked[-1][1] if asked else None)
+    if not (asked or needs):
         return None
     texts += needs
     if not is_fresh or _may_be_in_base(environment, matrix):
@@ -205,6 +207,18 @@ def _broken(
         return None
     where = f"nothing bounds {name}, and as of {matrix.dated} that is {name} {newest}"
     return (asked[-1][1] if asked else None), where
+
+
+def _broken_newest(
+    environment: Environment, matrix: Matrix, options: Options, name: str, bound: str, asked: Requirement | None
+) -> tuple[Requirement | None, str] | None:
+    """Return why a bound is broken by what an installer takes, where packages are there whose needs bound it too."""
+    from provision.audit.solved import taken_surely
+
+    taken = taken_surely(environment, matrix, options, name)
+    if not taken or any(_admits(bound, version) for version in taken):
+        return None
+    return asked, f"nothing bounds {name} enough, and as of {matrix.dated} that is {name} {taken[0]}"
 
 
 def _may_be_in_base(environment: Environment, matrix: Matrix) -> bool:

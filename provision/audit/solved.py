@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from provision.audit.bases import may_have_frameworks
+from provision.audit.commands import is_upgrade
 from provision.audit.model import Edit, Environment, Install, Options, Requirement, Span, Way
 from provision.audit.wanted import platform_of, python_of
 from provision.matrix.load import Matrix
@@ -20,7 +22,18 @@ if TYPE_CHECKING:
     from provision.matrix.published import PublishedPackage
     from provision.resolve.published import Clash, Problem, Want
 
-__all__ = ["Asked", "asked_of", "clash_of", "is_absent", "pinned_release", "spans_of", "taken_of", "ways_out"]
+__all__ = [
+    "Asked",
+    "asked_of",
+    "brings",
+    "clash_of",
+    "is_absent",
+    "pinned_release",
+    "spans_of",
+    "taken_of",
+    "taken_surely",
+    "ways_out",
+]
 
 _KINDS = frozenset(("stage", "requirements", "conda", "pyproject"))
 _INSTALLERS = frozenset(("pip", "uv", "poetry", "pdm"))
@@ -66,20 +79,18 @@ def _commands(environment: Environment, matrix: Matrix, options: Options) -> Ite
     for install in environment.installs:
         if install.installer not in _INSTALLERS or install.is_dry or install.has_no_index or not install.is_certain:
             continue
-        asked = _asked(environment, matrix, options, install)
-        if asked is not None:
-            yield asked
+        wished = [item for item in install.requirements if item.specifier or item.extras]
+        # Most files ask for nothing of which releases are kept.
+        if any(item.ecosystem == "pypi" and not item.is_locked and _is_kept(matrix, item.name) for item in wished):
+            yield _asked(environment, matrix, options, install)
 
 
-def _asked(environment: Environment, matrix: Matrix, options: Options, install: Install) -> Asked | None:
+def _asked(environment: Environment, matrix: Matrix, options: Options, install: Install) -> Asked:
     requirements = [
         item
         for item in install.requirements
         if item.ecosystem == "pypi" and item.applies is True and not item.is_locked
     ]
-    if not any((item.specifier or item.extras) and _is_kept(matrix, item.name) for item in requirements):
-        return None
-    # Most files ask for nothing of which releases are kept.
     from provision.resolve.published import Problem, Want
 
     origins: dict[Want, Requirement] = {}
@@ -221,17 +232,74 @@ def taken_of(matrix: Matrix, asked: Asked, name: str) -> tuple[str, ...]:
 
     if asked.problem.is_open:
         return ()
-    ended = {row.version for row in matrix.pythons if (row.end_of_life or matrix.dated) < matrix.dated}
     found: dict[str, None] = {}
-    for python in asked.pythons:
-        if not asked.is_python_known and python in ended:
-            continue
+    for python in _current(matrix, asked):
         answer = solve_published(matrix, _with(asked.problem, python=python))
         version = answer.versions.get(name) if isinstance(answer, Picks) else None
         if version is None:
             return ()
         found[version] = None
     return tuple(sorted(found, key=parse, reverse=True))
+
+
+def taken_surely(environment: Environment, matrix: Matrix, options: Options, name: str) -> tuple[str, ...]:
+    """Return what is there of a distribution at the end, for each Python that it may be and that has not ended.
+
+    Nothing is said where a package of which nothing is known could ask for another release of it, where more may be
+    installed than the words tell, and where a base, conda or another index may have brought it.
+    """
+    from provision.resolve.published import Picks, Want, solve_published
+
+    if environment.kind not in _KINDS or may_have_frameworks(matrix, environment):
+        return ()
+    if len({install.target for install in environment.installs}) != 1:
+        return ()
+    found: tuple[str, ...] = ()
+    for install in environment.installs:
+        is_plain = install.installer in _INSTALLERS and install.is_certain and install.is_complete
+        if not is_plain or install.has_no_index or any(item.applies is None for item in install.requirements):
+            return ()
+        if install.is_dry or (install.has_no_deps and all(item.name != name for item in install.requirements)):
+            continue
+        asked = _asked(environment, matrix, options, install)
+        if asked.problem.opaque or not all(_is_kept(matrix, want.name) for want in asked.problem.wants):
+            return ()
+        taken = []
+        for python in _current(matrix, asked):
+            bounds = (*asked.problem.bounds, *(Want(name=name, specifier=f"=={version}") for version in found[:1]))
+            answer = solve_published(matrix, _with(asked.problem, python=python, bounds=bounds))
+            if not isinstance(answer, Picks):
+                return ()
+            taken.append(answer.versions.get(name, ""))
+        if not any(taken):
+            continue
+        if None in taken or "" in taken or asked.problem.is_open or is_upgrade(environment, install, name):
+            return ()
+        if not found:
+            found = tuple(dict.fromkeys(version for version in taken if version))
+            if len(found) > 1 and len(environment.installs) > 1:
+                return ()
+    return found
+
+
+def brings(environment: Environment, matrix: Matrix, options: Options, name: str) -> Iterator[Install]:
+    """Yield the commands that install a distribution, asked for or not, on every Python that it may be."""
+    from provision.resolve.published import Picks, solve_published
+
+    for asked in asked_of(environment, matrix, options):
+        if asked.install.has_no_deps or asked.problem.is_open:
+            continue
+        answers = [solve_published(matrix, _with(asked.problem, python=python)) for python in _current(matrix, asked)]
+        if answers and all(isinstance(answer, Picks) and answer.versions.get(name) for answer in answers):
+            yield asked.install
+
+
+def _current(matrix: Matrix, asked: Asked) -> tuple[str, ...]:
+    """Return the Python in force, or those that it may be and that have not ended."""
+    if asked.is_python_known:
+        return asked.pythons
+    ended = {row.version for row in matrix.pythons if (row.end_of_life or matrix.dated) < matrix.dated}
+    return tuple(python for python in asked.pythons if python not in ended)
 
 
 def ways_out(matrix: Matrix, asked: Asked, clash: Clash, python: str | None) -> Iterator[Way]:

@@ -382,6 +382,7 @@ class _Shelf:
             others = {_version(ask) for ask in asks} - {_version(newest)}
             rest = ", and no other release that fits helps" if others else ""
             lines.append(f"{_said(newest)}{rest}")
+        lines += [f"a constraint asks {name}{text}" for name in targets for text in self._bounds.get(name, ())]
         for name, specifiers in targets.items():
             lines += self._absences(name, specifiers)
         return tuple(dict.fromkeys(lines))

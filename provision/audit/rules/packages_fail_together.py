@@ -10,6 +10,7 @@ from provision.audit.wanted import CPU, Wanted, build_of, cuda_of, effective, py
 from provision.audit.ways import ways_of
 from provision.audit.wording import facts_of, reasons_of
 from provision.matrix.load import Matrix
+from provision.resolve.request import FRAMEWORKS
 
 ID = "C09"
 
@@ -29,6 +30,18 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             has_own_index = bool(install.indexes) and requirement.name.startswith("onnxruntime")
             if not has_own_index and requirement.url is None:
                 pinned[requirement.name] = (requirement.version.partition("+")[0], requirement)
+    since: dict[str, str] = {}
+    sides = {_name(side) for row in matrix.exclusions if not row.is_open for side in (row.left, row.right)}
+    for _, requirement in environment.requirements():
+        name = requirement.name
+        if name in sides and name not in pinned and name not in FRAMEWORKS and requirement.version is None:
+            # An open wish comes to one release too.
+            from provision.audit.solved import taken_surely
+
+            taken = taken_surely(environment, matrix, options, name)
+            if len(taken) == 1:
+                pinned[name] = (taken[0], requirement)
+                since[name] = f"as of {matrix.dated} `{requirement.text}` takes {name} {taken[0]}"
     named = {name: version for name, (version, _) in pinned.items()}
     if torch is not None and torch.version is not None:
         if torch.install.installer == "base":
@@ -46,17 +59,17 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
 
         if not all(side_holds(row.left, each) and side_holds(row.right, each) for each in variants):
             continue
-        sides = [_name(row.left), _name(row.right)]
-        spans = [pinned[name][1].span for name in sides if name in pinned]
+        pair = [_name(row.left), _name(row.right)]
+        spans = [pinned[name][1].span for name in pair if name in pinned]
         if not spans:
             continue
-        shown = " and ".join(f"{name} {named[name]}" for name in sides)
+        shown = " and ".join(f"{name} {named[name]}" for name in pair)
         yield found(
             matrix,
             ID,
             span=spans[-1],
             message=f"{shown} fail together",
-            reasons=(row.symptom,),
+            reasons=(*(since[name] for name in pair if name in since), row.symptom),
             hint=f"until: {row.until}" if row.until else "",
             facts=(f"exclusion/{row.id}",),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from provision.build.uv import Bound, Found, NoSolution, Place, Question, SourceNeeds, Uv
@@ -19,7 +19,7 @@ from provision.generate.image import open_lines
 from provision.matrix.load import Matrix
 from provision.matrix.model import PythonRelease
 from provision.records import NOTHING, record, replace
-from provision.resolve.environment import MACHINES
+from provision.resolve.environment import MACHINES, applies
 from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
 from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, is_exact, python_fits
 from provision.resolve.requirements import normalise_name, requirement_of
@@ -215,7 +215,8 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
         return _lock(stack, matrix, uv, opened)
     if other.python == stack.python and _agrees(other, matrix, found):
         decided = {package.name for package in other.image.packages if not is_open(package.name)}
-        return _merge(other, matrix, tuple(item for item in found if item.name not in decided), opened)
+        chosen = tuple(item for item in found if item.name not in decided)
+        return _merge(other, matrix, chosen, opened, kept=set(split(other, matrix).preferred))
     locked = _lock(other, matrix, uv, opened)
     return _lock(stack, matrix, uv, opened) if isinstance(locked, NoSolution) and changes else locked
 
@@ -249,14 +250,36 @@ def _agrees(stack: Stack, matrix: Matrix, found: tuple[Found, ...]) -> bool:
     if any(fixed.get(item.name, item.version) != item.version for item in found):
         return False
     chosen = {item.name: item.version for item in found}
-    if not chosen.keys() >= halves.preferred.keys():
+    # Of what only the first half needs, the facts know the files and their needs.
+    more = {name: version for name, version in halves.preferred.items() if name not in chosen}
+    needs = _needs_of(stack, matrix, more)
+    if needs is None or (more and (stack.request.excludes or stack.request.overrides)):
         return False
-    versions = {**fixed, **chosen}
+    versions = {**fixed, **more, **chosen}
     added, bounds = hidden_needs(matrix, stack, versions)
+    added, bounds = (*added, *needs), (*bounds, *stack.request.constraints)
     needed = (*(line for item in halves.fixed for line in item.requires), *added)
     return all(_is_met(line, versions, is_needed=True) for line in needed) and all(
         _is_met(line, versions) for line in bounds
     )
+
+
+def _needs_of(stack: Stack, matrix: Matrix, versions: Mapping[str, str]) -> list[str] | None:
+    """Return what distributions need, as lines; nothing, where the facts do not know a file and its needs of each."""
+    known = {package.name: package for package in stack.image.packages} if stack.image is not None else {}
+    machine, python = MACHINES[stack.platform], str(stack.python)
+    lines: list[str] = []
+    for name, version in versions.items():
+        package = matrix.package(name)
+        release = package.release(version) if package is not None else None
+        if release is None or known[name].sha256 is None:
+            return None
+        lines += [
+            f"{other}{specifier}"
+            for other, specifier, marker, extra in release.requires
+            if not extra and (not marker or applies(marker, python, machine))
+        ]
+    return lines
 
 
 def _wished(request: Request, framework: str) -> str:
@@ -339,21 +362,21 @@ def _lock(stack: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> Stack | NoSol
 
 
 def _is_met(line: str, versions: Mapping[str, str], *, is_needed: bool = False) -> bool:
-    from packaging.requirements import Requirement
-
-    needed = Requirement(line)
+    needed = requirement_of(line)
     version = versions.get(needed.name)
     if version is None:
         return not is_needed
     return not str(needed.specifier) or version in spec_of(str(needed.specifier))
 
 
-def _merge(stack: Stack, matrix: Matrix, found: tuple[Found, ...], opened: Opened) -> Stack:
+def _merge(
+    stack: Stack, matrix: Matrix, found: tuple[Found, ...], opened: Opened, kept: Set[str] = frozenset()
+) -> Stack:
     image = stack.image
     assert image is not None  # noqa: S101 - whoever has no image has no lines
     known = {package.name: package for package in image.packages}
     asked = _asked(image)
-    packages = {name: package for name, package in known.items() if not is_open(name)}
+    packages = {name: package for name, package in known.items() if not is_open(name) or name in kept}
     for item in found:
         before = known.get(item.name)
         if before is not None and before.version == item.version and before.sha256 is not None:

@@ -145,12 +145,16 @@ def _unpaired_wheel(matrix: Matrix, own: Mapping[str, list[str]], torch: Option)
         package = matrix.package(name) if name != _TORCH else None
         bare = [re.sub(r"\+[^,]*", "", specifier) for specifier in specifiers]
         needs: dict[str, str] = {}
+        has_free = False
         for version in package.versions if package is not None else ():
             release = package.release(version) if package is not None else None
             plain = version.partition("+")[0]
             if release is not None and all(plain in spec_of(specifier) for specifier in bare):
-                needs.update((plain, need) for other, need, *_ in release.requires if other == _TORCH)
-        if needs and not any(matches(need or None, torch.version) for need in needs.values()):
+                own_needs = [need for other, need, *_ in release.requires if other == _TORCH]
+                needs.update((plain, need) for need in own_needs)
+                # The last torchaudio is for any PyTorch.
+                has_free = has_free or not own_needs
+        if needs and not has_free and not any(matches(need or None, torch.version) for need in needs.values()):
             version, need = next(iter(needs.items()))
             return Rejection(
                 rule="requirements",

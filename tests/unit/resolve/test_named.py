@@ -203,6 +203,8 @@ def test_a_line_that_names_a_companion_of_pytorch_takes_the_newest_build_that_ha
     same = answer(facts, "einops", torch=stack.frameworks["torch"], cuda=stack.cuda)
     assert isinstance(same, Stack)
     assert stack.python == same.python  # an older Python helps nothing
+    # The last release is for any PyTorch, and a range that admits it asks for no earlier one.
+    assert answer(facts, "torchaudio>=2", torch=">=2").frameworks == stack.frameworks
     refused = answer(facts, "torchaudio", torch=without.torch, cuda=without.cuda)
     assert isinstance(refused, Refusal)
     assert refused.is_proved

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -40,7 +40,19 @@ from provision.resolve.requirements import parse_requirements
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal
 
-__all__ = ["Proof", "Table", "draw", "draw_extras", "import_modules", "main", "prove", "put_table", "write_page"]
+__all__ = [
+    "Proof",
+    "Table",
+    "draw",
+    "draw_extras",
+    "import_modules",
+    "main",
+    "name_of",
+    "prove",
+    "put_table",
+    "read_proofs",
+    "write_page",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 EXIT_FAILED, EXIT_ABSENT, EXIT_INCOMPATIBLE, EXIT_UNKNOWN = 6, 7, 3, 4
@@ -263,11 +275,10 @@ def prove(wanted: dict[str, str], python: str, folder: Path, uv: str, cache: Pat
     flags = [word for name, value in wanted.items() for word in (f"--{name}", value)]
     done = _run([sys.executable, "-m", "provision", "image", *flags, "-o", str(context), "--json"])
     steps["written"] = _refusal(done) or _word(done)
-    name, packages = " ".join(f"{key} {value}" for key, value in wanted.items()), 0
+    packages = 0
     if done.returncode == 0:
         lock = json.loads((context / "provision.lock").read_text(encoding="utf-8"))
         packages = len(lock["image"]["packages"])
-        name = lock.get("name", name)
         steps["installed"] = _install(uv, cache, python, environment, context)
     if steps.get("installed") == "yes":
         inside = str(environment / "bin" / "python")
@@ -279,7 +290,7 @@ def prove(wanted: dict[str, str], python: str, folder: Path, uv: str, cache: Pat
         frameworks = [key for key in FRAMEWORKS if key in lock["frameworks"]]
         steps |= import_modules(inside, environment, names, frameworks)
         steps["checked"] = _word(_run([sys.executable, "-m", "provision", "check", str(context), "--color", "never"]))
-    return Proof(stack=name, packages=packages, seconds=time.monotonic() - began, steps=steps)
+    return Proof(stack=name_of(wanted), packages=packages, seconds=time.monotonic() - began, steps=steps)
 
 
 def _refusal(done: subprocess.CompletedProcess[str]) -> str:
@@ -420,6 +431,23 @@ def _write_table(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+def name_of(wanted: Mapping[str, str]) -> str:
+    """Return what the page calls a request."""
+    return " ".join(f"{key} {value}" for key, value in wanted.items())
+
+
+def read_proofs(page: Path, title: str) -> tuple[Proof, ...]:
+    """Return the rows of a table of the page that passed; none where there is no page."""
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    part = next((part for part in text.split("\n## ")[1:] if part.startswith(f"{title}\n")), "")
+    rows = [[cell.strip() for cell in line[1:-1].split(" | ")] for line in part.splitlines() if line.startswith("|")]
+    proofs = [
+        Proof(stack=row[0], packages=int(row[1]), seconds=0.0, steps=dict(zip(rows[0][2:], row[2:], strict=True)))
+        for row in rows[2:]
+    ]
+    return tuple(proof for proof in proofs if proof.is_proved)
+
+
 def put_table(page: Path, table: Table) -> None:
     """Write a table into the page, in the place of the one with its heading, and keep the other."""
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
@@ -434,6 +462,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--number", type=int, default=40, metavar="N", help="stacks to draw (40)")
     parser.add_argument("--extras", action="store_true", help="draw stacks with one to three extras each")
+    parser.add_argument("--resume", action="store_true", help="keep the rows of --out that passed, and prove the rest")
     parser.add_argument("--seed", type=int, metavar="N", help="of the draw; printed (a random one)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table there after each stack")
     parser.add_argument("--pythons", type=Path, action="append", default=[], metavar="DIR", help="with interpreters")
@@ -449,20 +478,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = chosen.seed if chosen.seed is not None else random.SystemRandom().randrange(1_000_000)
     matrix = Matrix()
     print(f"seed {seed}; Pythons {', '.join(pythons)}", file=sys.stderr, flush=True)
-    proofs: list[Proof] = []
+    title = _TITLES[1 if chosen.extras else 0]
+    proofs = list(read_proofs(chosen.out, title)) if chosen.resume and chosen.out is not None else []
+    known = {proof.stack for proof in proofs}
     refused: list[str] = []
     began = time.monotonic()
     draws = draw(matrix, tuple(pythons), chosen.number, seed)
     if chosen.extras:
         drawn = draw_extras(matrix, tuple(pythons), seed)
         # In the order of their frameworks, so that less is downloaded; what is refused is made up for later.
-        draws = chain(sorted(islice(drawn, chosen.number), key=_framework_of), islice(drawn, 3 * chosen.number))
+        first = sorted(islice(drawn, chosen.number), key=_framework_of, reverse=True)
+        draws = chain(first, islice(drawn, 3 * chosen.number))
     command = f"{'--extras ' if chosen.extras else ''}--number {chosen.number} --seed {seed}"
     with tempfile.TemporaryDirectory(prefix="prove-installs.") as scratch:
         cache = chosen.cache or Path(scratch, "cache")
         for wanted in draws:
             if len(proofs) == chosen.number or (chosen.minutes and time.monotonic() - began > chosen.minutes * 60):
                 break
+            if name_of(wanted) in known:
+                continue
             folder = Path(scratch, f"stack-{len(proofs)}")
             folder.mkdir()
             names = _distributions(matrix, wanted.get("with", ""))
@@ -477,7 +511,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{proof.stack}: {said} ({proof.seconds:.0f} s)", file=sys.stderr, flush=True)
             if chosen.out is not None:
                 table = Table(
-                    title=_TITLES[1 if chosen.extras else 0],
+                    title=title,
                     command=command,
                     dated=f"{matrix.dated}",
                     proofs=tuple(proofs),

@@ -59,6 +59,17 @@ def test_each_table_of_the_page_is_written_without_the_other(tmp_path: Path) -> 
     assert "- two: why" in text
 
 
+def test_what_passed_is_read_from_the_page_again_and_what_failed_is_not(tmp_path: Path) -> None:
+    page = tmp_path / "installs.md"
+    assert installs.read_proofs(page, "Frameworks") == ()
+    good = installs.Proof(stack="one", packages=3, seconds=0.0, steps={"written": "yes", "loaded": "yes, 2 files"})
+    bad = installs.Proof(stack="two", packages=0, seconds=0.0, steps={"written": "5: a | b"})
+    page.write_text("# Installed stacks\n")
+    installs.put_table(page, installs.Table(title="Frameworks", command="a", dated="day", proofs=(bad, good)))
+    assert installs.read_proofs(page, "Frameworks") == (good,)
+    assert installs.read_proofs(page, "Frameworks with extras") == ()
+
+
 def test_extras_are_drawn_that_wheels_suffice_for_and_all_before_one_again() -> None:
     matrix = Matrix()
     drawn = list(islice(installs.draw_extras(matrix, ("3.11", "3.12"), 5), 12))

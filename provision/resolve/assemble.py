@@ -22,8 +22,9 @@ from provision.resolve.foreign import base_cuda, known_base
 from provision.resolve.halves import layer_of
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
+from provision.resolve.prebuilt import prebuilt_wheels
 from provision.resolve.request import AUTO, CPU
-from provision.resolve.requirements import parse_requirements
+from provision.resolve.requirements import is_wheel, parse_requirements
 from provision.resolve.rules import (
     Wish,
     as_derived,
@@ -46,7 +47,7 @@ from provision.resolve.stack import (
     Reason,
     Stack,
 )
-from provision.versions import branch_of, parse
+from provision.versions import branch_of, parse, spec_of
 
 __all__ = ["Solution", "assemble", "base_reasons", "base_warnings", "find_installer", "package_warnings"]
 
@@ -252,6 +253,7 @@ def _compiled(solution: Solution, matrix: Matrix) -> tuple[tuple[str, ...], bool
     if wish.request.requirements:
         lines = parse_requirements("\n".join(wish.request.requirements), "-r")
         wanted |= {requirement.name for requirement in lines}
+        wanted -= {requirement.name for requirement in lines if is_wheel(requirement)}
     compiled = tuple(sorted(wanted & set(sources)))
     runs_nvcc = any(sources[name].runs_nvcc for name in compiled)
     takes_cuda = any(option.system_cuda or option.framework == "cuda" for option in solution.options)
@@ -644,7 +646,7 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
                 f"on {called(name, rows)} {row.symptom}" + (f"; what lifts it: {row.until}" if row.until else "")
                 for row in partial_pairs(matrix, option, rows[0])
             ]
-    return [*warnings, *package_warnings(solution)]
+    return [*warnings, *package_warnings(solution), *_published(solution, matrix)]
 
 
 def base_warnings(solution: Solution, matrix: Matrix) -> list[str]:
@@ -667,3 +669,28 @@ def package_warnings(solution: Solution) -> list[str]:
     if not missing:
         return []
     return [f"no {' and no '.join(missing)} was built for this torch and Python, so none is included"]
+
+
+def _published(solution: Solution, matrix: Matrix) -> list[str]:
+    """Return where a wheel of what will be compiled is published; no fact has a hash of it, and the lock can."""
+    torch = next((option.row for option in solution.options if option.framework == "torch"), None)
+    if not isinstance(torch, TorchBuild) or solution.python is None:
+        return []
+    bounds = {
+        line.name: line.specifier
+        for row in solution.extras
+        for line in parse_requirements("\n".join(row.requires), row.id)
+    }
+    found = []
+    for name in _compiled(solution, matrix)[0]:
+        bound = bounds.get(name)
+        wheels = prebuilt_wheels(matrix, name, torch, solution.python, MACHINES[solution.wish.platform])
+        wheels = tuple(item for item in wheels if not bound or item[0] in spec_of(bound))
+        # A line of the user may bound it too, and is left to the user.
+        if wheels and bound is not None:
+            version, address = wheels[0]
+            found.append(
+                f"{name} is compiled, which takes long; its project publishes {version} as a wheel for this stack, "
+                f"which the line `{name} @ {address}` takes in its place, by hash where that address answers"
+            )
+    return found

@@ -17,6 +17,7 @@ __all__ = [
     "SECRETS_HINT",
     "UserRequirement",
     "exact_line",
+    "is_wheel",
     "normalise_name",
     "parse_line",
     "parse_requirements",
@@ -220,6 +221,12 @@ def _why_refused(line: str) -> tuple[str, ...] | None:
             "for another one `name==version`",
         )
     return None
+
+
+def is_wheel(line: UserRequirement) -> bool:
+    """Tell whether a line takes a wheel from an address, of which nothing is left to be built."""
+    url = requirement_of(line.text).url if "@" in line.text else None
+    return url is not None and re.split(r"[?#]", url)[0].endswith(".whl")
 
 
 def exact_line(line: UserRequirement, version: str | None) -> str:

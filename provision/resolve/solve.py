@@ -27,7 +27,7 @@ from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
 from provision.resolve.pairs import pair_extras
 from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_askable_os, matches, python_fits
-from provision.resolve.requirements import parse_requirements
+from provision.resolve.requirements import is_wheel, parse_requirements
 from provision.resolve.rules import (
     Rejection,
     Wish,
@@ -306,7 +306,8 @@ def _compiled_lines(request: Request, matrix: Matrix, extras: list[Extra]) -> li
     """Return the rows of what the user's lines name and nvcc compiles: it takes what the extra of that name takes."""
     if not request.requirements:
         return []
-    named = {line.name for line in parse_requirements("\n".join(request.requirements), "-r")}
+    lines = parse_requirements("\n".join(request.requirements), "-r")
+    named = {line.name for line in lines if not is_wheel(line)}
     rows = (row for row in matrix.extras if row.needs_nvcc and row not in extras)
     return [row for row in rows if named.intersection(row.compiles or (row.id,))]
 

@@ -6,6 +6,9 @@ import pytest
 
 from provision.matrix.load import Matrix
 from provision.resolve.prebuilt import prebuilt_wheels
+from provision.resolve.request import parse_request
+from provision.resolve.solve import solve
+from provision.resolve.stack import Stack
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +51,32 @@ def test_what_was_not_published_is_not_named(facts: Matrix, torch: str, cuda: st
 
 def test_a_package_without_such_wheels_has_none(facts: Matrix) -> None:
     assert prebuilt_wheels(facts, "timm", _build(facts, "2.8.0", "12.8"), "3.12", "x86_64") == ()
+
+
+def test_a_stack_that_compiles_names_the_wheel_that_its_project_publishes(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.8.0", "cuda": "12.8", "python": "3.12", "with": "flash-attn"}), facts)
+    assert isinstance(found, Stack)
+    ((version, address), *_) = prebuilt_wheels(facts, "flash-attn", _build(facts, "2.8.0", "12.8"), "3.12", "x86_64")
+    (warning,) = [text for text in found.warnings if "flash-attn" in text]
+    assert f"`flash-attn @ {address}`" in warning
+    assert version in warning
+
+
+@pytest.mark.parametrize("more", [{"torch": "2.14"}, {"python": "3.13", "torch": "2.2"}, {"platform": "linux/arm64"}])
+def test_where_no_wheel_fits_none_is_named(facts: Matrix, more: dict[str, str]) -> None:
+    found = solve(parse_request({"torch": "2.8.0", "with": "flash-attn"} | more), facts)
+    assert not isinstance(found, Stack) or not any("publishes" in text for text in found.warnings)
+
+
+def test_a_line_that_is_a_wheel_is_not_compiled_and_its_source_is(facts: Matrix) -> None:
+    for file, compiled in (
+        ("flash_attn-2.8.3-cp312-cp312-linux_x86_64.whl#sha256=00", ()),
+        ("f.tar.gz", ("flash-attn",)),
+    ):
+        line = f"flash-attn @ https://mirror.example/{file}"
+        found = solve(parse_request({"torch": "2.8.0", "python": "3.12", "requirements": [line]}), facts)
+        assert isinstance(found, Stack)
+        assert found.image is not None
+        assert found.image.compiled == compiled
+        assert (found.image.compile_base is not None) == bool(compiled)
+        assert not any("publishes" in text for text in found.warnings)

@@ -92,6 +92,7 @@ def timed(words: Sequence[str]) -> tuple[float, float]:
     """Run a command and return its wall and CPU seconds, those of its children too."""
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     environment.pop("UV_OFFLINE", None)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
     child = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None

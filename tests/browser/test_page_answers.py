@@ -130,7 +130,7 @@ def _ask(browser, tables, questions):
 
 @pytest.mark.parametrize("cuda", ["12.2", "12.9"])
 def test_libraries_older_than_the_gpu_are_open_on_the_page_too(opened, matrix, tables, cuda):
-    values = {"jax": "0.4.35", "cuda": cuda, "gpu": "b200"}
+    values = {"jax": "0.4.34", "cuda": cuda, "gpu": "b200"}
     (answer,) = _ask(opened(), tables, [values])
     assert _of_page(answer, tables) == _of_resolver(values, matrix)
     assert answer["exit"] == (4 if cuda == "12.2" else 0)

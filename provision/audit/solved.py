@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from provision.audit.bases import may_have_frameworks
 from provision.audit.commands import is_upgrade
-from provision.audit.model import Edit, Environment, Install, Options, Requirement, Span, Way
+from provision.audit.model import ERROR, Edit, Environment, Install, Options, Requirement, Span, Way
 from provision.audit.wanted import platform_of, python_of
 from provision.matrix.load import Matrix
 from provision.records import record, replace
@@ -328,10 +328,11 @@ def ways_out(matrix: Matrix, asked: Asked, clash: Clash, python: str | None) -> 
 
 
 def spans_of(rules: Iterable[str], environment: Environment, matrix: Matrix, options: Options) -> Iterator[Span]:
-    """Yield what some rules point at: they say of a fault what it means, where solving says only that it is there."""
+    """Yield what errors of some rules point at: they say what a fault means, where solving says that it is there."""
     from provision.audit.rules import aspects_of, is_in_scope, load_rule
 
     aspects = aspects_of(environment, options)
     for name in rules:
         if is_in_scope(name, aspects):
-            yield from (finding.span for finding in load_rule(name, matrix).check(environment, matrix, options))
+            found = load_rule(name, matrix).check(environment, matrix, options)
+            yield from (finding.span for finding in found if finding.severity == ERROR)

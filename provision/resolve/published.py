@@ -352,7 +352,7 @@ class _Shelf:
             for need in release.needs(extra):
                 if need.marker and (
                     (python is None and "python" in need.marker)
-                    or not applies(need.marker, python or "3.0", self.problem.machine)
+                    or not applies(need.marker, python or "", self.problem.machine)
                 ):
                     continue
                 if self._without and need.name.startswith(self._without):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ID = "C17"
 
-_CLOSER = ("C02", "C03", "C08", "C09", "C10", "C11", "C12", "C15", "C16", "N01", "N02", "N03", "N05")
+_CLOSER = ("C02", "C03", "C08", "C09", "C10", "C11", "C12", "C15", "C16", "L01", "N01", "N02", "N03", "N05")
 """Rules that say of some conflicts what they mean, and not only that they are there."""
 
 

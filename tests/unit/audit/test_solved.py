@@ -79,6 +79,12 @@ def test_pins_for_pythons_that_do_not_meet_are_refused():
     assert finding.reasons
 
 
+def test_an_error_that_says_what_it_means_is_not_told_twice():
+    text = "torch==2.4.1\ntorchvision==0.18.0\n"
+    assert find(text, "requirements.txt", python="3.11") == []
+    assert [item.rule for item in find("torch==2.1.2\n", "requirements.txt", python="3.14")] == []
+
+
 def test_the_pythons_of_a_project_count():
     project = '[project]\nname = "x"\nversion = "1"\nrequires-python = "{}"\ndependencies = ["numpy==2.3.1"]\n'
     assert find(project.format(">=3.9"), "pyproject.toml") == []

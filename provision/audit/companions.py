@@ -21,7 +21,7 @@ def needs_of(matrix: Matrix, name: str, version: str) -> str | None:
             if (release is not None)
             else None
         )
-    for row in matrix.rows_where("companions.toml", "release", "package", lambda package: package == name):
+    for row in matrix.rows_with("companions.toml", "release", "package", name):
         if row.version == version:
             need: str | None = row.requires.get(_TORCH)
             return need
@@ -30,7 +30,7 @@ def needs_of(matrix: Matrix, name: str, version: str) -> str | None:
 
 def fact_ids(matrix: Matrix, name: str, version: str) -> tuple[str, ...]:
     """Return the ids of the facts about a release; those of wheel files have none."""
-    rows = matrix.rows_where("companions.toml", "release", "package", lambda package: package == name)
+    rows = matrix.rows_with("companions.toml", "release", "package", name)
     return tuple(f"companion/{name}-{row.version}" for row in rows if row.version == version)
 
 
@@ -56,7 +56,7 @@ def newest_needs(matrix: Matrix, name: str, python: str | None, specifier: str) 
                 and any(wheel_rank(wheel.file, python, "x86_64", None) for wheel in release.wheels)
             ]
     else:
-        rows = matrix.rows_where("companions.toml", "release", "package", lambda package: package == name)
+        rows = matrix.rows_with("companions.toml", "release", "package", name)
         versions = [row.version for row in rows if python is None or _runs_on(row.requires_python, python)]
     fitting = [version for version in versions if _admits(specifier, version) and not parse(version).is_prerelease]
     if not fitting:

@@ -73,7 +73,15 @@ class Wanted:
 
 def frameworks(environment: Environment, matrix: Matrix) -> tuple[Wanted, ...]:
     """Return every wish for a framework from a Python index, in order."""
-    return tuple(_wishes(environment, matrix))
+    kept = _asked_last.get("")
+    # Many rules ask of one environment after the other, and hashing one takes longer than reading it anew.
+    if kept is None or kept[0] is not environment or kept[1] is not matrix:
+        kept = _asked_last[""] = (environment, matrix, tuple(_wishes(environment, matrix)))
+    return kept[2]
+
+
+_asked_last: dict[str, tuple[Environment, Matrix, tuple[Wanted, ...]]] = {}
+"""What was asked last, under one key."""
 
 
 def effective(environment: Environment, matrix: Matrix, framework: str) -> Wanted | None:

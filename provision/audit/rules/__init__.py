@@ -174,4 +174,14 @@ def _has_build_option(environment: Environment) -> bool:
 
 def is_in_scope(rule: str, aspects: frozenset[str]) -> bool:
     """Tell whether a rule may have something to say where some aspects hold."""
-    return all(not aspects.isdisjoint(words.split("|")) for words in SCOPES.get(rule, "").split())
+    # A generator would take as long again as what it asks, and this is asked of every rule for every environment.
+    for words in _needs_of(rule):  # noqa: SIM110
+        if aspects.isdisjoint(words):
+            return False
+    return True
+
+
+@cache
+def _needs_of(rule: str) -> tuple[frozenset[str], ...]:
+    """Return the words that a rule needs, one of each set."""
+    return tuple(frozenset(words.split("|")) for words in SCOPES.get(rule, "").split())

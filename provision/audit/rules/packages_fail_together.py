@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from provision.audit.model import Environment, Finding, Options, Requirement
 from provision.audit.verdict import found
@@ -126,7 +127,9 @@ def _by_build(matrix: Matrix, torch: Wanted | None, named: dict[str, str]) -> li
 _JOINT = ("packages", "exclusion", "majors", "complete")
 
 
+@cache
 def _name(side: str) -> str:
+    """Return the package that one side of a pair is about; the pairs are few and asked about often."""
     for place, letter in enumerate(side):
         if letter in "<>=~! ":
             return side[:place]

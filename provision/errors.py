@@ -39,8 +39,11 @@ __all__ = [
 
 EXIT_INTERRUPTED = 130
 _DISTRIBUTION = "gpu-provision"
-USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
-"""User and password of an address, up to the last ``@`` before its path."""
+USERINFO = re.compile(r"(?<=://)(?:[^/?#\s]*@|[^/?#\s:@\[]*:(?!\d*(?:[^\w@]|$))(?:\S*@|[^@\n]*@))")
+"""User and password of an address, up to the last ``@`` before its path.
+
+Where a password has a sign that ends it before its ``@`` (``/``), what stands in the port's place is no number.
+"""
 
 
 def without_secrets(text: str) -> str:

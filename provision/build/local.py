@@ -13,7 +13,7 @@ from provision.errors import ActionFailedError, DriftError, UsageError
 from provision.generate.recipe import LOCAL_FOLDER
 from provision.records import NOTHING, record
 
-__all__ = ["Local", "check_local", "write_local"]
+__all__ = ["Local", "check_local", "find_local", "write_local"]
 
 
 @record
@@ -38,23 +38,32 @@ class Local:
         return Local(files=self.files, folders=(*self.folders, folder / LOCAL_FOLDER))
 
 
-def write_local(
-    folder: Path, wanted: Mapping[str, str], before: Mapping[str, str], local: Local, *, mtime: int
-) -> None:
+def find_local(folder: Path, wanted: Mapping[str, str], local: Local) -> dict[str, Path]:
+    """Return the files that a context is to hold, by name.
+
+    Args:
+        folder: The context.
+        wanted: Name → sha256 of what it is to hold.
+        local: Where the files are.
+
+    Raises:
+        UsageError: A file is not there, or is another one by now.
+    """
+    return {name: _find(name, sha256, local.inside(folder)) for name, sha256 in wanted.items()}
+
+
+def write_local(folder: Path, found: Mapping[str, Path], before: Mapping[str, str], *, mtime: int) -> None:
     """Copy files into a context, and take away those that an earlier lock named and this one does not.
 
     Args:
         folder: The context.
-        wanted: Name → sha256 of what the context is to hold.
-        before: The same of what it held.
-        local: Where the files are.
+        found: Name → file, of what it is to hold.
+        before: Name → sha256 of what it held.
         mtime: Date of every file, in seconds.
 
     Raises:
-        UsageError: A file is not there, or is another one by now.
         ActionFailedError: It cannot be written.
     """
-    found = {name: _find(name, sha256, local.inside(folder)) for name, sha256 in wanted.items()}
     place = folder / LOCAL_FOLDER
     try:
         for name, source in found.items():
@@ -66,7 +75,7 @@ def write_local(
                 draft.replace(target)
             target.chmod(0o644)
             date_file(target, mtime)
-        for name in before.keys() - wanted.keys():
+        for name in before.keys() - found.keys():
             (place / name).unlink(missing_ok=True)
         if place.is_dir() and not any(place.iterdir()):
             place.rmdir()

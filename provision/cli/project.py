@@ -23,7 +23,7 @@ from provision.records import NOTHING, record
 from provision.resolve.environment import MACHINES
 from provision.resolve.named import FrameworkLine
 from provision.resolve.request import FIND_LINKS, FRAMEWORKS, PLATFORMS
-from provision.resolve.requirements import LOCAL, SECRETS_HINT, normalise_name, parse_line
+from provision.resolve.requirements import LOCAL, SECRETS_HINT, is_local_name, normalise_name, parse_line
 
 if TYPE_CHECKING:
     from provision.audit.conda import CondaFile
@@ -385,6 +385,11 @@ class _Collector:
         path = _place_of(match["place"], where, Path.is_file) if match is not None else None
         if match is None or path is None:
             return text
+        if not is_local_name(path.name):
+            raise UsageError(
+                f"{where}: {path.name!r} has a name that cannot be copied as it is",
+                hints=("rename it: letters, digits and `.`, `_`, `+`, `!`, `-` are taken",),
+            )
         import hashlib
 
         with path.open("rb") as file:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from provision.errors import UsageError
+from provision.errors import USERINFO, UsageError
 from provision.records import NOTHING
 
 __all__ = ["Accounts", "host_of"]
@@ -52,14 +52,22 @@ class Accounts:
             where: What to call its place in a message.
 
         Raises:
-            UsageError: There are two accounts for one host, or one that no netrc file can hold.
+            UsageError: There are two accounts for one host, or one that no netrc file can hold, or one that ends before
+                its ``@``.
         """
         for match in _SIGNED.finditer(text):
             user, _, password = match[2].partition(":")
             place = re.split(r"[/?#\s]", text[match.end() :], maxsplit=1)[0]
             self._tell(place.partition(":")[0], unquote(user), unquote(password), where)
             self._places[f"{match[1].removeprefix('git+')}{place}"] = place.partition(":")[0].lower()
-        return _SIGNED.sub(r"\1", text)
+        text = _SIGNED.sub(r"\1", text)
+        if (left := USERINFO.search(text)) and text[: left.start()].endswith(("http://", "https://")):
+            raise UsageError(
+                f"{where}: the address has a user and a password that end before their `@`",
+                because=("`/`, `?`, `#` and a space end them, so that the rest would count as the place",),
+                hints=("percent-encode them: `%2F` for `/`, `%3F` for `?`, `%23` for `#`, `%20` for a space",),
+            )
+        return text
 
     def take_named(self, name: str, address: str) -> None:
         """Remember what uv's variables say of an index by its name: ``UV_INDEX_NAME_USERNAME`` and ``…_PASSWORD``.

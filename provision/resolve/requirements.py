@@ -17,6 +17,7 @@ __all__ = [
     "SECRETS_HINT",
     "UserRequirement",
     "exact_line",
+    "is_local_name",
     "is_wheel",
     "normalise_name",
     "parse_line",
@@ -43,7 +44,8 @@ SECRETS_HINT = (
 LOCAL = "file:///build/local/"
 """Where the build of an image finds wheels and archives of the machine that wrote the context."""
 
-_LOCAL_FILE = re.compile(LOCAL + r"[A-Za-z0-9][A-Za-z0-9._+!-]*#sha256=[0-9a-f]{64}")
+_LOCAL_NAME = r"[A-Za-z0-9][A-Za-z0-9._+!-]*"
+_LOCAL_FILE = re.compile(rf"{LOCAL}{_LOCAL_NAME}#sha256=[0-9a-f]{{64}}")
 
 
 @record
@@ -186,6 +188,11 @@ def _check_address(url: str, shown: str, where: str) -> None:
         raise UsageError(
             f"{where}: the address holds a user name or password", because=(_READABLE,), hints=(SECRETS_HINT,)
         )
+
+
+def is_local_name(name: str) -> bool:
+    """Tell whether a file of this machine has a name that lines can hold."""
+    return re.fullmatch(_LOCAL_NAME, name) is not None
 
 
 def place_of(python: str, machine: str) -> dict[str, str]:

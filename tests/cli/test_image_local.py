@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -105,6 +106,27 @@ def test_an_upgrade_keeps_to_the_files_of_the_context(image, index, serve_index,
     assert answer.code == 0, answer.err
     assert packages()["other"]["version"] == "2.0"
     assert Path("out", "local", WHEEL).is_file()
+
+
+def test_an_upgrade_whose_file_is_gone_writes_nothing(image, serve_index, publish):
+    serve_index.add("demo", "1.0")
+    publish("dist")
+    Path("r.txt").write_text(f"dist/{WHEEL}\n")
+    assert image("--torch", TORCH, "-r", "r.txt", "-o", "out", "--offline").code == 0
+    Path("out", "local", WHEEL).unlink()
+    Path("out", "constraints.txt").unlink()
+    answer = image("-o", "out", "--upgrade", "--force", "--offline")
+    assert answer.code == 2
+    assert f"{WHEEL} is not here any more" in answer.err
+    assert not Path("out", "constraints.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["a;b-1.0.tar.gz", "$(id)-1.0.zip", "a b-1.0.tar.gz", "a\nb-1.0.tar.gz"])
+def test_a_name_that_no_line_can_hold_is_refused_as_such(tmp_path, name):
+    Path(tmp_path, name).write_bytes(b"")
+    Path(tmp_path, "r.txt").write_text(f"demo @ ./{quote(name)}\n")
+    with pytest.raises(ProvisionError, match="has a name that cannot be copied as it is"):
+        read_inputs([tmp_path / "r.txt"])
 
 
 def test_a_source_archive_is_built_in_its_stage(image, serve_index, publish):

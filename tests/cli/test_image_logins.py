@@ -178,6 +178,40 @@ def test_a_netrc_file_holds_every_password_as_pip_reads_it(tmp_path, password):
     assert Accounts({}, tmp_path).find("own.example") == ("me", password)
 
 
+@pytest.mark.parametrize("sign", ["/", "#", "?", " "])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "demo @ https://me:{}@own.example/demo-1.0-py3-none-any.whl",
+        "demo @ git+https://me:{}@own.example/demo.git@main",
+        "-e git+https://me:{}@own.example/demo.git@main#egg=demo",
+        "--extra-index-url https://me:{}@own.example/simple",
+        "-r https://me:{}@own.example/other.txt",
+        "demo==1.0 --config-settings=https://me:{}@own.example/x",
+    ],
+)
+def test_a_password_that_is_not_encoded_is_refused_and_shown_nowhere(image, line, sign):
+    Path("r.txt").write_text(line.format(f"s3{sign}{WORD}") + "\n")
+    result = image("--torch", "2.4.1", "-r", "r.txt", "-o", "out", "--offline", "--json")
+    assert result.code == 2
+    assert WORD not in result.out + result.err
+    assert not Path("out").exists()
+
+
+def test_an_address_of_an_index_with_such_a_password_is_refused_with_the_way_out(image):
+    result = image("--torch", "2.4.1", "--index-url", f"https://me:s3/{WORD}@own.example/simple", "-o", "out")
+    assert result.code == 2
+    assert "`%2F` for `/`" in result.err
+    assert WORD not in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    "text", ["https://own.example:8080/a@main", "see https://own.example: a@b", "git+ssh://git@own.example/a@main"]
+)
+def test_an_at_sign_behind_the_host_ends_no_password(text, tmp_path):
+    assert Accounts({}, tmp_path).take(text, "here") == text
+
+
 def test_the_secret_of_a_build_holds_its_hosts_alone_and_goes_with_the_build(tmp_path):
     from provision.cli.image_logins import build_secrets
 

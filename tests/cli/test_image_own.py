@@ -394,3 +394,12 @@ def test_what_says_not_how_it_is_built_is_refused(provision, project, words):
     assert answer.code == 2
     assert "no project says how it is built" in answer.err
     assert "--copy DIR" in answer.err
+
+
+@pytest.mark.parametrize("words", [("--project", "app", "--install-project"), ("--torch", "2.4.1", "--copy", "app")])
+def test_a_link_that_leads_out_of_the_code_leaves_no_half_a_folder(provision, project, words):
+    (project / "passwords").symlink_to("/etc/passwd")
+    answer = provision("image", *words, "-o", "ctx")
+    assert answer.code == 2
+    assert "is a link that leads out of app" in answer.err
+    assert not Path("ctx").exists()

@@ -12,7 +12,7 @@ import pytest
 
 from provision.build.code import parse_copy, write_code
 from provision.build.engine import BuildRequest, Engine
-from provision.build.local import Local, write_local
+from provision.build.local import Local, find_local, write_local
 from provision.build.uv import Place, Question, Uv, find_uv
 from provision.cli.image_logins import build_secrets
 from provision.errors import ProvisionError
@@ -120,7 +120,7 @@ def test_a_wheel_and_a_source_of_this_machine_are_installed_by_hash(
     folder.mkdir()
     write_artifacts(folder, render_image(stack, ImageOptions(index_url=sample_index[0], frontend=frontend)))
     local = Local(files={source.name: source, wheel.name: wheel})
-    write_local(folder, local_hashes(image), {}, local, mtime=1_700_000_000)
+    write_local(folder, find_local(folder, local_hashes(image), local), {}, mtime=1_700_000_000)
     buildx_engine.build(folder, BuildRequest(tags=(tag,), network="host", is_cached=False), lambda *_: None)
     program = "import sample, built; print(sample.value, built.value)"
     assert run("docker", "run", "--rm", tag, "python", "-c", program).stdout == "1 2\n"

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.build.local import Local, check_local, write_local
+from provision.build.local import Local, check_local, find_local, write_local
 from provision.cli.files import read_text
 from provision.cli.image_lock import (
     Change,
@@ -876,10 +876,16 @@ def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
         )
     lost = () if is_forced else _find_edits(job, artifacts)
     before = _local_before(job)
+    # What cannot be copied stops it before anything is written.
+    image = job.stack.image
+    found = find_local(job.folder, local_hashes(image), job.local) if image is not None else {}
+    if job.copies:
+        from provision.build.code import write_code
+
+        write_code(job.folder, job.copies, mtime=0, is_dry_run=True)
     changes = write_artifacts(job.folder, artifacts, force=is_forced, dry_run=output.is_dry_run)
-    if job.stack.image is not None and not output.is_dry_run:
-        wanted, date = local_hashes(job.stack.image), job.stack.image.source_date_epoch or 0
-        write_local(job.folder, wanted, before, job.local, mtime=date)
+    if image is not None and not output.is_dry_run:
+        write_local(job.folder, found, before, mtime=image.source_date_epoch or 0)
     if lost:
         name = _steps_file(job.form)
         shown_lines = ", ".join(f"`{line.strip()[:_EDIT_LENGTH_MAX]}`" for line in lost[:_EDITS_SHOWN])

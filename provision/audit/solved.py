@@ -197,11 +197,15 @@ def _clash(
     def is_refused(part: Problem) -> bool:
         return bool(pythons) and not any(is_satisfiable(matrix, _with(part, python=python)) for python in likely)
 
-    if not is_refused(_alone(matrix, problem) or problem):
+    asked = _alone(matrix, problem) or problem
+    if not likely or is_satisfiable(matrix, _with(asked, python=likely[0])):
         return None
     whole = solve_published(matrix, problem)
     if isinstance(whole, Clash):
+        # What excludes itself on no Python in particular does so on each.
         return whole, None
+    if not is_refused(asked):
+        return None
     if is_known:
         answer = solve_published(matrix, _with(problem, python=pythons[0]))
         return (answer, pythons[0]) if isinstance(answer, Clash) else None

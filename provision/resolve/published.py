@@ -33,8 +33,10 @@ __all__ = [
     "solve_published",
 ]
 
-_ROUNDS_MAX = 400
-"""How long a search may take; what takes longer stays unknown."""
+_TRIES_MAX = 40
+"""How often something is left out to find the smallest part that is still refused."""
+_ROUNDS_MAX = 120
+"""How long a search may take, beside what the requirements themselves take; what takes longer stays unknown."""
 
 
 @record
@@ -110,14 +112,25 @@ class Clash:
     reasons: tuple[str, ...]
 
 
+@record
+class _Refusal:
+    """Why a search found nothing, and the distributions that have a part in it."""
+
+    reasons: tuple[str, ...]
+    names: frozenset[str]
+
+
 def solve_published(matrix: Matrix, problem: Problem) -> Picks | Clash | None:
     """Solve a problem; ``None`` where the search was given up."""
     answer = _search(matrix, problem)
     if answer is None or isinstance(answer, Picks):
         return answer
+    named = tuple(want for want in problem.wants if want.name in answer.names)
+    if named and _is_refused(matrix, replace(problem, wants=named)):
+        problem = replace(problem, wants=named)
     least = least_of(problem, lambda part: _is_refused(matrix, part))
     chain = _search(matrix, least)
-    return Clash(wants=least.wants, reasons=chain if isinstance(chain, tuple) else answer)
+    return Clash(wants=least.wants, reasons=chain.reasons if isinstance(chain, _Refusal) else answer.reasons)
 
 
 def is_satisfiable(matrix: Matrix, problem: Problem) -> bool:
@@ -128,13 +141,14 @@ def is_satisfiable(matrix: Matrix, problem: Problem) -> bool:
 def least_of(problem: Problem, is_refused: Callable[[Problem], bool]) -> Problem:
     """Return the smallest part of a problem that is still refused, as far as leaving out one at a time finds it."""
     kept = list(problem.wants)
-    size = len(kept) // 2
+    size, left = len(kept) // 2, _TRIES_MAX
     # Whole stretches first: most requirements have no part in it.
     while size:
         start = 0
         while start < len(kept):
             rest = kept[:start] + kept[start + size :]
-            if rest and is_refused(replace(problem, wants=tuple(rest))):
+            left -= 1
+            if rest and left > 0 and is_refused(replace(problem, wants=tuple(rest))):
                 kept = rest
             else:
                 start += size
@@ -143,7 +157,7 @@ def least_of(problem: Problem, is_refused: Callable[[Problem], bool]) -> Problem
 
 
 def _is_refused(matrix: Matrix, problem: Problem) -> bool:
-    return isinstance(_search(matrix, problem), tuple)
+    return isinstance(_search(matrix, problem), _Refusal)
 
 
 def is_on_index(matrix: Matrix, name: str, version: str) -> bool | None:
@@ -169,22 +183,22 @@ def release_for(package: PublishedPackage, version: str) -> PublishedRelease | N
 
 
 @lru_cache(maxsize=512)
-def _search(matrix: Matrix, problem: Problem) -> Picks | tuple[str, ...] | None:
-    """Return the picks, the reasons why there are none, or ``None``."""
+def _search(matrix: Matrix, problem: Problem) -> Picks | _Refusal | None:
+    """Return the picks, why there are none, or ``None`` where the search was given up."""
     shelf = _Shelf(matrix, problem)
     picks = shelf.walk()
     if picks is not None:
         return Picks(versions=picks)
     alone = shelf.unmet()
     if alone:
-        return shelf.reasons([(ask, None) for ask in alone])
+        return shelf.refusal([(ask, None) for ask in alone])
     from resolvelib import BaseReporter, ResolutionImpossible, ResolutionTooDeep, Resolver
 
     resolver: Resolver[Any, Any, Any] = Resolver(_provider(shelf), BaseReporter())
     try:
-        result = resolver.resolve(shelf.roots, max_rounds=_ROUNDS_MAX)
+        result = resolver.resolve(shelf.roots, max_rounds=_ROUNDS_MAX + 2 * len(problem.wants))
     except ResolutionImpossible as error:
-        return shelf.reasons([(cause.requirement, cause.parent) for cause in error.causes])
+        return shelf.refusal([(cause.requirement, cause.parent) for cause in error.causes])
     except ResolutionTooDeep:
         return None
     return Picks(versions={item.name: item.version for item in result.mapping.values()})
@@ -365,7 +379,18 @@ class _Shelf:
             self.origins.setdefault(ask.want.name, ask)
         return ask
 
-    def reasons(self, causes: Iterable[tuple[_Ask, _Candidate | None]]) -> tuple[str, ...]:
+    def refusal(self, causes: list[tuple[_Ask, _Candidate | None]]) -> _Refusal:
+        """Return a conflict in words, and the distributions that have a part in it."""
+        names = {ask.want.name for ask, _ in causes} | {parent.name for _, parent in causes if parent is not None}
+        queue = list(names)
+        while queue:
+            ask = self.origins.get(queue.pop())
+            if ask is not None and ask.by is not None and ask.by.name not in names:
+                names.add(ask.by.name)
+                queue.append(ask.by.name)
+        return _Refusal(reasons=self._reasons(causes), names=frozenset(names))
+
+    def _reasons(self, causes: Iterable[tuple[_Ask, _Candidate | None]]) -> tuple[str, ...]:
         """Return a conflict in words: what asks for what, and what cannot be had."""
         roots = {ask.want.name for ask in self.roots}
         lines: list[str] = []

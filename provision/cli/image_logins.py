@@ -22,6 +22,7 @@ _WITHOUT_SECRETS = {
     "apptainer": "build the image from the Dockerfile and convert it: `apptainer build x.sif docker-daemon:NAME:TAG`",
     "devcontainer": "build the image with `--build --tag NAME`, and name that image in devcontainer.json",
     "bake": "leave `--format` out, and build with `--build`",
+    "matrix": "write that image alone, without `--matrix`",
 }
 
 
@@ -81,7 +82,7 @@ def refuse_ssh(form: str, stack: Stack) -> None:
     names = [item.name for item in stack.image.packages if item.is_behind_ssh] if stack.image is not None else []
     if names and form in _WITHOUT_SECRETS:
         raise UsageError(
-            f"{' and '.join(names)} is read with a key of the ssh agent, which `--format {form}` does not hand over",
+            f"{' and '.join(names)} is read with a key of the ssh agent, which {_flag(form)} does not hand over",
             hints=(_WITHOUT_SECRETS[form],),
         )
 
@@ -109,9 +110,13 @@ def refuse_logins(form: str, logins: Sequence[str]) -> None:
     """
     if logins and form in _WITHOUT_SECRETS:
         raise UsageError(
-            f"{' and '.join(logins)} is asked with a user and a password, which `--format {form}` has no secret for",
+            f"{' and '.join(logins)} is asked with a user and a password, which {_flag(form)} has no secret for",
             hints=(_WITHOUT_SECRETS[form],),
         )
+
+
+def _flag(form: str) -> str:
+    return "`--matrix`" if form == "matrix" else f"`--format {form}`"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.cli.image_lock import LOCK, read_lock
+from provision.cli.image_lock import LOCK, read_lock, read_written
 from provision.cli.image_matrix import Entry
 from provision.cli.image_whole import ask_uv, find_trials, has_lines, is_offline, lock_lines
 from provision.cli.output import Output
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from provision.build.ways import Trials
     from provision.cli.project import Inputs
 
-__all__ = ["LinesOfMany", "LocksOfMany"]
+__all__ = ["LinesOfMany", "LocksOfMany", "kept_day"]
 
 
 class LinesOfMany:
@@ -100,3 +100,9 @@ class LocksOfMany:
                 hints=("run the same command without `--locked` to write it",),
             )
         return known
+
+
+def kept_day(folder: Path) -> str | None:
+    """Return the ``--exclude-newer`` that a folder of many stacks was written with, where it is one for all."""
+    days = {read_written(path.parent).exclude_newer for path in sorted(folder.glob(f"*/{LOCK}"))}
+    return days.pop() if len(days) == 1 else None

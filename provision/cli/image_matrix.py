@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from provision.cli.files import read_text
 from provision.cli.image_lock import with_options
+from provision.cli.image_logins import refuse_ssh, with_logins
 from provision.cli.output import Output
 from provision.cli.parser import did_you_mean, shown
 from provision.cli.project import Inputs, read_inputs
@@ -259,6 +260,8 @@ def _solve(
     has_ways: bool,
 ) -> Stack:
     inputs = _of(entry.where, lambda: read(entry))
+    if inputs is not None:
+        _refuse_local(entry, inputs)
     request = _of(entry.where, lambda: read_request(entry.request, inputs, can_be_cpu=True))
     trials = _of(entry.where, lambda: locker.trials(entry, request, options, inputs)) if has_ways else None
     words = tuple(word for path in entry.files for word in ("-r", str(path)))
@@ -271,7 +274,25 @@ def _solve(
     if stack.python is not None and not stack.image.tools:
         return stack  # whoever renders it says why there can be no image
     locked: Stack = _of(entry.where, lambda: locker.lock(entry, stack, options, inputs, trials))
+    _of(entry.where, lambda: refuse_ssh("matrix", locked))
+    _of(entry.where, lambda: with_logins(locked, options, Accounts(), form="matrix"))
     return locked
+
+
+def _refuse_local(entry: Entry, inputs: Inputs) -> None:
+    """Refuse files of this machine, which no context of a file of many stacks is given.
+
+    Raises:
+        UsageError: A line names one, or a folder of them.
+    """
+    if places := [*inputs.files.values(), *inputs.folders]:
+        raise UsageError(
+            f"{entry.where}: {' and '.join(map(str, places))} goes into the context of one image, and not into many",
+            hints=(
+                "write that image alone, with `provision image -r FILE`",
+                "or name a release, or the https address of the wheel",
+            ),
+        )
 
 
 def _too_many(where: str, what: str) -> UsageError:

@@ -96,6 +96,36 @@ def test_check_and_locked_find_drift_and_a_second_write_writes_nothing(provision
     assert _tree(folder) == before
 
 
+def test_the_day_of_the_flag_is_kept_for_check_and_locked(provision, folder):
+    words = ("image", "--matrix", "stacks.toml", "-o", "out")
+    assert provision(*words, "--exclude-newer", "2026-01-15").code == 0
+    for flag in ("--check", "--locked"):
+        answer = provision(*words, flag)
+        assert answer.code == 0, answer.err
+    assert provision(*words, "--exclude-newer", "2026-01-14", "--check").code == 8
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("./dist/demo-1.0-py3-none-any.whl", "dist/demo-1.0-py3-none-any.whl goes into the context of one image"),
+        ("--find-links dist", "dist goes into the context of one image"),
+        ("demo @ https://own.example/demo-1.0-py3-none-any.whl", "which `--matrix` has no secret for"),
+    ],
+)
+def test_what_no_context_of_a_matrix_is_given_is_refused(provision, folder, monkeypatch, line, said):
+    (folder / "dist").mkdir()
+    (folder / "dist" / "demo-1.0-py3-none-any.whl").write_bytes(b"")
+    (folder / "netrc").write_text("machine own.example login me password word\n")
+    monkeypatch.setenv("NETRC", str(folder / "netrc"))
+    (folder / "mine.txt").write_text(f"{line}\n")
+    answer = provision("image", "--matrix", "stacks.toml", "-o", "out", "--offline")
+    assert answer.code == 2
+    assert said in answer.err
+    assert "write that image alone" in answer.err
+    assert not (folder / "out").exists()
+
+
 def test_a_stack_that_is_no_longer_in_the_file_goes(provision, folder):
     words = ("image", "--matrix", "stacks.toml", "-o", "out")
     provision(*words)

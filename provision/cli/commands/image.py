@@ -203,7 +203,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     options.local, options.projects = Local(), ()
     if options.matrix is not None:
         if options.index_url is not None:
-            refuse_logins("bake", options.accounts.known([host_of(options.index_url)]))
+            refuse_logins("matrix", options.accounts.known([host_of(options.index_url)]))
         return _run_matrix(options, output)
     given = _given_image_options(options)
     image_options = ImageOptions(**given)
@@ -507,7 +507,7 @@ def _with_hooks(options: ImageOptions, folder: Path, form: str) -> ImageOptions:
 
 def _run_matrix(options: argparse.Namespace, output: Output) -> int:
     """Write, check or bake the stacks of a file."""
-    from provision.cli.image_many import LinesOfMany, LocksOfMany
+    from provision.cli.image_many import LinesOfMany, LocksOfMany, kept_day
     from provision.cli.image_matrix import read_entries, solve_entries
 
     entries, bake = read_entries(options.matrix)
@@ -516,6 +516,9 @@ def _run_matrix(options: argparse.Namespace, output: Output) -> int:
     if options.compression is not None:
         bake = replace(bake, compression=options.compression)
     folder: Path = options.folder or Path(options.matrix.stem if str(options.matrix) != "-" else "stacks")
+    if options.exclude_newer is None and (options.check or options.locked):
+        day = kept_day(folder)
+        entries = tuple(replace(entry, day=entry.day or day) for entry in entries)
     matrix = read_matrix(options)
     baked = solve_entries(
         entries,

@@ -130,6 +130,12 @@ def find_files(source: Path, *, without: Path | None = None) -> tuple[dict[str, 
                 because=("what it names would not be there in the image",),
                 hints=("copy what it names instead, or leave the link out with a line in `.dockerignore`",),
             )
+        if path.is_symlink() and path.readlink().is_absolute():
+            raise UsageError(
+                f"--copy: {path} is a link with an absolute path",
+                because=("it would lead nowhere in the image, where the code lies elsewhere",),
+                hints=("make it a relative link (`ln -sr`), or leave it out with a line in `.dockerignore`",),
+            )
     return dict(sorted(walk.found.items())), tuple(sorted(walk.secrets))
 
 

@@ -96,6 +96,13 @@ def test_a_link_that_leads_out_is_refused_and_one_inside_kept(source: Path, tmp_
         find_files(source)
 
 
+def test_a_link_by_its_absolute_path_is_refused_wherever_it_leads(source: Path) -> None:
+    make(source, "data.bin")
+    (source / "inside").symlink_to((source / "data.bin").resolve())
+    with pytest.raises(UsageError, match="inside is a link with an absolute path"):
+        find_files(source)
+
+
 @pytest.mark.parametrize(
     ("text", "name", "target"),
     [

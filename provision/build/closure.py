@@ -24,11 +24,11 @@ from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, i
 from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, is_exact, python_fits
 from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.solve import solve
-from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, Reason, Refusal, Stack
+from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, ProjectBuild, Reason, Refusal, Stack
 from provision.resolve.system import system_packages
 from provision.versions import parse, spec_of
 
-__all__ = ["Opened", "lock_whole", "needs_lock", "with_build_base"]
+__all__ = ["Opened", "lock_project", "lock_whole", "needs_lock", "with_build_base"]
 
 _ROUNDS_MAX = 4
 _OLDER_PYTHONS_MAX = 3
@@ -436,6 +436,83 @@ def with_build_base(stack: Stack, matrix: Matrix) -> Stack:
     return replace(
         stack,
         image=replace(image, build_base=build_base(stack, matrix), build_bounds=_build_bounds(matrix)),
+    )
+
+
+def lock_project(stack: Stack, matrix: Matrix, requires: tuple[str, ...], uv: Uv, opened: Opened) -> Stack:
+    """Return a stack with everything that makes wheels of the user's projects, by hash, in an environment of its own.
+
+    Args:
+        stack: The stack. What is built against a package of the image takes its version.
+        matrix: The facts.
+        requires: What the projects ask for; their backends add what the facts know of.
+        uv: Who is asked.
+        opened: How.
+
+    Raises:
+        IncompatibleError: No set of packages meets it.
+        UnknownError: The index has no such package, or has it as a repository alone.
+        MissingDependencyError: The index cannot be reached.
+    """
+    image = stack.image
+    assert image is not None  # noqa: S101 - whoever has no image installs no project
+    added = matrix.setting("constraints.toml", "backend_needs").entries
+    names = {normalise_name(requirement_of(line).name) for line in requires}
+    more = [need for name in sorted(names) for need in added.get(name, "").split() if need not in names]
+    lines = tuple(sorted({*requires, *more}))
+    if not lines:
+        return replace(stack, image=replace(image, project_build=ProjectBuild()))
+    plain = {name: version.partition("+")[0] for name, version in stack.packages.items()}
+    decided = tuple(f"{name}=={version}" for name, version in sorted(plain.items()) if not is_open(name))
+    question = _question(stack, matrix, opened, lines, split(stack, matrix))
+    question = replace(
+        question,
+        bounds=(*decided, *question.build_bounds),
+        fixed=(),
+        preferred={**plain, **opened.kept},
+        overrides=(),
+        excludes=(),
+        bound=tuple(item for item in question.bound if item.package in names),
+    )
+    found = uv.ask(question)
+    if isinstance(found, NoSolution):
+        # A project may ask for more than what is good for sources of old.
+        question = replace(question, bounds=decided)
+        found = uv.ask(question)
+    if isinstance(found, NoSolution):
+        raise _refuse_build(stack, question, found, uv)
+    if loose := [item.name for item in found if item.sha256 is None]:
+        raise UnknownError(
+            f"what builds the project cannot be locked: {' and '.join(loose)} has no file with a hash",
+            because=("`[build-system] requires` leads to a repository, or the index states no hash",),
+            hints=("name a release of it in `[build-system] requires`",),
+        )
+    packages = tuple(
+        LockedPackage(
+            name=item.name,
+            version=item.version,
+            index="pypi",
+            file=item.file,
+            sha256=item.sha256,
+            size=item.size,
+            url=item.url if item.is_addressed else None,
+            why="builds your project",
+            is_source=item.is_source,
+        )
+        for item in sorted(found, key=lambda item: item.name)
+    )
+    return replace(stack, image=replace(image, project_build=ProjectBuild(requires=requires, packages=packages)))
+
+
+def _refuse_build(stack: Stack, question: Question, failed: NoSolution, uv: Uv) -> ProvisionError:
+    hints = ["change `[build-system] requires` in its pyproject.toml"]
+    if failed.is_dated and not isinstance(uv.ask(replace(question, published_before=None)), NoSolution):
+        hints.insert(0, f"`{_DATELESS}` works: it takes what was published later too")
+    kind = UnknownError if failed.absent else IncompatibleError
+    return kind(
+        f"what builds the project cannot be installed on Python {stack.python}",
+        because=(*failed.because, f"`[build-system] requires` asks for {', '.join(question.lines)}"),
+        hints=hints,
     )
 
 

@@ -397,7 +397,8 @@ def upgrade(locked: Stack, names: Sequence[str], matrix: Matrix) -> Stack:
     image = locked.image
     if not names or image is None:
         return solve_request(request, matrix, "image")
-    known = {package.name: package for package in image.packages}
+    build = image.project_build.packages if image.project_build is not None else ()
+    known = {package.name: package for package in (*image.packages, *build)}
     for name in names:
         if name not in known:
             raise UsageError(
@@ -429,8 +430,13 @@ def _is_kept(package: LockedPackage, names: Sequence[str]) -> bool:
 
 
 def is_same(before: Stack, after: Stack) -> bool:
-    """Tell whether two locks differ in no more than the day of their facts."""
-    return all(change.subject == "facts" for change in compare(before, after))
+    """Tell whether two locks differ in no more than the day of their facts, and in what builds projects."""
+    changes = compare(_without_build(before), _without_build(after))
+    return all(change.subject == "facts" for change in changes)
+
+
+def _without_build(stack: Stack) -> Stack:
+    return replace(stack, image=replace(stack.image, project_build=None)) if stack.image is not None else stack
 
 
 def compare(before: Stack, after: Stack) -> tuple[Change, ...]:
@@ -468,6 +474,9 @@ def _said(stack: Stack) -> Iterator[tuple[str, str | None]]:
         yield package.name, package.version
         if package.sha256 is not None:
             yield f"sha256 of {package.name} {package.version}", package.sha256
+    for package in image.project_build.packages if image.project_build is not None else ():
+        yield f"{package.name}, which builds the project", package.version
+        yield f"sha256 of {package.name} {package.version}, which builds the project", package.sha256
 
 
 def _flag(name: str) -> str:

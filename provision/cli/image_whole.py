@@ -7,6 +7,7 @@ import datetime
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.cli.image_lock import is_same
@@ -18,7 +19,7 @@ from provision.generate.image import ImageOptions
 from provision.matrix.load import Matrix
 from provision.records import replace
 from provision.resolve.request import FRAMEWORKS, Request
-from provision.resolve.stack import Refusal, Stack
+from provision.resolve.stack import ProjectBuild, Refusal, Stack
 
 if TYPE_CHECKING:
     from provision.build.closure import Opened
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from provision.cli.pins import Pin
     from provision.cli.project import Inputs
 
-__all__ = ["add_whole_flags", "ask_uv", "find_trials", "has_lines", "is_offline", "lock_lines"]
+__all__ = ["add_whole_flags", "ask_uv", "find_trials", "has_lines", "is_offline", "lock_build", "lock_lines"]
 
 _PINS_SHOWN = 20
 _OF_THE_SOLVE = ("indexes", "overrides", "excludes", "sources")
@@ -120,6 +121,63 @@ def lock_lines(
         _tell_age(request, locked, stack, matrix, asked, opened, trials, output)
     locked = replace(locked, request=stack.request)
     return before if before is not None and is_same(before, locked) else locked
+
+
+def lock_build(
+    stack: Stack,
+    folders: Sequence[Path],
+    matrix: Matrix,
+    options: argparse.Namespace,
+    image_options: ImageOptions,
+    output: Output,
+    *,
+    before: Stack | None = None,
+    renewed: Sequence[str] = (),
+    uv: Uv | None = None,
+) -> Stack:
+    """Return the stack with what makes wheels of the user's projects, by hash where an index may be asked.
+
+    Args:
+        stack: The answer to the request.
+        folders: The projects.
+        matrix: The facts.
+        options: The flags.
+        image_options: The index and the certificates count.
+        output: Where notes go.
+        before: An earlier lock: what it says of the projects holds, and its versions are kept unless all is renewed.
+        renewed: What may change although it was locked; all of it, where there is no name.
+        uv: Who is asked, unless the flags alone say.
+    """
+    from provision.build.closure import Opened, lock_project, with_build_base
+    from provision.cli.project import build_requires
+
+    stack = with_build_base(stack, matrix)
+    known = before.image.project_build if before is not None and before.image is not None else None
+    if known is not None:
+        requires = known.requires
+    else:
+        requires = tuple(sorted({line for folder in folders for line in build_requires(folder)}))
+    # uv resolves for no interpreter without the lock on its threads.
+    if requires and (is_offline(options) or stack.python is None or stack.python.endswith("t")):
+        if known is not None:
+            return _with_build(stack, known)
+        why = "without an index" if is_offline(options) else f"for Python {stack.python}"
+        output.warn(f"{why} what builds the project is left open: {', '.join(requires)} is resolved in the build")
+        return stack
+    kept = {item.name: item.version for item in known.packages if item.name not in renewed} if known and renewed else {}
+    day = options.exclude_newer
+    opened = Opened(moment=_moment(day, matrix.dated), is_dated=not _is_now(day), kept=kept)
+    stack = lock_project(stack, matrix, requires, uv or ask_uv(image_options, options), opened)
+    build = stack.image.project_build if stack.image is not None else None
+    if sources := [item.name for item in build.packages if item.is_source] if build is not None else []:
+        output.warn(
+            f"{' and '.join(sources)} builds the project and has no wheel: what builds that is resolved in the build"
+        )
+    return stack
+
+
+def _with_build(stack: Stack, build: ProjectBuild) -> Stack:
+    return replace(stack, image=replace(stack.image, project_build=build)) if stack.image is not None else stack
 
 
 def find_trials(

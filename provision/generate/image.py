@@ -115,6 +115,8 @@ _BUILD_NEEDS = ("ninja", "packaging", "psutil", "setuptools", "wheel")
 _DEBIAN_PACKAGES = "/usr/lib/python3/dist-packages"
 _LDCONFIG_CACHE = "/var/cache/ldconfig/aux-cache"
 _LOCKED = ("--no-deps", "--require-hashes")
+_BACKEND = "requirements.backend.txt"
+_BACKEND_VENV = f"{PROJECTS}/.venv"
 
 
 @record
@@ -326,7 +328,12 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
         files |= _environment_files(stack, image, options)
         files |= {step.file: _lines(step.title, step.lines) for step in (*locked, *own) if step.file}
         files |= {build.file: _lines("Built in a stage that only wheels leave.", build.lines) for build in builds}
-        if (builds or options.projects) and image.build_bounds:
+        if options.projects and (backend := _backend(image)):
+            files[_BACKEND] = _lines(
+                "What makes wheels of the project, in an environment that is no part of the image.",
+                [_requirement(package, options) for package in backend],
+            )
+        if _has_bounds(image, options, builds):
             bounds = _checked_lines(image.build_bounds, "build_bounds")
             files["build-constraints.txt"] = _lines("What builds from source keeps to these.", bounds)
         if options.ca_cert is not None:
@@ -352,7 +359,8 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
 
 def local_hashes(image: ImagePart) -> dict[str, str]:
     """Return the files of its context that an image is made of, wheels and archives: name → sha256, by name."""
-    found = {item.file: item.sha256 for item in image.packages if item.is_local and item.file and item.sha256}
+    packages = (*image.packages, *_backend(image))
+    found = {item.file: item.sha256 for item in packages if item.is_local and item.file and item.sha256}
     for line in unlocked_lines(image):
         found |= dict(re.findall(rf"{re.escape(LOCAL)}([^#\s]+)#sha256=([0-9a-f]{{64}})", line))
     return dict(sorted(found.items()))
@@ -478,7 +486,7 @@ def asked_hosts(stack: Stack, options: ImageOptions) -> frozenset[str]:
     if image is None:
         return frozenset()
     texts = [options.index_url or ""]
-    for package in image.packages:
+    for package in (*image.packages, *_backend(image)):
         if options.index_url is None or package.is_commit:
             texts += [package.url or "", package.index_url or ""]
     return frozenset(host for text in (*texts, *unlocked_lines(image)) for host in _hosts(text))
@@ -617,19 +625,63 @@ def _project_stage(image: ImagePart, options: ImageOptions, python: str) -> Stag
     """Return the stage that makes wheels of the user's own projects; what they need is in the image already."""
     copies = [Copy(sources=(f"{CODE}/{name}",), target=f"{PROJECTS}/{name}") for name in options.projects]
     places = " ".join(f"{PROJECTS}/{name.rstrip('/')}" for name in options.projects)
-    mounts = (Mount(target=TOOLS, stage="tools"), *((LOGINS,) if _needs_login(options, _pip_options(options)) else ()))
-    files = (*((CERTIFICATES,) if options.ca_cert else ()), *(("build-constraints.txt",) if image.build_bounds else ()))
-    command = (
-        f"{_pip_words(options)}{_BUILD_BOUNDS if image.build_bounds else ''}PYTHONPATH={TOOLS} "
-        f"{python} -m pip wheel {_pip_options(options)} \\\n"
-        f"  --no-cache-dir --no-deps --wheel-dir {WHEELS} {places}"
-    )
+    tools, certificates = Mount(target=TOOLS, stage="tools"), (CERTIFICATES,) if options.ca_cert else ()
+    steps: list[Step] = []
+    if image.project_build is None:
+        # Without an index nothing is known of what the backend is: pip looks for it.
+        words = f"{_pip_words(options)}{_BUILD_BOUNDS if image.build_bounds else ''}PYTHONPATH={TOOLS} {python}"
+        how = _pip_options(options)
+        mounts: tuple[Mount, ...] = (tools, *((LOGINS,) if _needs_login(options, how) else ()))
+        files = (*certificates, *(("build-constraints.txt",) if image.build_bounds else ()))
+    else:
+        steps.append(_install_backend(image, options, python))
+        words = f'PATH="{_BACKEND_VENV}/bin:$PATH" PYTHONPATH={TOOLS} {_BACKEND_VENV}/bin/python'
+        how = "--disable-pip-version-check --no-input --no-index --no-build-isolation"
+        mounts, files = (tools,), ()
+    command = f"{words} -m pip wheel {how} \\\n  --no-cache-dir --no-deps --use-pep517 --wheel-dir {WHEELS} {places}"
+    steps += [*copies, Run(commands=(f"mkdir -p {WHEELS}", command), mounts=mounts, files=files)]
     return Stage(
         name="project",
         base=pull_reference(_build_base(image), options),
-        steps=(*copies, Run(commands=(f"mkdir -p {WHEELS}", command), mounts=mounts, files=files)),
+        steps=tuple(steps),
         comment="Builds the project itself. Only the wheels of this stage are used.",
     )
+
+
+def _install_backend(image: ImagePart, options: ImageOptions, python: str) -> Run:
+    """Return what makes the environment that a project is built in, by hash; it outlives changes of the code."""
+    backend = _backend(image)
+    commands = [f"{python} -m venv --without-pip {_BACKEND_VENV}"]
+    mounts = [Mount(target=TOOLS, stage="tools")]
+    files: tuple[str, ...] = ()
+    if backend:
+        lines = tuple(_requirement(package, options) for package in backend)
+        words = join_shell(*_LOCKED, *_wheels_only(list(backend)), *_index(options.index_url))
+        trust = f"SSL_CERT_FILE={BUILD}/{CERTIFICATES} " if options.ca_cert else ""
+        if _has_source(backend) and image.build_bounds:
+            words += f" --build-constraints {BUILD}/build-constraints.txt"
+            files += ("build-constraints.txt",)
+        uv = f"{TOOLS}/bin/uv pip install --python {_BACKEND_VENV}/bin/python --no-config --no-progress --no-cache"
+        commands.append(f"{trust}{uv} \\\n  {words} -r {BUILD}/{_BACKEND}")
+        files += (_BACKEND, *local_files(lines), *((CERTIFICATES,) if options.ca_cert else ()))
+        if _needs_login(options, words, *lines):
+            mounts.append(LOGINS)
+    return Run(commands=tuple(commands), mounts=tuple(mounts), files=files)
+
+
+def _backend(image: ImagePart) -> tuple[LockedPackage, ...]:
+    """Return what makes wheels of the user's own projects, as far as it is locked."""
+    return image.project_build.packages if image.project_build is not None else ()
+
+
+def _has_source(packages: Iterable[LockedPackage]) -> bool:
+    return any(package.is_source for package in packages)
+
+
+def _has_bounds(image: ImagePart, options: ImageOptions, builds: list[_Build]) -> bool:
+    """Tell whether anything is built with what is resolved only then."""
+    is_open = image.project_build is None or _has_source(image.project_build.packages)
+    return bool(image.build_bounds) and (bool(builds) or (bool(options.projects) and is_open))
 
 
 def _final_steps(stack: Stack, image: ImagePart, options: ImageOptions) -> list[Step]:

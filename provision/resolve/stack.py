@@ -40,6 +40,7 @@ __all__ = [
     "NodeProfile",
     "NodeRepository",
     "NodeToolkit",
+    "ProjectBuild",
     "Reason",
     "Refusal",
     "Stack",
@@ -167,6 +168,19 @@ class ExtraPart:
 
 
 @record
+class ProjectBuild:
+    """What makes wheels of the user's own projects, in an environment of its own that is no part of the image.
+
+    Attributes:
+        requires: What the projects ask for, sorted: ``[build-system] requires``; their backends may need more.
+        packages: All of that environment, by name.
+    """
+
+    requires: tuple[str, ...] = ()
+    packages: tuple[LockedPackage, ...] = ()
+
+
+@record
 class ImagePart:
     """What ``provision image`` needs beyond the stack itself.
 
@@ -189,6 +203,8 @@ class ImagePart:
             compiled at run time too, so that the final image needs nvcc itself.
         build_base: Image with compilers, to build on what the user's lines brought that exists as source alone;
             ``build_bounds`` are requirement lines that hold for what builds it.
+        project_build: What wheels of the user's own projects are made with. Absent where there are none, and where
+            that is resolved when the image is built.
         resolved_before: Moment (RFC 3339): whatever the lines of the user and of the extras need is among the packages,
             of what was published before it. Absent where these lines are resolved when the image is built.
     """
@@ -210,6 +226,7 @@ class ImagePart:
     resolved_before: str | None = None
     build_apt: tuple[str, ...] = ()
     apt_snapshot: str | None = None
+    project_build: ProjectBuild | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -555,7 +572,7 @@ class Stack:
             del document["builds"]
         if document["image"] is not None:
             parts = ("compiled", "compile_base", "build_base", "build_bounds", "resolved_before", "build_apt")
-            for name in (*parts, "apt_snapshot"):
+            for name in (*parts, "apt_snapshot", "project_build"):
                 if not document["image"][name]:
                     del document["image"][name]
         return document
@@ -637,6 +654,7 @@ def _canonical(document: dict[str, Any]) -> str:
 _NESTED: dict[str, Any] = {
     "DriverNeed": DriverNeed,
     "ImagePart | None": ImagePart,
+    "ProjectBuild | None": ProjectBuild,
     "BaseImage": BaseImage,
     "BaseImage | None": BaseImage,
     "tuple[Reason, ...]": (Reason,),

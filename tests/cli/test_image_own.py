@@ -394,6 +394,39 @@ def test_what_says_not_how_it_is_built_is_refused(provision, project, words):
     assert answer.code == 2
     assert "no project says how it is built" in answer.err
     assert "--copy DIR" in answer.err
+    # Whoever named the folder is not told to name it.
+    is_named = words[0] == "--project"
+    assert ("add a `[build-system]` table to app/pyproject.toml" in answer.err) == is_named
+    assert ("`--project DIR`" in answer.err) != is_named
+
+
+def test_what_builds_a_project_is_left_open_without_an_index(provision, project):
+    answer = provision("image", "--project", "app", "--install-project", "-o", "ctx")
+    assert "warning: without an index what builds the project is left open: setuptools" in answer.err
+    assert "project_build" not in json.loads(Path("ctx", "provision.lock").read_text())["image"]
+    assert "--no-build-isolation" not in Path("ctx", "Dockerfile").read_text()
+    # A project that is its own backend leaves nothing open.
+    (project / "pyproject.toml").write_text(PYPROJECT.replace('["setuptools"]', "[]"))
+    answer = provision("image", "--project", "app", "--install-project", "-o", "ctx")
+    assert "left open" not in answer.err
+    assert "--no-build-isolation" in Path("ctx", "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize(
+    ("requires", "said"),
+    [
+        ("", "[build-system] has no list `requires`"),
+        ('requires = "setuptools"', "[build-system] has no list `requires`"),
+        ('requires = ["set up"]', "app/pyproject.toml ([build-system] requires)"),
+        ('requires = ["./tool"]', "app/pyproject.toml ([build-system] requires)"),
+    ],
+)
+def test_requirements_of_a_build_that_cannot_be_read_are_refused(provision, project, requires, said):
+    (project / "pyproject.toml").write_text(PYPROJECT.replace('requires = ["setuptools"]', requires))
+    answer = provision("image", "--project", "app", "--install-project", "-o", "ctx")
+    assert answer.code == 2
+    assert said in answer.err
+    assert not Path("ctx").exists()
 
 
 @pytest.mark.parametrize("words", [("--project", "app", "--install-project"), ("--torch", "2.4.1", "--copy", "app")])

@@ -21,7 +21,7 @@ from provision.generate.write import write_artifacts
 from provision.index.account import Accounts
 from provision.records import replace
 from provision.resolve.requirements import LOCAL, parse_line
-from provision.resolve.stack import BaseImage, LockedPackage, Stack
+from provision.resolve.stack import BaseImage, LockedPackage, ProjectBuild, Stack
 
 WORD = "s3cret-w0rd-of-nobody"
 
@@ -156,6 +156,42 @@ def test_a_project_is_installed_as_a_wheel_that_the_build_makes(
     assert layers[0][:-1] == layers[1][:-1]
     assert layers[0][-1] != layers[1][-1]
     assert run("docker", "run", "--rm", tag, "sh", "-c", "ls -d /wheels /projects", check=False).stdout == ""
+
+
+TOOL_BACKEND = BACKEND.replace("import zipfile", "import sample, zipfile")
+
+
+def test_a_project_is_built_with_locked_tools_and_nothing_else(
+    buildx_engine: Engine, sample_stack: Stack, sample_index, tmp_path: Path, tag: str
+) -> None:
+    """The backend imports a tool that only its locked environment has; what no lock has is not looked for."""
+    assert sample_stack.image is not None
+    source = tmp_path / "app"
+    source.mkdir()
+    (source / "backend.py").write_text(TOOL_BACKEND)
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["sample"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+
+    def build(packages: tuple[LockedPackage, ...]) -> None:
+        project_build = ProjectBuild(requires=("sample",), packages=packages)
+        image = replace(sample_stack.image, build_base=sample_stack.image.base, project_build=project_build)
+        folder = tmp_path / str(len(list(tmp_path.iterdir()))) / "context"
+        folder.mkdir(parents=True)
+        options = ImageOptions(index_url=sample_index[0], projects=("app/",))
+        write_artifacts(folder, render_image(replace(sample_stack, image=image), options))
+        write_code(folder, (parse_copy(str(source)),), mtime=1_700_000_000)
+        buildx_engine.build(folder, BuildRequest(tags=(tag,), network="host", is_cached=False), lambda *_: None)
+
+    tools = sample_stack.image.packages
+    build(tools)
+    assert run("docker", "run", "--rm", tag, "python", "-c", "import built; print(built.value)").stdout == "2\n"
+    assert run("docker", "run", "--rm", tag, "sh", "-c", "ls -d /wheels /projects", check=False).stdout == ""
+    # The index has it, and the build may reach the index.
+    with pytest.raises(ProvisionError):
+        build(())
+    with pytest.raises(ProvisionError):
+        build(tuple(replace(tool, sha256="0" * 64) for tool in tools))
 
 
 def test_a_repository_behind_ssh_is_locked_and_built_with_the_agents_key(

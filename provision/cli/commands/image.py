@@ -39,7 +39,7 @@ from provision.cli.image_lock import (
 )
 from provision.cli.image_logins import build_secrets, has_ssh, refuse_logins, refuse_ssh, take_accounts, with_logins
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
-from provision.cli.image_whole import add_whole_flags, find_trials, lock_lines
+from provision.cli.image_whole import add_whole_flags, find_trials, lock_build, lock_lines
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import (
@@ -245,9 +245,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if projects:
         image_options = replace(image_options, projects=tuple(copy.name for copy in projects))
     if image_options.projects and not options.locked:
-        from provision.build.closure import with_build_base
-
-        stack = with_build_base(stack, matrix)
+        sources = [copy.source for copy in projects] or [folder / CODE / name for name in image_options.projects]
+        names = [name for name in options.upgrade or () if name]
+        stack = lock_build(stack, sources, matrix, options, image_options, output, before=before, renewed=names)
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output, options.accounts)
     kept = written_before if options.upgrade or options.locked else read_written(folder) if options.check else Written()
@@ -484,10 +484,14 @@ def _projects(options: argparse.Namespace) -> tuple[Copy, ...]:
     if not options.install_project or options.locked or options.upgrade:
         return ()
     if not options.projects:
+        way_out = "name its folder with `--project DIR`"
+        if options.project is not None:
+            path = options.project / "pyproject.toml"
+            way_out = f"add a `[build-system]` table to {path}, which names what builds it"
         raise UsageError(
             "--install-project: no project says how it is built",
             because=("looked for a setup.py, or a pyproject.toml with [build-system], in the folders that were named",),
-            hints=("name its folder with `--project DIR`", "`--copy DIR` puts code into the image as it is"),
+            hints=(way_out, "`--copy DIR` puts code into the image as it is"),
         )
     from provision.build.code import parse_copy
 

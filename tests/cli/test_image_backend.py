@@ -1,0 +1,192 @@
+"""`provision image --install-project`: what makes the wheel of a project is locked, as what is in the image is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from provision.cli.image_lock import compare, is_same
+from provision.records import replace
+from provision.resolve.stack import Stack
+
+PYPROJECT = """
+[project]
+name = "app"
+version = "1"
+dependencies = ["torch==2.4.1"]
+[build-system]
+requires = REQUIRES
+"""
+LATER = "2099-01-01T00:00:00Z"
+WORDS = ("--project", "app", "--install-project", "-o", "ctx")
+
+
+@pytest.fixture
+def write(index):
+    """Write a project whose build asks for lines; the index has two releases of setuptools and one yet to come."""
+    index.add("setuptools", "70.0")
+    index.add("setuptools", "75.0", "tool-of-setuptools")
+    index.add("tool-of-setuptools", "1.0")
+    index.add("setuptools", "76.0", day=LATER)
+    index.add("wheel", "0.45")
+
+    def write(*requires: str) -> None:
+        Path("app").mkdir(exist_ok=True)
+        Path("app", "pyproject.toml").write_text(PYPROJECT.replace("REQUIRES", json.dumps(requires)))
+
+    return write
+
+
+def backend() -> dict[str, str]:
+    lock = json.loads(Path("ctx", "provision.lock").read_text())["image"]["project_build"]
+    return {package["name"]: package["version"] for package in lock["packages"]}
+
+
+def test_what_builds_a_project_is_locked_with_all_that_it_needs_and_the_stage_looks_for_nothing(image, index, write):
+    write("setuptools>=61")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    # Not the release that is newer than the day of the facts, and what the backend asks for when it is run.
+    assert backend() == {"setuptools": "75.0", "tool-of-setuptools": "1.0", "wheel": "0.45"}
+    lines = Path("ctx", "requirements.backend.txt").read_text().splitlines()
+    digest = hashlib.sha256(index.files["setuptools"]["setuptools-75.0-py3-none-any.whl"][0]).hexdigest()
+    assert f"setuptools==75.0 --hash=sha256:{digest}" in lines
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}$", line) for line in lines if not line.startswith("#"))
+    text = Path("ctx", "Dockerfile").read_text()
+    stage, runtime = text.partition(" AS project\n")[2].split("\nFROM ", 1)
+    assert "--require-hashes --only-binary :all:" in stage
+    assert stage.index("requirements.backend.txt") < stage.index("COPY") < stage.index("pip wheel")
+    assert "--no-index --no-build-isolation" in stage
+    assert "build-constraints.txt" not in text
+    assert not Path("ctx", "build-constraints.txt").exists()
+    assert "/projects/.venv" not in runtime
+    assert "requirements.backend.txt" in Path("ctx", ".dockerignore").read_text()
+    # No part of the image.
+    assert "tool-of-setuptools" not in Path("ctx", "requirements.lock.txt").read_text()
+    assert "tool-of-setuptools" not in Path("ctx", "expect.json").read_text()
+
+
+def test_a_lock_keeps_it_and_an_upgrade_renews_it_and_says_so(image, index, write):
+    write("setuptools>=61")
+    assert image(*WORDS).code == 0
+    text = Path("ctx", "provision.lock").read_text()
+    index.add("setuptools", "75.1")
+    assert image("--locked", "-o", "ctx").code == 0
+    assert image(*WORDS, "--check").code == 8
+    # What is named alone may change, whatever is in the folder of the project by now.
+    write("flit-core")
+    index.add("wheel", "0.46")
+    answer = image("--upgrade", "wheel", "-o", "ctx")
+    assert answer.code == 0, answer.err
+    assert "wheel, which builds the project 0.45 -> 0.46" in answer.err.replace("→", "->").replace(":", "")
+    assert backend() == {"setuptools": "75.0", "tool-of-setuptools": "1.0", "wheel": "0.46"}
+    assert image("--locked", "-o", "ctx").code == 0
+    # The lock knows what is asked for: the copy of the code may be kept elsewhere.
+    shutil.rmtree("ctx/code")
+    answer = image("--upgrade", "-o", "ctx")
+    assert answer.code == 0, answer.err
+    assert backend() == {"setuptools": "75.1", "wheel": "0.46"}
+    assert Path("ctx", "provision.lock").read_text() != text
+    assert "the lock is as new as the facts" in image("--upgrade", "-o", "ctx").err
+
+
+def test_a_lock_that_was_solved_again_is_the_same_whatever_builds_the_project(image, write):
+    write("setuptools>=61")
+    assert image(*WORDS).code == 0
+    stack = Stack.from_lock(Path("ctx", "provision.lock").read_text())
+    bare = replace(stack, image=replace(stack.image, project_build=None))
+    assert is_same(stack, bare)
+    assert compare(stack, bare)
+    assert not is_same(stack, replace(bare, python="3.12"))
+
+
+def test_a_lock_of_before_takes_what_the_copy_of_the_project_asks_for(image, write, monkeypatch):
+    write("setuptools>=61")
+    with monkeypatch.context() as without:
+        without.setenv("UV_OFFLINE", "1")
+        assert image(*WORDS).code == 0
+    assert "project_build" not in Path("ctx", "provision.lock").read_text()
+    assert image("--upgrade", "-o", "ctx").code == 0
+    assert backend()["setuptools"] == "75.0"
+
+
+def test_a_project_that_asks_for_something_else_is_drift(image, write):
+    write("setuptools>=61")
+    assert image(*WORDS).code == 0
+    assert image(*WORDS, "--check").code == 0
+    write("setuptools<75")
+    assert image(*WORDS, "--check").code == 8
+    assert image(*WORDS).code == 0
+    assert backend() == {"setuptools": "70.0", "wheel": "0.45"}
+
+
+def test_what_is_built_against_the_image_takes_the_versions_of_the_image(image, index, write):
+    index.add("torch", "2.5.0")
+    index.add("numpy", "99.0", day=LATER)
+    write("setuptools", "torch", "numpy")
+    assert image(*WORDS).code == 0
+    assert backend()["torch"] == "2.4.1"
+    packages = json.loads(Path("ctx", "provision.lock").read_text())["image"]["packages"]
+    write("torch>=2.5")
+    answer = image(*WORDS)
+    assert answer.code == 3
+    assert "torch==2.4.1" in answer.err
+    assert backend()["numpy"] == next(item["version"] for item in packages if item["name"] == "numpy")
+
+
+def test_bounds_for_sources_of_old_give_way_to_a_project(image, index, write):
+    write("setuptools>=80")
+    index.add("setuptools", "80.0")
+    assert image(*WORDS).code == 0
+    assert backend()["setuptools"] == "80.0"
+    write("setuptools>=83")
+    assert image(*WORDS).code == 0
+    packages = json.loads(Path("ctx", "provision.lock").read_text())["image"]["packages"]
+    assert backend()["setuptools"] == next(item["version"] for item in packages if item["name"] == "setuptools")
+
+
+def test_a_backend_that_is_source_alone_is_told(image, index, write):
+    index.add_source("own-backend", "1.0")
+    write("own-backend")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    assert "own-backend builds the project and has no wheel" in answer.err
+    text = Path("ctx", "Dockerfile").read_text()
+    assert "--no-binary own-backend" in text
+    assert "--build-constraints /build/build-constraints.txt" in text
+    assert Path("ctx", "build-constraints.txt").exists()
+
+
+def test_what_no_index_has_is_refused_and_nothing_is_written(image, write):
+    write("setuptools", "nobodys-backend")
+    answer = image(*WORDS)
+    assert answer.code == 4
+    assert "what builds the project cannot be installed on Python" in answer.err
+    assert "nobodys-backend" in answer.err
+    assert not Path("ctx").exists()
+
+
+def test_what_is_too_new_is_shown_the_way_that_works(image, write):
+    write("setuptools==76.0")
+    answer = image(*WORDS)
+    assert answer.code == 3
+    assert "`--exclude-newer now` works" in answer.err
+    assert image(*WORDS, "--exclude-newer", "now").code == 0
+    assert backend()["setuptools"] == "76.0"
+    write("setuptools==77.0")
+    answer = image(*WORDS)
+    assert answer.code == 3
+    assert "--exclude-newer now" not in answer.err
+
+
+def test_apptainer_takes_it_too_and_keeps_nothing_of_it(image, write):
+    write("setuptools>=61")
+    assert image(*WORDS, "--format", "apptainer").code == 0
+    text = Path("ctx", "provision.def").read_text()
+    assert "-r /build/requirements.backend.txt" in text
+    assert "/projects" in text.rpartition("rm -rf")[2].splitlines()[0]

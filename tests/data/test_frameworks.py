@@ -276,7 +276,7 @@ def test_constraint_is_well_formed(row: Any) -> None:
         ("torch-cuda12-torchcodec", "torchcodec", "0.13.0", "0.17.0"),
         ("torchcodec-torch-stable", "torch", "2.14.1", "2.10.0"),
         ("torchcodec-torch-2.9", "torch", "2.9.1", "2.10.0"),
-        ("transformers-stream-generator", "transformers", "4.57.6", "5.0.0"),
+        ("transformers-stream-generator", "transformers", "4.56.2", "4.57.6"),
     ],
 )
 def test_constraint_parts_what_works_from_what_fails(constraint: str, package: str, inside: str, outside: str) -> None:

@@ -13,7 +13,7 @@ from provision.errors import ActionFailedError, DriftError, UsageError
 from provision.generate.recipe import LOCAL_FOLDER
 from provision.records import NOTHING, record
 
-__all__ = ["Local", "check_local", "find_local", "write_local"]
+__all__ = ["Local", "check_local", "find_local", "refuse_foreign", "write_local"]
 
 
 @record
@@ -52,6 +52,29 @@ def find_local(folder: Path, wanted: Mapping[str, str], local: Local) -> dict[st
     return {name: _find(name, sha256, local.inside(folder)) for name, sha256 in wanted.items()}
 
 
+def refuse_foreign(folder: Path, wanted: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Refuse to write over files that no lock of the context names.
+
+    Args:
+        folder: The context.
+        wanted: Name → sha256 of what it is to hold.
+        before: The same of what it held.
+
+    Raises:
+        UsageError: There is one.
+    """
+    place = folder / LOCAL_FOLDER
+    targets = [place / name for name in wanted if name not in before]
+    found = [path for path in targets if path.is_file() and _digest(path) != wanted[path.name]]
+    if wanted and place.exists() and not place.is_dir():
+        found = [place]
+    if found:
+        raise UsageError(
+            f"{found[0]} was not written by this program, and a wheel or archive would be written over it",
+            hints=("choose another folder with `-o DIR`", "or take the file away"),
+        )
+
+
 def write_local(folder: Path, found: Mapping[str, Path], before: Mapping[str, str], *, mtime: int) -> None:
     """Copy files into a context, and take away those that an earlier lock named and this one does not.
 
@@ -71,8 +94,11 @@ def write_local(folder: Path, found: Mapping[str, Path], before: Mapping[str, st
             target = place / name
             if not target.exists() or not target.samefile(source):
                 draft = place / f".{name}.{os.getpid()}.tmp"
-                shutil.copyfile(source, draft)
-                draft.replace(target)
+                try:
+                    shutil.copyfile(source, draft)
+                    draft.replace(target)
+                finally:
+                    draft.unlink(missing_ok=True)
             target.chmod(0o644)
             date_file(target, mtime)
         for name in before.keys() - found.keys():

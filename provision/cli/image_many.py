@@ -41,13 +41,8 @@ class LinesOfMany:
 
     def trials(self, entry: Entry, request: Request, options: ImageOptions, inputs: Inputs | None) -> Trials | None:
         """Return who tries ways out of a refusal with an index too."""
-        words = tuple(word for path in entry.files for word in ("-r", str(path)))
-        if entry.project is not None:
-            words += ("--project", str(entry.project))
-            words += tuple(word for name in entry.project_parts[0] for word in ("--extra", name))
-            words += tuple(word for name in entry.project_parts[1] for word in ("--group", name))
         return find_trials(
-            request, self._matrix, self._of(entry), options, inputs, words=words, uv=self._uv(request, options)
+            request, self._matrix, self._of(entry), options, inputs, words=entry.words, uv=self._uv(request, options)
         )
 
     def lock(

@@ -85,6 +85,15 @@ class Entry:
     groups: tuple[str, ...]
     has_axes: bool
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The flags of ``provision image`` that name its files."""
+        places = [*(("-r", str(path)) for path in self.files)]
+        places += [("--project", str(self.project))] if self.project is not None else []
+        for flag, names in zip(("--extra", "--group"), self.project_parts, strict=True):
+            places += [(flag, name) for name in names]
+        return tuple(word for pair in places for word in pair)
+
 
 @record
 class Baked:
@@ -264,10 +273,11 @@ def _solve(
         _refuse_local(entry, inputs)
     request = _of(entry.where, lambda: read_request(entry.request, inputs, can_be_cpu=True))
     trials = _of(entry.where, lambda: locker.trials(entry, request, options, inputs)) if has_ways else None
-    words = tuple(word for path in entry.files for word in ("-r", str(path)))
     stack: Stack = _of(
         entry.where,
-        lambda: solve_request(request, matrix, "image", words, values=entry.request, inputs=inputs, trials=trials),
+        lambda: solve_request(
+            request, matrix, "image", entry.words, values=entry.request, inputs=inputs, trials=trials
+        ),
     )
     if stack.image is None:
         raise UnknownError(f"{stack.name} is a sound stack, but the facts list no image to build it on")

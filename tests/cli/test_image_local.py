@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from provision.build.local import Local
+from provision.build.local import Local, write_local
 from provision.cli.project import read_inputs
 from provision.errors import IncompatibleError, ProvisionError
 from provision.resolve.requirements import LOCAL
@@ -119,6 +119,31 @@ def test_an_upgrade_whose_file_is_gone_writes_nothing(image, serve_index, publis
     assert answer.code == 2
     assert f"{WHEEL} is not here any more" in answer.err
     assert not Path("out", "constraints.txt").exists()
+
+
+@pytest.mark.parametrize("place", ["out/local", f"out/local/{WHEEL}"])
+def test_somebody_elses_files_stay_and_nothing_is_written_beside_them(image, serve_index, publish, place):
+    serve_index.add("demo", "1.0")
+    publish("dist")
+    Path("r.txt").write_text(f"dist/{WHEEL}\n")
+    Path(place).parent.mkdir(parents=True)
+    Path(place).write_text("mine")
+    answer = image("--torch", TORCH, "-r", "r.txt", "-o", "out", "--offline")
+    assert answer.code == 2
+    assert f"{place} was not written by this program" in answer.err
+    assert Path(place).read_text() == "mine"
+    assert not Path("out", "provision.lock").exists()
+
+
+def test_an_interrupted_copy_leaves_no_draft(image, serve_index, publish, monkeypatch):
+    serve_index.add("demo", "1.0")
+    publish("dist")
+    Path("r.txt").write_text(f"dist/{WHEEL}\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copyfile", lambda source, target: (Path(target).write_text("half"), 1 / 0))
+        with pytest.raises(ZeroDivisionError):
+            write_local(Path("out"), {WHEEL: Path("dist", WHEEL)}, {}, mtime=0)
+    assert list(Path("out", "local").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["a;b-1.0.tar.gz", "$(id)-1.0.zip", "a b-1.0.tar.gz", "a\nb-1.0.tar.gz"])

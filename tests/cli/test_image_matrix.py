@@ -202,6 +202,14 @@ def test_a_refusal_names_the_line_of_a_stacks_own_requirements(provision, folder
     assert "stacks.toml: [[stack]] 1: `torch<2.4` in old.txt, line 2 and `--gpu b200` cannot be met" in answer.err
 
 
+def test_the_way_out_of_a_refusal_names_the_project_too(provision, folder):
+    (folder / "pyproject.toml").write_text('[project]\nname = "app"\ndependencies = ["torch==2.5.1"]\n')
+    (folder / "stacks.toml").write_text('[[stack]]\npython = "3.14"\nproject = "."\n')
+    answer = provision("image", "--matrix", "stacks.toml", "-o", "out")
+    assert answer.code == 3
+    assert "--project ." in answer.err.partition("hint:")[2]
+
+
 def test_a_stack_whose_python_cannot_be_built_on_is_named(provision, folder):
     (folder / "stacks.toml").write_text('[[stack]]\ntorch = "2.4"\n[[stack]]\ntorch = "1.10"\npython = "3.7"\n')
     answer = provision("image", "--matrix", "stacks.toml")

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.build.local import Local, check_local, find_local, write_local
+from provision.build.local import Local, check_local, find_local, refuse_foreign, write_local
 from provision.cli.files import read_text
 from provision.cli.image_lock import (
     Change,
@@ -885,7 +885,10 @@ def _write(job: _Job, output: Output, *, is_forced: bool) -> dict[str, Any]:
     before = _local_before(job)
     # What cannot be copied stops it before anything is written.
     image = job.stack.image
-    found = find_local(job.folder, local_hashes(image), job.local) if image is not None else {}
+    wanted = local_hashes(image) if image is not None else {}
+    found = find_local(job.folder, wanted, job.local)
+    if not is_forced:
+        refuse_foreign(job.folder, wanted, before)
     if job.copies:
         from provision.build.code import write_code
 

@@ -31,7 +31,8 @@ def run(tmp_path):
 
 
 def test_an_engine_that_answers_is_left_alone(run, tmp_path):
-    present = {"docker": ANSWERING, "mmdebstrap": ":", "docker_registry": ":", "sshd": ":", "ssh": ":", "busybox": ":"}
+    tools = ("mmdebstrap", "docker_registry", "sshd", "ssh", "busybox", "ldd", "skopeo")
+    present = {"docker": ANSWERING, "grep": "exit 1", **dict.fromkeys(tools, ":")}
     done = run(id="echo 0", **present, apt_get="exit 1", dockerd="exit 1")
     assert done.returncode == 0, done.stderr
     assert "answers" in done.stderr
@@ -57,7 +58,8 @@ def test_without_root_a_missing_base_maker_is_said_and_no_failure(run):
     done = run(id="echo 1000", docker=ANSWERING)
     assert done.returncode == 0
     assert "mmdebstrap" in done.stderr
-    assert "busybox is absent" in done.stderr
+    assert "busybox-static is absent" in done.stderr
+    assert "skopeo is absent" in done.stderr
 
 
 def test_an_engine_without_buildx_is_said_to_use_the_classic_builder(run):

@@ -319,6 +319,9 @@ def _install(uv: str, cache: Path, python: str, environment: Path, context: Path
     for path in sources:
         isolation = ["--no-build-isolation"] if path.name == _SOURCES[0] else []
         done = done if done.returncode else _run([*words, *isolation, "--require-hashes", "-r", str(path)])
+    # What builds may be another release than the one that is locked, which counts in the end.
+    for path in lists if sources else ():
+        done = done if done.returncode else _run([*words, "--require-hashes", "-r", str(path)])
     if done.returncode:
         return _word(done)
     return "yes"

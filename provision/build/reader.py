@@ -7,6 +7,7 @@ to no other, not even where it sends the question on, and stand in no message.
 from __future__ import annotations
 
 import base64
+import os
 import ssl
 import threading
 from collections.abc import Mapping
@@ -178,7 +179,8 @@ def trusted_certificates(address: IndexAddress | None, ca_cert: str | None) -> s
         UsageError: Certificates cannot be read.
     """
     bundle = address.ca_bundle if address is not None else None
-    if bundle is None and ca_cert is None:
+    # What SSL_CERT_FILE names the other program reads itself.
+    if ca_cert is None and bundle in (None, os.environ.get("SSL_CERT_FILE")):
         return None
     context = _trust(address, ca_cert)
     return "".join(ssl.DER_cert_to_PEM_cert(found) for found in context.get_ca_certs(binary_form=True))

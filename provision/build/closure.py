@@ -586,7 +586,7 @@ def _refusal(
     ways = find_ways(request, matrix, stack, because, trials) if trials is not None else []
     hints = [*hints, *(way.hint for way in ways)] or ["loosen the lines that the reasons name"]
     return IncompatibleError(
-        f"what your lines need cannot be installed beside {names} on Python {stack.python}",
+        f"your requirements cannot be installed with {names} on Python {stack.python}",
         because=because,
         hints=(*hints, *(trials.said() if trials is not None else ())),
         details={"alternatives": [way.to_json() for way in ways]},

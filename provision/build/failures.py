@@ -54,15 +54,15 @@ _BUILD_CAUSES = (
         r"401 error, credentials not correct for (?P<index>\S+?)\.?\s|"
         r"an index url \((?P<index2>\S+)\) could not be queried due to a lack of valid authentication|"
         r"http status client error \(401 unauthorized\) for url \((?P<index3>\S+)\)",
-        "{index} asks for a user and a password, and refused those that the build got",
-        "put the line of its host in `~/.netrc` right, or the address that holds them",
+        "{index} rejected the credentials that the build was given",
+        "correct the entry for its host in `~/.netrc`, or the credentials in its address",
     ),
     _cause(
         # What pip is told by an index that does not let it in is shown by none of its messages.
         r"looking in indexes: (?P<index>[^\s,]+).*?\(from versions: none\).*?"
         r"no matching distribution found for (?P<wheel>\S+)",
-        "{index} shows no file of {wheel}: it has none, or it asks for another user or password than the build got",
-        "look whether the index has it; user and password of its host stand in `~/.netrc`, or in the address",
+        "{index} shows no file of {wheel}: it has none, or it requires other credentials than the build was given",
+        "check that the index has it, and that `~/.netrc` or the address has the right credentials for its host",
     ),
     _cause(
         r"no space left on device|disk quota exceeded",

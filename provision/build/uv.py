@@ -426,9 +426,8 @@ class Uv:
         text = without_secrets(said)
         if refused := _UNAUTHORIZED.search(text):
             raise MissingDependencyError(
-                f"{refused['url'] or refused['file']} asks for a user and a password: "
-                f"{refused['status'] or refused['answer']}",
-                because=("those that are known here were refused, or there are none",),
+                f"{refused['url'] or refused['file']} requires credentials: {refused['status'] or refused['answer']}",
+                because=("no credentials were found here, or the server rejected them",),
                 hints=(SECRETS_HINT,),
             )
         if cut_off := _GIT_UNREACHABLE.search(text):

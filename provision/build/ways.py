@@ -133,8 +133,8 @@ class Trials:
         tried = list(dict.fromkeys(self.failed))
         if tried:
             more = f" and {len(tried) - _FAILURES_SHOWN} more" if tried[_FAILURES_SHOWN:] else ""
-            rest = "; the bound of tries is reached" if self.is_spent else ""
-            yield f"tried too, and refused with what your lines need: {', '.join(tried[:_FAILURES_SHOWN])}{more}{rest}"
+            rest = "; stopped at the limit on attempts" if self.is_spent else ""
+            yield f"also tried, without success: {', '.join(tried[:_FAILURES_SHOWN])}{more}{rest}"
 
 
 def find_ways(
@@ -173,7 +173,7 @@ def _frameworks(request: Request, stack: Stack, trials: Trials) -> Iterator[Way 
     if not loose:
         return
     for python in dict.fromkeys((request.python, None)):
-        words = f"any {' and any '.join(loose)}{'' if python == request.python else ' on any Python'}"
+        words = f"any version of {' and '.join(loose)}{'' if python == request.python else ' on any Python'}"
         found = trials(replace(request, python=python, **loose), words)
         versions: dict[str, Any] = {name: found.frameworks[name] for name in loose} if found is not None else {}
         if found is None or versions.items() <= stack.frameworks.items():
@@ -192,7 +192,7 @@ def _pythons(request: Request, matrix: Matrix, stack: Stack, trials: Trials) -> 
 
 
 def _cudas(request: Request, trials: Trials) -> Iterator[Way | None]:
-    found = trials(replace(request, cuda=None), "any CUDA") if request.cuda is not None else None
+    found = trials(replace(request, cuda=None), "any version of CUDA") if request.cuda is not None else None
     if found is not None:
         version = ".".join(found.cuda.split(".")[:2])
         yield trials.way(replace(request, cuda=version), f"CUDA {version}")
@@ -204,7 +204,7 @@ def _releases(request: Request, names: set[str], trials: Trials) -> Iterator[Way
         if not str(requirement.specifier):
             continue
         name = normalise_name(requirement.name)
-        found = trials(_with_line(request, part, line, _respecified(line, "")), f"any {name}")
+        found = trials(_with_line(request, part, line, _respecified(line, "")), f"any version of {name}")
         if found is None or name not in found.packages:
             yield None
             continue

@@ -167,7 +167,7 @@ def _read(path: Path, name: str, *, is_named: bool) -> str | None:
 def _unknown(name: str, key: str, known: Iterable[str]) -> UsageError:
     names = tuple(known)
     near = did_you_mean(key, names) or did_you_mean(key.rpartition(".")[2], names)
-    return UsageError(f"{name}: `{shown(key)}` is no setting", hints=(*near, f"settings: {', '.join(names)}"))
+    return UsageError(f"{name}: unknown setting `{shown(key)}`", hints=(*near, f"settings: {', '.join(names)}"))
 
 
 class _Reader:

@@ -110,7 +110,7 @@ def refuse_logins(form: str, logins: Sequence[str]) -> None:
     """
     if logins and form in _WITHOUT_SECRETS:
         raise UsageError(
-            f"{' and '.join(logins)} is asked with a user and a password, which {_flag(form)} has no secret for",
+            f"{' and '.join(logins)} requires credentials, and {_flag(form)} has no build secret for them",
             hints=(_WITHOUT_SECRETS[form],),
         )
 
@@ -132,7 +132,7 @@ def build_secrets(logins: Sequence[str], accounts: Accounts) -> Iterator[Mapping
 
     if lacking := [host for host in logins if accounts.find(host) is None]:
         raise UsageError(
-            f"the build asks {' and '.join(lacking)} with a user and a password, and none are known here",
+            f"the build needs credentials for {' and '.join(lacking)}, and none were found here",
             hints=(SECRETS_HINT,),
         )
     if not logins:

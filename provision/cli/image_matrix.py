@@ -247,7 +247,7 @@ class _Reader:
             )
             if accounts.is_told:
                 raise UsageError(
-                    "an address holds a user and a password, and a bake file has no secret for them",
+                    "an address contains credentials, and a bake file has no build secret for them",
                     hints=("lock that image alone, with `provision image -r FILE`",),
                 )
             told = [(self._output.note, text) for text in self._known[key].read]

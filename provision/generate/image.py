@@ -303,8 +303,8 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
         )
     if options.logins and options.frontend == "classic":
         raise UsageError(
-            f"--frontend classic: {' and '.join(options.logins)} is asked with a user and a password",
-            because=("the classic builder has no secrets, so they would stay in the image",),
+            f"--frontend classic: {' and '.join(options.logins)} requires credentials",
+            because=("the classic builder has no build secrets, so they would stay in the image",),
             hints=("use a builder with BuildKit, and leave `--frontend` out",),
         )
     if options.projects and stack.python is None:

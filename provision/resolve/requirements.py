@@ -34,7 +34,7 @@ _ARCHIVE = re.compile(r"(?:\.git|\.whl|\.zip|\.tar\.gz|\.tgz|\.tar\.bz2)$")
 _SHOWN = 80
 _READABLE = "it would be readable in the image and its lock"
 SECRETS_HINT = (
-    "write them into `~/.netrc` (`machine HOST login USER password PASSWORD`), into the address "
+    "put the credentials into `~/.netrc` (`machine HOST login USER password PASSWORD`), into the address "
     "(`https://USER:PASSWORD@HOST/…`, or with `${NAME}`), or for an index called NAME into the variables "
     "`UV_INDEX_NAME_USERNAME` and `UV_INDEX_NAME_PASSWORD`"
 )

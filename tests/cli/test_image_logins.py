@@ -86,7 +86,7 @@ def test_an_index_with_a_password_is_asked_and_the_password_is_nowhere(image, pr
         monkeypatch.setenv("UV_INDEX_OWN_PASSWORD", WORD)
     answer = image(*words, "-o", "out")
     assert answer.code == 0, answer.err
-    assert "the build asks localhost with a user and a password" in answer.err
+    assert "the build needs credentials for localhost" in answer.err
     lock = json.loads(Path("out", "provision.lock").read_text())
     package = next(item for item in lock["image"]["packages"] if item["name"] == "demo")
     assert package["url"].startswith(f"{private.url}/demo/")
@@ -103,7 +103,7 @@ def test_a_wrong_password_is_told_with_the_index_and_not_the_password(image, pri
     Path("r.txt").write_text(f"--extra-index-url {signed(private, 'me:wr0ng')}\ndemo\n")
     answer = image("--torch", "2.4.1", "-r", "r.txt", "-o", "out")
     assert answer.code == 7
-    assert f"{private.url} asks for a user and a password: 401 Unauthorized" in answer.err
+    assert f"{private.url} requires credentials: 401 Unauthorized" in answer.err
     assert "UV_INDEX_NAME_USERNAME" in answer.err
     assert "wr0ng" not in answer.out + answer.err
     assert not Path("out").exists()
@@ -126,10 +126,10 @@ def test_an_index_for_everything_may_want_a_password(provision, index, monkeypat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--frontend", "classic"), "the classic builder has no secrets"),
-        (("--format", "apptainer"), "`--format apptainer` has no secret for"),
-        (("--format", "devcontainer"), "`--format devcontainer` has no secret for"),
-        (("--format", "bake"), "`--format bake` has no secret for"),
+        (("--frontend", "classic"), "the classic builder has no build secrets"),
+        (("--format", "apptainer"), "`--format apptainer` has no build secret for"),
+        (("--format", "devcontainer"), "`--format devcontainer` has no build secret for"),
+        (("--format", "bake"), "`--format bake` has no build secret for"),
     ],
 )
 def test_what_has_no_secrets_is_refused_by_name(image, private, words, said):
@@ -222,7 +222,7 @@ def test_the_secret_of_a_build_holds_its_hosts_alone_and_goes_with_the_build(tmp
         assert path.read_text() == "machine a.example login a password 1\n"
         assert path.stat().st_mode & 0o777 == 0o600
     assert not path.exists()
-    with pytest.raises(Exception, match=r"the build asks c\.example with a user and a password, and none are known"):
+    with pytest.raises(Exception, match=r"the build needs credentials for c\.example, and none were found"):
         build_secrets(["c.example"], accounts).__enter__()
 
 

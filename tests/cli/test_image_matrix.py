@@ -110,7 +110,7 @@ def test_the_day_of_the_flag_is_kept_for_check_and_locked(provision, folder):
     [
         ("./dist/demo-1.0-py3-none-any.whl", "dist/demo-1.0-py3-none-any.whl goes into the context of one image"),
         ("--find-links dist", "dist goes into the context of one image"),
-        ("demo @ https://own.example/demo-1.0-py3-none-any.whl", "which `--matrix` has no secret for"),
+        ("demo @ https://own.example/demo-1.0-py3-none-any.whl", "`--matrix` has no build secret for"),
     ],
 )
 def test_what_no_context_of_a_matrix_is_given_is_refused(provision, folder, monkeypatch, line, said):

@@ -90,7 +90,7 @@ def test_what_the_facts_refuse_names_only_ways_that_the_lines_go_with(image, ind
     commands = [item["command"] for item in answer.document["error"]["alternatives"]]
     assert any("--torch 2.3 --cuda 12.1 -r r.txt" in command for command in commands)
     assert not any("--torch 2.4" in command for command in commands)  # the facts alone would name it
-    assert "refused with what your lines need: torch 2.4" in answer.document["error"]["hints"][-1]
+    assert "also tried, without success: torch 2.4" in answer.document["error"]["hints"][-1]
     answer = image(*words, "--offline")
     assert "--torch 2.4 --cuda 12.4" in answer.err
     assert not Path("out").exists()

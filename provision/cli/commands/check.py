@@ -1,7 +1,7 @@
 """Hold Dockerfiles, requirements, environments, projects and compose files against the facts.
 
 Give files, or folders to look through for files with the usual names: the one here unless named, - for the standard
-input. Each finding names its rule, the words it is about, why, and the way out; -v tells what was not judged. --fix
+input. Each finding names its rule, the words it is about, why, and the way out; -v lists what was not judged. --fix
 makes the changes that cannot do harm. A comment `# provision: ignore=RULE reason` above a line keeps a known finding
 out, --baseline those of a file. Settings stand in [tool.provision.check] of pyproject.toml. Nothing is run, and no
 network is asked. A finding at or above --fail-on ends with exit code 6.

@@ -255,9 +255,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         stack, image_options, options.accounts, form=form, kept=kept.image.get("logins", ()), is_locked=options.locked
     )
     if image_options.logins:
-        output.note(
-            f"the build asks {' and '.join(image_options.logins)} with a user and a password, given as a secret"
-        )
+        output.note(f"the build needs credentials for {' and '.join(image_options.logins)}, passed as a build secret")
     refuse_ssh(form, stack)
     changes = compare(before, stack) if before is not None else None
     local = local_hashes(stack.image) if stack.image is not None else {}

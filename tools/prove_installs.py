@@ -294,11 +294,13 @@ def prove(wanted: dict[str, str], python: str, folder: Path, uv: str, cache: Pat
 
 
 def _refusal(done: subprocess.CompletedProcess[str]) -> str:
-    """Return what a refusal says; nothing for every other end."""
-    if done.returncode not in (EXIT_INCOMPATIBLE, EXIT_UNKNOWN):
+    """Return what a refusal or another error of the program says; nothing where it gave an answer."""
+    if done.returncode == 0 or not done.stdout.startswith("{"):
         return ""
     error = json.loads(done.stdout)["error"]
-    return f"refused: {'; '.join([error['message'], *error.get('because', ())])}"[:300]
+    is_refused = done.returncode in (EXIT_INCOMPATIBLE, EXIT_UNKNOWN)
+    words = "; ".join([error["message"], *error.get("because", ())])
+    return f"{'refused' if is_refused else done.returncode}: {words}"[:300]
 
 
 def _install(uv: str, cache: Path, python: str, environment: Path, context: Path) -> str:

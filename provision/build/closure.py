@@ -382,18 +382,8 @@ def _merge(
         if before is not None and before.version == item.version and before.sha256 is not None:
             packages[item.name] = before
             continue
-        packages[item.name] = LockedPackage(
-            name=item.name,
-            version=item.version,
-            index="pypi",
-            file=item.file,
-            sha256=item.sha256,
-            size=item.size,
-            url=item.url if item.is_addressed else None,
-            layer=before.layer if before is not None else "user",
-            why=before.why if before is not None else _OWN if item.name in asked else f"a need of {_OWN}",
-            is_source=item.is_source,
-        )
+        why = before.why if before is not None else _OWN if item.name in asked else f"a need of {_OWN}"
+        packages[item.name] = _lock_file(item, why, layer=before.layer if before is not None else "user")
     ordered = tuple(sorted(packages.values(), key=lambda package: package.name))
     moments = [item.uploaded for item in found if item.uploaded]
     newest = max((int(datetime.datetime.fromisoformat(moment).timestamp()) for moment in moments), default=0)
@@ -409,6 +399,22 @@ def _merge(
         resolved_before=opened.moment,
     )
     return replace(stack, image=whole, packages={package.name: package.version for package in ordered})
+
+
+def _lock_file(item: Found, why: str, layer: str = "rest") -> LockedPackage:
+    """Return the row of a lock for a file that uv chose."""
+    return LockedPackage(
+        name=item.name,
+        version=item.version,
+        index="pypi",
+        file=item.file,
+        sha256=item.sha256,
+        size=item.size,
+        url=item.url if item.is_addressed else None,
+        layer=layer,
+        why=why,
+        is_source=item.is_source,
+    )
 
 
 def _asked(image: ImagePart) -> set[str]:
@@ -487,20 +493,7 @@ def lock_project(stack: Stack, matrix: Matrix, requires: tuple[str, ...], uv: Uv
             because=("`[build-system] requires` leads to a repository, or the index states no hash",),
             hints=("name a release of it in `[build-system] requires`",),
         )
-    packages = tuple(
-        LockedPackage(
-            name=item.name,
-            version=item.version,
-            index="pypi",
-            file=item.file,
-            sha256=item.sha256,
-            size=item.size,
-            url=item.url if item.is_addressed else None,
-            why="builds your project",
-            is_source=item.is_source,
-        )
-        for item in sorted(found, key=lambda item: item.name)
-    )
+    packages = tuple(_lock_file(item, "builds your project") for item in sorted(found, key=lambda item: item.name))
     return replace(stack, image=replace(image, project_build=ProjectBuild(requires=requires, packages=packages)))
 
 

@@ -748,7 +748,7 @@ def test_an_index_of_a_package_in_a_pipfile_or_poetry_serves_it_alone(folder):
     _write(
         folder,
         "Pipfile",
-        '[[source]]\nname = "pypi"\nurl = "https://pypi.example/simple"\n'
+        '[[source]]\nname = "pypi"\nurl = "https://mirror.example/simple"\n'
         '[[source]]\nname = "own"\nurl = "https://own.example/simple"\n'
         '[packages]\neinops = "*"\nspeed = { version = "*", index = "own" }\n',
     )

@@ -275,7 +275,7 @@ def test_a_build_gets_a_password_as_a_secret_and_leaves_it_nowhere(
 
 @pytest.mark.parametrize(
     ("account", "said"),
-    [(None, "none are known here"), ("me:wr0ng", "or it asks for another user or password")],
+    [(None, "none were found here"), ("me:wr0ng", "or it requires other credentials")],
     ids=["none", "another"],
 )
 def test_a_build_without_the_right_password_says_so(

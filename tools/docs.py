@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from functools import partial
@@ -413,18 +412,6 @@ def _prose(parser: argparse.ArgumentParser) -> str:
     )
 
 
-def example() -> str:
-    """Return what the program really says to one request that works and to one that cannot."""
-    return _session("resolve", "--cuda", "11.8", "--torch", "2.1") + _session(
-        "resolve", "--cuda", "12.4", "--torch", "2.1"
-    )
-
-
-def doctor_example() -> str:
-    """Return what doctor says of one of the driver's error numbers."""
-    return _session("doctor", "--xid", "79")
-
-
 METHODS = {
     "distro": "the system's own archive",
     "cuda_repo": "NVIDIA's repository",
@@ -520,22 +507,8 @@ def _variable(name: str, option: dict[str, Any]) -> tuple[str, str, str, str]:
     return tuple(cell.replace("|", "\\|") for cell in cells)  # type: ignore[return-value]
 
 
-def _session(*words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "provision", *words, "--color", "never"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    said = "\n".join(line.rstrip() for line in f"{done.stdout}{done.stderr}".strip().splitlines())
-    return f"```console\n$ provision {' '.join(words)}\n{said}\n$ echo $?\n{done.returncode}\n```\n"
-
-
 BLOCKS: dict[str, Callable[[], str]] = {
     "commands": commands_summary,
-    "doctor": doctor_example,
-    "example": example,
     "facts": facts_summary,
     "gpu-records": lambda: show_records(table),
     "gpu-steps": lambda: show_steps(table),
@@ -582,8 +555,7 @@ def render(*, is_run: bool = True) -> dict[Path, str]:
     Args:
         is_run: Run the examples too; without that they stay as they are written.
     """
-    readme = ROOT / "README.md"
-    found = {readme: _fill(readme.read_text(encoding="utf-8"), BLOCKS)}
+    found = {}
     for path in sorted(ROLES.glob("*/README.md")):
         role = path.parent
         found[path] = _fill(path.read_text(encoding="utf-8"), {"variables": partial(role_variables, role)})
@@ -591,14 +563,14 @@ def render(*, is_run: bool = True) -> dict[Path, str]:
     found |= {ROOT / name: text for name, text in rule_pages().items()}
     found |= {ROLES / name: write(Matrix()) for name, write in ROLE_FILES.items()}
     found |= {ROOT / "docs" / "traces" / name: text for name, text in traces().items()}
-    for path in sorted((ROOT / "docs").rglob("*.md")):
+    for path in (*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").rglob("*.md"))):
         if path not in found:
             text = path.read_text(encoding="utf-8")
             try:
                 text = replay(text) if is_run and has_examples(text) else text
             except BrokenExampleError as error:
                 raise SystemExit(f"{path.relative_to(ROOT)}: {error}") from error
-            found[path] = _fill(text, BLOCKS) if path.parent.name == "docs" else text
+            found[path] = _fill(text, BLOCKS) if path.parent in (ROOT, ROOT / "docs") else text
     for name in COMMANDS:
         path = COMMAND_PAGES / f"{name}.md"
         blocks = {"command": partial(command_summary, name), "flags": partial(command_flags, name)}

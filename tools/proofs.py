@@ -1,4 +1,4 @@
-"""What the records of ``make gpu`` say, for the README and docs/gpu.md: what ran on which GPU, and what did not.
+"""What the records of ``make gpu`` say, for docs/gpu.md: what ran on which GPU, and what did not.
 
 A record is a folder of ``docs/proof/`` with a ``report.json`` (tests/gpu/proof_record.py writes it). A record of a
 stand-in machine proves nothing about a GPU and is refused.
@@ -40,7 +40,7 @@ def read_records(folder: Path = PROOFS) -> list[tuple[str, dict[str, Any]]]:
     return sorted(found, key=lambda item: (item[1]["date"], item[0]), reverse=True)
 
 
-def show_records(table: Table, prefix: str = "docs/proof/", folder: Path = PROOFS) -> str:
+def show_records(table: Table, prefix: str = "proof/", folder: Path = PROOFS) -> str:
     """Return a table of the runs, or that there was none.
 
     Args:
@@ -82,7 +82,7 @@ def _titles(records: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, str]:
 
 
 def show_steps(table: Table, folder: Path = PROOFS) -> str:
-    """Return a table of every step with its result on each GPU, or that there was no run.
+    """Return a table of every step with its result on each GPU, or nothing.
 
     Args:
         table: Renders a table from its heading and rows.
@@ -90,7 +90,7 @@ def show_steps(table: Table, folder: Path = PROOFS) -> str:
     """
     records = read_records(folder)
     if not records:
-        return _NONE
+        return ""
     rows = []
     for name, title in _titles(records).items():
         cells = []

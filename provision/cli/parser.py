@@ -37,21 +37,21 @@ __all__ = [
 
 COMMANDS = {
     "image": "write, check or build a GPU container image",
-    "resolve": "find the stack for a request, or say why there is none",
-    "explain": "say why a stack is what it is, why a request has none, or what a fact rests on",
-    "matrix": "browse the builds, toolkits, drivers, GPUs and images the facts know",
-    "check": "hold Dockerfiles, requirements and environments against the facts",
-    "probe": "look at machines, containers or images and tell what is there",
-    "verify": "prove that hosts, containers and images do what their lock promises",
-    "doctor": "say why a GPU does not work, and what to do",
-    "node": "make GPU nodes with Ansible: lock, plan, apply, verify, roll back, remove, export",
-    "plan": "choose the machines a job runs on: what fits, how fast, at what cost",
-    "bench": "measure an environment, and tell whether it became slower",
-    "predict": "forecast how fast a run will be, or score forecasts on measurements",
-    "fleet": "watch GPU nodes with Prometheus, scale by a policy, replay one on a load, act on spot notices",
-    "cluster": "write a stack down for Kubernetes: Helm values, device plugin, tenants, Jobs",
-    "tune": "recommend settings for a machine and a job, and refuse folk settings",
-    "data": "look after the facts",
+    "resolve": "find the versions that fit a request, or explain why none do",
+    "explain": "show why a stack was chosen, why a request was refused, or the source of a fact",
+    "matrix": "browse known builds, toolkits, drivers, GPUs and images",
+    "check": "check Dockerfiles, requirements and environments for GPU incompatibilities",
+    "probe": "inspect machines, containers and images",
+    "verify": "verify hosts, containers and images against their lock",
+    "doctor": "diagnose why a GPU does not work, and how to fix it",
+    "node": "set up GPU nodes with Ansible: lock, plan, apply, verify, roll back, remove, export",
+    "plan": "choose machines for a job: what fits, how fast, at what cost",
+    "bench": "measure an environment and detect slowdowns",
+    "predict": "forecast the speed of a run, or score forecasts on measurements",
+    "fleet": "monitor GPU nodes with Prometheus, scale by policy, simulate policies, handle spot notices",
+    "cluster": "write Kubernetes manifests for a stack: Helm values, device plugin, tenants, Jobs",
+    "tune": "recommend settings for a machine and a job",
+    "data": "check, compare and refresh the facts",
     "completion": "print shell completion",
 }
 """Command → its line in the help; the module of the same name in ``provision.cli.commands`` does it."""
@@ -264,7 +264,7 @@ def build_top_parser() -> Parser:
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """Add the flags that mean the same everywhere."""
     group = parser.add_argument_group("flags of every command")
-    group.add_argument("-h", "--help", action="help", help="print this and stop")
+    group.add_argument("-h", "--help", action="help", help="show this help and exit")
     group.add_argument("--version", action="version", version=f"provision {__version__}", help="print the version")
     group.add_argument("--json", action="store_true", help="print one JSON document to the standard output")
     if "-o" not in parser._option_string_actions:

@@ -20,6 +20,8 @@ DOCUMENTS = sorted(
     for path in ROOT.glob(pattern)
 )
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+BYTES_OF_A_README = 8192
 LINES_OF_A_SCREEN = 40
 SET_UP = ["make install && .venv/bin/provision image --cuda 11.8 --torch 2.1", "make test"]
 
@@ -48,6 +50,24 @@ def _commands(text: str) -> list[str]:
 
 def test_first_screen_has_exactly_the_two_set_up_commands() -> None:
     assert _fences("\n".join(README.splitlines()[:LINES_OF_A_SCREEN])) == SET_UP
+
+
+def test_readme_is_short() -> None:
+    assert len(README.encode()) <= BYTES_OF_A_README
+
+
+def test_chinese_readme_has_the_same_commands_files_and_links() -> None:
+    def parts(text: str) -> tuple[list[str], list[str], list[str]]:
+        links = re.findall(r"\]\(([^)]+)\)", text)
+        return (
+            re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE),
+            re.findall(r"<!-- .*? -->", text),
+            sorted({link for link in links if not link.startswith("README")}),
+        )
+
+    assert parts(CHINESE) == parts(README)
+    assert "](README.zh-CN.md)" in README
+    assert "](README.md)" in CHINESE
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -82,7 +102,7 @@ def test_exit_codes_are_those_of_the_errors() -> None:
 
 
 def test_table_of_files_is_what_an_image_context_holds() -> None:
-    table = README.split("## What you get")[1].split("\n\n")[2]
+    table = (ROOT / "docs" / "image.md").read_text(encoding="utf-8").split("\n\n")[2]
     listed = {
         name
         for line in table.splitlines()

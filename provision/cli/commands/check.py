@@ -1,4 +1,4 @@
-"""Hold Dockerfiles, requirements, environments, projects and compose files against the facts.
+"""Check Dockerfiles, requirements, environments, projects and compose files for GPU incompatibilities.
 
 Give files, or folders to look through for files with the usual names: the one here unless named, - for the standard
 input. Each finding names its rule, the words it is about, why, and the way out; -v lists what was not judged. --fix

@@ -19,7 +19,7 @@ from provision.probe.catalogue import PROBES
 from provision.probe.output import ABSENT, DENIED, FAILED, NOT_RUN, OK, Output
 from provision.probe.snapshot import Snapshot
 from provision.records import replace
-from provision.verify.expectation import Expectation
+from provision.signals.expectation import Expectation
 
 __all__ = [
     "EXPECTED",

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from provision.matrix.load import Matrix
 from provision.matrix.model import Check
 from provision.records import NOTHING
+from provision.signals.expectation import Expectation
+from provision.signals.signal import Signal, passed
+from provision.signals.signal import failed as broken
 from provision.verify.engine import Result, Verdict
-from provision.verify.expectation import Expectation
-from provision.verify.outcome import Outcome, passed
-from provision.verify.outcome import failed as broken
 from provision.verify.report.prometheus import HostFacts, write_prometheus
 
 __all__ = ["Gpu", "pci", "render", "render_listing", "render_verify"]
@@ -119,7 +119,7 @@ def render_verify(node: str, gpus: int, *, xids: Mapping[int, int] = NOTHING, fa
     )
 
 
-def result(check: Check, node: str, outcome: Outcome) -> Result:
+def result(check: Check, node: str, outcome: Signal) -> Result:
     """Return one answer of verify, with what the facts say of its check."""
     return Result(
         check=check.id,

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from provision.cli.targets import Advance
 from provision.probe.clean import clean_line
-from provision.verify.outcome import FAIL, PASS, UNKNOWN
+from provision.signals.signal import FAIL, PASS, UNKNOWN
 
 __all__ = ["Board"]
 

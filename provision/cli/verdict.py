@@ -9,9 +9,9 @@ from provision.cli.paragraph import columns_of, wrap
 from provision.cli.screen import align
 from provision.matrix.model import Check
 from provision.probe.clean import clean_line
+from provision.signals.signal import FAIL, PASS, SKIP, UNKNOWN
 from provision.verify.engine import SEVERITIES, Result, Verdict, way_on
 from provision.verify.fleet import Difference, Group, group_failures
-from provision.verify.outcome import FAIL, PASS, SKIP, UNKNOWN
 from provision.verify.report.document import count_statuses
 
 __all__ = ["show_checks", "show_verdict"]

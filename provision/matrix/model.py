@@ -671,7 +671,7 @@ class Check(Fact):
     ``severity`` is ``critical``, ``high``, ``medium`` or ``low``. ``scope`` is ``host``, or ``fleet`` for what can only
     be judged by comparing hosts. ``remedy`` says what to do about a failure; ``runbook`` is a page and anchor below the
     repository's root. ``needs`` names what must be there for the question to make sense, a function each of
-    ``provision.verify.needs``. ``probes`` lists what the check reads.
+    ``provision.signals.needs``. ``probes`` lists what the check reads.
     """
 
     id: str

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
-from types import ModuleType
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import Check
@@ -13,9 +11,9 @@ from provision.probe.catalogue import LEVELS
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.records import NOTHING, record
-from provision.verify.expectation import Expectation
-from provision.verify.needs import NEEDS
-from provision.verify.outcome import FAIL, UNKNOWN, Outcome, failed, skipped, unknown
+from provision.signals import catalogue
+from provision.signals.expectation import Expectation
+from provision.signals.signal import FAIL, UNKNOWN, Signal, failed, skipped, unknown
 
 __all__ = [
     "REACH",
@@ -26,7 +24,6 @@ __all__ = [
     "compare_hosts",
     "conclude",
     "fleet_probes",
-    "load_check",
     "unreached",
     "verify_hosts",
     "verify_one",
@@ -47,7 +44,7 @@ class Result:
     level: str
     severity: str
     title: str
-    outcome: Outcome
+    outcome: Signal
     remedy: str
     runbook: str
     source: tuple[str, ...] = ()
@@ -108,11 +105,6 @@ def choose_checks(
 
 def _is_named(check: str, names: Collection[str]) -> bool:
     return any(check == name or check.startswith(f"{name}.") for name in names)
-
-
-def load_check(check: str) -> ModuleType:
-    """Import the module of a check."""
-    return import_module(f"provision.verify.checks.{check.replace('.', '_').replace('-', '_')}")
 
 
 def verify_one(host: Snapshot, expected: Expectation, matrix: Matrix, checks: Collection[Check]) -> tuple[Result, ...]:
@@ -194,21 +186,16 @@ def unreached(target: str, why: str) -> Result:
     )
 
 
-def _ask(check: Check, host: Snapshot, expected: Expectation, matrix: Matrix) -> Outcome:
+def _ask(check: Check, host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     try:
-        for need in check.needs:
-            why = NEEDS[need](host, expected, matrix)
-            if why is not None:
-                return skipped(why)
-        outcome: Outcome = load_check(check.id).check(host, expected, matrix)
+        return catalogue.read_signal(check, host, expected, matrix)
     except Unreadable as error:
         return unknown(error.reason)
     except Exception as error:  # one broken check must not take the answers of a thousand hosts with it
         return _broken(error)
-    return outcome
 
 
-def _broken(error: Exception) -> Outcome:
+def _broken(error: Exception) -> Signal:
     if os.environ.get("PROVISION_DEBUG"):
         raise error
     return unknown(
@@ -238,15 +225,14 @@ class _Chosen(Mapping[str, Snapshot]):
 
 def _compare(
     check: Check, hosts: Mapping[str, Snapshot], expected: Mapping[str, Expectation], matrix: Matrix
-) -> Mapping[str, Outcome]:
+) -> Mapping[str, Signal]:
     if len(hosts) < 2:
         return {name: skipped("it compares hosts, and there is one") for name in hosts}
     names: list[str] = []
-    answered: dict[str, Outcome] = {}
+    answered: dict[str, Signal] = {}
     for name, host in hosts.items():
         try:
-            needs = (NEEDS[need](host, expected[name], matrix) for need in check.needs)
-            why = next((why for why in needs if why is not None), None)
+            why = catalogue.why_not_asked(check, host, expected[name], matrix)
         except Unreadable as error:
             answered[name] = unknown(error.reason)
             continue
@@ -255,10 +241,10 @@ def _compare(
         else:
             answered[name] = skipped(why)
     asked = _Chosen(hosts, names)
-    outcomes: Mapping[str, Outcome] = {}
+    outcomes: Mapping[str, Signal] = {}
     try:
         if len(asked) >= 2:
-            outcomes = load_check(check.id).compare(asked, expected, matrix)
+            outcomes = catalogue.find_signal(check.id)(asked, expected, matrix)
         else:
             answered |= dict.fromkeys(asked, skipped("it compares hosts, and one is left to compare"))
     except Unreadable as error:
@@ -268,7 +254,7 @@ def _compare(
     return {name: answered.get(name) or outcomes.get(name) or unknown("the comparison left it out") for name in hosts}
 
 
-def _result(check: Check, target: str, outcome: Outcome) -> Result:
+def _result(check: Check, target: str, outcome: Signal) -> Result:
     return Result(
         check=check.id,
         target=target,

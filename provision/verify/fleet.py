@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.records import record
+from provision.signals.signal import UNKNOWN
 from provision.verify.engine import SEVERITIES, Result, Verdict
-from provision.verify.outcome import UNKNOWN
 
 __all__ = ["TRAITS", "Difference", "Group", "find_differences", "group_failures", "read_traits"]
 

@@ -302,8 +302,8 @@ def run_peer(threads: int, plan: Mapping[str, Any]) -> None:
     from provision.matrix.load import Matrix
     from provision.probe.output import ABSENT, FAILED, OK, Output
     from provision.probe.snapshot import Snapshot
+    from provision.signals.expectation import Expectation
     from provision.verify.engine import choose_checks, verify_one
-    from provision.verify.expectation import Expectation
 
     matrix = Matrix()
     checks = choose_checks(matrix, "quick")

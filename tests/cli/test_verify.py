@@ -24,9 +24,9 @@ from provision.matrix.load import Matrix
 from provision.probe.bundle import write_bundle
 from provision.probe.output import Output
 from provision.records import replace
+from provision.signals.signal import failed, unknown
 from provision.verify.engine import Result, Verdict
 from provision.verify.fleet import Difference
-from provision.verify.outcome import failed, unknown
 
 Machine = Mapping[str, Output]
 

@@ -21,8 +21,8 @@ from provision.doctor.engine import diagnose
 from provision.matrix.load import Matrix
 from provision.probe.output import HUNG
 from provision.records import replace
+from provision.signals.expectation import Expectation
 from provision.verify.engine import choose_checks, verify_hosts
-from provision.verify.expectation import Expectation
 
 MATRIX = Matrix()
 MARKER = "@provision-payload "

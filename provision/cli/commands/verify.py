@@ -43,6 +43,8 @@ from provision.probe.collect import PARALLEL
 from provision.probe.output import Output as Answer
 from provision.probe.snapshot import Shelf, Snapshot
 from provision.records import replace
+from provision.signals.expectation import Expectation, expect_stack, merge_expectation
+from provision.signals.signal import SKIP
 from provision.verify.engine import (
     REACH,
     SEVERITIES,
@@ -55,9 +57,7 @@ from provision.verify.engine import (
     unreached,
     verify_one,
 )
-from provision.verify.expectation import Expectation, expect_stack, merge_expectation
 from provision.verify.fleet import find_differences, read_traits
-from provision.verify.outcome import SKIP
 from provision.verify.report.document import count_statuses, read_report, write_document
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from provision.errors import UsageError
 from provision.probe.clean import clean, clean_line
 from provision.records import NOTHING, plain
+from provision.signals.signal import FAIL, PASS, SKIP, UNKNOWN, Signal
 from provision.verify.engine import SEVERITIES, Result, Verdict
 from provision.verify.fleet import Difference, group_failures
-from provision.verify.outcome import FAIL, PASS, SKIP, UNKNOWN, Outcome
 
 __all__ = ["Written", "count_statuses", "read_document", "read_report", "write_document"]
 
@@ -144,7 +144,7 @@ def _result(target: str, check: Mapping[str, Any]) -> Result:
         level=plain["level"],
         severity=check["severity"],
         title=plain["title"],
-        outcome=Outcome(
+        outcome=Signal(
             status=check["status"],
             seen=plain["seen"],
             expected=plain["expected"],

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from provision.probe.clean import clean
 from provision.records import NOTHING
+from provision.signals.signal import FAIL, SKIP, UNKNOWN
 from provision.verify.engine import Result, Verdict, way_on
-from provision.verify.outcome import FAIL, SKIP, UNKNOWN
 
 __all__ = ["name_test", "write_junit"]
 

@@ -17,9 +17,9 @@ from provision.probe.output import Unreadable
 from provision.probe.parse.measurements import NcclRun
 from provision.probe.snapshot import Snapshot
 from provision.records import NOTHING, record
+from provision.signals.expectation import Expectation
+from provision.signals.signal import FAIL, PASS, SKIP
 from provision.verify.engine import Verdict
-from provision.verify.expectation import Expectation
-from provision.verify.outcome import FAIL, PASS, SKIP
 
 __all__ = ["HostFacts", "read_host_facts", "write_prometheus"]
 

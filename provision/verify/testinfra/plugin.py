@@ -23,8 +23,8 @@ from provision.errors import ProvisionError, UsageError
 from provision.matrix.load import Matrix
 from provision.probe.snapshot import Snapshot
 from provision.resolve.stack import Stack
+from provision.signals.expectation import Expectation, expect_stack, merge_expectation
 from provision.verify.engine import Result, choose_checks, verify_one
-from provision.verify.expectation import Expectation, expect_stack, merge_expectation
 from provision.verify.testinfra.options import read_option
 
 __all__ = [

@@ -8,8 +8,8 @@ import pytest
 
 from provision.matrix.load import Matrix
 from provision.probe.catalogue import LEVELS
+from provision.signals.signal import FAIL, SKIP, UNKNOWN
 from provision.verify.engine import Result, way_on
-from provision.verify.outcome import FAIL, SKIP, UNKNOWN
 from provision.verify.report.junit import name_test
 from provision.verify.testinfra.options import read_option
 

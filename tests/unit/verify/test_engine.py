@@ -11,6 +11,9 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import Check
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
+from provision.signals import catalogue
+from provision.signals.expectation import Expectation
+from provision.signals.signal import failed, passed, skipped, unknown
 from provision.verify import engine
 from provision.verify.engine import (
     REACH,
@@ -22,8 +25,6 @@ from provision.verify.engine import (
     verify_hosts,
     verify_one,
 )
-from provision.verify.expectation import Expectation
-from provision.verify.outcome import failed, passed, skipped, unknown
 
 
 def row(name: str, *, level="quick", severity="high", scope="host", needs=()) -> Check:
@@ -53,7 +54,7 @@ def answers(monkeypatch):
     """Check id → the function that plays its module's part."""
     known = {}
     monkeypatch.delenv("PROVISION_DEBUG", raising=False)
-    monkeypatch.setattr(engine, "load_check", lambda name: SimpleNamespace(check=known[name], compare=known[name]))
+    monkeypatch.setattr(catalogue, "find_signal", known.__getitem__)
     return known
 
 

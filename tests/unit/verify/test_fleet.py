@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import machines
 
+from provision.signals.signal import failed, passed, unknown
 from provision.verify.engine import Result, Verdict
 from provision.verify.fleet import TRAITS, find_differences, group_failures, read_traits
-from provision.verify.outcome import failed, passed, unknown
 
 
 def result(target: str, outcome, *, check="gpu.temp", severity="high") -> Result:

@@ -13,10 +13,10 @@ from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.probe.parse.measurements import parse_metrics
 from provision.records import replace
+from provision.signals.expectation import Expectation
+from provision.signals.signal import failed, passed, skipped, unknown
 from provision.verify.engine import Result, Verdict
-from provision.verify.expectation import Expectation
 from provision.verify.fleet import Difference
-from provision.verify.outcome import failed, passed, skipped, unknown
 from provision.verify.report.document import count_statuses, read_document, write_document
 from provision.verify.report.html import write_html
 from provision.verify.report.junit import write_junit

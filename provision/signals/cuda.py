@@ -1,0 +1,311 @@
+"""The libraries of CUDA that a program gets, and the GPUs that it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from provision.matrix.load import Matrix
+from provision.matrix.query import gpu_ids
+from provision.probe.output import ABSENT, Unreadable
+from provision.probe.parse.system import Library
+from provision.probe.snapshot import Snapshot
+from provision.signals.expectation import Expectation
+from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.work import count_gpus, judge_work
+from provision.versions import is_prefix_of, parse
+
+LOADER = ("ldconfig", "LD_LIBRARY_PATH")
+"""Origins the loader itself looks in."""
+_OF_TORCH = "PyTorch's"
+
+
+def major_of(library: Library) -> str | None:
+    """Return what stands behind ``.so.``: ``12`` of ``libcudart.so.12``; a link for compilers has its file's."""
+    numbers = library.soname.partition(".so.")[2] or library.file.partition(".so.")[2]
+    return numbers.split(".")[0] or None
+
+
+def agrees(planned: str, found: str) -> bool:
+    """Tell whether two versions are the same as far as the shorter one tells: 8.9.2 agrees with 8.9.2.26."""
+    pairs = list(zip(_version_parts(planned), _version_parts(found), strict=False))
+    return bool(pairs) and all(a == b for a, b in pairs)
+
+
+def _version_parts(version: str) -> list[str]:
+    return version.partition("+")[0].partition("-")[0].split(".")
+
+
+def judge_library(
+    host: Snapshot, planned: str, *, label: str, soname: str, wheel: str, said: str, of_torch: str | None = None
+) -> Signal:
+    """Compare every copy that a program may get with the planned version.
+
+    A wheel's own copy is what its framework loads, so the system's is judged only where there is no such copy; one on
+    LD_LIBRARY_PATH comes before both.
+
+    Args:
+        host: Where to look.
+        planned: Version.
+        label: Name for people (``cuDNN``).
+        soname: Beginning of the file name (``libcudnn.so``).
+        wheel: Beginning of the distribution's name (``nvidia-cudnn``).
+        said: Field of :class:`~provision.probe.parse.frameworks.Framework` in which PyTorch tells it.
+        of_torch: Version planned for PyTorch's own copy, where that is another one.
+    """
+    reasons: list[str] = []
+    paths: list[tuple[str, str]] = []
+    own: list[tuple[str, str]] = []
+    majors: dict[str, str] = {}
+    try:
+        copies = [library for library in host.libraries if library.soname.startswith(soname) and not library.is_stub]
+    except Unreadable as error:
+        copies = []
+        reasons.append(error.reason)
+    for library in copies:
+        version = library.version or major_of(library)
+        if version is None:
+            continue
+        if library.origin in LOADER and (major := major_of(library)):
+            majors[major] = library.path
+        (own if library.origin == "python" else paths).append((library.path, version))
+    own += _wheels_of(host, wheel, reasons) + _copy_of_torch(host, said, label, reasons)
+    shadowing = [
+        copy for copy, library in zip(_located(copies), copies, strict=True) if library.origin == "LD_LIBRARY_PATH"
+    ]
+    judged = [copy for copy in shadowing if copy[1]] + (own or paths)
+    plans = {
+        where: of_torch if of_torch and (where.startswith(_OF_TORCH) or "/torch/lib/" in where) else planned
+        for where, _ in judged
+    }
+    wrong = [(where, version) for where, version in dict.fromkeys(judged) if not agrees(plans[where], version)]
+    if wrong:
+        told = "; ".join(f"{where} is {version}" for where, version in wrong)
+        wanted = dict.fromkeys(plans[where] for where, _ in wrong)
+        return failed(told, f"{label} {' and '.join(wanted)}", subjects=[where for where, _ in wrong])
+    if len(majors) > 1:
+        told = " and ".join(f"{path} ({major})" for major, path in sorted(majors.items()))
+        return failed(
+            f"the loader finds two majors of {label}: {told}", f"{label} {planned} alone", subjects=majors.values()
+        )
+    if judged:
+        return passed(f"{label} is {max((version for _, version in judged), key=len)}")
+    if reasons:
+        return unknown(reasons[0])
+    return failed(f"there is no {label}", f"{label} {planned}")
+
+
+def _located(copies: Sequence[Library]) -> list[tuple[str, str]]:
+    return [(library.path, library.version or major_of(library) or "") for library in copies]
+
+
+def _wheels_of(host: Snapshot, wheel: str, reasons: list[str]) -> list[tuple[str, str]]:
+    try:
+        packages = host.python.packages
+    except Unreadable as error:
+        reasons.append(error.reason)
+        return []
+    return [(name, version) for name, version in packages.items() if name.startswith(wheel)]
+
+
+def _copy_of_torch(host: Snapshot, said: str, label: str, reasons: list[str]) -> list[tuple[str, str]]:
+    try:
+        version = getattr(host.torch, said)
+    except Unreadable as error:
+        reasons.append(error.reason)
+        return []
+    return [(f"{_OF_TORCH} {label}", version)] if isinstance(version, str) else []
+
+
+_RUNTIME = "libcudart.so"
+_JIT = "libnvJitLink.so"
+
+
+def cuda_libs(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Look for stubs on the loader's path, two majors of the runtime, and a linker that shadows a wheel's own."""
+    libraries = [library for library in host.libraries if library.origin in LOADER]
+    faults: list[tuple[str, str]] = [
+        (library.path, "a stub for linking is where programs load from") for library in libraries if library.is_stub
+    ]
+    runtimes = {major_of(library): library for library in libraries if library.soname.startswith(_RUNTIME)}
+    if len(runtimes) > 1:
+        majors = " and ".join(sorted(major or "an unknown major" for major in runtimes))
+        paths = ", ".join(library.path for library in runtimes.values())
+        faults.append((paths, f"the loader finds CUDA runtimes {majors}"))
+    wheels = {library.soname: library for library in host.libraries if library.origin == "python"}
+    for library in libraries:
+        own = wheels.get(library.soname)
+        is_shadow = library.origin == "LD_LIBRARY_PATH" and library.soname.startswith(_JIT)
+        if is_shadow and own is not None and own.version != library.version:
+            versions = f"{library.version or 'of no known version'}, the wheel's is {own.version or 'unknown'}"
+            faults.append((library.path, f"it is {versions}, and LD_LIBRARY_PATH puts it first"))
+    if faults:
+        return failed(
+            "; ".join(f"{path}: {fault}" for path, fault in faults),
+            "one CUDA runtime, no stubs, nothing before a wheel's own libraries",
+            subjects=[path for path, _ in faults],
+        )
+    if not libraries and (expected.gpus or host.has("driver-version")):
+        return unknown("the loader finds no library of the driver or of CUDA, though the machine has GPUs")
+    if not libraries:
+        return skipped("the loader finds no library of CUDA")
+    return passed(f"{len(libraries)} libraries, none in another's way")
+
+
+_COMPAT_PACKAGE = "cuda-compat"
+_LIBCUDA = "libcuda.so"
+
+
+def cuda_compat(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Look for a libcuda of a compat folder on the loader's path, and for the package beside GPUs it does not serve."""
+    names = {gpu.name or "GPU" for gpu in host.smi.gpus}
+    unserved = sorted(name for name in names if not _is_served(matrix, name))
+    driver = host.smi.driver_version
+    if not host.libraries:
+        return unknown("the loader finds no library of the driver, though the machine has GPUs")
+    loaded = [
+        library
+        for library in host.libraries
+        if library.soname.startswith(_LIBCUDA)
+        and "/compat/" in library.path
+        and library.origin in ("ldconfig", "LD_LIBRARY_PATH")
+    ]
+    if loaded and unserved:
+        return failed(
+            f"{loaded[0].path} is loaded for {unserved[0]}, which it does not support",
+            "no compatibility libraries on the loader's path",
+            subjects=[library.path for library in loaded],
+        )
+    for library in loaded:
+        if library.version is not None and parse(library.version) < parse(driver):
+            return failed(
+                f"{library.path} is {library.version}, older than the driver {driver}",
+                "compatibility libraries newer than the driver, or none",
+                subjects=[library.path],
+            )
+    try:
+        installed = [package.name for package in host.packages if package.name.startswith(_COMPAT_PACKAGE)]
+    except Unreadable:
+        installed = []
+    if installed and unserved and not host.virtualization.is_container:
+        return failed(
+            f"`{installed[0]}` is installed beside {unserved[0]}, which it does not support",
+            "not installed",
+            subjects=installed,
+        )
+    if loaded:
+        return passed(f"{loaded[0].path} is newer than the driver {driver}")
+    return passed("no program gets them")
+
+
+def _is_served(matrix: Matrix, name: str) -> bool:
+    ids = gpu_ids(matrix, name)
+    segments = {gpu.segment for gpu in matrix.gpus if gpu.id in ids}
+    return not segments or bool(segments - {"consumer"})
+
+
+def cuda_cudnn(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Compare the copies of the loader, of the wheels and of PyTorch with the plan."""
+    planned = expected.cudnn
+    if planned is None:
+        return skipped("no cuDNN is planned")
+    return judge_library(
+        host,
+        planned,
+        label="cuDNN",
+        soname="libcudnn.so",
+        wheel="nvidia-cudnn",
+        said="cudnn",
+        of_torch=expected.build_of("torch").cudnn,
+    )
+
+
+def cuda_nccl(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Compare the copies of the loader, of the wheels and of PyTorch with the plan."""
+    planned = expected.nccl
+    if planned is None:
+        return skipped("no NCCL is planned")
+    return judge_library(
+        host,
+        planned,
+        label="NCCL",
+        soname="libnccl.so",
+        wheel="nvidia-nccl",
+        said="nccl",
+        of_torch=expected.build_of("torch").nccl,
+    )
+
+
+def cuda_nvcc(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Compare releases where a compiler is planned, or is there without a word about it."""
+    if expected.cuda is None:
+        return skipped("no CUDA is planned")
+    if expected.has_toolkit is False:
+        return skipped("no compiler is planned, only what programs need to run")
+    if host.output("nvcc").status == ABSENT:
+        if expected.has_toolkit:
+            return failed("there is no `nvcc`", f"CUDA {expected.cuda}")
+        return skipped("there is no `nvcc`, and none is planned")
+    nvcc = host.nvcc
+    found = nvcc.version or nvcc.release
+    if is_prefix_of(expected.cuda, found) or is_prefix_of(nvcc.release, expected.cuda):
+        return passed(f"`nvcc` is {found}")
+    return failed(f"`nvcc` is {found}", f"CUDA {expected.cuda}")
+
+
+_DRIVER_TESTS = ("vector-add",)
+_TORCH_TESTS = ("matmul-fp32",)
+
+
+def cuda_smoke(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Judge the kernel through libcuda; where that could not be asked, PyTorch's simplest work."""
+    fine, should = "computed correctly", "the right sum on every GPU"
+    try:
+        work = host.cuda_work
+    except Unreadable as first:
+        try:
+            work = host.torch_work
+        except Unreadable:
+            raise first from None
+        return judge_work(host, work, expected, _TORCH_TESTS, fine=fine, should=should)
+    return judge_work(host, work, expected, _DRIVER_TESTS, fine=fine, should=should)
+
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def env_visible(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Check each entry as the driver would, which stops at the first that is none."""
+    value = host.environment.get(_VISIBLE)
+    if value is None:
+        return passed(f"`{_VISIBLE}` is not set")
+    entries = [entry.strip() for entry in value.split(",")]
+    should = "unset, or GPUs that exist"
+    if entries[0] in ("", "-1"):
+        return failed(f"`{_VISIBLE}={value}` hides every GPU", should, subjects=[_VISIBLE])
+    if len(set(entries)) < len(entries):
+        return failed(f"`{_VISIBLE}={value}` names a GPU twice, and that hides all", should, subjects=[_VISIBLE])
+    try:
+        gpus = host.smi.gpus
+    except Unreadable as error:
+        return unknown(f"`{_VISIBLE}={value}`; {error.reason}")
+    uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
+    for place, entry in enumerate(entries):
+        if not _names_gpu(entry, len(gpus), uuids):
+            hidden = f", and hides all from place {place} on" if place else ", and hides every GPU"
+            return failed(
+                f"`{_VISIBLE}={value}`: `{entry}` is none of {len(gpus)} GPUs{hidden}", should, subjects=[_VISIBLE]
+            )
+    count = count_gpus(host, expected)
+    if expected.gpus is not None and count is not None and len(entries) < count and not entries[0].startswith("MIG-"):
+        return failed(
+            f"`{_VISIBLE}={value}` leaves {len(entries)} of {count} GPUs", f"{count} GPUs", subjects=[_VISIBLE]
+        )
+    return passed(f"`{_VISIBLE}={value}` names {len(entries)} of {len(gpus)} GPUs")
+
+
+def _names_gpu(entry: str, count: int, uuids: list[str]) -> bool:
+    if entry.isascii() and entry.isdigit():
+        return len(entry) < 6 and int(entry) < count
+    if entry.startswith("MIG-"):
+        return True
+    return entry.startswith("GPU-") and sum(uuid.startswith(entry) for uuid in uuids) == 1

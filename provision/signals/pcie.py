@@ -1,0 +1,121 @@
+"""How the GPUs hang on the PCI bus."""
+
+from __future__ import annotations
+
+from provision.matrix.load import Matrix
+from provision.probe.links import find_translation
+from provision.probe.output import Unreadable
+from provision.probe.parse.frameworks import WorkOnGpu
+from provision.probe.parse.nvidia_smi import SmiGpu
+from provision.probe.parse.pci import PciDevice, list_gpu_bridges
+from provision.probe.snapshot import Snapshot
+from provision.signals.expectation import Expectation
+from provision.signals.gpus import FieldReading, find_models, judge_gpus, list_gpu_devices, name_address, name_gpu
+from provision.signals.signal import Signal, failed, passed, skipped, unknown
+
+
+def gpu_pcie_width(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Compare lanes in use with the plan, else with what the model gets by design, else with what the GPU could use."""
+    devices = list_gpu_devices(host)
+    if not devices:
+        return unknown("no GPU is on the PCI bus")
+    hidden = [device for device in devices if device.width is None or (device.width_max or expected.pcie_width) is None]
+    narrow: dict[str, str] = {}
+    for device in devices:
+        wanted = expected.pcie_width or _lanes_by_design(host, matrix, device) or device.width_max
+        if device.width is not None and wanted is not None and device.width < wanted:
+            narrow[name_address(host, device.address)] = f"x{device.width} of x{wanted}"
+    if narrow:
+        said = "; ".join(f"{name} uses {lanes}" for name, lanes in narrow.items())
+        return failed(said, "all lanes of the slot", subjects=narrow)
+    if hidden:
+        machine = host.virtualization
+        if machine.is_virtual_machine or machine.is_container:
+            return skipped("a virtual machine does not show the lanes")
+        return unknown(f"{name_address(host, hidden[0].address)} does not tell its lanes")
+    return passed(", ".join(sorted({f"x{device.width}" for device in devices})) + f" on {len(devices)} GPUs")
+
+
+def _lanes_by_design(host: Snapshot, matrix: Matrix, device: PciDevice) -> int | None:
+    """Return the lanes that clouds give a model, where the facts know of fewer than it could use."""
+    try:
+        name = next((gpu.name for gpu in host.smi.gpus if gpu.pci == device.address), None)
+    except Unreadable:
+        name = None
+    ids = {f"gpu.pcie.width.{model.id}" for model in find_models(matrix, name=name, device=device)}
+    return next((int(row.value) for row in matrix.rows("checks.toml", "limit") if row.id in ids), None)
+
+
+def gpu_pcie_gen_load(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Compare the generation seen while copies ran; at rest it drops by itself."""
+    work = host.torch_work
+    if work.error is not None:
+        return unknown(f"the copies did not begin: {work.error}")
+    gpus = host.smi.gpus
+    readings: list[FieldReading] = []
+    generations: set[int] = set()
+    for place, gpu in enumerate(gpus):
+        seen = _generation_under_load(work.gpus, gpu, place)
+        best = min(filter(None, (gpu.pcie_gen_device_max, gpu.pcie_gen_host_max)), default=gpu.pcie_gen_max)
+        if seen is None:
+            return unknown(f"nobody read the PCIe generation of {name_gpu(gpu)} while it worked")
+        absence = "unsupported" if "pcie_gen_max" in gpu.unsupported else "absent"
+        is_fine = None if best is None else seen >= best
+        readings.append(FieldReading(gpu, is_fine, f"ran at generation {seen} of {best} under load", absence))
+        generations.add(seen)
+    return judge_gpus(
+        readings,
+        fine=f"generation {' and '.join(str(generation) for generation in sorted(generations))} under load",
+        expected="the highest that card and slot share",
+    )
+
+
+def _generation_under_load(worked: tuple[WorkOnGpu, ...], gpu: SmiGpu, place: int) -> int | None:
+    """Return the generation under load; GPUs are matched by UUID, as frameworks may count them in another order."""
+    by_uuid = {work.uuid: work for work in worked if work.uuid}
+    by_place = {work.gpu: work for work in worked}
+    work = by_uuid.get(gpu.uuid) if by_uuid and gpu.uuid else by_place.get(place)
+    value = work.figures.get("pcie_gen_under_load") if work is not None else None
+    return None if value is None else int(value)
+
+
+_BRIDGES_SHOWN = 4
+
+
+def gpu_iommu_acs(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
+    """Look for bridges that redirect requests, and for an IOMMU that translates them.
+
+    Source: NCCL's troubleshooting page, PCI access control services.
+    """
+    translating = find_translation(host.command_line)
+    above = _bridges_above_gpus(host)
+    try:
+        bridges = [
+            device
+            for device in host.lspci
+            if device.class_code == "0604" and (above is None or device.address in above)
+        ]
+    except Unreadable as error:
+        bridges, why = [], error.reason
+    else:
+        why = "lspci shows no bridge whose access control can be read; that takes root"
+    redirecting = [device.address for device in bridges if device.is_acs_redirecting]
+    faults = []
+    if redirecting:
+        more = f" and {len(redirecting) - _BRIDGES_SHOWN} more" if len(redirecting) > _BRIDGES_SHOWN else ""
+        faults.append(f"ACS redirects at {', '.join(redirecting[:_BRIDGES_SHOWN])}{more}")
+    if translating:
+        faults.append(f"the kernel runs with {' '.join(translating)}")
+    if faults:
+        return failed("; ".join(faults), "ACS off on bridges, the IOMMU off or with iommu=pt", subjects=redirecting)
+    if all(device.is_acs_redirecting is None for device in bridges):
+        return unknown(why)
+    return passed(f"ACS redirects at none of {len(bridges)} bridges{'' if above is None else ' above GPUs'}")
+
+
+def _bridges_above_gpus(host: Snapshot) -> frozenset[str] | None:
+    """Return the bridges that GPUs hang on, or ``None`` where that is not told and each may be one."""
+    try:
+        return list_gpu_bridges(host.pci)
+    except Unreadable:
+        return None

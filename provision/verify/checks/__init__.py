@@ -1,1 +1,0 @@
-"""One check a module, named as in ``compat/checks.toml`` with dashes and dots as underscores."""

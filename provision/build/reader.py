@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import os
-import ssl
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from provision.index.account import Accounts
 from provision.index.address import IndexAddress
 
 if TYPE_CHECKING:
+    import ssl
     from urllib.request import OpenerDirector, Request
 
 __all__ = ["Reader", "Response", "describe", "trusted_certificates"]
@@ -182,12 +182,16 @@ def trusted_certificates(address: IndexAddress | None, ca_cert: str | None) -> s
     # What SSL_CERT_FILE names the other program reads itself.
     if ca_cert is None and bundle in (None, os.environ.get("SSL_CERT_FILE")):
         return None
+    import ssl
+
     context = _trust(address, ca_cert)
     return "".join(ssl.DER_cert_to_PEM_cert(found) for found in context.get_ca_certs(binary_form=True))
 
 
 def _trust(address: IndexAddress | None, ca_cert: str | None) -> ssl.SSLContext:
     """Return the machine's own trust, with the certificates of pip's configuration and those given beside it."""
+    import ssl
+
     context = ssl.create_default_context()
     bundle = address.ca_bundle if address is not None else None
     if bundle is not None:

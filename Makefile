@@ -5,13 +5,14 @@
 # make molecule  every Molecule scenario; MOLECULE_ARGS='upgrade-rollback' chooses, molecule/README.md says more
 # make bench     the figures of the README, as ratios within one run
 # make gpu       every GPU-dependent part on this machine's GPU, offline: PYTHON is a Python with PyTorch, see docs/gpu.md
+# make dist      sdist and wheel in dist/, the wheel installed into an environment of its own and tried
 # make docs      rewrite the parts of the docs that are generated, and run their examples again
 # make clean     remove build outputs and caches; .venv stays
 #
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test test-fast scenarios molecule engine browser prometheus gpu bench docs clean \
+.PHONY: install dev lint test test-fast scenarios molecule engine browser prometheus gpu bench dist docs clean \
 	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
@@ -119,6 +120,19 @@ gpu:
 # What needs an engine and a few minutes is run by hand: tests/benchmarks/README.md says how.
 bench: $(DEVELOPMENT)
 	$(BIN)/python tests/benchmarks/start_up.py
+
+# The wheel is built from the sdist, as an installer without a wheel would.
+dist: $(DEVELOPMENT)
+	rm -rf dist build/dist
+	$(BIN)/python -m hatchling build -t sdist
+	mkdir -p build/dist && tar -xzf dist/*.tar.gz -C build/dist
+	cd build/dist/* && ../../../$(BIN)/python -m hatchling build -t wheel -d ../../../dist
+	$(BIN)/python -m uv venv --quiet --clear build/dist/venv
+	$(BIN)/python -m uv pip install --quiet --python build/dist/venv/bin/python dist/*.whl
+	build/dist/venv/bin/provision data check
+	build/dist/venv/bin/provision image --cuda 11.8 --torch 2.1 -o build/dist/image -q
+	build/dist/venv/bin/provision check build/dist/image
+	build/dist/venv/bin/provision doctor --xid 79 >build/dist/doctor.txt
 
 docs: $(DEVELOPMENT)
 	$(BIN)/python tools/docs.py --write

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.assets import asset_dir
+from provision.assets import facts_dir, is_installed
 from provision.cli.bar import Bar
 from provision.cli.output import Output
 from provision.cli.parser import shown
@@ -86,9 +86,9 @@ def _refresh(options: argparse.Namespace, output: Output, target: Path, folder: 
 
 def _folders(options: argparse.Namespace, *, is_writing: bool) -> tuple[Path, Path]:
     """Return the folder to write, and the one to compare with: the shipped facts where the first is still empty."""
-    shipped = asset_dir("compat")
+    shipped = facts_dir()
     if options.data_dir is None:
-        if is_writing and shipped.parent.name == "_assets":
+        if is_writing and is_installed():
             raise UsageError(
                 "the facts of an installed provision are not written over",
                 because=(f"{shipped} belongs to the package",),

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from provision.assets import asset_dir
+from provision.assets import facts_dir
 from provision.errors import DataError
 from provision.matrix import model
 from provision.matrix.cache import ParsedFile
@@ -26,14 +26,14 @@ class Matrix:
     """All facts. Attributes are tuples of rows in file order, newest version first.
 
     Args:
-        data_dir: A folder laid out like ``compat/``; the shipped one when absent.
+        data_dir: A folder laid out like ``compat/``; the facts in force when absent.
 
     Raises:
         DataError: From any attribute, when its file is missing or malformed.
     """
 
     def __init__(self, data_dir: Path | None = None) -> None:
-        self.data_dir = data_dir if data_dir is not None else asset_dir("compat")
+        self.data_dir = data_dir if data_dir is not None else facts_dir()
         self._files: dict[str, ParsedFile] = {}
         self._cuda_below: dict[str, tuple[model.CudaRelease, ...]] = {}
         self._images: dict[tuple[str, str], tuple[Any, ...]] = {}

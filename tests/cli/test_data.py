@@ -170,9 +170,8 @@ def test_bad_words_are_refused(provision, tmp_path, words, said):
 
 
 def test_the_facts_of_an_installed_program_are_not_written_over(provision, upstream, monkeypatch, facts):
-    installed = facts.parent / "_assets" / "compat"
-    shutil.copytree(facts, installed)
-    monkeypatch.setattr("provision.cli.data_refresh.asset_dir", lambda _: installed)
+    shutil.copytree(facts, facts.parent / "_assets" / "compat")
+    monkeypatch.setattr("provision.assets._PACKAGE", facts.parent)
     answer = provision("data", "refresh", "--only", "torch", "--index-url", upstream.index)
     assert answer.code == 2
     assert "--data-dir DIR" in answer.err
@@ -229,7 +228,7 @@ def test_a_second_refresh_is_refused_before_it_reads_anything(data, upstream, fa
     [
         ("refresh", "Read upstream and write what is new", "Look after the facts"),
         ("diff", "--accept ID", "Read upstream and write what is new"),
-        ("check", "Hold the facts against every rule", "--accept"),
+        ("check", "Check the facts against every rule", "--accept"),
     ],
 )
 def test_each_action_has_its_own_help(provision, action, said, silent):

@@ -1,7 +1,8 @@
-"""Look after the facts.
+"""Check, compare, refresh and update the facts.
 
-`check` holds every fact file against every rule, `diff` shows what upstream has and the facts lack, `refresh` writes it
-into the checkout's compat/ or the folder of --data-dir.
+`check` checks every fact file against every rule, `diff` shows what upstream has and the facts lack, `refresh` writes
+it into the checkout's compat/ or the folder of --data-dir. `update` brings newer facts to an installed program, from a
+signed bundle.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from provision.assets import asset_dir
+from provision.assets import facts_dir
 from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_actions, parse_path
@@ -23,12 +24,13 @@ __all__ = ["configure", "run"]
 _JOBS_MAX = 16
 
 _ACTIONS = {
-    "check": "hold the facts against every rule",
+    "check": "check the facts against every rule",
     "diff": "show what upstream has and the facts lack, and write nothing",
     "refresh": "read upstream and write what is new",
+    "update": "bring newer facts to an installed program, from a signed bundle",
 }
 _DESCRIPTIONS = {
-    "check": """Hold the facts against every rule.
+    "check": """Check the facts against every rule.
 
 Each fault is listed with the id of its rule. The exit code is 9 when there is one.""",
     "diff": """Show what upstream has and the facts lack, and write nothing.
@@ -45,6 +47,14 @@ when every rule holds. It stops with exit code 9 where upstream contradicts the 
 read, and with 5, before it reads anything, while another refresh of the same facts is at work.
 
 provision data refresh --data-dir ./facts --changelog CHANGELOG.md""",
+    "update": """Bring newer facts to an installed program, from a signed bundle.
+
+A bundle is an archive of compat/ and its signature, FILE and FILE.sig. It is taken when a key of --signers signed it,
+when it is newer than the facts in force, and when it keeps every rule of this program; otherwise nothing changes and
+the exit code is 9. From then on every command answers from it, until a release of the program brings newer facts.
+--shipped goes back to those of the release. A checkout has its own facts and needs no update.
+
+provision data update --from https://mirror.example/facts.tar.gz --signers signers""",
 }
 
 
@@ -54,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
-    return _fill_nothing if name == "check" else _fill_reading
+    return {"check": _fill_nothing, "update": _fill_update}.get(name, _fill_reading)
 
 
 def _fill_nothing(_parser: argparse.ArgumentParser) -> None:
@@ -106,10 +116,30 @@ def _fill_reading(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _fill_update(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of what reads a bundle."""
+    group = parser.add_argument_group("which facts")
+    group.add_argument(
+        "--from", dest="place", action=Once, metavar="URL|FILE", help="the bundle; its signature is beside"
+    )
+    group.add_argument(
+        "--signers",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="keys that may sign it, a line `facts ssh-ed25519 …` each (ssh-keygen's allowed signers)",
+    )
+    group.add_argument("--shipped", action="store_true", help="go back to the facts of this release")
+
+
 def run(options: argparse.Namespace, output: Output) -> int:
     """Check the facts, or bring them up to date."""
     if options.action == "check":
         return _check(options, output)
+    if options.action == "update":
+        from provision.cli.data_update import update
+
+        return update(options, output)
     from provision.cli.data_refresh import refresh
 
     return refresh(options, output)
@@ -118,7 +148,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 def _check(options: argparse.Namespace, output: Output) -> int:
     from provision.matrix.check import RULES, check
 
-    folder: Path = read_matrix(options).data_dir if options.data_dir is not None else asset_dir("compat")
+    folder: Path = read_matrix(options).data_dir if options.data_dir is not None else facts_dir()
     findings = check(folder)
     rules = {name: (rule.__doc__ or "").strip() for name, rule in RULES.items()}
     if not findings:

@@ -2,7 +2,8 @@
 
 Ordering and parsing are ``packaging.version``'s. The specifier matcher below covers what wheel metadata and
 requests use; it exists because importing ``packaging.specifiers`` costs a command more than the rest of its
-start-up together. A property test holds the two equal.
+start-up together. Where a version and all clauses are plain numbers, as most are, they are compared as such, without
+``packaging`` at all. Property tests hold all of it equal.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ def is_prefix_of(prefix: str, version: str) -> bool:
 
     ``2.1.0`` does not name ``2.1.2``, and ``12`` names ``12.4``. A local part in the prefix must match too.
     """
+    plain, whole = _release(prefix), _release(version)
+    if plain is not None and whole is not None:
+        return _padded(whole, len(plain))[: len(plain)] == plain
     wanted, have = parse(prefix), parse(version)
     if wanted.local is not None and wanted.local != have.local:
         return False
@@ -68,22 +72,42 @@ class Spec:
         ValueError: A clause has no operator or no valid version.
     """
 
-    __slots__ = ("_clauses", "text")
+    __slots__ = ("_parsed", "_plain", "text")
 
     def __init__(self, text: str) -> None:
         self.text = ",".join(sorted(part.strip().replace(" ", "") for part in text.split(",") if part.strip()))
-        self._clauses = tuple(_clause(part) for part in self.text.split(",") if part)
+        self._plain = _plain_clauses(self.text)
+        self._parsed: tuple[tuple[str, Version, bool], ...] | None = None
+        if self._plain is None:
+            self._parsed = self._clauses
+
+    @property
+    def _clauses(self) -> tuple[tuple[str, Version, bool], ...]:
+        if self._parsed is None:
+            self._parsed = tuple(_clause(part) for part in self.text.split(",") if part)
+        return self._parsed
+
+    @property
+    def names_prerelease(self) -> bool:
+        """Whether a clause names a pre-release, so that installers take such releases too."""
+        return self._plain is None and any(wanted.is_prerelease for _, wanted, _ in self._clauses)
 
     def __contains__(self, version: str) -> bool:
         """Tell whether a version lies in the set; a local part of the version is ignored unless named."""
+        if self._plain is not None:
+            stem, post, number = version.partition(".post")
+            release = _release(stem) if not post or number.isdecimal() else None
+            if release is not None:
+                numbers = _trimmed(release)
+                return all(_holds_plain(*clause, numbers, is_post=bool(post)) for clause in self._plain)
         have = parse(version)
-        if have.is_prerelease and not any(wanted.is_prerelease for _, wanted, _ in self._clauses):
+        if have.is_prerelease and not self.names_prerelease:
             return False
         return all(_holds(operator, wanted, wild, have) for operator, wanted, wild in self._clauses)
 
     def __bool__(self) -> bool:
         """Tell whether the set excludes anything."""
-        return bool(self._clauses)
+        return bool(self.text)
 
     def __eq__(self, other: object) -> bool:
         """Compare by clauses, whatever their order."""
@@ -152,6 +176,51 @@ def _next_suffixes(wanted: Version) -> Iterator[str]:
     yield f"{head}.post{(wanted.post or 0) + 1}"
     if wanted.dev is not None:
         yield f"{wanted.public.rpartition('.dev')[0]}.dev{wanted.dev + 1}"
+
+
+@lru_cache(maxsize=None)
+def _release(version: str) -> tuple[int, ...] | None:
+    """Return the numbers of a plain final release, ``None`` for any other version."""
+    parts = version.split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() and part.isascii() for part in parts) else None
+
+
+@lru_cache(maxsize=None)
+def _trimmed(release: tuple[int, ...]) -> tuple[int, ...]:
+    while len(release) > 1 and not release[-1]:
+        release = release[:-1]
+    return release
+
+
+def _plain_clauses(text: str) -> tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] | None:
+    """Return operator, numbers and, where one counts, the prefix of each clause; ``None`` where one is not plain."""
+    found = []
+    for clause in filter(None, text.split(",")):
+        operator = next((item for item in _OPERATORS if clause.startswith(item)), "")
+        rest = clause[len(operator) :]
+        is_wild = rest.endswith(".*") and operator in ("==", "!=")
+        release = _release(rest.removesuffix(".*") if is_wild else rest)
+        if release is None or operator in ("", "===") or (operator == "~=" and len(release) < 2):
+            return None
+        prefix = release if is_wild else release[:-1] if operator == "~=" else ()
+        found.append((operator, _trimmed(release), prefix))
+    return tuple(found)
+
+
+def _holds_plain(
+    operator: str, wanted: tuple[int, ...], prefix: tuple[int, ...], have: tuple[int, ...], *, is_post: bool
+) -> bool:
+    if prefix:
+        is_below = _padded(have, len(prefix))[: len(prefix)] == prefix
+        return is_below and have >= wanted if operator == "~=" else is_below == (operator == "==")
+    if operator in ("==", "!="):
+        return (have == wanted and not is_post) == (operator == "==")
+    if operator == ">=":
+        return have >= wanted
+    if operator == ">":
+        # A post-release of a release is not newer than it.
+        return have > wanted
+    return have < wanted or (operator == "<=" and have == wanted and not is_post)
 
 
 def _clause(text: str) -> tuple[str, Version, bool]:

@@ -17,10 +17,9 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared/stubs"))
 
+import build
 import inventory
 import nodes
-
-import build
 
 MIRROR = f"{inventory.STUBS}/mirror"
 _FETCH = r"""

@@ -141,8 +141,7 @@ def _public(specifier: str) -> str:
 
 @lru_cache(maxsize=64)
 def _allowed(matrix: Matrix, pythons: str) -> tuple[str, ...]:
-    known = sorted((row.version for row in matrix.pythons), key=parse, reverse=True)
-    return tuple(version for version in known if not pythons or f"{version}.99" in spec_of(pythons))
+    return tuple(row.version for row in matrix.pythons if not pythons or f"{row.version}.99" in spec_of(pythons))
 
 
 def is_absent(matrix: Matrix, asked: Asked, want: Want) -> bool:

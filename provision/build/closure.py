@@ -324,7 +324,7 @@ def _source_needs(matrix: Matrix) -> tuple[SourceNeeds, ...]:
 
 
 def _bound(source: str) -> Bound | None:
-    match = SOURCE.fullmatch(source)
+    match = re.fullmatch(SOURCE, source)
     if match is None:
         return None
     return Bound(package=match["package"], url=match["url"], name=match["name"] or "", is_flat=bool(match["flat"]))

@@ -11,8 +11,8 @@ __all__ = ["HelpFormatter"]
 
 _COMMANDS = ("provision ", "eval ")
 _CHOICES_MAX = 32
-_COLUMN = re.compile(r"\s*\S.*?\s{2,}(?=\S)")
-_FLAG_OR_WORD = re.compile(r"""(?:(?<=\s)-[\w-]+ (?=[^\s-]))?(?:'[^']*'|"[^"]*"|\S)+""")
+_COLUMN = r"\s*\S.*?\s{2,}(?=\S)"
+_FLAG_OR_WORD = r"""(?:(?<=\s)-[\w-]+ (?=[^\s-]))?(?:'[^']*'|"[^"]*"|\S)+"""
 """A word of a call, with the flag whose value it is; what stands in quotes is one word."""
 
 
@@ -77,13 +77,13 @@ def _fold(line: str, width: int, indent: str) -> list[str]:
     lead = indent + line[: len(line) - len(text)]
     if text.startswith(_COMMANDS):
         return _fold_call(text, width, lead)
-    column = _COLUMN.match(line)
+    column = re.match(_COLUMN, line)
     return wrap(line[column.end() :] if column else text, width, lead=indent + column[0] if column else lead)
 
 
 def _fold_call(call: str, width: int, lead: str) -> list[str]:
     """Return a call of the program as lines that can be pasted together: a flag and its value stand on one."""
-    first, *others = _FLAG_OR_WORD.findall(call)
+    first, *others = re.findall(_FLAG_OR_WORD, call)
     lines = [lead + first]
     for word in others:
         if len(f"{lines[-1]} {word} \\") <= width:

@@ -76,12 +76,13 @@ class ParsedFile:
             if not content.startswith(_HEAD):
                 return None
             words = f"{json.dumps(field)}:{json.dumps(value)}".encode()
-            at = content.find(words)
+            at, start, place = content.find(words), 0, -1
             while at >= 0:
-                start, end = content.rfind(b"\n", 0, at) + 1, content.find(b"\n", at)
+                before, start, end = start, content.rfind(b"\n", 0, at) + 1, content.find(b"\n", at)
+                place += content.count(b"\n", before, start)
                 row = json.loads(content[start:end].removesuffix(b","))
                 if row.get(field) == value:
-                    found.append((content.count(b"\n", 0, start) - 1, row))
+                    found.append((place, row))
                 at = content.find(words, end)
             return found
         return None

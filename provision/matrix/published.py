@@ -18,6 +18,7 @@ from provision.records import record
 __all__ = ["Need", "PublishedPackage", "PublishedRelease", "need_of", "places_of"]
 
 SOURCE = "sdist"
+_BEFORE, _BETWEEN, _BEHIND = b'"requires": [\n[', b"],\n[", b"]\n],\n"
 
 
 @record
@@ -72,8 +73,8 @@ class PublishedRelease:
 
     @property
     def _asks(self) -> dict[str, list[str]]:
-        shelf = self._package.asks
-        return {shelf[place][0]: shelf[place][1:] for place in places_of(self._group.get("requires", ""))}
+        lists = map(self._package.ask, places_of(self._group.get("requires", "")))
+        return {words[0]: words[1:] for words in lists}
 
     def file_for(self, python: str, machine: str) -> str | None:
         """Return what an installer would take on a Python: ``wheel``, ``sdist``, or ``None`` for nothing.
@@ -107,16 +108,37 @@ class PublishedPackage:
     def __init__(self, path: Path) -> None:
         self.name = path.stem
         try:
-            document = json.loads(path.read_bytes())
+            # What releases ask for is most of a file, one list a line; one request needs a list or two of it.
+            content = path.read_bytes()
+            head, start, rest = content.partition(_BEFORE)
+            asks, end, rest = rest.partition(_BEHIND)
+            document = json.loads(head + rest if start and end else content)
+            self._asks: list[Any] = asks.split(_BETWEEN) if start and end else document["requires"]
             self.dated: str = document["dated"]
-            self.asks: list[list[str]] = document["requires"]
             self.files: list[str] = document["files"]
             self._groups = {version: group for group in document["releases"] for version in group["versions"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            why = f"{type(error).__name__}: {error}"
-            raise DataError(f"published/{path.name} cannot be read", because=(why,)) from error
+            raise self._fault(error) from error
         self.versions = tuple(self._groups)
         self._releases: dict[str, PublishedRelease] = {}
+
+    def ask(self, place: int) -> list[str]:
+        """Return one list of requirements, behind the extra that it is for.
+
+        Raises:
+            DataError: There is none, or it is malformed.
+        """
+        try:
+            if isinstance(self._asks[place], bytes):
+                self._asks[place] = json.loads(b"[%b]" % self._asks[place])
+            found: list[str] = self._asks[place]
+        except (ValueError, IndexError) as error:
+            raise self._fault(error) from error
+        return found
+
+    def _fault(self, error: Exception) -> DataError:
+        why = f"{type(error).__name__}: {error}"
+        return DataError(f"published/{self.name}.json cannot be read", because=(why,))
 
     def release(self, version: str) -> PublishedRelease | None:
         """Return one release, or ``None`` where there is none of that version."""

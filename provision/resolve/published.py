@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from provision.matrix.load import Matrix
 from provision.matrix.published import PublishedPackage, PublishedRelease
@@ -17,9 +17,6 @@ from provision.records import record, replace
 from provision.resolve.markers import applies
 from provision.resolve.request import FRAMEWORKS
 from provision.versions import is_empty, parse, spec_of
-
-if TYPE_CHECKING:
-    from resolvelib import Resolver
 
 __all__ = [
     "Clash",
@@ -35,6 +32,8 @@ __all__ = [
 
 _TRIES_MAX = 40
 """How often something is left out to find the smallest part that is still refused."""
+_WALKS_MAX = 6
+"""How often the newest of everything is tried before a search, which costs as much as a few of these."""
 _ROUNDS_MAX = 120
 """How long a search may take, beside what the requirements themselves take; what takes longer stays unknown."""
 
@@ -135,7 +134,7 @@ def solve_published(matrix: Matrix, problem: Problem) -> Picks | Clash | None:
 
 def is_satisfiable(matrix: Matrix, problem: Problem) -> bool:
     """Tell whether a problem has an answer, or may have one."""
-    return not _is_refused(matrix, problem)
+    return _has_answer(matrix, problem) or not _is_refused(matrix, problem)
 
 
 def least_of(problem: Problem, is_refused: Callable[[Problem], bool]) -> Problem:
@@ -163,11 +162,11 @@ def _is_refused(matrix: Matrix, problem: Problem) -> bool:
 def is_on_index(matrix: Matrix, name: str, version: str) -> bool | None:
     """Tell whether an index has a release; ``None`` for what may have come since, and for pre-releases."""
     package = matrix.published(name)
-    public = parse(version.partition("+")[0])
     if package is None or not package.versions:
         return None
-    if release_for(package, str(public)) is not None:
+    if release_for(package, version.partition("+")[0]) is not None:
         return True
+    public = parse(version.partition("+")[0])
     if public.is_prerelease or public > parse(package.versions[0]):
         return None
     return False
@@ -183,6 +182,22 @@ def release_for(package: PublishedPackage, version: str) -> PublishedRelease | N
 
 
 @lru_cache(maxsize=512)
+def _has_answer(matrix: Matrix, problem: Problem) -> bool:
+    """Tell whether a few walks find an answer, each within the limits that those before ran into.
+
+    What they find is an answer, but not always the one that installers take.
+    """
+    shelf = _Shelf(matrix, problem)
+    limits: dict[str, list[str]] = {}
+    for tried in range(_WALKS_MAX):
+        if shelf.walk(limits) is not None:
+            return True
+        if sum(map(len, limits.values())) == tried:
+            return False
+    return False
+
+
+@lru_cache(maxsize=512)
 def _search(matrix: Matrix, problem: Problem) -> Picks | _Refusal | None:
     """Return the picks, why there are none, or ``None`` where the search was given up."""
     shelf = _Shelf(matrix, problem)
@@ -192,16 +207,18 @@ def _search(matrix: Matrix, problem: Problem) -> Picks | _Refusal | None:
     alone = shelf.unmet()
     if alone:
         return shelf.refusal([(ask, None) for ask in alone])
-    from resolvelib import BaseReporter, ResolutionImpossible, ResolutionTooDeep, Resolver
+    from resolvelib import BaseReporter
+    from resolvelib.resolvers import Resolution, ResolutionImpossible, ResolutionTooDeep
 
-    resolver: Resolver[Any, Any, Any] = Resolver(_provider(shelf), BaseReporter())
+    resolution: Resolution[Any, Any, Any] = Resolution(_provider(shelf), BaseReporter())
     try:
-        result = resolver.resolve(shelf.roots, max_rounds=_ROUNDS_MAX + 2 * len(problem.wants))
+        # Not `Resolver`: where distributions ask for each other, its graph of the answer can recurse without end.
+        state = resolution.resolve(shelf.roots, max_rounds=_ROUNDS_MAX + 2 * len(problem.wants))
     except ResolutionImpossible as error:
         return shelf.refusal([(cause.requirement, cause.parent) for cause in error.causes])
     except ResolutionTooDeep:
         return None
-    return Picks(versions={item.name: item.version for item in result.mapping.values()})
+    return Picks(versions=shelf.reached(state.mapping))
 
 
 class _Ask:
@@ -236,7 +253,6 @@ class _Shelf:
         self._matrix = matrix
         self._candidates: dict[tuple[str, str | None], _Candidate] = {}
         self._needs: dict[tuple[str, str | None], tuple[_Ask, ...]] = {}
-        self._fits: dict[tuple[str, str], bool] = {}
         self._bounds: dict[str, tuple[str, ...]] = {}
         for bound in problem.bounds:
             if bound.specifier:
@@ -248,8 +264,13 @@ class _Shelf:
         # Libraries of CUDA that one framework brings can exclude nothing, and builds of another index bring others.
         self._without = _BROUGHT if is_one or problem.is_open else ()
 
-    def walk(self) -> dict[str, str | None] | None:
-        """Take the newest of everything; ``None`` as soon as something else asks for another release of it."""
+    def walk(self, limits: dict[str, list[str]] | None = None) -> dict[str, str | None] | None:
+        """Take the newest of everything; ``None`` as soon as something else asks for another release of it.
+
+        Args:
+            limits: Distribution → clauses that are to be met too, where the newest that suits what was taken before
+                will do. What asks for another release is added.
+        """
         asks: dict[str, list[_Ask]] = {}
         picks: dict[str, _Candidate] = {}
         versions: dict[str, str | None] = {}
@@ -260,11 +281,18 @@ class _Shelf:
             ask = queue.pop(0)
             name = ask.want.name
             if name not in versions:
-                found = next(self.matches(ask.key, [item.want.specifier for item in asks[name]]), None)
+                texts = [item.want.specifier for item in asks[name]]
+                if limits is None:
+                    found = next(self.matches(ask.key, texts), None)
+                else:
+                    suiting = self.matches(ask.key, [*texts, *limits.get(name, ())])
+                    found = next((item for item in suiting if self._suits(item, versions)), None)
                 if found is None:
                     return None
                 versions[name] = found.version
             elif not self.admits(ask.want, versions[name]):
+                if limits is not None:
+                    limits.setdefault(name, []).append(ask.want.specifier)
                 return None
             if ask.key in picks:
                 continue
@@ -273,6 +301,20 @@ class _Shelf:
                 asks.setdefault(need.want.name, []).append(need)
                 queue.append(need)
         return versions
+
+    def _suits(self, candidate: _Candidate, versions: Mapping[str, str | None]) -> bool:
+        return all(self.admits(need.want, versions.get(need.want.name)) for need in self.needs(candidate))
+
+    def reached(self, mapping: Mapping[str, _Candidate]) -> dict[str, str | None]:
+        """Return what is asked for among what a search took on its way, beginning with the requirements themselves."""
+        queue = [ask.key for ask in self.roots]
+        found: dict[str, _Candidate] = {}
+        while queue:
+            key = queue.pop(0)
+            if key not in found:
+                found[key] = mapping[key]
+                queue += [need.key for need in self.needs(mapping[key])]
+        return {item.name: item.version for item in found.values()}
 
     def unmet(self) -> list[_Ask]:
         """Return the requirements on one distribution that no release of it meets, whatever else is asked for."""
@@ -492,55 +534,10 @@ def _provider(shelf: _Shelf) -> Any:
 
 @lru_cache(maxsize=None)
 def _admits(specifier: str, version: str) -> bool:
-    """Tell whether clauses admit a release; most are numbers on both sides, which are compared as such."""
-    if not specifier:
-        return True
-    have, clauses = _numbers(version), _clauses(specifier)
-    if have is not None and clauses is not None:
-        return all(_holds(operator, wanted, have) for operator, wanted in clauses)
     try:
-        return version in spec_of(specifier)
+        return not specifier or version in spec_of(specifier)
     except ValueError:
         return True
-
-
-@lru_cache(maxsize=None)
-def _numbers(version: str) -> tuple[int, ...] | None:
-    """Return the numbers of a plain final release without zeros at its end, ``None`` for any other version."""
-    parts = version.split(".")
-    if not all(part.isdecimal() and part.isascii() for part in parts):
-        return None
-    while len(parts) > 1 and not parts[-1].strip("0"):
-        del parts[-1]
-    return tuple(map(int, parts))
-
-
-_PLAIN = (">=", "<=", "==", "!=", "<", ">")
-
-
-@lru_cache(maxsize=None)
-def _clauses(specifier: str) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
-    """Return comparisons with plain releases; ``None`` where one is of another kind."""
-    found = []
-    for clause in specifier.split(","):
-        operator = next((item for item in _PLAIN if clause.startswith(item)), "")
-        wanted = _numbers(clause[len(operator) :].strip()) if operator else None
-        if wanted is None:
-            return None
-        found.append((operator, wanted))
-    return tuple(found)
-
-
-def _holds(operator: str, wanted: tuple[int, ...], have: tuple[int, ...]) -> bool:
-    if operator == "==":
-        return have == wanted
-    if operator == "!=":
-        return have != wanted
-    if operator == ">=":
-        return have >= wanted
-    if operator == "<=":
-        return have <= wanted
-    return have < wanted if operator == "<" else have > wanted
 
 
 @lru_cache(maxsize=None)
@@ -559,7 +556,7 @@ def _is_contradiction(specifiers: tuple[str, ...]) -> bool:
 @lru_cache(maxsize=None)
 def _names_prerelease(specifier: str) -> bool:
     try:
-        return any(wanted.is_prerelease for _, wanted, _ in spec_of(specifier)._clauses)
+        return spec_of(specifier).names_prerelease
     except ValueError:
         return True
 

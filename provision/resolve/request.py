@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from typing import Any
 
@@ -61,9 +60,7 @@ _REFERENCE = (
 _APT = r"[a-z0-9][a-z0-9+.-]{1,80}(=[A-Za-z0-9.+:~*-]{1,80})?"
 _LINE_MAX = 2000
 _INDEX = r"(?:https://[A-Za-z0-9][A-Za-z0-9.-]*|http://(?:localhost|127\.0\.0\.1))(?::[0-9]+)?(?:/[^\s$`\\\"'{}?]*)?"
-SOURCE = re.compile(
-    rf"(?P<package>[a-z0-9][a-z0-9-]*) @ (?P<flat>{FIND_LINKS})?(?:(?P<name>[A-Za-z0-9._-]+)=)?(?P<url>{_INDEX})"
-)
+SOURCE = rf"(?P<package>[a-z0-9][a-z0-9-]*) @ (?P<flat>{FIND_LINKS})?(?:(?P<name>[A-Za-z0-9._-]+)=)?(?P<url>{_INDEX})"
 """A part of ``sources``: a package, and the name and address of the index that it comes from."""
 _MACHINES = {
     "linux/x86_64": "linux/amd64",
@@ -416,6 +413,8 @@ def _day(flag: str, value: object) -> str:
     text = _text(flag, value).lower()
     if text == AUTO:
         return text
+    import datetime
+
     try:
         return datetime.date.fromisoformat(text).isoformat()
     except ValueError as error:
@@ -465,7 +464,7 @@ def _sources(flag: str, value: object) -> tuple[str, ...]:
     found = set()
     for item in lines:
         text = _text(flag, item, limit=_LINE_MAX)
-        if not SOURCE.fullmatch(text):
+        if not re.fullmatch(SOURCE, text):
             raise UsageError(
                 f"{flag} `{_shown(without_secrets(text))}` is no package with the index that it comes from",
                 hints=("write it as `name @ https://mirror.example/simple`, without user, password and variables",),

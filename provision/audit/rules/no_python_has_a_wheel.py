@@ -73,7 +73,7 @@ def _last_python(matrix: Matrix, name: str, version: str) -> tuple[str | None, b
         listed = [item for row in matrix.tensorflow if row.version == version for item in row.pythons]
     pythons = [item for item in listed if not item.endswith("t")]
     if pythons:
-        return max(pythons, key=parse), True
+        return max(pythons, key=lambda python: tuple(map(int, python.split(".")))), True
     known = matrix.setting("audit_rules.toml", "old_release_pythons").entries
     for key, last in known.items():
         named, _, versions = key.partition(" ")

@@ -12,7 +12,6 @@ from provision.audit.wanted import Wanted, admits, build_of, cuda_major, cuda_of
 from provision.matrix.load import Matrix
 from provision.matrix.model import TorchRelease
 from provision.resolve.request import matches
-from provision.resolve.stack import Refusal
 
 ID = "C03"
 
@@ -78,6 +77,8 @@ def _why_not(matrix: Matrix, torch: str, name: str, version: str) -> tuple[str, 
         "requirements": (f"{name}=={version}",),
     }
     refusal = resolve_request(matrix, wish)
+    from provision.resolve.stack import Refusal
+
     if not isinstance(refusal, Refusal) or not refusal.is_proved:
         return ()
     is_about_it = any(reason.subject == "requirements" for reason in refusal.because)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from provision.matrix.load import Matrix
 from provision.resolve import published
-from provision.resolve.published import Clash, Picks, Problem, Want, is_on_index, solve_published
+from provision.resolve.published import Clash, Picks, Problem, Want, is_on_index, is_satisfiable, solve_published
 
 ALL = "any 3.0+"
 
@@ -206,6 +206,20 @@ def test_a_set_without_a_conflict_imports_no_resolver():
     assert said.split() == ["Picks", "False"]
 
 
+def test_distributions_that_ask_for_each_other_end_a_search(tmp_path):
+    """The search took `b` and `c`, which ask for each other, before it went back to a release that needs neither."""
+    needs = {
+        "a": {"3": ["b", "d==3"], "2": [], "1": ["c<3"]},
+        "b": {"3": ["c==2", "d==3"], "2": [], "1": ["c<3", "d==2"]},
+        "c": {"3": ["b==3"], "2": ["b>1", "a<3"], "1": ["b==3"]},
+        "d": {"3": [], "2": [], "1": []},
+    }
+    packages = {name: {at: {"needs": {"": row}} for at, row in rows.items()} for name, rows in needs.items()}
+    answer = solve(index(tmp_path, packages), "a")
+    assert isinstance(answer, Picks)
+    assert answer.versions == {"a": "2"}
+
+
 _NAMES = "abcd"
 _VERSIONS = ("3", "2", "1")
 _CLAUSES = st.sampled_from(["", "==1", "==2", "==3", "<2", "<3", ">=2", ">1", "!=2"])
@@ -227,6 +241,8 @@ def test_it_refuses_exactly_what_no_choice_of_releases_meets(tmp_path_factory, u
     answer = solve(matrix, *(f"{name}{clause}" for name, clause in roots))
     choices = [dict(zip(_NAMES, picked, strict=True)) for picked in itertools.product(_VERSIONS, repeat=len(_NAMES))]
     assert isinstance(answer, Picks) == any(_is_met(universe, roots, choice) for choice in choices)
+    whole = Problem(wants=tuple(want(f"{name}{clause}") for name, clause in roots), python="3.11")
+    assert is_satisfiable(matrix, whole) == isinstance(answer, Picks)
     if isinstance(answer, Picks):
         assert _is_met(universe, roots, {**dict.fromkeys(_NAMES, "1"), **answer.versions})
     elif isinstance(answer, Clash):

@@ -1,10 +1,11 @@
 """Score `provision doctor --text` on public threads with a settled cause: `python -m tools.score_threads --part dev`.
 
-`tests/threads/threads.jsonl` holds one thread a line: its address, the lines of the message that decide, the causes
-that count as right, and what fixed it. The parts are told by a hash of the repository, so that threads of one project
-never stand in both: `dev` is what messages are written from, `held` is for scoring alone. A thread is right when the
-first finding is one of its causes, wrong when it is another one, silent when there is none. Every finding is wrong in
-`tests/threads/healthy.jsonl`, logs of runs that succeeded.
+A file of `tests/threads` holds one thread a line: its address, the lines of the message, the causes that count as
+right, none where no diagnosis fits, and what fixed it. The set `known` was collected by who wrote the messages, the
+set `blind` by somebody who had not seen them. The parts are told by a hash of the repository, so that threads of one
+project never stand in both: `dev` is what messages are written from, `held` is for scoring alone. A thread is right
+when the first finding is one of its causes, wrong when it is another one, silent when there is none. Every finding is
+wrong in the healthy logs of each set, of runs that succeeded or failed for reasons outside of the GPU's software.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ from provision.doctor.case import Case
 from provision.doctor.engine import diagnose
 from provision.matrix.load import Matrix
 
-__all__ = ["FOLDER", "PARTS", "answer", "part_of", "read_rows", "score", "summary"]
+__all__ = ["FOLDER", "PARTS", "SETS", "answer", "part_of", "read_rows", "score", "summary"]
 
 FOLDER = Path(__file__).parents[1] / "tests" / "threads"
 PARTS = ("dev", "held")
+SETS = {
+    "known": ("threads.jsonl", "healthy.jsonl"),
+    "blind": ("blind-threads.jsonl", "blind-healthy.jsonl"),
+}
 _HELD_OF_FIVE = 2
 
 
@@ -54,15 +59,19 @@ def score(rows: Iterable[dict[str, Any]], matrix: Matrix) -> Iterator[tuple[dict
         yield row, "silent" if not said else "right" if said[0] in row["cause"] else "wrong", said
 
 
-def summary(part: str, matrix: Matrix) -> Counter[str]:
-    """Return how many threads of a part are right, wrong and silent."""
-    rows = (row for row in read_rows("threads.jsonl") if part_of(row["address"]) == part)
-    return Counter(verdict for _, verdict, _ in score(rows, matrix))
+def _rows_of(name: str, part: str) -> Iterator[dict[str, Any]]:
+    return (row for row in read_rows(SETS[name][0]) if part_of(row["address"]) == part)
+
+
+def summary(name: str, part: str, matrix: Matrix) -> Counter[str]:
+    """Return how many threads of a part of a set are right, wrong and silent."""
+    return Counter(verdict for _, verdict, _ in score(_rows_of(name, part), matrix))
 
 
 def main() -> int:
     """Print the score of each part by family; with ``--misses`` each thread of the part that is not right."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--set", choices=tuple(SETS), default="known", dest="name")
     parser.add_argument("--part", choices=(*PARTS, "both"), default="both")
     parser.add_argument("--misses", action="store_true", help="name the threads that are not right; not for `held`")
     options = parser.parse_args()
@@ -71,11 +80,11 @@ def main() -> int:
     matrix = Matrix()
     for part in PARTS if options.part == "both" else (options.part,):
         table: dict[str, Counter[str]] = {}
-        rows = (row for row in read_rows("threads.jsonl") if part_of(row["address"]) == part)
-        for row, verdict, said in score(rows, matrix):
+        for row, verdict, said in score(_rows_of(options.name, part), matrix):
             table.setdefault(row["family"], Counter())[verdict] += 1
             if options.misses and verdict != "right":
-                print(f"{verdict}: {row['address']}: wants {row['cause'][0]}, says {', '.join(said) or 'nothing'}")
+                wanted = row["cause"][0] if row["cause"] else "what no diagnosis tells"
+                print(f"{verdict}: {row['address']}: wants {wanted}, says {', '.join(said) or 'nothing'}")
                 for line in row["lines"][:3]:
                     print(f"    {line[:150]}")
         for family, counts in sorted(table.items()):
@@ -83,8 +92,9 @@ def main() -> int:
         whole = sum(table.values(), Counter[str]())
         share = ", ".join(f"{whole[name]} {name} ({whole[name] / whole.total():.0%})" for name in sorted(whole))
         print(f"{part}: {whole.total()} threads: {share}")
-    loud = [(row["name"], said) for row in read_rows("healthy.jsonl") if (said := answer(row["lines"], matrix))]
-    print(f"healthy logs: {len(read_rows('healthy.jsonl'))}, with a finding: {loud or 'none'}")
+    healthy = read_rows(SETS[options.name][1])
+    loud = [(row["name"], said) for row in healthy if (said := answer(row["lines"], matrix))]
+    print(f"healthy logs: {len(healthy)}, with a finding: {loud or 'none'}")
     return 0
 
 

@@ -11,21 +11,30 @@ from provision.matrix.load import Matrix
 from tools import score_threads
 
 MATRIX = Matrix()
-THREADS = score_threads.read_rows("threads.jsonl")
-DEV = [row for row in THREADS if score_threads.part_of(row["address"]) == "dev"]
+THREADS = {name: score_threads.read_rows(files[0]) for name, files in score_threads.SETS.items()}
+DEV = [row for row in THREADS["known"] if score_threads.part_of(row["address"]) == "dev"]
 PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
 
 
-def test_parts_share_no_repository_and_a_third_is_held_out() -> None:
-    held = [row for row in THREADS if score_threads.part_of(row["address"]) == "held"]
-    places = [{"/".join(row["address"].split("/")[:5]).lower() for row in part} for part in (held, DEV)]
+@pytest.mark.parametrize("name", score_threads.SETS)
+def test_parts_share_no_repository_and_a_third_is_held_out(name: str) -> None:
+    held = [row for row in THREADS[name] if score_threads.part_of(row["address"]) == "held"]
+    dev = [row for row in THREADS[name] if row not in held]
+    places = [{"/".join(row["address"].split("/")[:5]).lower() for row in part} for part in (held, dev)]
     assert not places[0] & places[1]
-    assert len(held) * 100 >= len(THREADS) * 35
+    assert len(held) * 100 >= len(THREADS[name]) * 35
 
 
 def test_no_thread_stands_twice_and_each_has_its_facts() -> None:
-    assert len({row["address"] for row in THREADS}) == len(THREADS) >= 200
-    assert all(row["lines"] and row["cause"] and row["fix"] and row["family"] for row in THREADS)
+    rows = [row for part in THREADS.values() for row in part]
+    assert len({row["address"] for row in rows}) == len(rows) >= 450
+    assert all(row["lines"] and row["fix"] and row["family"] for row in rows)
+    assert all(row["cause"] or row["settled"] for row in rows)
+
+
+def test_causes_of_the_threads_are_diagnoses() -> None:
+    known = MATRIX.diagnoses.keys()
+    assert {cause for part in THREADS.values() for row in part for cause in row["cause"]} <= known
 
 
 def test_threads_that_messages_were_written_from_are_explained() -> None:
@@ -39,13 +48,14 @@ def test_healthy_log_is_met_with_silence(row: dict[str, list[str]]) -> None:
     assert score_threads.answer(row["lines"], MATRIX) == ()
 
 
+@pytest.mark.parametrize("name", score_threads.SETS)
 @pytest.mark.parametrize("part", score_threads.PARTS)
-def test_page_tells_the_score(part: str) -> None:
+def test_page_tells_the_score(name: str, part: str) -> None:
     told = re.search(
-        rf"^\| {part} \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+        rf"^\| {name} \| {part} \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
     )
     assert told is not None
-    counts = score_threads.summary(part, MATRIX)
+    counts = score_threads.summary(name, part, MATRIX)
     wanted = (counts.total(), counts["right"], counts["wrong"], counts["silent"])
     assert tuple(map(int, told.groups())) == wanted
 

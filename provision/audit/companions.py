@@ -16,11 +16,12 @@ def needs_of(matrix: Matrix, name: str, version: str) -> str | None:
     if name in _FAMILY:
         package = matrix.package(name)
         release = package.release(version) if package is not None else None
-        return (
-            next((bound for need, bound, _, extra in release.requires if need == _TORCH and not extra), None)
-            if (release is not None)
-            else None
-        )
+        if release is not None:
+            return next((bound for need, bound, _, extra in release.requires if need == _TORCH and not extra), None)
+        # Of all releases those of PyPI are known, which may name the build of their torch.
+        published = matrix.published(name)
+        other = published.release(version) if published is not None else None
+        return next((need.specifier for need in other.needs() if need.name == _TORCH), None) if other else None
     for row in matrix.rows_with("companions.toml", "release", "package", name):
         if row.version == version:
             need: str | None = row.requires.get(_TORCH)

@@ -13,6 +13,8 @@ from provision.versions import parse
 
 ID = "C19"
 
+_BUILT_FOR_CUDA = ("torch", "torchvision", "torchaudio")
+
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look pins up; an installer takes a withdrawn release only where one names it exactly."""
@@ -21,6 +23,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             pinned = pinned_release(matrix, asked, want)
             release = pinned[0].release(pinned[1]) if pinned is not None else None
             if pinned is None or release is None or not release.is_yanked:
+                continue
+            if asked.problem.is_open and want.name in _BUILT_FOR_CUDA:
+                # The index of a CUDA build has releases of its own under the same numbers.
                 continue
             kept = [version for version in pinned[0].versions if not _is_yanked(pinned[0].release(version))]
             place = next((at for at, version in enumerate(kept) if _is_older(version, pinned[1])), len(kept))

@@ -32,7 +32,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     for install, requirement in _last(environment, torch):
         version = (requirement.version or "").partition("+")[0]
         right = getattr(release, requirement.name)
-        because = _why_not(matrix, torch.version, requirement.name, version)
+        because = _why_not(matrix, torch, requirement.name, version)
         if because and right not in (None, version):
             because = (*because, *_origin(environment, torch))
             yield _mismatch(environment, matrix, torch, (install, requirement), release, right, because)
@@ -65,11 +65,13 @@ def _beside(matrix: Matrix, install: Install, torch: Requirement) -> Iterator[Fi
         )
 
 
-def _why_not(matrix: Matrix, torch: str, name: str, version: str) -> tuple[str, ...]:
+def _why_not(matrix: Matrix, wanted: Wanted, name: str, version: str) -> tuple[str, ...]:
     """Return why a companion does not go with a torch: by its own metadata, else by the resolver; empty if it does."""
-    needs = needs_of(matrix, name, version)
+    needs, torch = needs_of(matrix, name, version), wanted.version or ""
     if needs is not None:
-        return () if admits(needs, torch) else (f"{name} {version} needs torch{needs}",)
+        # The torch of another index than PyPI has the build in its version, and so has the companion beside it.
+        public = needs if wanted.is_default else needs.partition("+")[0]
+        return () if admits(public, torch) else (f"{name} {version} needs torch{needs}",)
     pythons = sorted({python for row in matrix.torch_builds_of({torch}) for python in row.pythons_with_companions})
     wish: dict[str, object] = {
         "torch": torch,

@@ -9,11 +9,12 @@ from provision.cli.facts import describe_sources
 from provision.cli.output import Output
 from provision.cli.paragraph import columns_of, wrap
 from provision.doctor.engine import Finding, Report
+from provision.doctor.ranks import RankFailure, Ranks
 from provision.matrix.load import Matrix
 from provision.matrix.model import Xid
 from provision.probe.clean import clean_line
 
-__all__ = ["report_document", "show_report", "show_xid", "xid_document"]
+__all__ = ["ranks_document", "report_document", "show_report", "show_xid", "xid_document"]
 
 _LABEL = 10
 _INDENT = "   "
@@ -28,6 +29,20 @@ def report_document(report: Report) -> dict[str, Any]:
         "unseen": [{"probe": probe, "reason": clean_line(reason)} for probe, reason in report.unseen.items()],
         "broken": [{"diagnosis": name, "error": error} for name, error in report.broken.items()],
     }
+
+
+def ranks_document(ranks: Ranks) -> dict[str, Any]:
+    """Return what logs tell of the ranks of a job as plain data."""
+    return {
+        "first": None if ranks.first is None else _failure(ranks.first, ranks),
+        "failed": [_failure(row, ranks) for row in ranks.failed],
+        "missing": list(ranks.missing),
+        "world": ranks.world,
+    }
+
+
+def _failure(row: RankFailure, ranks: Ranks) -> dict[str, Any]:
+    return {"rank": row.rank, "logs": list(ranks.names[row.rank]), "line": row.line}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, sho
 from provision.errors import MissingDependencyError, UsageError
 from provision.probe.catalogue import LEVELS, PROBES
 from provision.probe.collect import PARALLEL, Collection, collect_targets
-from provision.probe.output import Unreadable
+from provision.probe.output import NOT_RUN, Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.probe.targets import FORMS, LOCAL, Target, parse_jump, parse_target
 from provision.records import replace
@@ -75,8 +75,8 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
         dest="bundles",
         action="append",
         type=parse_path,
-        metavar="BUNDLE",
-        help="look at what was collected before; may be repeated",
+        metavar="FILE",
+        help="look at what was recorded before, by this program or another; may be repeated",
     )
     way = parser.add_argument_group("the way there")
     way.add_argument("--user", action=Once, type=_user, metavar="NAME", help="user of ssh, where a target names none")
@@ -335,10 +335,11 @@ def _complete(target: Target, options: argparse.Namespace) -> Target:
 
 
 def _read_bundle(path: Path, taken: set[str]) -> Iterator[Snapshot]:
-    """Yield the snapshots of a bundle; a name that another one has already gets the bundle's behind it."""
+    """Yield the snapshots of a bundle or record; a name that another one has already gets the file's behind it."""
     from provision.probe.bundle import read_bundle
+    from provision.probe.recordings.read import is_bundle, read_recordings
 
-    for snapshot in read_bundle(path):
+    for snapshot in read_bundle(path) if is_bundle(path) else read_recordings(path):
         name, number = snapshot.target, 1
         while name in taken:
             mark = path.name if number == 1 else f"{path.name}, {number}"
@@ -419,7 +420,9 @@ def _probes(text: str) -> tuple[str, ...]:
 
 
 def has_no_gpu(host: Snapshot) -> bool:
-    """Whether neither the bus nor the driver of a machine shows an NVIDIA GPU."""
+    """Whether neither the bus nor the driver of a machine shows an NVIDIA GPU; a record that asked neither has none."""
+    if all(host.output(probe).status == NOT_RUN for probe in ("pci", "lspci", "nvidia-smi-xml")):
+        return False
     try:
         if any(device.is_nvidia_gpu for device in host.pci):
             return False

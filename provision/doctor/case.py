@@ -32,6 +32,7 @@ _TALKATIVE = (
     "daemon-reload",
     "kernel-log",
     "fabric-manager",
+    "recorded-log",
 )
 """Probes whose answer may hold an error's own words although they ended well."""
 
@@ -103,7 +104,8 @@ class Case:
             try:
                 found.setdefault(host.target, read(host))
             except Unreadable as error:
-                self.unseen.setdefault(f"{error.probe} of {host.target}", error.reason)
+                if error.status != NOT_RUN:
+                    self.unseen.setdefault(f"{error.probe} of {host.target}", error.reason)
         return found
 
     def find(self, *patterns: str) -> Quote | None:

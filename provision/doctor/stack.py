@@ -45,7 +45,7 @@ class Torch:
 def driver_of(case: Case) -> str | None:
     """Return the version of the loaded driver, from the target or from a pasted table of nvidia-smi."""
     smi = case.look(lambda host: host.smi)
-    if smi is not None:
+    if smi is not None and smi.driver_version is not None:
         return smi.driver_version
     driver = case.look(lambda host: host.driver)
     if driver is not None:

@@ -60,11 +60,12 @@ from provision.probe.parse.measurements import (
     Metric,
     NcclRun,
     parse_dcgmi_diag,
+    parse_dcgmi_health,
     parse_metrics,
     parse_nccl_tests,
     parse_nvbandwidth,
 )
-from provision.probe.parse.nvidia_smi import Smi, parse_nvidia_smi_xml
+from provision.probe.parse.nvidia_smi import Smi, parse_nvidia_smi
 from provision.probe.parse.nvlink import NvlinkCounters, NvlinkState, parse_nvlink_errors, parse_nvlink_status
 from provision.probe.parse.packages import (
     DkmsModule,
@@ -249,10 +250,21 @@ class Snapshot:
         try:
             return self.driver.version
         except Unreadable as error:
-            if error.status == ABSENT:
+            if error.status in (ABSENT, NOT_RUN):
                 with suppress(Unreadable):
-                    return self.smi.driver_version
+                    return self.find_smi_driver_version()
             raise
+
+    def find_smi_driver_version(self) -> str:
+        """Return the driver that nvidia-smi names.
+
+        Raises:
+            Unreadable: It names none, as a record that was cut down may.
+        """
+        version = self.smi.driver_version
+        if version is None:
+            raise Unreadable("nvidia-smi names no driver", probe="nvidia-smi-xml", status="unreadable")
+        return version
 
     @property
     def driver_params(self) -> Mapping[str, str]:
@@ -341,7 +353,9 @@ class Snapshot:
 
     @property
     def pci(self) -> tuple[PciDevice, ...]:
-        """PCI devices from sysfs."""
+        """PCI devices from sysfs, or from lspci in a record of a machine that has nothing else."""
+        if self.output("pci").status == NOT_RUN and self.has("lspci"):
+            return self.lspci
         return self._read("pci", parse_pci_sysfs)
 
     @property
@@ -372,7 +386,7 @@ class Snapshot:
     @property
     def smi(self) -> Smi:
         """What nvidia-smi says, also where it complains about one of the GPUs and ends with an error."""
-        return self._read("nvidia-smi-xml", parse_nvidia_smi_xml, also_failed=True)
+        return self._read("nvidia-smi-xml", parse_nvidia_smi, also_failed=True)
 
     @property
     def topology(self) -> Topology:
@@ -518,6 +532,10 @@ class Snapshot:
     def diag_3(self) -> tuple[DiagTest, ...]:
         """DCGM's diagnostics, level 3."""
         return self._read("dcgmi-diag-3", parse_dcgmi_diag)
+
+    def read_health(self) -> tuple[DiagTest, ...]:
+        """Return what DCGM's watches found wrong; the collector does not ask, and only records of others hold it."""
+        return self._read("dcgmi-health", parse_dcgmi_health)
 
     @property
     def nvbandwidth(self) -> tuple[BandwidthMatrix, ...]:

@@ -159,7 +159,7 @@ def cuda_compat(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
     """Look for a libcuda of a compat folder on the loader's path, and for the package beside GPUs it does not serve."""
     names = {gpu.name or "GPU" for gpu in host.smi.gpus}
     unserved = sorted(name for name in names if not _is_served(matrix, name))
-    driver = host.smi.driver_version
+    driver = host.find_smi_driver_version()
     if not host.libraries:
         return unknown("the loader finds no library of the driver, though the machine has GPUs")
     loaded = [

@@ -157,6 +157,8 @@ def gpu_driver_lib_match(host: Snapshot, expected: Expectation, matrix: Matrix) 
 def gpu_driver_flavour(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Compare the loaded flavour with what the facts say of each GPU on the bus, whether the driver sees it or not."""
     is_open = host.driver.is_open
+    if is_open is None:
+        return unknown("the record names the driver, and not which of its modules are loaded")
     flavour = "open" if is_open else "proprietary"
     against = "unsupported" if is_open else "required"
     wrong: list[str] = []
@@ -198,7 +200,7 @@ def _open_modules(host: Snapshot, matrix: Matrix, device: PciDevice) -> set[str]
 
 def gpu_gsp(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Compare the firmware of the GPU system processor with the driver; without one, or with it off, there is none."""
-    version = host.smi.driver_version
+    version = host.find_smi_driver_version()
     return judge_field(
         host.smi.gpus,
         "gsp_firmware",

@@ -9,7 +9,7 @@ from provision.matrix.load import Matrix
 from provision.probe.gpus import find_device, find_models, has_nvswitch, name_address, name_gpu
 from provision.probe.output import Unreadable
 from provision.probe.parse.kernel_log import KernelEvent
-from provision.probe.parse.nvidia_smi import Smi, SmiGpu
+from provision.probe.parse.nvidia_smi import NOT_LISTED, Smi, SmiGpu
 from provision.probe.parse.pci import PciDevice
 from provision.probe.snapshot import Snapshot
 from provision.signals.signal import Signal, failed, passed, skipped, unknown
@@ -99,6 +99,8 @@ def is_field_told(smi: Smi, matrix: Matrix, field: str) -> bool:
         matrix: Knows the first branch, as the limit ``nvidia-smi.FIELD``.
         field: Name of the field in that limit.
     """
+    if smi.driver_version is None:
+        return True
     try:
         return branch_of(smi.driver_version) >= matrix.limit(f"nvidia-smi.{field}")
     except ValueError:
@@ -141,6 +143,8 @@ def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str, is
     if unread:
         words = dict(unread[0].gpu.unread)
         said = words.get(unread[0].field) or ", ".join(words.values())
+        if said == NOT_LISTED:
+            return unknown(f"{name_gpu(unread[0].gpu)}: the table of nvidia-smi has no column for it")
         return unknown(f"{name_gpu(unread[0].gpu)}: nvidia-smi says `{said}`, which no known driver says there")
     if (silent_gpu := _find_silent(readings)) is not None:
         return unknown(f"{name_gpu(silent_gpu)} does not tell it, and others of its model do")

@@ -85,6 +85,8 @@ def net_peermem(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
         return failed(f"the kernel log says: {broken}", "`nvidia_peermem` without errors", subjects=loaded)
     if loaded:
         return passed(f"`{loaded[0]}` is loaded")
+    if host.driver.is_open is None:
+        return unknown("`nvidia_peermem` is not loaded, and the record does not say which modules of the driver are")
     if host.driver.is_open and _kernel_number(host.uname.release) >= matrix.limit("net.dmabuf-kernel"):
         return passed("the open kernel modules share buffers with network cards (DMA-BUF)")
     why = "the kernel is too old for DMA-BUF" if host.driver.is_open else "the driver's modules are not the open ones"

@@ -57,7 +57,8 @@ def gpu_smi_ok(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     smi = host.smi
     if not smi.gpus:
         return failed("nvidia-smi answers and lists no GPU", "at least one GPU")
-    return passed(f"nvidia-smi answers for {count_words(len(smi.gpus), 'GPU')}, driver {smi.driver_version}")
+    driver = f", driver {smi.driver_version}" if smi.driver_version is not None else ""
+    return passed(f"nvidia-smi answers for {count_words(len(smi.gpus), 'GPU')}{driver}")
 
 
 def gpu_count(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:

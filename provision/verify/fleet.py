@@ -131,7 +131,7 @@ TRAITS: dict[str, Callable[[Snapshot], str]] = {
         if key not in ("BOOT_IMAGE", "root", "initrd", "resume")
     ),
     "driver": lambda host: host.find_driver_version(),
-    "kernel modules": lambda host: "open" if host.driver.is_open else "proprietary",
+    "kernel modules": lambda host: {True: "open", False: "proprietary", None: "not told"}[host.driver.is_open],
     "GPUs": _gpus,
     "VBIOS": _one_for_all("vbios"),
     "persistence": _one_for_all("persistence"),
@@ -143,7 +143,7 @@ TRAITS: dict[str, Callable[[Snapshot], str]] = {
     "container toolkit": lambda host: host.toolkit.version or "none",
     "docker packages": _packages(r"docker(-ce|\.io)?|containerd(\.io)?"),
     "CUDA compiler": lambda host: host.nvcc.version or host.nvcc.release,
-    "Python": lambda host: host.python.version,
+    "Python": lambda host: host.python.version or "not told",
     "torch": _distribution("torch"),
     "tensorflow": _distribution("tensorflow"),
     "jax": _distribution("jax"),

@@ -109,7 +109,7 @@ class TestBundle:
         (tmp_path / "x.tar.gz").write_bytes(b"\x1f\x8bno")
         answer = provision("probe", "--from", tmp_path / "x.tar.gz")
         assert answer.code == 2
-        assert "is no bundle that can be read" in answer.err
+        assert "x.tar.gz cannot be read" in answer.err
 
 
 class TestParse:

@@ -61,6 +61,18 @@ GPU 00000000:18:00.0
             Name                          : python
             Used GPU Memory               : 512 MiB
 """
+TABLE = """\
+| NVIDIA-SMI 535.129.03             Driver Version: 535.129.03   CUDA Version: 12.2     |
+|=========================================+======================+======================|
+|   0  NVIDIA A100-SXM4-80GB          On  | 00000000:01:00.0 Off |                    0 |
+| N/A   32C    P0              62W / 400W |      4MiB / 81920MiB |      0%      Default |
+|                                         |                      |             Disabled |
++-----------------------------------------+----------------------+----------------------+
+"""
+HEALTH = (
+    '{"body": {"Overall Health": {"value": "Failure"}, "GPU": {"children": {"0": {"value": "Failure", "children": '
+    '{"Errors": {"children": {"Memory system": {"value": "Warning", "overflow": ["an error"]}}}}}}}}}'
+)
 IBSTAT = """CA 'mlx5_0'
 \tCA type: MT4129
 \tNumber of ports: 1
@@ -105,6 +117,8 @@ BESIDE_PROBES = {
     "containers.parse_cdi_file": CDI,
     "fabric_network.parse_ibstat": IBSTAT,
     "measurements.parse_prometheus_vector": VECTOR,
+    "measurements.parse_dcgmi_health": HEALTH,
+    "nvidia_smi.parse_nvidia_smi_table": TABLE,
     "nvidia_smi.parse_nvidia_smi_text": LISTING,
     "packages.parse_dpkg_list": DPKG,
     "packages.parse_rpm_list": RPM,
@@ -135,10 +149,11 @@ def _find_texts() -> dict[str, list[str]]:
             if isinstance(value, property):
                 getattr(spy, name)
         for probe, parser in spy.asked:
-            if outputs[probe].status == OK and outputs[probe].text:
+            if probe in outputs and outputs[probe].status == OK and outputs[probe].text:
                 texts[names[parser]][outputs[probe].text] = None
     for name, text in BESIDE_PROBES.items():
         texts[name][text] = None
+    texts["nvidia_smi.parse_nvidia_smi_xml"] |= texts["nvidia_smi.parse_nvidia_smi"]
     return {name: list(found) for name, found in texts.items()}
 
 

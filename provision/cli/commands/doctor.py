@@ -1,8 +1,10 @@
 """Say why a GPU does not work: what was seen, what was expected, the cause and the fix.
 
 A target is asked like those of `provision verify`: this machine when none is named, `ssh://host`, `docker://container`,
-`image://ref`, `kubectl://pod`, or with --from a bundle that was collected elsewhere. With --text the error message or
-log of a program is explained, with --xid an error number of the driver; both also add to what a target shows.
+`image://ref`, `kubectl://pod`, or with --from what was recorded elsewhere: a bundle, nvidia-bug-report.log.gz, a
+sosreport or must-gather, nvidia-smi (table, -q, -q -x), DCGM's JSON, torch.utils.collect_env, pip or conda list,
+journalctl -o export or json. With --text the error message or log of a program is explained, or a folder of the logs of
+a job's ranks, with --xid an error number of the driver; both also add to what a target shows.
 
 Causes come first, the deepest layer before the others, each with what it explains. Nothing is changed: --fix prints a
 plan, and together with --yes runs those of its steps that can be taken back.
@@ -15,11 +17,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.diagnosis import report_document, show_report, show_xid, xid_document
+from provision.cli.diagnosis import ranks_document, report_document, show_report, show_xid, xid_document
 from provision.cli.files import read_log
 from provision.cli.number import whole
 from provision.cli.output import Output
@@ -29,10 +31,12 @@ from provision.cli.request import read_matrix
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_no_gpu, has_targets
 from provision.doctor.case import Case
 from provision.doctor.engine import Report, diagnose
+from provision.doctor.ranks import Ranks, read_ranks
 from provision.doctor.suspect import find_suspect, name_versions
 from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
+from provision.probe.recordings.archive import holds_files, read_members
 from provision.probe.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -52,7 +56,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_probe_flags(parser)
     group = parser.add_argument_group("what else is known")
     group.add_argument(
-        "--text", action=Once, type=parse_path, metavar="FILE", help="explain an error message or a log (- is stdin)"
+        "--text",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="explain an error message, a log, or a folder of the logs of a job's ranks (- is stdin)",
     )
     group.add_argument(
         "--xid",
@@ -149,14 +157,39 @@ def _check_flags(options: argparse.Namespace) -> None:
 def _read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
     if options.text is None:
         return []
+    if str(options.text) != "-" and holds_files(options.text):
+        return _read_logs(options.text)
     name = "the standard input" if str(options.text) == "-" else Path(options.text).name
     return [(shown(name), read_log(options.text, "--text", bytes_max=_TEXT_BYTES_MAX))]
+
+
+def _read_logs(path: Path) -> list[tuple[str, str]]:
+    """Return the logs of a folder or an archive."""
+    from provision.probe.clean import clean
+
+    texts: list[tuple[str, str]] = []
+    left = _TEXT_BYTES_MAX
+    for member in read_members(path):
+        if b"\x00" in member.content[:4096] or not member.content.strip():
+            continue
+        left -= len(member.content)
+        if left < 0:
+            raise UsageError(
+                f"--text: {path} holds more than {_TEXT_BYTES_MAX >> 20} MiB of text",
+                hints=("give the logs of one job alone",),
+            )
+        text = member.content.decode("utf-8", "replace").removeprefix("\ufeff")
+        texts.append((shown(member.name), clean(text.replace("\r\n", "\n").replace("\r", "\n"))))
+    if not texts:
+        raise UsageError(f"--text: {path} holds no log", hints=("name the folder that the logs lie in",))
+    return texts
 
 
 def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str, str]], output: Output) -> int:
     """Explain a text or a number that comes without a target."""
     codes = () if options.xid is None else (options.xid,)
-    report = diagnose(Case(matrix, None, texts, codes))
+    ranks = read_ranks(texts) if len(texts) > 1 else None
+    report, texts = _diagnose_texts(matrix, texts, codes, ranks)
     row = matrix.xids.get(options.xid) if options.xid is not None else None
     if options.xid is not None and row is None:
         raise UnknownError(
@@ -164,12 +197,16 @@ def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str,
             hints=("`provision doctor --text dmesg.log` reads the driver's whole message",),
         )
     if row is None and not (report.causes or report.notes):
-        raise _unknown(texts[0][0], texts[0][1], matrix)
+        raise _unknown(texts[0][0], texts[0][1], matrix, ranks.say() if ranks is not None else ())
     document = report_document(report)
+    if ranks is not None:
+        document["ranks"] = ranks_document(ranks)
     pages = []
     if row is not None:
         document["xid"] = xid_document(row, matrix)
         pages.append(show_xid(row, output))
+    if ranks is not None:
+        pages.append("\n".join(line for said in ranks.say() for line in wrap(said, columns_of(output), hanging=2)))
     if report.causes or report.notes:
         pages.append(show_report(texts[0][0] if texts else f"Xid {options.xid}", report, output, matrix))
     output.note(f"facts of {matrix.dated}")
@@ -177,7 +214,26 @@ def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str,
     return 0
 
 
-def _unknown(name: str, text: str, matrix: Matrix) -> UnknownError:
+def _diagnose_texts(
+    matrix: Matrix, texts: list[tuple[str, str]], codes: tuple[int, ...], ranks: Ranks | None
+) -> tuple[Report, list[tuple[str, str]]]:
+    """Return what is found and the texts it was found in: where a rank failed first, its own say why."""
+    of_others = (
+        frozenset(name for names in ranks.names.values() for name in names) if ranks is not None else frozenset()
+    )
+    deciding = ranks.deciding if ranks is not None else frozenset()
+    if deciding:
+        own = sorted(
+            (row for row in texts if row[0] not in of_others - deciding), key=lambda row: row[0] not in deciding
+        )
+        report = diagnose(Case(matrix, None, own, codes))
+        if report.causes:
+            return report, own
+        texts = [*own, *(row for row in texts if row[0] in of_others - deciding)]
+    return diagnose(Case(matrix, None, texts, codes)), texts
+
+
+def _unknown(name: str, text: str, matrix: Matrix, ranks: Sequence[str] = ()) -> UnknownError:
     """Return the answer to a text that no diagnosis knows: the line that most likely failed, and where to go on."""
     if not text.strip():
         return UnknownError(
@@ -188,6 +244,7 @@ def _unknown(name: str, text: str, matrix: Matrix) -> UnknownError:
     return UnknownError(
         f"nothing in {name} is a known sign of a failure",
         because=(
+            *ranks,
             *((f"line {suspect.number} most likely failed: {suspect.line}",) if suspect else ()),
             *((suspect.where,) if suspect and suspect.where else ()),
             *((f"the text names {', '.join(versions)}",) if versions else ()),

@@ -1,7 +1,8 @@
 """Prove that hosts, containers and images do what their lock promises.
 
 A target is this machine when none is named, `ssh://host`, `docker://container`, `image://ref`, `kubectl://pod`, a host
-of an Ansible inventory, or with --from a bundle. Each is asked once; all checks are judged here from what it answered.
+of an Ansible inventory, or with --from a bundle or what another program recorded, as `provision doctor --help` lists.
+Each is asked once; all checks are judged here from what it answered.
 
 What is expected comes from the lock, from --expect and from an inventory's `provision_expect`. Unknown is never passed:
 a check of high severity whose answer is missing fails like one that is wrong. A missing GPU is skipped only where the

@@ -31,19 +31,17 @@ def examine(case: Case) -> Sign | None:
         there = ", ".join(versions or ()) or "none"
         missing = f"the driver is {driver.version}, firmware on disk is for {there}"
     smi = case.look(lambda host: host.smi)
-    others = smi_where(case, lambda gpu: smi is not None and gpu.gsp_firmware not in (None, smi.driver_version))
-    if others and smi is not None:
+    loaded = smi.driver_version if smi is not None else None
+    others = smi_where(case, lambda gpu: loaded is not None and gpu.gsp_firmware not in (None, loaded))
+    if others:
         return Sign(
             confidence="high",
             seen=(
-                *(
-                    f"{name_gpu(gpu)} runs firmware {gpu.gsp_firmware}, the driver is {smi.driver_version}"
-                    for gpu in others
-                ),
+                *(f"{name_gpu(gpu)} runs firmware {gpu.gsp_firmware}, the driver is {loaded}" for gpu in others),
                 *((missing,) if missing else ()),
                 *quote_events((*loads, *starts)),
             ),
-            expected=f"firmware {smi.driver_version} on every GPU",
+            expected=f"firmware {loaded} on every GPU",
             subjects=tuple(name_gpu(gpu) for gpu in others),
             seconds=own_seconds(case, (*loads, *starts)),
         )

@@ -23,7 +23,7 @@ _WRONG = re.compile(
 _EXPECTED = "right results on every GPU, and no failed test of `dcgmi diag`"
 _UNSEEN = ("whether a longer test fails too: `dcgmi diag -r 3`",)
 _DIAGNOSES = ("diag", "diag_2", "diag_3")
-_OF_SOFTWARE = ("deployment", "software")
+_OF_SOFTWARE = ("deployment", "driver", "software")
 
 
 def examine(case: Case) -> Sign | None:
@@ -55,8 +55,9 @@ def _failures(case: Case) -> Iterator[tuple[str, int | None]]:
     run = case.look(lambda host: host.nccl_tests)
     if run is not None and run.out_of_bounds:
         yield f"nccl-tests counts {run.out_of_bounds} wrong values", None
-    for level in _DIAGNOSES:
-        for test in case.look(lambda host, name=level: getattr(host, name)) or ():  # type: ignore[misc]
+    runs = [case.look(lambda host, name=level: getattr(host, name)) for level in _DIAGNOSES]  # type: ignore[misc]
+    for tests in (*runs, case.look(lambda host: host.read_health())):
+        for test in tests or ():
             if (test.category or "").lower() in _OF_SOFTWARE or test.name.lower() in _OF_SOFTWARE:
                 continue
             for result in test.results:

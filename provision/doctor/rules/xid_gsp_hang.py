@@ -22,7 +22,7 @@ def examine(case: Case) -> Sign | None:
     driver = case.look(lambda host: host.driver)
     seen: tuple[str, ...] = ()
     fix: tuple[str, ...] = ()
-    if driver is not None:
+    if driver is not None and driver.is_open is not None:
         flavour = "open" if driver.is_open else "proprietary"
         seen = (f"the driver is {driver.version} with the {flavour} kernel modules",)
         if driver.is_open:

@@ -33,10 +33,10 @@ _NOT_TOLD = ("", "N/A", "??")
 
 @record
 class LoadedDriver:
-    """``/proc/driver/nvidia/version``: what is loaded; ``is_open`` tells the open modules from the proprietary."""
+    """What is loaded; ``is_open`` tells the open modules from the proprietary, ``None`` where a record does not say."""
 
     version: str
-    is_open: bool
+    is_open: bool | None = None
     compiler: str | None = None
 
 
@@ -89,9 +89,13 @@ def parse_loaded_driver(text: str) -> LoadedDriver:
     The version is the first word after ``Module`` that has the form of one; the open modules name the machine between
     the two, the proprietary ones before them.
 
+    A version alone, as other programs write it down, leaves open which modules these are.
+
     Raises:
         Unreadable: No version stands in it.
     """
+    if _VERSION.fullmatch(alone := text.strip()):
+        return LoadedDriver(version=alone)
     version = compiler = None
     is_open = False
     for line in read_lines(text, "/proc/driver/nvidia/version"):

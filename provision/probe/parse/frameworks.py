@@ -36,10 +36,13 @@ _RESULT = re.compile(r"ok|(?:skipped|failed)(?::.*)?")
 
 @record
 class PythonEnvironment:
-    """The interpreter that runs the frameworks, and its distributions: normalised name → version."""
+    """The interpreter that runs the frameworks, and its distributions: normalised name → version.
 
-    executable: str
-    version: str
+    ``executable`` and ``version`` are ``None`` where a record lists the distributions alone.
+    """
+
+    executable: str | None = None
+    version: str | None = None
     prefix: str = ""
     packages: Mapping[str, str] = NOTHING
     duplicates: tuple[str, ...] = ()
@@ -121,6 +124,8 @@ def parse_python_environment(text: str) -> PythonEnvironment:
         Unreadable: It is not the payload's JSON, or a value has another type.
     """
     document = _payload(text)
+    if not document.keys() & {"executable", "packages"}:
+        raise Unreadable("the payload names neither an interpreter nor distributions")
     packages: dict[str, str] = {}
     repeated = list(_strings(document, "duplicates"))
     for name, version in _texts(document, "packages").items():
@@ -129,8 +134,8 @@ def parse_python_environment(text: str) -> PythonEnvironment:
             repeated.append(normal)
         packages[normal] = version
     return PythonEnvironment(
-        executable=_required(document, "executable"),
-        version=_required(document, "version"),
+        executable=_text(document, "executable"),
+        version=_text(document, "version"),
         prefix=_text(document, "prefix") or "",
         packages=frozen(packages),
         duplicates=tuple(dict.fromkeys(repeated)),

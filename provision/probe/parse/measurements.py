@@ -20,6 +20,7 @@ __all__ = [
     "NcclRow",
     "NcclRun",
     "parse_dcgmi_diag",
+    "parse_dcgmi_health",
     "parse_metrics",
     "parse_nccl_tests",
     "parse_nvbandwidth",
@@ -424,6 +425,48 @@ def parse_dcgmi_diag(text: str) -> tuple[DiagTest, ...]:
                 return _diag_tests(_dict(document[root]))
     what = "document has no part that is known" if is_document else "output holds no whole document"
     raise Unreadable(f"dcgmi diag's {what}")
+
+
+_HEALTH_STATUSES: Final = {"Healthy": "Pass", "Warning": "Warn", "Failure": "Fail"}
+
+
+def parse_dcgmi_health(text: str) -> tuple[DiagTest, ...]:
+    """Read ``dcgmi health -c -j``: a test for each system that is not healthy, none where all are.
+
+    Raises:
+        Unreadable: It is no such document, or says of a system what is not known.
+    """
+    for document in _documents(clean(text)):
+        body = _dict(document.get("body"))
+        if "Overall Health" in body:
+            break
+    else:
+        raise Unreadable("dcgmi health printed no report")
+    overall = _dict(body["Overall Health"]).get("value")
+    tests = [
+        _health_test(group, entity, system, _dict(said))
+        for group, listed in body.items()
+        for entity, found in _dict(_dict(listed).get("children")).items()
+        for system, said in _dict(_dict(_dict(_dict(found).get("children")).get("Errors")).get("children")).items()
+    ]
+    if overall != "Healthy" and not tests:
+        raise Unreadable(f"dcgmi health names no system, and says of all: `{clean_line(str(overall), 40)}`")
+    return tuple(tests)
+
+
+def _health_test(group: str, entity: str, system: str, said: dict[str, Any]) -> DiagTest:
+    status = _HEALTH_STATUSES.get(str(said.get("value")))
+    if status is None:
+        raise Unreadable(f"dcgmi health says of a system what is not known: `{clean_line(str(said.get('value')), 40)}`")
+    words = [word for word in _list(said.get("overflow")) if isinstance(word, str)]
+    is_gpu = group.upper() == "GPU"
+    result = DiagResult(
+        status=status,
+        entity=int(entity) if is_gpu and entity.isdecimal() and len(entity) < 6 else None,
+        group=None if is_gpu else clean_line(group, 40),
+        warnings=(clean_line(" ".join(words)),) if words else (),
+    )
+    return DiagTest(name=clean_line(system, 80), category="Health", results=(result,))
 
 
 def _diag_tests(body: dict[str, Any]) -> tuple[DiagTest, ...]:

@@ -1,4 +1,4 @@
-"""``nvidia-smi -q -x`` and ``-q``, of drivers 418 to 615.
+"""``nvidia-smi -q -x`` and ``-q``, of drivers 418 to 615, and the table of ``nvidia-smi`` alone.
 
 Element names moved over the years (``clocks_throttle_reasons`` became ``clocks_event_reasons``, absolute slowdown
 temperatures became margins); both spellings are read into the same fields.
@@ -17,7 +17,16 @@ from provision.records import record
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-__all__ = ["Smi", "SmiGpu", "SmiProcess", "parse_nvidia_smi_text", "parse_nvidia_smi_xml"]
+__all__ = [
+    "NOT_LISTED",
+    "Smi",
+    "SmiGpu",
+    "SmiProcess",
+    "parse_nvidia_smi",
+    "parse_nvidia_smi_table",
+    "parse_nvidia_smi_text",
+    "parse_nvidia_smi_xml",
+]
 
 _CHARACTERS_MAX: Final = 16 * 1024 * 1024
 _ELEMENTS_MAX: Final = 400_000
@@ -31,6 +40,31 @@ _VERSION: Final = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,3}", re.ASCII)
 _NUMBER: Final = re.compile(r"(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)(?: ?(?:MiB|MB|MHz|us|C|W|%|x))?", re.ASCII)
 _KEY: Final = re.compile(r"[^a-z0-9]+", re.ASCII)
 
+NOT_LISTED: Final = "not in this listing"
+"""What ``unread`` says of what the table has no column for."""
+
+_TABLE_CHARACTERS: Final = 400
+_TABLE_HEADING: Final = re.compile(
+    r"Driver Version: (?P<driver>[0-9]{1,4}(?:\.[0-9]{1,4}){1,3})(?: {1,40}CUDA Version: (?P<cuda>[0-9.]{1,20}|N/A))?",
+    re.ASCII,
+)
+_TABLE_GPU: Final = re.compile(
+    r"^\| {0,4}(?P<index>[0-9]{1,3})  (?P<name>[^|\n]{1,60}?) {1,60}"
+    r"(?P<persistence>On|Off|WDDM|TCC|MCDM|N/A|ERR!) {1,8}"
+    r"\| {1,8}(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) [^|\n]{1,20}"
+    r"\| {1,40}(?P<ecc>[^ |\n]{1,20}) {0,8}\|",
+    re.ASCII | re.MULTILINE,
+)
+_TABLE_READINGS: Final = re.compile(
+    r"\| {0,4}[^ |]{1,6} {1,8}(?P<temperature_c>[^ |]{1,8}) {1,8}(?P<performance_state>[^ |]{1,8}) {1,30}"
+    r"(?P<power_draw_w>[^ |]{1,10}) {0,4}/ {1,6}(?P<power_limit_w>[^ |]{1,10}) {0,4}"
+    r"\| {1,30}(?P<memory_used_mib>[^ |]{1,16}) / {1,8}(?P<memory_total_mib>[^ |]{1,16}) {0,4}"
+    r"\| {1,20}(?P<utilization_percent>[^ |]{1,8}) {1,20}(?P<compute_mode>[^|]{1,24}?) {0,4}\|",
+    re.ASCII,
+)
+_TABLE_MIG: Final = re.compile(r"\|[ ]{1,60}\|[ ]{1,60}\| {1,60}(?P<mig>Enabled\*?|Disabled\*?|N/A) {0,4}\|", re.ASCII)
+_TABLE_UNIT: Final = re.compile(r"(?<=[0-9])(?:MiB|W|C|%)$", re.ASCII)
+_TABLE_SILENT: Final = ("fabric_health", "processes", "throttle")
 _BROKEN: Final = object()
 """In place of a value: the tool answered with an error."""
 
@@ -147,9 +181,12 @@ class SmiGpu:
 
 @record
 class Smi:
-    """What ``nvidia-smi -q`` said; ``gpus`` in its order. ``cuda_version`` is the newest the driver knows."""
+    """What ``nvidia-smi`` said; ``gpus`` in its order. ``cuda_version`` is the newest the driver knows.
 
-    driver_version: str
+    ``driver_version`` is ``None`` in a record that was cut down to a part without it.
+    """
+
+    driver_version: str | None = None
     cuda_version: str | None = None
     attached: int | None = None
     gpus: tuple[SmiGpu, ...] = ()
@@ -380,6 +417,17 @@ class _Block(NamedTuple):
     mig_devices: int
 
 
+def parse_nvidia_smi(text: str) -> Smi:
+    """Read what ``nvidia-smi`` printed in any of its forms: ``-q -x``, ``-q``, or the table.
+
+    Raises:
+        Unreadable: It is none of them, or is not whole.
+    """
+    if "<nvidia_smi_log" in text or not ("NVSMI LOG" in text or _TABLE_GPU.search(text)):
+        return parse_nvidia_smi_xml(text)
+    return parse_nvidia_smi_text(text) if "NVSMI LOG" in text else parse_nvidia_smi_table(text)
+
+
 def parse_nvidia_smi_xml(text: str) -> Smi:
     """Read ``nvidia-smi -q -x``.
 
@@ -390,7 +438,7 @@ def parse_nvidia_smi_xml(text: str) -> Smi:
         The GPUs in the order of the document.
 
     Raises:
-        Unreadable: It is no whole XML document of nvidia-smi, or names no driver.
+        Unreadable: It is no whole XML document of nvidia-smi, or names neither a driver nor a GPU.
     """
     root = _read_document(text)
     gpus = root.findall("gpu")
@@ -438,14 +486,45 @@ def parse_nvidia_smi_text(text: str) -> Smi:
     )
 
 
+def parse_nvidia_smi_table(text: str) -> Smi:
+    """Read the table of ``nvidia-smi``, whole or the rows of its GPUs alone; of several tables the first.
+
+    What the table has no column for is ``unread``: it says nothing of throttling, processes or the fabric.
+
+    Raises:
+        Unreadable: No row of a GPU stands in it.
+    """
+    if len(text) > _CHARACTERS_MAX:
+        raise Unreadable("nvidia-smi printed more than is read")
+    lines = [line[:_TABLE_CHARACTERS] for line in clean(text).split("\n")]
+    rows: dict[str, tuple[re.Match[str], str, str]] = {}
+    heading: re.Match[str] | None = None
+    for place, line in enumerate(lines):
+        found = _TABLE_GPU.match(line)
+        if found is None:
+            heading = heading or _TABLE_HEADING.search(line)
+            continue
+        if found["index"] in rows:
+            break
+        below = [*lines[place + 1 : place + 3], "", ""]
+        rows[found["index"]] = (found, below[0], below[1])
+    if not rows:
+        raise Unreadable(_say_what_came("nvidia-smi printed no table of GPUs", text))
+    return Smi(
+        driver_version=heading["driver"] if heading else None,
+        cuda_version=heading["cuda"] if heading and _VERSION.fullmatch(heading["cuda"] or "") else None,
+        gpus=tuple(_make_gpu_of_table(*row) for row in rows.values()),
+    )
+
+
 def _make_smi(
     driver: str, cuda: str, attached: str, blocks: Sequence[tuple[str, _Block]], *, use_elements: bool
 ) -> Smi:
-    if not _VERSION.fullmatch(driver):
-        raise Unreadable("nvidia-smi names no driver")
+    if not _VERSION.fullmatch(driver) and not blocks:
+        raise Unreadable("nvidia-smi names neither a driver nor a GPU")
     count = _read_number(attached)
     return Smi(
-        driver_version=driver,
+        driver_version=driver if _VERSION.fullmatch(driver) else None,
         cuda_version=cuda if _VERSION.fullmatch(cuda) else None,
         attached=count if isinstance(count, int) else None,
         gpus=tuple(_make_gpu(address, block, use_elements=use_elements) for address, block in blocks),
@@ -455,6 +534,56 @@ def _make_smi(
 def _say_what_came(what: str, text: str) -> str:
     first = next((line for line in text[:4000].split("\n") if line.strip()), "")
     return f"{what}{': ' if first else ''}{clean_line(first, 120)}"
+
+
+# From the table
+
+
+def _make_gpu_of_table(row: re.Match[str], second: str, third: str) -> SmiGpu:
+    """Return a GPU from its two or three lines of the table."""
+    values: dict[str, Any] = {}
+    marks: dict[str, set[str]] = {"unsupported": set(), "broken": set()}
+    unread = dict.fromkeys(_TABLE_SILENT, NOT_LISTED)
+
+    def keep(name: str, kind: str, said: str) -> None:
+        value = _read(kind, _TABLE_UNIT.sub("", said))
+        if value is _BROKEN:
+            marks["broken"].add(name)
+        elif isinstance(value, _Unread):
+            unread[name] = value.said
+        elif value is None:
+            marks["unsupported"].add(name)
+        else:
+            values[name] = value
+
+    if row["name"].endswith("..."):
+        unread["name"] = row["name"]
+    else:
+        values["name"] = row["name"]
+    if row["persistence"] in ("On", "Off"):
+        values["persistence"] = row["persistence"] == "On"
+    if row["ecc"] in ("Off", "N/A"):
+        marks["unsupported"].add("ecc_volatile_uncorrectable")
+    else:
+        keep("ecc_volatile_uncorrectable", "number", row["ecc"])
+    if row["ecc"] == "N/A":
+        marks["unsupported"].add("ecc_current")
+    elif row["ecc"] == "Off" or row["ecc"].isdecimal():
+        values["ecc_current"] = row["ecc"] != "Off"
+    if readings := _TABLE_READINGS.match(second):
+        for name, said in readings.groupdict().items():
+            is_text = name in ("performance_state", "compute_mode")
+            keep(name, "text" if is_text else "decimal" if name.endswith("_w") else "number", said)
+    if mig := _TABLE_MIG.match(third):
+        keep("mig_current", "flag", mig["mig"].removesuffix("*"))
+    domain, _, rest = row["pci"].partition(":")
+    return SmiGpu(
+        pci=f"{int(domain, 16):04x}:{rest}".lower(),
+        unsupported=frozenset(marks["unsupported"]),
+        broken=frozenset(marks["broken"]),
+        unread=tuple(sorted(unread.items())),
+        **values,
+    )
 
 
 # From the XML

@@ -38,6 +38,7 @@ PROBES = {
     "nccl-tests": "nccl-tests",
     "nvbandwidth": "nvbandwidth",
     "nvcc": "nvcc",
+    "nvidia-smi": "nvidia-smi-xml",
     "nvidia-smi-topo": "nvidia-smi-topology",
     "nvidia-smi-xml": "nvidia-smi-xml",
     "nvlink": "nvlink-status",
@@ -71,6 +72,10 @@ GPU 00000000:18:00.0
     Minor Number                          : 0
     Processes                             : None
 """,
+    "dcgmi-health": (
+        '{"body": {"Overall Health": {"value": "Warning"}, "GPU": {"children": {"0": {"children": '
+        '{"Errors": {"children": {"PCIe system": {"value": "Warning"}}}}}}}}}'
+    ),
     "rpm": "nvidia-driver-535.104.05-1.el9.x86_64\n",
 }
 

@@ -184,7 +184,7 @@ REFUSED = [
     (parse_python_environment, "", "printed no document"),
     (parse_python_environment, "{}", "printed no document"),
     (parse_python_environment, payload([]), "no object"),
-    (parse_python_environment, payload({}), "lacks `executable`"),
+    (parse_python_environment, payload({}), "neither an interpreter nor distributions"),
     (parse_python_environment, changed(ENVIRONMENT, version=3.11), "`version` is no text"),
     (parse_python_environment, changed(ENVIRONMENT, packages={"torch": 2}), "table of texts"),
     (parse_python_environment, changed(ENVIRONMENT, packages=["torch"]), "table of names"),

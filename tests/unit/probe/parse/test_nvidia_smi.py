@@ -357,8 +357,8 @@ def test_warnings_around_the_document_do_not_hide_it() -> None:
     [
         ("", "no document"),
         ("No devices were found\n", "No devices were found"),
-        ("<nvidia_smi_log></nvidia_smi_log>", "names no driver"),
-        ("<nvidia_smi_log><driver_version>N/A</driver_version></nvidia_smi_log>", "names no driver"),
+        ("<nvidia_smi_log></nvidia_smi_log>", "names neither a driver nor a GPU"),
+        ("<nvidia_smi_log><driver_version>N/A</driver_version></nvidia_smi_log>", "names neither a driver nor a GPU"),
         ("<nvidia_smi_log><driver_version>580.1</driver_version>", "cut off"),
         (
             '<nvidia_smi_log><driver_version>580.1</driver_version><gpu id="00000000:18:00.0"/></nvidia_smi_log>',
@@ -444,13 +444,16 @@ def test_an_old_listing_with_nested_reasons_is_read() -> None:
     ("text", "reason"),
     [
         (LISTING.replace("NVSMI LOG", "SOMETHING"), "no listing"),
-        (LISTING.replace("470.256.02", "N/A"), "names no driver"),
         (LISTING.rstrip("\n"), "middle of a line"),
         (LISTING[: LISTING.index("    Processes\n")], "middle of a GPU"),
         (LISTING.replace("GPU 00000000:85:00.0", "GPU nowhere"), "without its address"),
     ],
-    ids=["no-heading", "no-driver", "no-line-end", "no-processes", "no-address"],
+    ids=["no-heading", "no-line-end", "no-processes", "no-address"],
 )
 def test_what_is_no_whole_listing_is_unreadable(text: str, reason: str) -> None:
     with pytest.raises(Unreadable, match=reason):
         parse_nvidia_smi_text(text)
+
+
+def test_a_listing_without_a_driver_is_of_a_driver_that_is_not_known() -> None:
+    assert parse_nvidia_smi_text(LISTING.replace("470.256.02", "N/A")).driver_version is None

@@ -1,0 +1,1 @@
+"""What other programs recorded of a machine: bug reports, archives, listings and logs become snapshots."""

@@ -19,6 +19,7 @@ from provision.resolve.request import FRAMEWORKS
 
 __all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids"]
 
+_IN_PAIRS = "onnxruntime-gpu|ctranslate2|faster-whisper|whisperx|cupy-cuda11x|cupy-cuda12x|cupy-cuda13x"
 _COMPILED = "flash-attn|causal-conv1d|mamba-ssm|deepspeed|apex|build-option"
 SCOPES: dict[str, str] = {
     "B01": "base own-base",
@@ -38,7 +39,7 @@ SCOPES: dict[str, str] = {
     "C06": "open-framework stage|requirements",
     "C07": "base tensorflow",
     "C08": "jax",
-    "C09": "pinned|onnxruntime-gpu|ctranslate2",
+    "C09": f"pinned|{_IN_PAIRS}",
     "C10": "torch|pytorch|base-frameworks torchvision|torchaudio|vllm|xformers",
     "C11": "torch|pytorch|base-frameworks vllm|xformers",
     "C12": "torch|tensorflow",

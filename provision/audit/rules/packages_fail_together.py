@@ -1,81 +1,152 @@
-"""Two packages that are known not to work together."""
+"""Two packages that are known not to work together, or one with the CUDA and cuDNN in force."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from provision.audit.model import Environment, Finding, Options, Requirement
+from provision.audit.libraries import brings_own, libraries_of
+from provision.audit.model import Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, Wanted, build_of, cuda_of, effective, python_of, resolve_request, standing
+from provision.audit.wanted import CPU, Wanted, admits, build_of, effective, python_of, resolve_request, standing
 from provision.audit.ways import ways_of
 from provision.audit.wording import facts_of, reasons_of
 from provision.matrix.load import Matrix
+from provision.matrix.model import Exclusion
+from provision.records import record
 from provision.resolve.request import FRAMEWORKS
 
 ID = "C09"
 
+_LIBRARIES = ("cuda", "cudnn")
+
+
+@record
+class _Side:
+    """What one side of a pair is, as far as that is known.
+
+    Attributes:
+        versions: All that it may be; a pair holds where each of them is part of it.
+        requirement: Where it is asked for, ``None`` for what nobody writes.
+        because: How its version follows from what is written.
+    """
+
+    versions: tuple[str, ...]
+    requirement: Requirement | None = None
+    because: str = ""
+
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
-    """Hold everything that is pinned against the pairs of the facts."""
-    pinned: dict[str, tuple[str, Requirement]] = {}
+    """Hold everything that is surely there against the pairs of the facts."""
     torch = standing(environment, matrix, "torch")
     if torch is not None and torch.variant == CPU:
         return
-    targets = {install.target for install in environment.installs}
-    if len(targets) > 1:
+    if len({install.target for install in environment.installs}) > 1:
         return
-    for install, requirement in environment.requirements():
-        is_sure = install.is_certain and not install.is_dry and requirement.applies is True
-        if requirement.ecosystem == "pypi" and requirement.version is not None and is_sure:
-            has_own_index = bool(install.indexes) and requirement.name.startswith("onnxruntime")
-            if not has_own_index and requirement.url is None:
-                pinned[requirement.name] = (requirement.version.partition("+")[0], requirement)
-    since: dict[str, str] = {}
-    sides = {_name(side) for row in matrix.exclusions if not row.is_open for side in (row.left, row.right)}
-    for _, requirement in environment.requirements():
-        name = requirement.name
-        if name in sides and name not in pinned and name not in FRAMEWORKS and requirement.version is None:
-            # An open wish comes to one release too.
-            from provision.audit.solved import taken_surely
-
-            taken = taken_surely(environment, matrix, options, name)
-            if len(taken) == 1:
-                pinned[name] = (taken[0], requirement)
-                since[name] = f"as of {matrix.dated} `{requirement.text}` takes {name} {taken[0]}"
-    named = {name: version for name, (version, _) in pinned.items()}
-    if torch is not None and torch.version is not None:
-        if torch.install.installer == "base":
-            named["torch"] = torch.version
-        cuda = cuda_of(build_of(matrix, torch))
-        if cuda is not None:
-            named["cuda"] = cuda
-    elif torch is None and environment.base is not None and environment.base.cuda is not None:
-        named["cuda"] = environment.base.cuda
-    variants = _by_build(matrix, torch, named)
+    sides = _sides(environment, matrix, options, torch)
     for row in matrix.exclusions:
-        if row.is_open or not (_name(row.left) in named and _name(row.right) in named):
+        pair = (_name(row.left), _name(row.right))
+        if row.is_open or not all(name in sides and _holds(name, sides[name], row) for name in pair):
             continue
-        from provision.resolve.rules import side_holds
-
-        if not all(side_holds(row.left, each) and side_holds(row.right, each) for each in variants):
+        asked = [sides[name].requirement for name in pair]
+        spans = [requirement.span for requirement in asked if requirement is not None]
+        has_own = any(requirement is not None and brings_own(requirement) for requirement in asked)
+        if not spans or (has_own and not set(pair).isdisjoint(_LIBRARIES)):
             continue
-        pair = [_name(row.left), _name(row.right)]
-        spans = [pinned[name][1].span for name in pair if name in pinned]
-        if not spans:
-            continue
-        shown = " and ".join(f"{name} {named[name]}" for name in pair)
+        shown = " and ".join(f"{_WORDS.get(name, name)} {sides[name].versions[0].partition('+')[0]}" for name in pair)
         yield found(
             matrix,
             ID,
             span=spans[-1],
             message=f"{shown} fail together",
-            reasons=(*(since[name] for name in pair if name in since), row.symptom),
+            reasons=(*(sides[name].because for name in pair if sides[name].because), row.symptom),
             hint=f"until: {row.until}" if row.until else "",
             facts=(f"exclusion/{row.id}",),
         )
         return
     yield from _together(environment, matrix, options)
+
+
+_WORDS = {"cuda": "CUDA", "cudnn": "cuDNN"}
+
+
+def _holds(name: str, side: _Side, row: Exclusion) -> bool:
+    from provision.resolve.rules import side_holds
+
+    text = next(text for text in (row.left, row.right) if _name(text) == name)
+    return all(side_holds(text, {name: version}) for version in side.versions)
+
+
+def _sides(environment: Environment, matrix: Matrix, options: Options, torch: Wanted | None) -> dict[str, _Side]:
+    """Return what of the pairs is there: pins, what open requirements come to, what other packages bring, libraries."""
+    known = {_name(text) for row in matrix.exclusions if not row.is_open for text in (row.left, row.right)}
+    bringing = matrix.setting("audit_rules.toml", "brings_a_side").values
+    sides: dict[str, _Side] = {}
+    for install, requirement in environment.requirements():
+        is_sure = install.is_certain and not install.is_dry and requirement.applies is True
+        if requirement.ecosystem != "pypi" or requirement.version is None or not is_sure:
+            continue
+        has_own_index = bool(install.indexes) and requirement.name.startswith("onnxruntime")
+        if not has_own_index and requirement.url is None and requirement.name in known:
+            version = requirement.version.partition("+")[0]
+            sides[requirement.name] = _Side(versions=(version,), requirement=requirement)
+    for install, requirement in environment.requirements():
+        name = requirement.name
+        if name in known and name not in sides and name not in FRAMEWORKS and requirement.version is None:
+            # An open wish comes to one release too.
+            sides |= _taken(environment, matrix, options, name, requirement)
+        elif name in bringing:
+            sides |= _brought(environment, matrix, options, install, requirement, known.difference(sides, FRAMEWORKS))
+    if torch is not None and torch.version is not None:
+        own = sides.get("torch")
+        if torch.install.installer == "base" or (own is not None and own.versions == (torch.version,)):
+            written = own.requirement if own is not None and torch.install.installer != "base" else None
+            sides["torch"] = _Side(versions=_by_build(matrix, torch), requirement=written)
+    return sides | {
+        name: _Side(versions=versions)
+        for name, versions in libraries_of(environment, matrix, torch).items()
+        if sides.keys() - set(FRAMEWORKS)
+    }
+
+
+def _taken(
+    environment: Environment, matrix: Matrix, options: Options, name: str, requirement: Requirement
+) -> dict[str, _Side]:
+    from provision.audit.solved import taken_surely
+
+    taken = taken_surely(environment, matrix, options, name)
+    if len(taken) != 1:
+        return {}
+    verb = "takes" if requirement.name == name else "brings"
+    because = f"as of {matrix.dated} `{requirement.text}` {verb} {name} {taken[0]}"
+    return {name: _Side(versions=taken, requirement=requirement, because=because)}
+
+
+def _brought(
+    environment: Environment,
+    matrix: Matrix,
+    options: Options,
+    install: Install,
+    requirement: Requirement,
+    wanted: set[str],
+) -> dict[str, _Side]:
+    """Return what a package brings that nobody asks for: the release that is taken, or all that it admits."""
+    package = matrix.published(requirement.name) if requirement.ecosystem == "pypi" else None
+    is_sure = install.is_certain and not install.is_dry and not install.has_no_deps and requirement.applies is True
+    if package is None or not package.versions or not is_sure or requirement.url is not None:
+        return {}
+    release = package.release(requirement.version or package.versions[0])
+    sides: dict[str, _Side] = {}
+    for need in release.needs() if release is not None else ():
+        other = matrix.published(need.name) if need.name in wanted and not need.marker else None
+        if release is None or other is None:
+            continue
+        sides |= _taken(environment, matrix, options, need.name, requirement)
+        if need.name not in sides and requirement.version is not None:
+            fitting = tuple(version for version in other.versions if admits(need.specifier, version))
+            because = f"{package.name} {release.version} needs {need.name}{need.specifier}"
+            sides |= {need.name: _Side(versions=fitting, requirement=requirement, because=because)} if fitting else {}
+    return sides
 
 
 def _together(environment: Environment, matrix: Matrix, options: Options) -> Iterator[Finding]:
@@ -115,13 +186,11 @@ def _together(environment: Environment, matrix: Matrix, options: Options) -> Ite
             )
 
 
-def _by_build(matrix: Matrix, torch: Wanted | None, named: dict[str, str]) -> list[dict[str, str]]:
-    """Return what is named once for each build that torch may be: some pairs are about some builds."""
-    if torch is None or torch.version is None or named.get("torch") != torch.version:
-        return [named]
-    variant = build_of(matrix, torch)
-    builds = [variant] if variant else [row.variant for row in matrix.torch_builds_of({torch.version})]
-    return [{**named, "torch": f"{torch.version}+{build}"} for build in builds] or [named]
+def _by_build(matrix: Matrix, torch: Wanted) -> tuple[str, ...]:
+    """Return the version once for each build that torch may be: some pairs are about some builds."""
+    version, variant = torch.version or "", build_of(matrix, torch)
+    builds = [variant] if variant else [row.variant for row in matrix.torch_builds_of({version})]
+    return tuple(f"{version}+{build}" for build in builds) or (version,)
 
 
 _JOINT = ("packages", "exclusion", "majors", "complete")

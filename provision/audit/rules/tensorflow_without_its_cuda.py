@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from provision.audit.bases import cuda_image
+from provision.audit.libraries import brings_system_libraries
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, cuda_major, effective, frameworks
@@ -12,9 +13,6 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage, TensorflowRelease
 
 ID = "C07"
-
-_LIBRARIES = ("libcudnn", "libcublas", "cuda-libraries", "cuda-toolkit", "cuda-runtime", "cudnn")
-_INSTALLERS = ("apt", "apt-get", "conda", "mamba", "micromamba", "dnf", "yum", "microdnf")
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
@@ -59,13 +57,8 @@ def _brings_libraries(environment: Environment, matrix: Matrix) -> bool:
     # The CUDA builds of torch come with the libraries, or ask for the wheels that hold them.
     if any(wanted.framework == "torch" and wanted.variant != CPU for wanted in frameworks(environment, matrix)):
         return True
-    for install in environment.installs:
-        if not install.is_complete or any(item.name.startswith("nvidia-") for item in install.requirements):
-            return True
-    for command in environment.commands:
-        words = [word.text for word in command.words]
-        if command.program is None or None in words:
-            return True
-        if command.program in _INSTALLERS and any(str(word).startswith(_LIBRARIES) for word in words):
-            return True
-    return False
+    if any(not install.is_complete for install in environment.installs) or brings_system_libraries(environment):
+        return True
+    return any(
+        command.program is None or None in (word.text for word in command.words) for command in environment.commands
+    )

@@ -14,11 +14,13 @@ from provision.probe.parse.frameworks import spell_out
 from provision.probe.parse.kernel_log import KernelEvent, parse_kernel_log
 from provision.probe.snapshot import Snapshot
 
-__all__ = ["Case", "Quote"]
+__all__ = ["BRIDGE", "Case", "Quote"]
 
 _Value = TypeVar("_Value")
 
 _QUOTE_CHARACTERS = 200
+BRIDGE = r"(?:172\.17\.0\.[0-9]{1,3}|172\.(?:1[89]|2[0-9]|30)\.0\.1)\b"
+"""Addresses that docker gives to its bridges and to what hangs on the first of them."""
 
 _TALKATIVE = (
     "torch",

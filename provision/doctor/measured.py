@@ -57,7 +57,8 @@ def find_slow_run(case: Case) -> SlowRun | None:
 def _judge(
     case: Case, run: NcclRun, names: list[str | None] | list[str], topology: str | None, *, is_own: bool
 ) -> SlowRun | None:
-    if not names or (run.test is not None and not run.test.startswith(_ALL_REDUCE)):
+    # A floor is of one host, and between hosts the network decides.
+    if not names or len(run.hosts) > 1 or (run.test is not None and not run.test.startswith(_ALL_REDUCE)):
         return None
     if topology is None:
         topology = NVLINK if all(find_layout(case.matrix, name) is not None for name in names) else PCIE

@@ -25,9 +25,13 @@ def nvlink_active(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
     if not any(states.values()) and not any(find_layout(matrix, gpu.name) for gpu in gpus):
         return skipped("no GPU here has NVLink")
     faults: dict[str, str] = {}
+    unlisted: list[str] = []
     seen: set[tuple[int, float]] = set()
     for index, gpu in enumerate(gpus):
         if gpu.mig_current:
+            continue
+        if index not in states and states:
+            unlisted.append(name_index(host, index))
             continue
         links = states.get(index, {})
         active = [speed for speed in links.values() if speed is not None]
@@ -55,6 +59,8 @@ def nvlink_active(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
             " or ".join(sorted(should)) or "all links of a GPU active",
             subjects=faults,
         )
+    if unlisted:
+        return unknown(f"nvidia-smi lists no NVLink of {', '.join(unlisted)}, and those of others")
     if not seen:
         return skipped("no bridge joins the GPUs, or MIG divides them")
     return passed("each GPU has " + " or ".join(f"{count} links of {speed:g} GB/s" for count, speed in sorted(seen)))

@@ -248,6 +248,8 @@ def perf_nccl_node(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sig
     gpu = next((gpu.name for gpu in host.smi.gpus if gpu.name), None)
     topology = topology_of(host, matrix)
     said = f"{largest.bus_gb_s:.1f} GB/s bus bandwidth at {size}"
+    if len(run.hosts) > 1:
+        return unknown(f"{said}, over {len(run.hosts)} hosts, and the floors are of one")
     find = partial(find_floor, matrix, "allreduce", gpu=gpu, topology=topology, gpus=count)
     row = find(message_bytes=largest.size_bytes)
     # The floor of a larger message, which a smaller one may reach and need not.

@@ -15,6 +15,7 @@ SYMPTOMS = (
     r"could not (?:initialize|load) NVML.{0,60}ERROR_(?:DRIVER_NOT_LOADED|LIBRARY_NOT_FOUND)",
 )
 
+_ID = "container.host-driver"
 _ELSEWHERE = "container.driver-root"
 
 
@@ -33,5 +34,10 @@ def examine(case: Case) -> Sign | None:
     if smi is not None:
         steps = case.matrix.diagnoses[_ELSEWHERE].fix if is_not_found else ()
         return hint(quote, confidence="low", seen=("nvidia-smi works on the host now",), expected=expected, fix=steps)
+    if modules is None and is_not_found:
+        # A library that is not found may as well be looked for in the wrong place.
+        own, elsewhere = (case.matrix.diagnoses[name].fix for name in (_ID, _ELSEWHERE))
+        steps = (*own, *(f"If it works there: {step[0].lower()}{step[1:]}" for step in elsewhere))
+        return hint(quote, expected=expected, fix=steps, unseen=("whether the driver works on the host: `nvidia-smi`",))
     unseen = () if modules is not None else ("whether the driver works on the host: `nvidia-smi`",)
     return hint(quote, expected=expected, unseen=unseen)

@@ -12,7 +12,7 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"already bound (?:by|to) (?:nouveau|nova)",
     r"NVRM: nouveau, rivafb, nvidiafb or rivatv|NVRM: was loaded and obtained ownership of the NVIDIA device",
-    r"\bnouveau [0-9a-f:.]{7,12}: .{0,80}(?:fault|failed|error|timeout|unknown chipset|hang)",
+    r"\bnouveau [0-9a-f:.]{7,12}: .{0,80}(?:fault|failed|error|timeout|unknown chipset|hang|fallen off)",
     r"\bnouveau: probe of [0-9a-f:.]{7,12} failed with error",
     r"The Nouveau kernel driver is currently in use by your system",
     r"Kernel driver in use: nouveau",

@@ -13,8 +13,8 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"Unable to determine the device handle for GPU",
     r"\bGPU is lost\b",
-    r"GPU has fallen off the bus",
-    r"fallen off the bus and is not responding",
+    r"^(?!.{0,80}\bnouveau\b).{0,300}?GPU has fallen off the bus",
+    r"^(?!.{0,80}\bnouveau\b).{0,300}?fallen off the bus and is not responding",
 )
 
 _EXPECTED = "every GPU answers"

@@ -12,7 +12,8 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"\bPending\s{0,40}:\s{0,4}Yes\b",
     r"<remapped_row_pending>Yes<",
-    r"\b(?:row remap|page retirement) (?:that )?is pending\b",
+    # A help text says `if a row remap is pending`.
+    r"^(?!.{0,200}\b(?:if|whether)\b).{0,200}?\b(?:row remap|page retirement) (?:that )?is pending\b",
 )
 
 _EXPECTED = "nothing waits for a reset"

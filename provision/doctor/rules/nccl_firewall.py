@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from provision.doctor.case import Case
+import re
+
+from provision.doctor.case import BRIDGE, Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.probe.parse.fabric_network import Firewall
 
 __all__ = ["SYMPTOMS", "examine"]
+
+_BRIDGE = re.compile(rf"\b{BRIDGE}")
+"""No firewall keeps other hosts from a bridge of docker: there is no way to it."""
 
 SYMPTOMS = (
     r"(?:connect|Connect) to \[?[0-9a-fA-F.:]{3,45}\]?<[0-9]{1,5}>.{0,30}(?:refused|timed out|No route to host)",
@@ -19,7 +24,7 @@ SYMPTOMS = (
 
 def examine(case: Case) -> Sign | None:
     """Look at what the other hosts answered, and whether this one drops what no rule names."""
-    quote = case.find(*SYMPTOMS)
+    quote = next((quote for quote in case.find_all(*SYMPTOMS) if not _BRIDGE.search(quote.line)), None)
     answers = [line.split() for line in case.look(lambda host: host.ports) or ()]
     closed = [words for words in answers if len(words) == 3 and words[2] in ("refused", "silent")]
     firewall = case.look(lambda host: host.firewall)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from provision.doctor.case import Case
+from provision.doctor.case import BRIDGE, Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.probe.parse.fabric_network import Interface
@@ -14,7 +14,7 @@ SYMPTOMS = (
     r"((?:docker|podman|br-|veth|virbr|lxcbr|lxdbr|cni|flannel|cali|weave|tailscale|wg|tun)[a-z0-9_.-]{0,20}|lo):",
     r"no socket interface found",
     r"NCCL INFO NET\s?: Using interface lo:",
-    r"\bconnect(?:ing|\(\))? to (?:address )?172\.17\.0\.[0-9]{1,3}(?:<[0-9]{1,5}>| failed)",
+    rf"\bconnect(?:ing|\(\))? to (?:address |any network address of )?\(?{BRIDGE}",
     r"connecting to address .{0,40}with family [0-9]{1,6} is neither AF_INET",
     r"Socket creation failed : Address family not supported by protocol",
 )

@@ -8,6 +8,7 @@ from provision.doctor.case import Case
 from provision.doctor.gpus import gpu_addresses, model_of, name_address, own_seconds, quote_events, smi_gpus
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.probe.parse.kernel_log import KernelEvent
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -15,7 +16,7 @@ SYMPTOMS = (r"available PCIe bandwidth, limited by", r"LnkSta:.{0,60}Width x\d{1
 
 _LIMITED = re.compile(r"limited by .{0,40}?x(\d{1,2}) link at .{0,80}?capable of .{0,60}?x(\d{1,2}) link")
 _OTHER_CARD = re.compile(
-    r"(?:mlx[45]_\w+|nvme\w*|bnxt_en|ixgbe|i40e|igb|ice|megaraid_sas|mpt3sas|hfi1|qede) ", re.IGNORECASE
+    r"\b(?:mlx[45]_\w+|nvme\w*|bnxt_en|ixgbe|i40e|igb|ice|megaraid_sas|mpt3sas|hfi1|qede) ", re.IGNORECASE
 )
 _EXPECTED = "as many lanes as the GPU has"
 
@@ -35,7 +36,7 @@ def examine(case: Case) -> Sign | None:
     events = tuple(
         event
         for event in case.events("pcie-limited")
-        if (event.pci in narrow if known else not _OTHER_CARD.match(event.text)) and _is_narrow(event.text)
+        if (event.pci in narrow if known else not _is_other_card(case, event)) and _is_narrow(event.text)
     )
     if not narrow and not events:
         if known:
@@ -58,6 +59,14 @@ def examine(case: Case) -> Sign | None:
         unseen=() if known else ("whether the device is a GPU, and how many lanes it has now: `lspci -vv -d 10de:`",),
         seconds=own_seconds(case, events),
     )
+
+
+def _is_other_card(case: Case, event: KernelEvent) -> bool:
+    """Tell whether the driver of another kind of card names itself or this address: the bus speaks before it does."""
+    if _OTHER_CARD.match(event.text):
+        return True
+    address = re.escape(event.pci or "none")
+    return any(_OTHER_CARD.search(quote.line) for quote in case.find_all(rf"\b{address}\b"))
 
 
 def _is_narrow(text: str) -> bool:

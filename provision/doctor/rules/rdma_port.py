@@ -55,7 +55,7 @@ def examine(case: Case) -> Sign | None:
     if seen or (missing and len(active) > len(down)):
         return Sign(
             confidence="high" if waiting else "medium",
-            seen=(*seen, *missing, *quoted(quote)),
+            seen=(*seen, *missing, *(() if seen else quoted(quote))),
             expected=expected,
             subjects=tuple(f"{port.device} port {port.port}" for port in (*waiting, *slow, *below, *down)),
             unseen=("which rate was planned: cards and switches of this one may be all there are",) if below else (),

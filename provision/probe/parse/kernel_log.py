@@ -80,7 +80,7 @@ _PLAIN: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
     for kind, word, pattern in (
         ("open-required", "open kernel modules", r"requires use of the NVIDIA open kernel modules"),
         ("open-unsupported", "not supported by", r"not supported by (?:the )?(?:NVRM: )?(?:NVIDIA )?open\b"),
-        ("fallen-off", " the bus", r"fallen off the bus|GPU lost from the bus"),
+        ("fallen-off", " the bus", r"^(?!nouveau).{0,300}?(?:fallen off the bus|GPU lost from the bus)"),
         ("fallen-off", "nv_err_gpu_is_lost", r"NV_ERR_GPU_IS_LOST"),
         ("api-mismatch", "api mismatch", r"NVRM: API mismatch"),
         ("gsp-firmware", "failed with error", r"nvidia/[^ ]{0,120}gsp[^ ]{0,60} failed with error"),
@@ -99,7 +99,7 @@ _PLAIN: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         ("mlx5-temperature", "high temperature", r"mlx5_core.{0,200}High Temperature"),
         ("peermem-context", "invalid context", r"nvidia-peermem.{0,120}ERROR detected invalid context"),
         ("pcie-limited", "limited by", r"available PCIe bandwidth, limited by"),
-        ("link-lost", "link", r"NIC Link is Down|(?<!SATA )Link down\b"),
+        ("link-lost", "link", r"NIC Link is Down|^(?!ata\d|pci).{0,300}?\bLink down\b"),
         ("link-lost", "carrier", r"lost carrier"),
         ("link-lost", "unplugged", r"Cable unplugged"),
         ("out-of-memory", "out of memory", r"out of memory: Kill"),

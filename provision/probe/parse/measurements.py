@@ -41,12 +41,16 @@ class NcclRow:
 
 @record
 class NcclRun:
-    """One run of an nccl-tests program; ``rows`` by size, of the out-of-place columns, ``in_place`` where printed."""
+    """One run of an nccl-tests program; ``rows`` by size, of the out-of-place columns, ``in_place`` where printed.
+
+    ``hosts`` are those it ran on, where it names them.
+    """
 
     test: str | None = None
     nccl_version: str | None = None
     ranks: int | None = None
     devices: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     rows: tuple[NcclRow, ...] = ()
     in_place: tuple[NcclRow, ...] = ()
     average_gb_s: float | None = None
@@ -164,6 +168,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 _NCCL_COLUMNS: Final = ("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * 2)
+_NCCL_HOST = re.compile(r"\bon\s+(\S{1,253})\s+device\s")
 _NCCL_DEVICE = re.compile(r"#\s+Rank\s+[0-9]+\s(?:[^\[]{0,200})\[[0-9a-fA-Fx:.]+\]\s+(\S.*)")
 _NCCL_VERSION = re.compile(r"NCCL version ([0-9]+(?:\.[0-9]+){1,3})")
 _NCCL_LIBRARY = re.compile(r"nccl-library=([0-9]{4,6})\b")
@@ -191,6 +196,7 @@ def _nccl_text(text: str) -> NcclRun:
     rows: list[NcclRow] = []
     in_place: list[NcclRow] = []
     devices: list[str] = []
+    hosts: dict[str, None] = {}
     found: dict[str, Any] = {}
     for line in text.splitlines():
         if _NCCL_FAILURE.search(line):
@@ -201,6 +207,8 @@ def _nccl_text(text: str) -> NcclRun:
                 columns = tuple(word for word in words if word != "#")
             elif device := _NCCL_DEVICE.match(line.lstrip()):
                 devices.append(clean_line(device[1], 100))
+                if host := _NCCL_HOST.search(line):
+                    hosts[clean_line(host[1])] = None
             else:
                 found.update(_nccl_remark(line))
         elif len(words) > 1 and words[0].isdecimal() and words[1].isdecimal():
@@ -212,7 +220,12 @@ def _nccl_text(text: str) -> NcclRun:
     if not rows:
         raise Unreadable("nccl-tests printed no row of results")
     return NcclRun(
-        ranks=len(devices) or None, devices=tuple(devices), rows=tuple(rows), in_place=tuple(in_place), **found
+        ranks=len(devices) or None,
+        devices=tuple(devices),
+        hosts=tuple(hosts),
+        rows=tuple(rows),
+        in_place=tuple(in_place),
+        **found,
     )
 
 

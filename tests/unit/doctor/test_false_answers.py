@@ -1,0 +1,189 @@
+"""Answers that were wrong once: each text here was given a cause it does not have."""
+
+from __future__ import annotations
+
+import machines
+import pytest
+
+from provision.doctor.case import Case
+from provision.doctor.engine import diagnose
+from provision.matrix.load import Matrix
+from provision.probe.output import Output
+from provision.probe.parse.measurements import parse_nccl_tests
+from provision.signals.expectation import Expectation
+from provision.signals.nvlink import nvlink_active
+from provision.signals.performance import perf_nccl_node
+
+LIBRARY = (
+    "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object"
+)
+LIMITED = (
+    "[    1.1] pci 0000:17:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link at 0000:16:00.0"
+    " (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)\n"
+)
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Matrix:
+    return Matrix()
+
+
+def said(text: str, matrix: Matrix) -> dict[str, str]:
+    """Return what doctor finds in a text: diagnosis → its steps in one line."""
+    report = diagnose(Case(matrix, None, (("log", text),)))
+    found = list(report.causes) + list(report.notes)
+    for finding in found:
+        found += finding.consequences
+    return {finding.diagnosis.id: " ".join(finding.fix) for finding in found}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[    2.{n}] ata{n}: SATA link down (SStatus 0 SControl 300)",
+        "[    2.{n}] ata{n}: link down",
+        "[   {n}0.1] pcieport 0000:00:1c.0: pciehp: Slot({n}): Link Down",
+    ],
+    ids=["sata", "ata", "slot"],
+)
+def test_empty_ports_of_disks_and_slots_are_no_network(line: str, matrix: Matrix) -> None:
+    assert "rdma.flap" not in said("".join(f"{line.format(n=n)}\n" for n in range(1, 8)), matrix)
+
+
+def test_a_network_link_that_goes_down_again_and_again_still_is_one(matrix: Matrix) -> None:
+    text = "".join(f"[   {n}0.1] mlx5_core 0000:17:00.0 ens5np0: Link down\n" for n in range(1, 9))
+    assert "rdma.flap" in said(text, matrix)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nouveau 0000:01:00.0: GPU has fallen off the bus",
+        "nouveau 0000:01:00.0: bus: MMIO read of 00000000 FAULT at 022554 [ IBUS ]",
+        "nouveau: probe of 0000:01:00.0 failed with error -12",
+    ],
+)
+def test_what_nouveau_says_is_no_reason_to_replace_a_board(line: str, matrix: Matrix) -> None:
+    found = said(f"[   30.1] {line}\n", matrix)
+    assert "driver.nouveau" in found
+    assert "board replaced" not in " ".join(found.values())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OSError: libcudnn.so.8: cannot open shared object file: No such file or directory",
+        "Could not load library libcudnn_cnn_infer.so.8. Error: libcudnn_cnn_infer.so.8: cannot open",
+        "Unable to load any of {libcudnn_cnn.so.9.1.0, libcudnn_cnn.so.9.1, libcudnn_cnn.so.9, libcudnn_cnn.so}",
+    ],
+)
+def test_a_cudnn_that_is_missing_is_not_found_by_unsetting_the_path(line: str, matrix: Matrix) -> None:
+    found = said(f"{line}\n", matrix)
+    assert next(iter(found)) == "cudnn.missing"
+    assert "unset LD_LIBRARY_PATH" not in " ".join(found.values())
+
+
+def test_jax_without_its_plugin_is_no_reason_to_remove_torch(matrix: Matrix) -> None:
+    found = said("WARNING:absl:No GPU/TPU found, falling back to CPU.\n", matrix)
+    assert list(found) == ["jax.cpu-build"]
+    assert "uninstall torch" not in " ".join(found.values())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "DistNetworkError: The client socket has failed to connect to any network address of (172.17.0.1, 29500).",
+        "The client socket has failed to connect to 172.17.0.1:29500 (errno: 111 - Connection refused).",
+        "NCCL WARN Call to connect to 172.18.0.1<39401> failed : Connection refused",
+    ],
+)
+def test_a_bridge_of_docker_is_the_wrong_interface_and_no_firewall(line: str, matrix: Matrix) -> None:
+    found = said(f"{line}\n", matrix)
+    assert "nccl.wrong-interface" in found
+    assert "nccl.firewall" not in found
+
+
+def test_another_private_address_may_be_behind_a_firewall(matrix: Matrix) -> None:
+    line = "The client socket has failed to connect to 172.31.5.9:29500 (errno: 110 - Connection timed out)."
+    assert "nccl.firewall" in said(f"{line}\n", matrix)
+
+
+def test_the_drivers_root_is_offered_where_nothing_is_known_of_the_host(matrix: Matrix) -> None:
+    fix = said(f"{LIBRARY}\n", matrix)["container.host-driver"]
+    assert "`nvidia-smi`" in fix
+    assert "config.toml" in fix
+    assert "snap" in fix
+
+
+def test_ecc_that_a_workstation_is_sold_without_is_not_missing(matrix: Matrix) -> None:
+    assert "gpu.ecc-off" not in said("Product Name : NVIDIA RTX A6000\nECC mode is disabled\n", matrix)
+
+
+@pytest.mark.parametrize(
+    "text", ["row_remap_pending  Returns 1 if a row remap is pending", "whether page retirement is pending"]
+)
+def test_help_is_no_state(text: str, matrix: Matrix) -> None:
+    assert "gpu.remap-pending" not in said(f"  {text}\n", matrix)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LIMITED.replace("pci 0000", "mlx5_core 0000"),
+        f"{LIMITED}[    5.0] mlx5_core 0000:17:00.0: firmware version: 20.31\n",
+        f"{LIMITED}[    5.0] nvme nvme0: pci function 0000:17:00.0\n",
+    ],
+    ids=["own", "later", "nvme"],
+)
+def test_a_network_card_on_few_lanes_is_no_gpu(text: str, matrix: Matrix) -> None:
+    assert "pci.width" not in said(text, matrix)
+
+
+def test_a_gpu_on_few_lanes_is_one(matrix: Matrix) -> None:
+    assert "pci.width" in said(f"{LIMITED}[    5.0] nvidia 0000:17:00.0: enabling device\n", matrix)
+
+
+def test_links_of_gpus_that_were_not_listed_are_unknown_and_not_down(matrix: Matrix) -> None:
+    outputs = machines.hgx_h100()
+    first = outputs["nvlink-status"].text.partition("GPU 1:")[0]
+    host = machines.snapshot(machines.replace_output(outputs, "nvlink-status", text=first))
+    signal = nvlink_active(host, Expectation(gpus=8), matrix)
+    assert signal.status == "unknown"
+    assert "GPU 1" in signal.seen
+    assert "GPU 0" not in signal.seen
+
+
+def _run_over_hosts(rate: float) -> str:
+    devices = "".join(
+        f"#  Rank  {rank} Group  0 Pid {rank} on  node{rank} device  0 [0x18] NVIDIA H100 80GB HBM3\n"
+        for rank in (0, 1)
+    )
+    return (
+        f"# nThread 1 nGpus 1\n# Using devices\n{devices}"
+        "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+        f"8589934592 2147483648 float sum -1 90000 95.00 {rate:.2f} 0 90000 95.00 {rate:.2f} 0\n"
+        "# Out of bounds values : 0 OK\n"
+    )
+
+
+def test_a_run_over_two_hosts_is_not_judged_by_the_floor_of_one(matrix: Matrix) -> None:
+    text = _run_over_hosts(48.0)
+    assert parse_nccl_tests(text).hosts == ("node0", "node1")
+    assert "nccl.slow" not in said(text, matrix)
+    output = Output(probe="nccl-tests", status="ok", text=text)
+    host = machines.snapshot({**machines.hgx_h100(), "nccl-tests": output})
+    signal = perf_nccl_node(host, Expectation(gpus=2), matrix)
+    assert signal.status == "unknown"
+    assert "over 2 hosts" in signal.seen
+
+
+def test_a_port_is_said_once(matrix: Matrix) -> None:
+    outputs = machines.change(machines.hgx_h100(), "infiniband", "mlx5_0 1 state 4: ACTIVE", "mlx5_0 1 state 2: INIT")
+    host = machines.snapshot(outputs)
+    report = diagnose(Case(matrix, host, (("ibstat", "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Initializing\n"),)))
+    (finding,) = [row for row in report.causes if row.diagnosis.id == "rdma.port"]
+    assert len(finding.sign.seen) == 1
+
+
+def test_numpy_that_is_not_available_is_known(matrix: Matrix) -> None:
+    assert "numpy.abi" in said("RuntimeError: Numpy is not available\n", matrix)

@@ -89,3 +89,14 @@ def opened(browser: Any, page: Path) -> Callable[..., Any]:
         return browser
 
     return visit
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core: where AXE_CORE names it, or in a node_modules above the working folder."""
+    named = os.environ.get("AXE_CORE")
+    above = [folder / "node_modules" / "axe-core" / "axe.min.js" for folder in (Path.cwd(), *Path.cwd().parents)]
+    path = next((path for path in ([Path(named)] if named else above) if path.is_file()), None)
+    if path is None:
+        pytest.skip("axe-core is not here: `npm install axe-core` in any folder, and AXE_CORE=…/axe.min.js")
+    return path.read_text(encoding="utf-8")

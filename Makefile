@@ -6,7 +6,7 @@
 # make bench     the figures of the README, as ratios within one run
 # make gpu       every GPU-dependent part on this machine's GPU, offline: PYTHON is a Python with PyTorch, see docs/gpu.md
 # make dist      sdist and wheel in dist/, the wheel installed into an environment of its own and tried
-# make site      the published site in build/site: a page for each fact, the docs, the page of the matrix
+# make site      the published site in .build/site: a page for each fact, the docs, the page of the matrix
 # make docs      rewrite the parts of the docs that are generated, and run their examples again
 # make clean     remove build outputs and caches; .venv stays
 #
@@ -124,24 +124,24 @@ bench: $(DEVELOPMENT)
 
 # The wheel is built from the sdist, as an installer without a wheel would.
 dist: $(DEVELOPMENT)
-	rm -rf dist build/dist
+	rm -rf dist .build/dist
 	$(BIN)/python -m hatchling build -t sdist
-	mkdir -p build/dist && tar -xzf dist/*.tar.gz -C build/dist
-	cd build/dist/* && ../../../$(BIN)/python -m hatchling build -t wheel -d ../../../dist
-	$(BIN)/python -m uv venv --quiet --clear build/dist/venv
-	$(BIN)/python -m uv pip install --quiet --python build/dist/venv/bin/python dist/*.whl
-	build/dist/venv/bin/provision data check
-	build/dist/venv/bin/provision image --cuda 11.8 --torch 2.1 -o build/dist/image -q
-	build/dist/venv/bin/provision check build/dist/image
-	build/dist/venv/bin/provision doctor --xid 79 >build/dist/doctor.txt
+	mkdir -p .build/dist && tar -xzf dist/*.tar.gz -C .build/dist
+	cd .build/dist/* && ../../../$(BIN)/python -m hatchling build -t wheel -d ../../../dist
+	$(BIN)/python -m uv venv --quiet --clear .build/dist/venv
+	$(BIN)/python -m uv pip install --quiet --python .build/dist/venv/bin/python dist/*.whl
+	.build/dist/venv/bin/provision data check
+	.build/dist/venv/bin/provision image --cuda 11.8 --torch 2.1 -o .build/dist/image -q
+	.build/dist/venv/bin/provision check .build/dist/image
+	.build/dist/venv/bin/provision doctor --xid 79 >.build/dist/doctor.txt
 
 site: $(DEVELOPMENT)
-	rm -rf build/site
-	$(BIN)/python -m tools.site build/site
+	rm -rf .build/site
+	$(BIN)/python -m tools.site .build/site
 
 docs: $(DEVELOPMENT)
 	$(BIN)/python tools/docs.py --write
 
 clean:
-	rm -rf dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf dist build .build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	find provision tests tools images playbooks molecule -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -167,6 +167,45 @@ def test_page_escapes_what_a_target_says() -> None:
     assert "\u202e" not in text
 
 
+def fleet(count: int, broken: int) -> Verdict:
+    """A verdict on many targets, of which some fail and one fails in a way of its own."""
+    rows = []
+    for number in range(count):
+        target = f"gpu{number:04}"
+        seen = failed(f"GPU 3 has {number} C") if number in (7, broken) else passed("cool")
+        rows.append(result("gpu.temp", seen, target=target))
+        rows += [result(f"check.{index}", passed("well"), target=target) for index in range(20)]
+        rows.append(result("gpu.lost", failed("lost") if number == 9 else passed("there"), target=target))
+    return Verdict(results=tuple(rows), fail_on="medium")
+
+
+def test_page_of_a_fleet_shows_failures_first_and_one_of_each_kind_in_full() -> None:
+    text = write_html(write_document(fleet(1000, 400), facts_date="2026-11-21"))
+    page = _read_page(text)
+    assert len(text.encode()) < 1_000_000
+    assert len(page.tags) < 2_000
+    assert "2 targets" in page.text
+    assert page.text.index("fail gpu.lost") < page.text.index("nothing to tell")
+    # The two that are alike, the one that is not, and one that passed.
+    assert text.count("<table>") == 1 + 3
+    for name in ("gpu0007", "gpu0400", "gpu0009"):
+        assert name in page.text
+
+
+def test_page_of_a_fleet_stays_small_whatever_fails() -> None:
+    rows = [result(f"check.{number}", failed("x" * 200), target=f"gpu{number:04}") for number in range(3000)]
+    text = write_html(write_document(Verdict(results=tuple(rows), fail_on="medium"), facts_date="2026-11-21"))
+    assert len(text.encode()) < 1_000_000
+    assert "2800 more in the JSON report" in _read_page(text).text
+    assert "2800 targets more failed, each in a way of its own" in _read_page(text).text
+
+
+def test_page_of_few_targets_shows_every_answer() -> None:
+    text = write_html(write_document(fleet(32, 20), facts_date="2026-11-21"))
+    assert text.count("<code>check.19</code>") == 32
+    assert "in full" not in text.lower()
+
+
 def test_metrics_are_read_by_a_parser_and_hold_the_verdict() -> None:
     outputs = machines.kernel_line(
         machines.hgx_h100(), "[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus."

@@ -38,6 +38,7 @@ def _load(name: str):
 golden_cases = _load("golden_cases")
 _load("alert_cases")
 _load("fake_metadata")
+_load("fake_slurm")
 _load("fake_prometheus")
 _load("fleet_exporter")
 _load("fleet_prometheus")

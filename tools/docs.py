@@ -29,6 +29,7 @@ from provision.generate.monitoring import (
     render_dashboard,
     render_rules,
 )
+from provision.generate.slurm.health import render_health_facts
 from provision.generate.spot import render_notices
 from provision.generate.verify_units import render_service, render_timer
 from provision.matrix.load import Matrix
@@ -458,7 +459,7 @@ def roles_page() -> str:
 
     plays = [
         yaml.safe_load((ROOT / "playbooks" / name).read_text(encoding="utf-8"))
-        for name in ("gpu-node.yml", "gpu-monitoring.yml")
+        for name in ("gpu-node.yml", "gpu-slurm.yml", "gpu-monitoring.yml")
     ]
     order = [row["role"] for play in plays for part in play for row in part.get("roles", ())]
     found = sorted(path for path in ROLES.glob("*") if path.is_dir())
@@ -521,6 +522,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/runbooks.md": runbooks,
     "docs/stacks.md": supported_stacks,
     "docs/xids.md": xids,
+    "playbooks/roles/gpu_slurm/files/health_facts.json": lambda: render_health_facts(Matrix()),
     "playbooks/roles/gpu_spot/files/notices.json": lambda: render_notices(Matrix()),
 }
 # What a role carries of the facts: the files that `provision fleet rules` writes without a webhook.

@@ -39,6 +39,7 @@ def test_there_are_plays_and_examples() -> None:
     assert {path.name for path in PLAYS} == {
         *("gpu-node.yml", "gpu-node-verify.yml", "gpu-node-upgrade.yml", "gpu-node-rollback.yml"),
         *("gpu-node-remove.yml", "gpu-monitoring.yml", "gpu-monitoring-remove.yml"),
+        *("gpu-slurm.yml", "gpu-slurm-remove.yml"),
     }
 
 
@@ -95,6 +96,8 @@ def test_no_play_passes_by_doing_nothing_when_asked_for_one_part(play: Path, tmp
         "gpu-monitoring-remove.yml": "Take a server away",
         "gpu-node-remove.yml": "Refuse to take a part away",
         "gpu-node-verify.yml": "Prove the node",
+        "gpu-slurm.yml": "Prove the cluster",
+        "gpu-slurm-remove.yml": "Take Slurm and the health program away",
     }
     assert wanted.get(play.name, "gpu_driver : Put the driver there") in found
 

@@ -22,7 +22,7 @@ EXPECTED = {
     *("gpu_facts", "gpu_preflight", "gpu_repos", "gpu_kernel", "gpu_driver", "gpu_fabric", "gpu_rdma", "gpu_reboot"),
     *("gpu_cuda", "gpu_nccl", "gpu_container_toolkit", "gpu_dcgm", "gpu_mig", "gpu_frameworks", "gpu_k8s"),
     *("gpu_monitoring", "gpu_exporter", "gpu_prometheus", "gpu_alertmanager", "gpu_grafana"),
-    *("gpu_access", "gpu_spot", "gpu_verify"),
+    *("gpu_access", "gpu_slurm", "gpu_spot", "gpu_verify"),
 }
 TYPES = {
     "str": str,
@@ -489,7 +489,7 @@ def test_example_sets_only_variables_that_exist(example: Path) -> None:
     used = {
         key for file in files for row in roles.mappings_in(roles.load(file)) for key in row if key.startswith("gpu_")
     }
-    assert used - known - {"gpu_nodes", "gpu_monitor"} == set()
+    assert used - known - {"gpu_nodes", "gpu_monitor", "gpu_slurm"} == set()
 
 
 def test_same_roles_in_both_lists() -> None:

@@ -1,0 +1,1 @@
+"""The same stack for Slurm: what its health program knows of the facts, and batch files."""

@@ -40,7 +40,7 @@ SCENARIOS = REPOSITORY / "molecule"
 FIRST = "default"
 """It leaves the image that others start from."""
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-_PLAYBOOKS = ("gpu-node", "gpu-monitoring")
+_PLAYBOOKS = ("gpu-node", "gpu-monitoring", "gpu-slurm")
 """What the names of the committed playbooks begin with; others only make the nodes."""
 _NEWEST = ("ansible-core>=2.20", "molecule>=26", "pytest-testinfra>=10", "pytest>=9", "pyyaml>=6", "rich>=13")
 _MINUTES = 30

@@ -136,7 +136,9 @@ def test_every_scenario_promises_hosts_and_tests_and_has_what_molecule_needs():
         config = yaml.safe_load((runner.SCENARIOS / name / "molecule.yml").read_text(encoding="utf-8"))
         platforms = {platform["name"]: platform for platform in config["platforms"]}
         assert set(said["hosts"]) <= platforms.keys(), name
-        assert all({"gpu_nodes", "gpu_monitor"} & {*platforms[host]["groups"]} for host in said["hosts"]), name
+        assert all(
+            {"gpu_nodes", "gpu_monitor", "gpu_slurm"} & {*platforms[host]["groups"]} for host in said["hosts"]
+        ), name
         assert list((runner.SCENARIOS / name / "tests").glob("test_*.py")), name
         assert "verify" in config["scenario"]["test_sequence"], name
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from packaging.version import Version
 
-__all__ = ["Spec", "branch_of", "is_empty", "is_prefix_of", "parse", "sort_key", "spec_of"]
+__all__ = ["Spec", "branch_of", "is_empty", "is_older", "is_prefix_of", "parse", "sort_key", "spec_of"]
 
 _OPERATORS = ("===", "~=", "==", "!=", "<=", ">=", "<", ">")
 
@@ -39,6 +39,14 @@ def parse(text: str) -> Version:
 def sort_key(text: str) -> Version:
     """Return the key that orders versions given as text (2.10 after 2.9)."""
     return parse(text)
+
+
+def is_older(version: str | None, other: str | None) -> bool:
+    """Tell whether a version is below another; not where one of them is no version."""
+    try:
+        return parse(version or "") < parse(other or "")
+    except ValueError:
+        return False
 
 
 def is_prefix_of(prefix: str, version: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -13,6 +14,10 @@ from provision.probe.output import NOT_RUN, Unreadable
 from provision.probe.parse.frameworks import spell_out
 from provision.probe.parse.kernel_log import KernelEvent, parse_kernel_log
 from provision.probe.snapshot import Snapshot
+from provision.signals.catalogue import read_signal
+from provision.signals.expectation import Expectation
+from provision.signals.gpus import has_gpu
+from provision.signals.signal import UNKNOWN, Fault, Signal
 
 __all__ = ["BRIDGE", "Case", "Quote"]
 
@@ -95,6 +100,38 @@ class Case:
                 self.unseen.setdefault(error.probe, error.reason)
             return None
 
+    @property
+    def plan(self) -> Expectation:
+        """What doctor takes the target to be meant for: the frameworks that it has, and no GPU where there is none."""
+        return self.keep("plan", lambda: _plan_of(self.host))
+
+    def signal(self, check: str) -> Signal | None:
+        """Return one fact of the target as it is judged for everybody, ``None`` where it cannot be."""
+        row = self.matrix.checks[check]
+        return self.keep(
+            f"signal {check}", lambda: self.look(lambda host: read_signal(row, host, self.plan, self.matrix))
+        )
+
+    def faults(self, *names: str) -> tuple[Fault, ...]:
+        """Return what is wrong with some facts of the target.
+
+        Args:
+            names: Checks, ``CHECK/KIND`` for one kind of their faults only.
+        """
+        wanted = [(self.signal(check), kind) for check, _, kind in (name.partition("/") for name in names)]
+        return tuple(
+            fault
+            for signal, kind in wanted
+            if signal is not None
+            for fault in signal.faults
+            if kind in ("", fault.kind)
+        )
+
+    def is_well(self, *names: str) -> bool:
+        """Tell whether all these facts are known, and none is amiss."""
+        signals = [self.signal(name.partition("/")[0]) for name in names]
+        return all(signal is not None and signal.status != UNKNOWN for signal in signals) and not self.faults(*names)
+
     def compare(self, read: Callable[[Snapshot], _Value]) -> dict[str, _Value]:
         """Return target → what a function reads off each host, in order; those that cannot tell are left out.
 
@@ -170,6 +207,17 @@ class Case:
         for probe in _TALKATIVE:
             if self.host.has(probe):
                 yield probe, spell_out(self.host.output(probe).text)
+
+
+def _plan_of(host: Snapshot | None) -> Expectation:
+    if host is None:
+        return Expectation()
+    found: dict[str, str] = {}
+    for name in ("torch", "tensorflow", "jax"):
+        with suppress(Unreadable):
+            version: str | None = getattr(host, name).version
+            found |= {name: version} if version else {}
+    return Expectation(gpus=0 if has_gpu(host) is False else None, frameworks=found)
 
 
 def _shorten(line: str, match: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from provision.doctor.answer import complete
 from provision.doctor.case import Case, Quote
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 from provision.matrix.model import Diagnosis
 
 __all__ = ["Message", "fill"]
@@ -17,7 +18,7 @@ _PLACE = re.compile(r"\{([a-z_]{1,20})\}")
 
 
 class Message:
-    """The rule of a row with patterns.
+    """The rule of a row with patterns: the state of the target where it is known, else its messages.
 
     Attributes:
         SYMPTOMS: The row's expressions, as a rule's module names them.
@@ -28,14 +29,23 @@ class Message:
         self._row = row
 
     def examine(self, case: Case) -> Sign | None:
-        """Find the message, and write into the steps what it and the facts name."""
+        """Ask the row's signals; where they are not known find the message, and fill what it names into the steps."""
         row = self._row
         quote = case.find(*row.patterns)
-        if quote is None or not all(case.find(pattern) for pattern in row.needs):
+        sign = explain_faults(case, case.faults(*row.signals), expected=row.expected, quote=quote, unseen=row.unseen)
+        if sign is not None or quote is None or not all(case.find(pattern) for pattern in row.needs):
+            return sign
+        if row.signals and case.is_well(*row.signals):
             return None
         groups = [pattern for pattern in row.patterns if "(?P<" in pattern]
         steps = fill(row.fix, complete(_named(quote, (case.find(pattern) for pattern in groups)), case))
-        return hint(quote, expected=row.expected, fix=steps if steps != row.fix else ())
+        return hint(
+            quote,
+            confidence=row.message_confidence or "medium",
+            expected=row.expected,
+            fix=steps if steps != row.fix else (),
+            unseen=row.unseen,
+        )
 
 
 def fill(steps: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:

@@ -761,10 +761,13 @@ class Diagnosis(Fact):
     ``layer`` is ``hardware``, ``driver``, ``library``, ``container``, ``framework`` or ``network``. ``fix`` lists the
     steps in order, one sentence each, commands in backticks. ``undo`` maps the commands that may be run with consent,
     because they can be taken back, to what takes them back. ``looks`` lists those that change nothing and need not be
-    run again once the diagnosis stands. ``explains`` names diagnoses that are symptoms of this one.
+    run again once the diagnosis stands. ``explains`` names diagnoses that are symptoms of this one. ``signals`` names
+    the checks whose faults it is the cause of, ``CHECK/KIND`` where it is the cause of one kind of fault only.
 
-    A row with ``patterns`` is told by its messages alone and has no module: each is a regular expression for one
-    line, whose named groups fill the places ``{name}`` in the steps. ``needs`` lists expressions that some line must
+    A row with ``patterns`` has no module: it is told by its ``signals``, and where they are not known by its messages.
+    Each pattern is a regular expression for one line, whose named groups fill the places ``{name}`` in the steps.
+    ``unseen`` says what would settle it, and ``message_confidence`` how sure a message alone is where that is not
+    ``medium``. ``needs`` lists expressions that some line must
     match as well, ``examples`` texts that the row explains, ``expected`` what stands there instead on a sound machine.
     """
 
@@ -777,6 +780,9 @@ class Diagnosis(Fact):
     undo: Mapping[str, str] = NOTHING
     looks: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
+    signals: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    message_confidence: str = ""
     patterns: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()

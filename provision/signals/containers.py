@@ -11,7 +11,7 @@ from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
 from provision.signals.frameworks import loaded_driver
 from provision.signals.gpus import list_gpu_devices
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.signal import Fault, Signal, failed, passed, skipped, unknown
 from provision.signals.work import count_gpus, counted
 
 _RUNTIME = "nvidia"
@@ -41,20 +41,30 @@ def ctr_runtime(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
     stale = [
         spec for spec in specs if spec.driver_versions and driver is not None and driver not in spec.driver_versions
     ]
+    is_needed = not registered and len(stale) == len(specs)
+    faults = [
+        Fault(
+            said=f"{spec.path} is of driver {spec.driver_versions[0]}, {driver} is loaded",
+            subject=spec.path,
+            kind="stale",
+            certainty="high" if is_needed else "low",
+        )
+        for spec in stale
+    ]
     if registered:
         aside = f"; {stale[0].path} is of driver {stale[0].driver_versions[0]}" if stale else ""
-        return passed(
-            f"{' and '.join(registered)} {'have' if len(registered) > 1 else 'has'} the runtime `nvidia`{aside}"
-        )
-    if stale and len(stale) == len(specs):
+        said = f"{' and '.join(registered)} {'have' if len(registered) > 1 else 'has'} the runtime `nvidia`{aside}"
+        return passed(said, faults=faults)
+    if stale and is_needed:
         return failed(
-            f"{stale[0].path} is of driver {stale[0].driver_versions[0]}, {driver} is loaded",
+            faults[0].said,
             f"a CDI specification of {driver}",
             subjects=[spec.path for spec in stale],
             remedy="Write it again: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`.",
+            faults=faults,
         )
     if specs:
-        return passed(f"{specs[0].path} describes {len(specs[0].devices)} devices")
+        return passed(f"{specs[0].path} describes {len(specs[0].devices)} devices", faults=faults)
     if silent:
         return unknown(silent[0])
     known = " and ".join(sorted(engines)) or "no container engine"
@@ -63,7 +73,9 @@ def ctr_runtime(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
         if engines
         else "no engine is configured"
     )
-    return failed(f"{missing}, and there is no CDI specification", "the runtime `nvidia`, or a CDI specification")
+    said = f"{missing}, and there is no CDI specification"
+    fault = Fault(said=said, kind="none", certainty="low")
+    return failed(said, "the runtime `nvidia`, or a CDI specification", faults=[fault])
 
 
 def ctr_gpu(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -108,7 +120,8 @@ def ctr_daemon_reload(host: Snapshot, expected: Expectation, matrix: Matrix) -> 
         return failed(f"nvidia-smi in the container ended with {output.code} after the reload: {said[:300]}", should)
     found = [line for line in host.daemon_reload if line.startswith("GPU ")]
     if not found or (count is not None and len(found) < count):
-        return failed(f"the container lists {len(found)} GPUs after the reload", should)
+        said = f"the container lists {counted(len(found), 'GPU')} after the reload"
+        return failed(said, should)
     return passed(f"the container still lists {counted(len(found), 'GPU')}")
 
 
@@ -125,10 +138,8 @@ def ctr_cgroup(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         return passed(f"/dev/char has {len(links)} links to the GPUs' devices")
     if not drivers:
         return unknown("which control-group driver containers get is not known, and /dev/char has no link to a GPU")
-    return failed(
-        f"control groups are systemd's, the toolkit's mode is {mode or 'its default'}, and /dev/char links to no GPU",
-        "links in /dev/char, or CDI",
-    )
+    said = f"control groups are systemd's, the toolkit's mode is {mode or 'its default'}, and /dev/char links to no GPU"
+    return failed(said, "links in /dev/char, or CDI", faults=[Fault(said=said, certainty="low")])
 
 
 def _toolkit_mode(host: Snapshot) -> str | None:
@@ -165,7 +176,9 @@ def ctr_shm(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         return unknown("how many GPUs there are is not known")
     full = _find_full_shm(host, matrix.limit("ctr.shm-used"))
     if full is not None:
-        return failed(f"{_SHM} is {full} % full", "room in the shared memory that NCCL and data loaders use")
+        said = f"{_SHM} is {full} % full"
+        fault = Fault(said=said, kind="full", certainty="medium")
+        return failed(said, "room in the shared memory that NCCL and data loaders use", faults=[fault])
     least_gib = matrix.limit("ctr.shm-per-gpu") * count
     if host.virtualization.is_container:
         size_kib = host.limits.get("shm_kib")
@@ -182,7 +195,8 @@ def ctr_shm(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         where, size_gib = "docker's default", int(size[1]) * 1024 ** _EXPONENTS[size[2].lower()] / 2**30
     said = f"{where} is {size_gib:.3g} GiB for {count} GPU{'s' if count != 1 else ''}"
     if size_gib < least_gib:
-        return failed(said, f"{least_gib:g} GiB or more")
+        # It is no fault until something runs out of it.
+        return failed(said, f"{least_gib:g} GiB or more", faults=[Fault(said=said, kind="small", certainty="low")])
     return passed(said)
 
 
@@ -207,7 +221,8 @@ def _default_shm(host: Snapshot) -> str | None:
         raise
 
 
-_SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+_UVM = "/dev/nvidia-uvm"
+_SHARED_NODES = ("/dev/nvidiactl", _UVM)
 _WORLD = 0o006
 _GROUP = 0o060
 
@@ -224,13 +239,31 @@ def gpu_devnodes(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signa
     missing = [path for path in wanted if path not in nodes]
     closed = [path for path in wanted if path in nodes and not _can_be_opened(nodes[path])]
     if missing or closed:
-        faults = [f"{', '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"] if missing else []
-        faults += [f"{path} has mode {nodes[path].mode or 0:04o} and belongs to root" for path in closed]
-        return failed("; ".join(faults), "all nodes, open to everybody or to a group", subjects=[*missing, *closed])
+        said = [f"{', '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"] if missing else []
+        said += [_say_closed(nodes[path]) for path in closed]
+        is_plain = host.virtualization.is_container and not any(path.startswith("/dev/nvidia") for path in nodes)
+        faults = [_fault_of_node(host, path, f"{path} is missing", is_plain=is_plain) for path in missing]
+        faults += [_fault_of_node(host, path, _say_closed(nodes[path])) for path in closed]
+        should = "all nodes, open to everybody or to a group"
+        return failed("; ".join(said), should, subjects=[*missing, *closed], faults=faults)
     unclear = [path for path in wanted if nodes[path].mode is None]
     if unclear:
         return unknown(f"the mode of {unclear[0]} is not known")
     return passed(f"{len(wanted)} nodes for {len(minors)} GPUs, nvidiactl and nvidia-uvm included")
+
+
+def _fault_of_node(host: Snapshot, path: str, said: str, *, is_plain: bool = False) -> Fault:
+    """Return a fault; on a host the first program makes the node for unified memory, and a plain container has none."""
+    if path == _UVM:
+        certainty = "medium" if host.virtualization.is_container else "low"
+        return Fault(said=said, subject=path, kind="uvm", certainty=certainty)
+    return Fault(said=said, subject=path, kind="node", certainty="low" if is_plain else "high")
+
+
+def _say_closed(node: DeviceNode) -> str:
+    if node.kind != "character":
+        return f"{node.path} is a {node.kind} and no device"
+    return f"{node.path} has mode {node.mode or 0:04o} and belongs to root"
 
 
 def _minors(host: Snapshot) -> list[int]:

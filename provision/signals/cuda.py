@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from provision.matrix.load import Matrix
 from provision.matrix.query import gpu_ids
+from provision.probe.gpus import smi_gpus
 from provision.probe.output import ABSENT, Unreadable
+from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.parse.system import Library
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.signal import Fault, Signal, failed, faulty, passed, skipped, unknown
 from provision.signals.work import count_gpus, judge_work
-from provision.versions import is_prefix_of, parse
+from provision.versions import is_older, is_prefix_of
 
 LOADER = ("ldconfig", "LD_LIBRARY_PATH")
 """Origins the loader itself looks in."""
@@ -123,32 +125,52 @@ _JIT = "libnvJitLink.so"
 def cuda_libs(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Look for stubs on the loader's path, two majors of the runtime, and a linker that shadows a wheel's own."""
     libraries = [library for library in host.libraries if library.origin in LOADER]
-    faults: list[tuple[str, str]] = [
-        (library.path, "a stub for linking is where programs load from") for library in libraries if library.is_stub
+    faults = [
+        Fault(said=f"{path}: a stub for linking is where programs load from", subject=path, kind="stub")
+        for path in _stubs(host, libraries)
     ]
     runtimes = {major_of(library): library for library in libraries if library.soname.startswith(_RUNTIME)}
     if len(runtimes) > 1:
         majors = " and ".join(sorted(major or "an unknown major" for major in runtimes))
         paths = ", ".join(library.path for library in runtimes.values())
-        faults.append((paths, f"the loader finds CUDA runtimes {majors}"))
+        faults.append(Fault(said=f"{paths}: the loader finds CUDA runtimes {majors}", subject=paths, kind="runtimes"))
     wheels = {library.soname: library for library in host.libraries if library.origin == "python"}
     for library in libraries:
         own = wheels.get(library.soname)
         is_shadow = library.origin == "LD_LIBRARY_PATH" and library.soname.startswith(_JIT)
         if is_shadow and own is not None and own.version != library.version:
-            versions = f"{library.version or 'of no known version'}, the wheel's is {own.version or 'unknown'}"
-            faults.append((library.path, f"it is {versions}, and LD_LIBRARY_PATH puts it first"))
+            wheel = own.version or _wheel_version(host, "nvidia-nvjitlink")
+            versions = f"{library.version or 'of no known version'}, the wheel's is {wheel or 'unknown'}"
+            said = f"{library.path}: it is {versions}, and LD_LIBRARY_PATH puts it first"
+            certainty = "high" if is_older(library.version, wheel) else "medium"
+            faults.append(Fault(said=said, subject=library.path, kind="shadow", certainty=certainty))
     if faults:
-        return failed(
-            "; ".join(f"{path}: {fault}" for path, fault in faults),
-            "one CUDA runtime, no stubs, nothing before a wheel's own libraries",
-            subjects=[path for path, _ in faults],
-        )
+        return faulty(faults, "one CUDA runtime, no stubs, nothing before a wheel's own libraries")
     if not libraries and (expected.gpus or host.has("driver-version")):
         return unknown("the loader finds no library of the driver or of CUDA, though the machine has GPUs")
     if not libraries:
         return skipped("the loader finds no library of CUDA")
     return passed(f"{len(libraries)} libraries, none in another's way")
+
+
+def _wheel_version(host: Snapshot, beginning: str) -> str | None:
+    try:
+        return next(
+            (version for name, version in sorted(host.python.packages.items()) if name.startswith(beginning)), None
+        )
+    except Unreadable:
+        return None
+
+
+def _stubs(host: Snapshot, libraries: Iterable[Library]) -> list[str]:
+    """Return the stubs that the loader finds, and folders of stubs on its path."""
+    found = [library.path for library in libraries if library.is_stub]
+    try:
+        path = host.environment.get("LD_LIBRARY_PATH", "")
+    except Unreadable:
+        path = ""
+    folders = [part for part in path.split(":") if part.rstrip("/").endswith("/stubs")]
+    return found + [folder for folder in folders if not any(stub.startswith(folder) for stub in found)]
 
 
 _COMPAT_PACKAGE = "cuda-compat"
@@ -170,28 +192,23 @@ def cuda_compat(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
         and library.origin in ("ldconfig", "LD_LIBRARY_PATH")
     ]
     if loaded and unserved:
-        return failed(
-            f"{loaded[0].path} is loaded for {unserved[0]}, which it does not support",
-            "no compatibility libraries on the loader's path",
-            subjects=[library.path for library in loaded],
-        )
+        said = f"{loaded[0].path} is loaded for {unserved[0]}, which it does not support"
+        should = "no compatibility libraries on the loader's path"
+        fault = Fault(said=said, subject=loaded[0].path, kind="unserved")
+        return failed(said, should, subjects=[library.path for library in loaded], faults=[fault])
     for library in loaded:
-        if library.version is not None and parse(library.version) < parse(driver):
-            return failed(
-                f"{library.path} is {library.version}, older than the driver {driver}",
-                "compatibility libraries newer than the driver, or none",
-                subjects=[library.path],
-            )
+        if is_older(library.version, driver):
+            said = f"{library.path} is {library.version}, older than the driver {driver}"
+            fault = Fault(said=said, subject=library.path, kind="older")
+            return faulty([fault], "compatibility libraries newer than the driver, or none")
     try:
         installed = [package.name for package in host.packages if package.name.startswith(_COMPAT_PACKAGE)]
     except Unreadable:
         installed = []
     if installed and unserved and not host.virtualization.is_container:
-        return failed(
-            f"`{installed[0]}` is installed beside {unserved[0]}, which it does not support",
-            "not installed",
-            subjects=installed,
-        )
+        said = f"`{installed[0]}` is installed beside {unserved[0]}, which it does not support"
+        fault = Fault(said=said, subject=installed[0], kind="installed")
+        return failed(said, "not installed", subjects=installed, faults=[fault])
     if loaded:
         return passed(f"{loaded[0].path} is newer than the driver {driver}")
     return passed("no program gets them")
@@ -270,42 +287,54 @@ def cuda_smoke(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     return judge_work(host, work, expected, _DRIVER_TESTS, fine=fine, should=should)
 
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_VISIBLE, _CONTAINER_VISIBLE = "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"
+HIDING = ("", "-1", "none", "nodevfiles", "void")
 
 
 def env_visible(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Check each entry as the driver would, which stops at the first that is none."""
     value = host.environment.get(_VISIBLE)
     if value is None:
-        return passed(f"`{_VISIBLE}` is not set")
+        return passed(f"`{_VISIBLE}` is not set", faults=_hidden_by_toolkit(host))
     entries = [entry.strip() for entry in value.split(",")]
-    should = "unset, or GPUs that exist"
-    if entries[0] in ("", "-1"):
-        return failed(f"`{_VISIBLE}={value}` hides every GPU", should, subjects=[_VISIBLE])
+    if entries[0].lower() in HIDING:
+        return _fail_visible(f"`{_VISIBLE}={value}` hides every GPU", "hidden")
     if len(set(entries)) < len(entries):
-        return failed(f"`{_VISIBLE}={value}` names a GPU twice, and that hides all", should, subjects=[_VISIBLE])
+        return _fail_visible(f"`{_VISIBLE}={value}` names a GPU twice, and that hides all", "hidden")
     try:
         gpus = host.smi.gpus
     except Unreadable as error:
         return unknown(f"`{_VISIBLE}={value}`; {error.reason}")
-    uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
     for place, entry in enumerate(entries):
-        if not _names_gpu(entry, len(gpus), uuids):
+        if not _names_gpu(entry, gpus):
             hidden = f", and hides all from place {place} on" if place else ", and hides every GPU"
-            return failed(
-                f"`{_VISIBLE}={value}`: `{entry}` is none of {len(gpus)} GPUs{hidden}", should, subjects=[_VISIBLE]
-            )
+            is_number = entry.isdecimal() or entry.startswith("MIG-")
+            said = f"`{_VISIBLE}={value}`: `{entry}` is none of {len(gpus)} GPUs{hidden}"
+            return _fail_visible(said, "beyond" if is_number else "hidden")
     count = count_gpus(host, expected)
     if expected.gpus is not None and count is not None and len(entries) < count and not entries[0].startswith("MIG-"):
-        return failed(
-            f"`{_VISIBLE}={value}` leaves {len(entries)} of {count} GPUs", f"{count} GPUs", subjects=[_VISIBLE]
-        )
-    return passed(f"`{_VISIBLE}={value}` names {len(entries)} of {len(gpus)} GPUs")
+        said = f"`{_VISIBLE}={value}` leaves {len(entries)} of {count} GPUs"
+        return failed(said, f"{count} GPUs", subjects=[_VISIBLE])
+    return passed(f"`{_VISIBLE}={value}` names {len(entries)} of {len(gpus)} GPUs", faults=_hidden_by_toolkit(host))
 
 
-def _names_gpu(entry: str, count: int, uuids: list[str]) -> bool:
+def _fail_visible(said: str, kind: str) -> Signal:
+    fault = Fault(said=said, subject=_VISIBLE, kind=kind)
+    return faulty([fault], "unset, or GPUs that exist")
+
+
+def _hidden_by_toolkit(host: Snapshot) -> list[Fault]:
+    """Look for the variable by which a container asks for no GPU; another way may have given it some all the same."""
+    value = host.environment.get(_CONTAINER_VISIBLE, "all")
+    if value.strip().lower() not in HIDING or smi_gpus(host):
+        return []
+    said = f"`{_CONTAINER_VISIBLE}={value}` gives the container no GPU"
+    return [Fault(said=said, subject=_CONTAINER_VISIBLE, kind="hidden", certainty="medium")]
+
+
+def _names_gpu(entry: str, gpus: Sequence[SmiGpu]) -> bool:
     if entry.isascii() and entry.isdigit():
-        return len(entry) < 6 and int(entry) < count
+        return len(entry) < 6 and int(entry) < len(gpus)
     if entry.startswith("MIG-"):
-        return True
-    return entry.startswith("GPU-") and sum(uuid.startswith(entry) for uuid in uuids) == 1
+        return any(gpu.mig_current for gpu in gpus)
+    return entry.startswith("GPU-") and sum((gpu.uuid or "").startswith(entry) for gpu in gpus) == 1

@@ -9,7 +9,7 @@ from provision.probe.output import ABSENT, HUNG
 from provision.probe.parse.measurements import DiagResult, DiagTest
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
-from provision.signals.signal import Signal, failed, passed, unknown
+from provision.signals.signal import Fault, Signal, failed, passed, unknown
 from provision.signals.work import count_gpus, counted
 
 _PASS = "Pass"  # noqa: S105 - no password
@@ -53,7 +53,8 @@ def judge_tests(tests: Sequence[DiagTest], gpus: int | None) -> Signal:
         said = list(dict.fromkeys(_describe(test, result) for test, result in wrong))
         more = f"; {len(said) - _TESTS_SHOWN} more" if len(said) > _TESTS_SHOWN else ""
         subjects = dict.fromkeys(_subject(test, result) for test, result in wrong)
-        return failed("; ".join(said[:_TESTS_SHOWN]) + more, "Pass of every test", subjects=subjects)
+        faults = [_fault_of(test, result) for test, result in wrong]
+        return failed("; ".join(said[:_TESTS_SHOWN]) + more, "Pass of every test", subjects=subjects, faults=faults)
     silent = [(test, result) for test, result in asked if result.status != _PASS]
     if silent:
         test, result = silent[0]
@@ -72,6 +73,14 @@ def judge_tests(tests: Sequence[DiagTest], gpus: int | None) -> Signal:
     on = f" on {counted(len(seen), 'GPU')}" if seen else ""
     aside = f", {skipped} not asked" if skipped else ""
     return passed(f"{counted(len(tests) - skipped, 'test')} passed{on}{aside}")
+
+
+def _fault_of(test: DiagTest, result: DiagResult) -> Fault:
+    """Return a fault; tests of the software around DCGM say nothing of a GPU, and a warning is no wrong result."""
+    is_software = {(test.category or "").lower(), test.name.lower()} & {"deployment", "software"}
+    subject = f"GPU {result.entity}" if result.entity is not None else ""
+    kind = "hardware" if result.status == "Fail" and not is_software else ""
+    return Fault(said=_describe(test, result), subject=subject, kind=kind)
 
 
 def _results_of(test: DiagTest) -> list[DiagResult]:

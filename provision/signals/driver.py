@@ -6,14 +6,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from provision.matrix.load import Matrix
+from provision.matrix.model import Gpu
 from provision.probe.output import Unreadable
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.parse.pci import PciDevice
+from provision.probe.parse.system import Library
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
-from provision.signals.gpus import find_models, judge_field, list_gpu_devices, name_address, name_gpu, read_events
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
-from provision.versions import branch_of, parse
+from provision.signals.gpus import (
+    find_models,
+    judge_field,
+    list_driven_devices,
+    name_address,
+    name_gpu,
+    read_events,
+)
+from provision.signals.signal import Fault, Signal, failed, passed, skipped, unknown
+from provision.versions import branch_of, is_older, parse
 
 
 def gpu_driver_loaded(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -23,23 +32,38 @@ def gpu_driver_loaded(host: Snapshot, expected: Expectation, matrix: Matrix) -> 
         return unknown("the kernel lists no module at all")
     if "nvidia" not in modules:
         instead = " and nouveau is" if "nouveau" in modules else ""
-        return failed(f"the nvidia module is not loaded{instead}", "nvidia loaded")
+        said = f"the nvidia module is not loaded{instead}"
+        return failed(
+            said, "nvidia loaded", faults=[Fault(said=said, kind="nouveau" if instead else _why_absent(host))]
+        )
     state = modules["nvidia"].state
     if state != "Live":
         return failed(f"the nvidia module is {state}", "nvidia loaded and live")
     return passed("nvidia is loaded")
 
 
+def _why_absent(host: Snapshot) -> str:
+    """Return ``not-built`` where the kernel that runs has no module, nothing where that is not known."""
+    try:
+        module = host.nvidia_module
+    except Unreadable:
+        return ""
+    return "" if module.is_on_disk or module.disk_version else "not-built"
+
+
 def gpu_driver_nouveau(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Look for the module, and for a GPU bound to it."""
     modules = [module.name for module in host.modules]
     try:
-        bound = [device.address for device in list_gpu_devices(host) if device.driver == "nouveau"]
+        bound = [device.address for device in list_driven_devices(host) if device.driver == "nouveau"]
     except Unreadable:
         bound = []
     if "nouveau" in modules or bound:
         held = f" and holds {', '.join(bound)}" if bound else ""
-        return failed(f"nouveau is loaded{held}", "not loaded", subjects=[f"GPU {address}" for address in bound])
+        said = f"nouveau is loaded{held}"
+        # Beside nvidia it may drive a display and no GPU that anybody computes on.
+        fault = Fault(said=said, certainty="high" if bound or "nvidia" not in modules else "low")
+        return failed(said, "not loaded", subjects=[f"GPU {address}" for address in bound], faults=[fault])
     return passed("nouveau is not loaded") if modules else unknown("the kernel lists no module at all")
 
 
@@ -124,7 +148,11 @@ def gpu_driver_lib_match(host: Snapshot, expected: Expectation, matrix: Matrix) 
     """
     loaded = host.driver.version
     said = host.output("nvidia-smi-xml")
-    complains = "version mismatch" in f"{said.text[:2000]}{said.error[:2000]}"
+    should = f"libraries of {loaded}"
+    faults: list[Fault] = []
+    if "version mismatch" in f"{said.text[:2000]}{said.error[:2000]}":
+        complaint = f"nvidia-smi says that its library differs from the loaded {loaded}"
+        faults.append(Fault(said=complaint, kind="complaint"))
     try:
         found = [
             library
@@ -132,26 +160,34 @@ def gpu_driver_lib_match(host: Snapshot, expected: Expectation, matrix: Matrix) 
             if library.soname in _DRIVER_LIBRARIES and not any(folder in library.path for folder in _ASIDE)
         ]
     except Unreadable as error:
-        if complains:
-            return failed(
-                f"nvidia-smi says that its library differs from the loaded {loaded}", f"libraries of {loaded}"
-            )
-        return unknown(error.reason)
-    wrong = [library for library in found if library.version not in (None, loaded)]
+        return failed(faults[0].said, should, faults=faults) if faults else unknown(error.reason)
+    known = [library for library in found if "." in (library.version or "")]
+    wrong = [library for library in known if library.version != loaded]
     if wrong:
         return failed(
             f"{', '.join(f'{library.path} is {library.version}' for library in wrong)}, the kernel runs {loaded}",
-            f"libraries of {loaded}",
+            should,
             subjects=[library.path for library in wrong],
+            faults=(*(_misfit(library, loaded) for library in wrong), *faults),
         )
-    if complains:
-        return failed(f"nvidia-smi says that its library differs from the loaded {loaded}", f"libraries of {loaded}")
-    nameless = [library for library in found if library.version is None]
-    if nameless:
-        return unknown(f"{nameless[0].path} does not tell its version")
+    if faults:
+        return failed(faults[0].said, should, faults=faults)
+    if len(known) < len(found):
+        nameless = next(library for library in found if library not in known)
+        return unknown(f"{nameless.path} does not tell its version")
     if not found:
         return unknown("the loader finds no library of the driver")
     return passed(f"kernel and libraries are {loaded}")
+
+
+def _misfit(library: Library, loaded: str) -> Fault:
+    """Tell a library of the driver that was exchanged from one that somebody put before it."""
+    kind = "installed"
+    if library.origin == "LD_LIBRARY_PATH":
+        is_cuda = library.soname == _DRIVER_LIBRARIES[0]
+        kind = "older-in-front" if is_cuda and is_older(library.version, loaded) else "in-front"
+    said = f"{library.path} is {library.version}, the kernel runs {loaded}"
+    return Fault(said=said, subject=library.path, kind=kind)
 
 
 def gpu_driver_flavour(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -161,13 +197,14 @@ def gpu_driver_flavour(host: Snapshot, expected: Expectation, matrix: Matrix) ->
         return unknown("the record names the driver, and not which of its modules are loaded")
     flavour = "open" if is_open else "proprietary"
     against = "unsupported" if is_open else "required"
-    wrong: list[str] = []
+    wrong: dict[str, str] = {}
     unclear: list[str] = []
-    devices = list_gpu_devices(host)
+    devices = list_driven_devices(host)
     for device in devices:
-        words = _open_modules(host, matrix, device)
+        models = _find_models(host, matrix, device)
+        words = {model.open_modules for model in models if model.open_modules is not None}
         if words == {against}:
-            wrong.append(name_address(host, device.address))
+            wrong[name_address(host, device.address)] = models[0].name
         elif not words or against in words:
             unclear.append(name_address(host, device.address))
     if wrong:
@@ -176,14 +213,22 @@ def gpu_driver_flavour(host: Snapshot, expected: Expectation, matrix: Matrix) ->
             f"the {flavour} modules are loaded, and {', '.join(wrong)} works with the {needed} ones only",
             f"{needed} kernel modules",
             subjects=wrong,
+            faults=[
+                Fault(
+                    said=f"{name} is a {model} and needs the {needed} modules; the {flavour} ones are loaded",
+                    subject=name,
+                    kind=f"open-{against}",
+                )
+                for name, model in wrong.items()
+            ],
         )
     if unclear:
         return unknown(f"the facts do not tell which modules {', '.join(unclear)} needs; the {flavour} ones are loaded")
     return passed(f"the {flavour} modules are loaded") if devices else unknown("no GPU is on the PCI bus")
 
 
-def _open_modules(host: Snapshot, matrix: Matrix, device: PciDevice) -> set[str]:
-    """Return what ``open_modules`` can be for a GPU: of its model, else of all models of its architecture."""
+def _find_models(host: Snapshot, matrix: Matrix, device: PciDevice) -> tuple[Gpu, ...]:
+    """Return the models that a GPU can be, all of its architecture where the facts do not know its own."""
     name = architecture = None
     try:
         seen = next((gpu for gpu in host.smi.gpus if gpu.pci == device.address), None)
@@ -195,7 +240,7 @@ def _open_modules(host: Snapshot, matrix: Matrix, device: PciDevice) -> set[str]
     if not models and architecture:
         family = architecture.split()[0].lower()
         models = tuple(gpu for gpu in matrix.gpus if gpu.architecture.lower() == family)
-    return {gpu.open_modules for gpu in models if gpu.open_modules is not None}
+    return models
 
 
 def gpu_gsp(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -266,26 +311,41 @@ _ENROL = (
 def host_secureboot(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Ask for the state, and where it is on, for proof that the kernel takes the module."""
     state = host.secure_boot
-    if state.is_enabled is None:
-        return skipped("the machine has no Secure Boot")
-    if not state.is_enabled or state.is_setup_mode:
-        return passed(
-            "Secure Boot is off" if not state.is_enabled else "Secure Boot is in setup mode and lets all load"
-        )
+    is_enforced = _enforces_signatures(host)
+    on = "module.sig_enforce is set" if is_enforced else "Secure Boot is on"
+    if not is_enforced:
+        if state.is_enabled is None:
+            return skipped("the machine has no Secure Boot")
+        if not state.is_enabled or state.is_setup_mode:
+            return passed(
+                "Secure Boot is off" if not state.is_enabled else "Secure Boot is in setup mode and lets all load"
+            )
     module = host.nvidia_module
     if module.disk_version is not None and not module.signer:
-        return failed("Secure Boot is on and the nvidia module is unsigned", "a signed module", remedy=_ENROL)
+        said = f"{on} and the nvidia module is unsigned"
+        is_sure = module.signer == "" and module.loaded_version is None
+        return failed(
+            said, "a signed module", remedy=_ENROL, faults=[Fault(said=said, certainty="high" if is_sure else "medium")]
+        )
     signed = f", the module signed by {module.signer}" if module.signer else ""
     if module.loaded_version is not None:
-        return passed(f"Secure Boot is on{signed} and loaded")
+        return passed(f"{on}{signed} and loaded")
     try:
         refused = read_events(host, "module-key-rejected")
     except Unreadable:
         refused = ()
     if refused:
         return failed(
-            f"Secure Boot is on{signed}, and the kernel refused its key: {refused[-1].text}",
+            f"{on}{signed}, and the kernel refused its key: {refused[-1].text}",
             "a module signed with an enrolled key",
             remedy=_ENROL,
         )
-    return unknown(f"Secure Boot is on{signed} and not loaded; whether the key is enrolled shows only then")
+    return unknown(f"{on}{signed} and not loaded; whether the key is enrolled shows only then")
+
+
+def _enforces_signatures(host: Snapshot) -> bool:
+    """Tell whether the kernel takes signed modules only, whatever the firmware says."""
+    try:
+        return "module.sig_enforce" in host.command_line
+    except Unreadable:
+        return False

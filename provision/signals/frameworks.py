@@ -9,11 +9,11 @@ from provision.matrix.query import cuda_releases, runs_on
 from provision.probe.output import Unreadable
 from provision.probe.parse.frameworks import Framework
 from provision.probe.snapshot import Snapshot
-from provision.signals.cuda import agrees
+from provision.signals.cuda import HIDING, agrees
 from provision.signals.expectation import Expectation
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
-from provision.signals.work import count_gpus, counted, has_mig, judge_work
-from provision.versions import parse
+from provision.signals.signal import Fault, Signal, failed, faulty, passed, skipped, unknown
+from provision.signals.work import count_gpus, counted, fault_of_test, has_mig, judge_work
+from provision.versions import is_older
 
 
 def has_planned_version(planned: str, found: str) -> bool:
@@ -37,9 +37,8 @@ def hidden_by(host: Snapshot) -> str:
         value = host.environment.get("CUDA_VISIBLE_DEVICES")
     except Unreadable:
         return ""
-    if value is None or value.strip().split(",")[0] not in ("", "-1", "NoDevFiles", "none", "void"):
-        return ""
-    return f"CUDA_VISIBLE_DEVICES={value}"
+    is_hiding = value is not None and value.strip().split(",")[0].lower() in HIDING
+    return f"CUDA_VISIBLE_DEVICES={value}" if is_hiding else ""
 
 
 def explain_absence(host: Snapshot, framework: Framework, expected: Expectation, matrix: Matrix) -> tuple[str, str]:
@@ -53,7 +52,7 @@ def explain_absence(host: Snapshot, framework: Framework, expected: Expectation,
         return f"`{hidden}` hides every GPU from {name}", "Unset `CUDA_VISIBLE_DEVICES`, or name GPUs that exist in it."
     driver = loaded_driver(host)
     minimum = _minimum_driver(matrix, framework.cuda)
-    if driver is not None and minimum is not None and _is_below(driver, minimum):
+    if driver is not None and minimum is not None and is_older(driver, minimum):
         seen = f"{label} is built for CUDA {framework.cuda}, which takes driver {minimum} or newer; {driver} is loaded"
         return seen, f"Install driver {minimum} or newer, or a build of {name} for an older CUDA."
     if framework.reason:
@@ -64,13 +63,6 @@ def explain_absence(host: Snapshot, framework: Framework, expected: Expectation,
 def _minimum_driver(matrix: Matrix, cuda: str | None) -> str | None:
     releases = cuda_releases(matrix, cuda) if cuda else ()
     return releases[-1].minimum_driver if releases else None
-
-
-def _is_below(version: str, floor: str) -> bool:
-    try:
-        return parse(version) < parse(floor)
-    except ValueError:
-        return False
 
 
 def judge_devices(host: Snapshot, framework: Framework, expected: Expectation, matrix: Matrix) -> Signal:
@@ -85,7 +77,7 @@ def judge_devices(host: Snapshot, framework: Framework, expected: Expectation, m
         return unknown(f"{framework.name} does not say whether it can use a GPU")
     if not framework.is_available or framework.device_count == 0:
         seen, remedy = explain_absence(host, framework, expected, matrix)
-        return failed(seen, should, remedy=remedy)
+        return failed(seen, should, remedy=remedy, faults=[_fault_of(framework, seen)])
     found = framework.device_count
     if found is None:
         return unknown(f"{framework.name} can use a GPU and does not say how many")
@@ -94,12 +86,17 @@ def judge_devices(host: Snapshot, framework: Framework, expected: Expectation, m
     return _judge_version(framework, expected) or passed(f"{framework.name} sees {counted(found, 'GPU')}")
 
 
+def _fault_of(framework: Framework, said: str) -> Fault:
+    return Fault(said=said, subject=framework.name, kind="cpu-build" if framework.is_cuda_build is False else "")
+
+
 def _judge_build(framework: Framework, expected: Expectation) -> Signal:
     """Judge what can be judged where no GPU is planned: an image may still be meant for machines that have one."""
     label = f"{framework.name} {framework.version or ''}".strip()
     cuda = expected.build_of(framework.name).cuda
     if cuda is not None and framework.is_cuda_build is False:
-        return failed(f"{label} is a build for processors only", f"a build for CUDA {cuda}")
+        said = f"{label} is a build for processors only"
+        return failed(said, f"a build for CUDA {cuda}", faults=[_fault_of(framework, said)])
     if cuda is not None and framework.is_cuda_build is None:
         return unknown(f"{label} does not say whether it is a build for CUDA")
     return _judge_version(framework, expected) or passed(f"{label} imports; no GPU is expected")
@@ -185,11 +182,8 @@ def fw_torch_arch(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
         if code is None:
             name = torch.names[index] if index < len(torch.names) else "a GPU"
             label = f"GPU {index} ({name})"
-            return failed(
-                f"{label} has compute capability {capability}, torch was compiled for {', '.join(targets)}",
-                f"code for {capability}",
-                subjects=[label],
-            )
+            said = f"{label} has compute capability {capability}, torch was compiled for {', '.join(targets)}"
+            return faulty([Fault(said=said, subject=label, kind="capability")], f"code for {capability}")
         used[capability] = code
     return passed(", ".join(f"{code} runs on {capability}" for capability, code in sorted(used.items())))
 
@@ -236,7 +230,8 @@ def fw_torch_nccl1(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sig
         return passed(f"the sum is right on {ranks:g} GPUs", figures=work.figures)
     if said is None or said.startswith("skipped"):
         return unknown(said or "the payload did not try an all-reduce")
-    return failed(f"the all-reduce {said}", "a correct sum")
+    fault = fault_of_test("the all-reduce", said.removeprefix("failed").lstrip(": "))
+    return failed(f"the all-reduce {said}", "a correct sum", faults=[fault])
 
 
 _SHOWN_MAX = 6

@@ -6,24 +6,28 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from provision.matrix.load import Matrix
-from provision.probe.gpus import find_device, find_models, has_nvswitch, name_address, name_gpu
+from provision.probe.gpus import find_device, find_models, has_nvswitch, name_address, name_gpu, smi_gpus
 from provision.probe.output import Unreadable
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.probe.parse.nvidia_smi import NOT_LISTED, Smi, SmiGpu
 from provision.probe.parse.pci import PciDevice
 from provision.probe.snapshot import Snapshot
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.signal import Fault, Signal, failed, passed, skipped, unknown
 from provision.versions import branch_of
 
 __all__ = [
     "FieldReading",
     "count_words",
+    "fault_of",
     "find_device",
     "find_models",
+    "has_gpu",
     "has_nvswitch",
     "is_field_told",
+    "is_for_servers",
     "judge_field",
     "judge_gpus",
+    "list_driven_devices",
     "list_gpu_devices",
     "name_address",
     "name_gpu",
@@ -37,7 +41,8 @@ class FieldReading(NamedTuple):
     """One answer about one GPU: ``is_fine`` is ``None`` where there is none, and ``absence`` says why.
 
     ``absence`` is ``unsupported``, ``broken``, ``unread`` or ``absent``, as :func:`read_field` returns it. ``field``
-    tells answers to several questions about one GPU apart.
+    tells answers to several questions about one GPU apart. ``certainty`` says how sure a fault is, and ``detail`` goes
+    on where ``fault`` ends, for whoever asks about this GPU alone.
     """
 
     gpu: SmiGpu
@@ -45,6 +50,8 @@ class FieldReading(NamedTuple):
     fault: str
     absence: str = ""
     field: str = ""
+    certainty: str = "high"
+    detail: str = ""
 
 
 def count_words(count: int, one: str, several: str = "") -> str:
@@ -72,6 +79,7 @@ def judge_field(
     fine: str,
     expected: str,
     is_told: bool = True,
+    certainty: str = "high",
 ) -> Signal:
     """Judge one field of every GPU.
 
@@ -82,12 +90,14 @@ def judge_field(
         fine: What to say when all is well.
         expected: What should have been found.
         is_told: As :func:`judge_gpus` takes it.
+        certainty: How sure a fault is.
     """
     readings = []
     for gpu in gpus:
         value, absence = read_field(gpu, field)
         fault = None if value is None else find_fault(value)
-        readings.append(FieldReading(gpu, None if value is None else fault is None, fault or "", absence, field))
+        is_fine = None if value is None else fault is None
+        readings.append(FieldReading(gpu, is_fine, fault or "", absence, field, certainty))
     return judge_gpus(readings, fine=fine, expected=expected, is_told=is_told)
 
 
@@ -118,7 +128,14 @@ def _say_faults(faults: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str, is_told: bool = True) -> Signal:
+def judge_gpus(
+    readings: Sequence[FieldReading],
+    *,
+    fine: str,
+    expected: str,
+    is_told: bool = True,
+    asides: Iterable[Fault] = (),
+) -> Signal:
     """Add answers up: a fault anywhere fails, a broken one is unknown, and only real answers make a pass.
 
     A GPU without an answer that another of its model gives is unknown too: what all of a model lack they do not have,
@@ -129,13 +146,19 @@ def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str, is
         fine: What to say when all is well.
         expected: What should have been found.
         is_told: Whether this driver's listing has it; where it then lacks it, that is unknown and no skip.
+        asides: What is wrong besides and not enough to fail.
     """
     if not readings:
         return unknown("nvidia-smi lists no GPU")
     wrong = [reading for reading in readings if reading.is_fine is False]
     if wrong:
         said = _say_faults((name_gpu(reading.gpu), reading.fault) for reading in wrong)
-        return failed(said, expected, subjects=dict.fromkeys(name_gpu(reading.gpu) for reading in wrong))
+        faults = [
+            fault_of(reading.gpu, f"{reading.fault}{reading.detail}", reading.field, reading.certainty)
+            for reading in wrong
+        ]
+        subjects = dict.fromkeys(fault.subject for fault in faults)
+        return failed(said, expected, subjects=subjects, faults=(*faults, *asides))
     broken = [reading for reading in readings if reading.absence == "broken"]
     if broken:
         return unknown(f"{name_gpu(broken[0].gpu)} answers with an error")
@@ -152,10 +175,15 @@ def judge_gpus(readings: Sequence[FieldReading], *, fine: str, expected: str, is
     answered = {reading.gpu.pci for reading in readings if reading.is_fine}
     if answered:
         silent = len(asked) - len(answered)
-        return passed(f"{fine}; {silent} of {len(asked)} GPUs do not have it" if silent else fine)
+        return passed(f"{fine}; {silent} of {len(asked)} GPUs do not have it" if silent else fine, faults=asides)
     if any(reading.absence == "unsupported" for reading in readings):
         return skipped("these GPUs do not have it")
     return unknown("nvidia-smi does not tell it") if is_told else skipped("this driver does not tell it")
+
+
+def fault_of(gpu: SmiGpu, said: str, kind: str = "", certainty: str = "high") -> Fault:
+    """Return a fault of a GPU from a clause whose subject it is."""
+    return Fault(said=f"{name_gpu(gpu)} {said}", subject=name_gpu(gpu), kind=kind, certainty=certainty)
 
 
 def _find_silent(readings: Sequence[FieldReading]) -> SmiGpu | None:
@@ -174,6 +202,30 @@ def _find_silent(readings: Sequence[FieldReading]) -> SmiGpu | None:
         ),
         None,
     )
+
+
+def is_for_servers(gpu: SmiGpu, matrix: Matrix) -> bool:
+    """Tell whether the facts know a GPU as one of the data centre."""
+    return any(model.segment == "datacenter" for model in find_models(matrix, name=gpu.name)[:1])
+
+
+def has_gpu(host: Snapshot) -> bool | None:
+    """Tell whether a machine has an NVIDIA GPU, by nvidia-smi or by the PCI bus; ``None`` where neither tells."""
+    if smi_gpus(host):
+        return True
+    try:
+        return any(device.is_nvidia_gpu for device in host.pci)
+    except Unreadable:
+        return None
+
+
+def list_driven_devices(host: Snapshot) -> tuple[PciDevice, ...]:
+    """Return the GPUs on the PCI bus that the driver should have: not those that wait for a guest.
+
+    Raises:
+        Unreadable: The bus was not read.
+    """
+    return tuple(device for device in list_gpu_devices(host) if device.driver not in ("vfio-pci", "pci-stub"))
 
 
 def list_gpu_devices(host: Snapshot) -> tuple[PciDevice, ...]:

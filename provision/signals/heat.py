@@ -7,8 +7,8 @@ from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.snapshot import Snapshot
 from provision.records import replace
 from provision.signals.expectation import Expectation
-from provision.signals.gpus import FieldReading, judge_field, judge_gpus, read_field
-from provision.signals.signal import Signal
+from provision.signals.gpus import FieldReading, fault_of, judge_gpus, read_field
+from provision.signals.signal import Fault, Signal
 
 
 def gpu_temp(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -21,11 +21,12 @@ def gpu_temp(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         limit = warm if not expected.is_in_use and _is_idle(gpu) else hot
         doing = "at rest" if limit == warm else "at work"
         is_fine = None if degrees is None else degrees <= limit
-        readings.append(FieldReading(gpu, is_fine, f"is at {degrees} °C {doing}, limit {limit:.0f} °C", absence))
+        fault = f"is at {degrees} °C {doing}, limit {limit:.0f} °C"
+        readings.append(FieldReading(gpu, is_fine, fault, absence, "temperature", "low"))
         margin, absence = _margin(gpu)
         is_far = None if margin is None else margin > least
         fault = f"is {margin} °C below its slowdown, at {degrees} °C"
-        readings.append(FieldReading(gpu, is_far, fault, absence, "margin"))
+        readings.append(FieldReading(gpu, is_far, fault, absence, "margin", "low"))
     every = [gpu.temperature_c for gpu in host.smi.gpus if gpu.temperature_c is not None]
     outcome = judge_gpus(
         readings,
@@ -50,42 +51,59 @@ def _margin(gpu: SmiGpu) -> tuple[int | None, str]:
     return slowdown - gpu.temperature_c, ""
 
 
-_SLOWDOWNS = {
-    "hw_power_brake_slowdown": "the power supply's brake signal",
-    "hw_slowdown": "its hardware",
-    "hw_thermal_slowdown": "heat",
-}
-
-
 def gpu_throttle(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
-    """Look for the reasons that the hardware gives; caps set by software are no fault."""
-    return judge_field(
-        host.smi.gpus,
-        "throttle",
-        lambda reasons: _say_slowdown([reason for reason in reasons if reason in _SLOWDOWNS]),
-        fine="no hardware slowdown",
-        expected="none active",
-    )
+    """Look for the reasons that the hardware gives; caps set by software are no fault.
+
+    A slowdown that names no reason is one for heat, unless the GPU is cool: then its power supply brakes.
+    """
+    readings: list[FieldReading] = []
+    asides: list[Fault] = []
+    for gpu in host.smi.gpus:
+        reasons, absence = read_field(gpu, "throttle")
+        if reasons is None:
+            readings.append(FieldReading(gpu, None, "", absence))
+            continue
+        margin = _margin(gpu)[0]
+        is_cool = margin is not None and margin > matrix.limit("gpu.temp.margin")
+        exact = {kind: words for reason, kind, words in _SLOWDOWNS if reason in reasons}
+        heat = f" at {gpu.temperature_c} °C" if gpu.temperature_c is not None else ""
+        heat += f", {margin} °C below its slowdown" if heat and margin is not None else ""
+        if not exact and "hw_slowdown" in reasons:
+            kind, fault = "brake" if is_cool else "heat", "is slowed down by its hardware"
+            readings.append(FieldReading(gpu, False, fault, "", kind, "medium", heat))
+        elif exact:
+            fault = f"is slowed down by {' and '.join(exact.values())}"
+            readings += [FieldReading(gpu, False, fault, "", kind, detail=heat) for kind in exact]
+        else:
+            readings.append(FieldReading(gpu, True, ""))
+        if "sw_thermal_slowdown" in reasons and "heat" not in exact:
+            asides.append(fault_of(gpu, f"is slowed down by software for heat{heat}", "heat", "medium"))
+    return judge_gpus(readings, fine="no hardware slowdown", expected="none active", asides=asides)
 
 
-def _say_slowdown(reasons: list[str]) -> str | None:
-    # The general reason comes along with each of the others and says nothing more.
-    exact = [reason for reason in reasons if reason != "hw_slowdown"] or reasons
-    return f"is slowed down by {' and '.join(_SLOWDOWNS[reason] for reason in exact)}" if exact else None
+_SLOWDOWNS = (
+    ("hw_power_brake_slowdown", "brake", "the power supply's brake signal"),
+    ("hw_thermal_slowdown", "heat", "heat"),
+)
+"""A reason of the driver's, the kind of fault, and words for it."""
+
+_TOLERANCE_W = 1
 
 
 def gpu_power_limit(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
-    """Compare the limit in force with the board's default."""
+    """Compare the limit in force with the board's default; a cap at the default is how a busy GPU works."""
     readings: list[FieldReading] = []
     for gpu in host.smi.gpus:
         limit, absence = read_field(gpu, "power_limit_w")
         default, default_absence = read_field(gpu, "power_default_w")
         if limit is None or default is None:
             readings.append(FieldReading(gpu, None, "", absence or default_absence))
-        else:
-            readings.append(
-                FieldReading(gpu, limit >= default, f"is limited to {limit:g} W, its default is {default:g} W")
-            )
+            continue
+        is_felt = "sw_power_cap" in gpu.throttle
+        fault = f"is limited to {limit:g} W, its default is {default:g} W"
+        is_fine, certainty = limit >= default - _TOLERANCE_W, "high" if is_felt else "medium"
+        detail = ", and is held down by it" if is_felt else ""
+        readings.append(FieldReading(gpu, is_fine, fault, certainty=certainty, detail=detail))
     return judge_gpus(
         readings, fine="power limits are at or above the default", expected="the board's default, or more"
     )

@@ -6,7 +6,7 @@ from provision.matrix.load import Matrix
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.signal import Fault, Signal, failed, passed, skipped, unknown
 
 _SYSTEMS = {
     "almalinux": "rhel",
@@ -166,7 +166,9 @@ def host_memlock(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signa
         return passed("unlimited")
     if locked >= minimum * _KIB_PER_GIB:
         return passed(f"{locked / _KIB_PER_GIB:.0f} GiB")
-    return failed(f"{locked} KiB may be locked", f"unlimited, or at least {minimum:.0f} GiB")
+    said = f"{locked} KiB may be locked"
+    should = f"unlimited, or at least {minimum:.0f} GiB"
+    return failed(said, should, faults=[Fault(said=said, certainty="medium")])
 
 
 def net_clock(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:

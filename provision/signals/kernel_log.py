@@ -11,7 +11,7 @@ from provision.probe.parse.pci import list_gpu_bridges
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
 from provision.signals.gpus import count_words, name_address, read_events, require_whole_log
-from provision.signals.signal import Signal, failed, passed, unknown
+from provision.signals.signal import Fault, Signal, failed, faulty, passed, unknown
 
 _FATAL = "fatal"
 _HARMLESS = ("application", "information")
@@ -31,6 +31,7 @@ def gpu_xid(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         return failed(
             _say_xids(host, matrix, bad),
             "no fatal Xid",
+            faults=_faults_of(host, matrix, bad),
             subjects=dict.fromkeys(name_address(host, event.pci) for event in bad),
             remedy=(known.advice or "") if known is not None else "",
         )
@@ -39,7 +40,8 @@ def gpu_xid(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     require_whole_log(host)
     warnings = [event for event in events if _severity(event, matrix) not in _HARMLESS]
     if warnings:
-        return passed(f"none fatal, to be watched: {_say_xids(host, matrix, warnings)}")
+        said = f"none fatal, to be watched: {_say_xids(host, matrix, warnings)}"
+        return passed(said, faults=_faults_of(host, matrix, warnings))
     if events:
         return passed(f"only errors of programs: {_say_xids(host, matrix, list(events))}")
     return passed("no Xid since boot")
@@ -51,6 +53,15 @@ def _severity(event: KernelEvent, matrix: Matrix) -> str | None:
         return "fatal" if event.kind == "fallen-off" else None
     known = matrix.xids.get(event.code)
     return known.severity if known is not None else None
+
+
+def _faults_of(host: Snapshot, matrix: Matrix, events: list[KernelEvent]) -> list[Fault]:
+    """Return a fault a GPU and code, of the code's kind; ``fallen`` for a GPU that fell off without one."""
+    named = {(name_address(host, event.pci), event.code): event for event in events}
+    return [
+        Fault(said=_say_xids(host, matrix, [event]), subject=name, kind="fallen" if code is None else str(code))
+        for (name, code), event in named.items()
+    ]
 
 
 def _say_xids(host: Snapshot, matrix: Matrix, events: list[KernelEvent]) -> str:
@@ -73,9 +84,8 @@ def gpu_sxid(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         for (pci, code), count in Counter((event.pci, event.code) for event in fatal or unclear or events).items()
     )
     if fatal:
-        return failed(
-            f"fatal: {said}", "none", subjects=dict.fromkeys(f"NVSwitch {event.pci or '?'}" for event in fatal)
-        )
+        subjects = dict.fromkeys(f"NVSwitch {event.pci or '?'}" for event in fatal)
+        return failed(f"fatal: {said}", "none", subjects=subjects)
     if unclear:
         return unknown(f"whether they are fatal is not said: {said}")
     require_whole_log(host)
@@ -105,10 +115,11 @@ def gpu_pcie_aer(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signa
         require_whole_log(host)
         return passed("no uncorrectable PCIe error since boot")
     names = {address: name_address(host, address) for address, _ in counts}
-    said = "; ".join(
-        f"{names[address]} had {count_words(count, f'{kind} error')}" for (address, kind), count in counts.items()
-    )
-    return failed(said, "none", subjects=dict.fromkeys(names.values()))
+    faults = [
+        Fault(said=f"{names[address]} had {count_words(count, f'{kind} error')}", subject=names[address])
+        for (address, kind), count in counts.items()
+    ]
+    return faulty(faults, "none")
 
 
 def host_hugelog(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -116,11 +127,9 @@ def host_hugelog(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signa
     events = read_events(host, "api-mismatch")
     if not events:
         return passed("no version mismatch in the kernel log since boot")
-    return failed(
-        f"{count_words(len(events), 'version mismatch', 'version mismatches')} in the kernel log since boot, the last: "
-        f"{events[-1].text}",
-        "none",
-    )
+    counted = count_words(len(events), "version mismatch", "version mismatches")
+    said = f"{counted} in the kernel log since boot, the last: {events[-1].text}"
+    return failed(said, "none", faults=[Fault(said=said, certainty="low")])
 
 
 _DAY_SECONDS = 24 * 3600
@@ -135,8 +144,11 @@ def net_rdma_flap(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
     least = int(matrix.limit("net.rdma.flaps"))
     bad = {device: count for device, count in counts.items() if count >= least}
     if bad:
-        said = "; ".join(f"{device} lost its link {count} times" for device, count in sorted(bad.items()))
-        return failed(f"{said} in a day", f"fewer than {least} times", subjects=sorted(bad))
+        faults = [
+            Fault(said=f"{device} lost its link {count} times", subject=device) for device, count in sorted(bad.items())
+        ]
+        said = "; ".join(fault.said for fault in faults)
+        return failed(f"{said} in a day", f"fewer than {least} times", subjects=sorted(bad), faults=faults)
     return passed(f"{len(lost)} lost links in the last day of the kernel log{_losses_of_ports(host)}")
 
 

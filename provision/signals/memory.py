@@ -29,7 +29,7 @@ def gpu_ecc_corrected(host: Snapshot, expected: Expectation, matrix: Matrix) -> 
         "ecc_aggregate_sram_correctable": ("corrected SRAM errors", matrix.limit("gpu.ecc.corrected.sram.maximum")),
     }
     readings = [
-        FieldReading(gpu, None if count is None else count < maximum, f"has {count} {what}", absence, field)
+        FieldReading(gpu, None if count is None else count < maximum, f"has {count} {what}", absence, field, "medium")
         for gpu in host.smi.gpus
         for field, (what, maximum) in limits.items()
         for count, absence in [read_field(gpu, field)]
@@ -99,6 +99,7 @@ def gpu_remap_count(host: Snapshot, expected: Expectation, matrix: Matrix) -> Si
         fine="rows to spare on every GPU",
         expected=f"fewer than {maximum:.0f}",
         is_told=is_field_told(host.smi, matrix, "remapped-rows"),
+        certainty="medium",
     )
 
 
@@ -109,11 +110,8 @@ def gpu_retired(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
     noticed: list[str] = []
     for gpu in host.smi.gpus:
         pages, absence = _retired_pages(gpu)
-        readings.append(
-            FieldReading(
-                gpu, None if pages is None else pages < maximum, f"has {pages} retired pages", absence, "pages"
-            )
-        )
+        is_fine = None if pages is None else pages < maximum
+        readings.append(FieldReading(gpu, is_fine, f"has {pages} retired pages", absence, "pages", "medium"))
         waits, absence = read_field(gpu, "retired_pending")
         readings.append(
             FieldReading(gpu, None if waits is None else not waits, "waits to retire a page", absence, "pending")

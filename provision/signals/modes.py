@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from provision.matrix.load import Matrix
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
-from provision.signals.gpus import FieldReading, judge_field, judge_gpus, name_gpu, read_field
-from provision.signals.signal import Signal, skipped
+from provision.signals.gpus import (
+    FieldReading,
+    fault_of,
+    is_for_servers,
+    judge_field,
+    judge_gpus,
+    name_gpu,
+    read_field,
+)
+from provision.signals.signal import Fault, Signal, skipped
 
 
-def judge_mode(gpus: Sequence[SmiGpu], mode: str, wanted: bool | None, *, after: str) -> Signal:
+def _judge_mode(
+    gpus: Sequence[SmiGpu],
+    mode: str,
+    wanted: bool | None,
+    *,
+    after: str,
+    is_uneven: bool = False,
+    asides: Iterable[Fault] = (),
+) -> Signal:
     """Compare what a mode is, what it will be, and what was planned; without a plan, the first two.
 
     Args:
@@ -20,9 +36,12 @@ def judge_mode(gpus: Sequence[SmiGpu], mode: str, wanted: bool | None, *, after:
         mode: ``ECC`` or ``MIG``; its fields in ``SmiGpu`` end with ``_current`` and ``_pending``.
         wanted: The plan.
         after: What a pending mode waits for, ``reboot`` or ``reset``.
+        is_uneven: Whether GPUs of one model that differ are a fault where nothing is planned.
+        asides: What is told besides and is no fault.
     """
     current, pending = f"{mode.lower()}_current", f"{mode.lower()}_pending"
     having = {gpu.name for gpu in gpus if getattr(gpu, current) is not None}
+    switched_on = {gpu.name for gpu in gpus if getattr(gpu, current)}
 
     def read(gpu: SmiGpu) -> FieldReading:
         is_on, absence = read_field(gpu, current)
@@ -36,6 +55,8 @@ def judge_mode(gpus: Sequence[SmiGpu], mode: str, wanted: bool | None, *, after:
             return FieldReading(gpu, False, f"has {mode} {_word(is_on)}{later}")
         if will_be is None:
             return FieldReading(gpu, None, "", "absent" if silence == "unsupported" else silence, pending)
+        if is_uneven and will_be == is_on is False and gpu.name in switched_on:
+            return FieldReading(gpu, False, f"has {mode} off, others have it on")
         fault = f"has {mode} {_word(is_on)}, and {_word(will_be)} after the next {after}"
         return FieldReading(gpu, will_be == is_on, fault)
 
@@ -44,6 +65,7 @@ def judge_mode(gpus: Sequence[SmiGpu], mode: str, wanted: bool | None, *, after:
         [read(gpu) for gpu in gpus],
         fine=f"{mode} is {' and '.join(words)}" if words else f"no GPU has {mode}, as planned",
         expected=f"{mode} {_word(wanted)}" if wanted is not None else f"one mode now and after the next {after}",
+        asides=asides,
     )
 
 
@@ -52,13 +74,17 @@ def _word(is_on: bool) -> str:
 
 
 def gpu_ecc_mode(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
-    """Compare current, pending and planned; without a plan, current and pending."""
-    return judge_mode(host.smi.gpus, "ECC", expected.is_ecc, after="reboot")
+    """Compare current, pending and planned; without a plan, current and pending, and GPUs of one model."""
+    gpus, wanted = host.smi.gpus, expected.is_ecc
+    off = [gpu for gpu in gpus if gpu.ecc_current is False and gpu.ecc_pending is not True]
+    is_odd = wanted is None and not any(gpu.ecc_current for gpu in gpus)
+    asides = [fault_of(gpu, "has ECC off", certainty="low") for gpu in off if is_odd and is_for_servers(gpu, matrix)]
+    return _judge_mode(gpus, "ECC", wanted, after="reboot", is_uneven=wanted is None, asides=asides)
 
 
 def gpu_mig(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Compare current, pending and planned; without a plan, current and pending."""
-    return judge_mode(host.smi.gpus, "MIG", expected.is_mig, after="reset")
+    return _judge_mode(host.smi.gpus, "MIG", expected.is_mig, after="reset")
 
 
 def gpu_persistence(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -76,7 +102,8 @@ def gpu_persistence(host: Snapshot, expected: Expectation, matrix: Matrix) -> Si
         if is_on is False and has_display:
             held.append(name_gpu(gpu))
         is_fine = None if is_on is None else is_on or has_display
-        readings.append(FieldReading(gpu, is_fine, "has persistence mode off", absence))
+        certainty = "high" if is_for_servers(gpu, matrix) else "low"
+        readings.append(FieldReading(gpu, is_fine, "has persistence mode off", absence, certainty=certainty))
     fine = f"a display holds {', '.join(held)}, persistence mode is off" if held else "persistence mode is on"
     return judge_gpus(readings, fine=fine, expected="Enabled")
 

@@ -13,7 +13,7 @@ from provision.probe.output import NOT_RUN, Unreadable
 from provision.probe.parse.fabric_network import Firewall, RdmaPort
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.signal import Fault, Signal, failed, passed, skipped, unknown
 from provision.signals.work import counted
 
 
@@ -82,7 +82,9 @@ def net_peermem(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
     broken = _broken_context(host)
     loaded = [module.name for module in host.modules if module.name in _MODULES]
     if broken:
-        return failed(f"the kernel log says: {broken}", "`nvidia_peermem` without errors", subjects=loaded)
+        said = f"the kernel log says: {broken}"
+        fault = Fault(said=said, kind="context", certainty="medium")
+        return failed(said, "`nvidia_peermem` without errors", subjects=loaded, faults=[fault])
     if loaded:
         return passed(f"`{loaded[0]}` is loaded")
     if host.driver.is_open is None:
@@ -90,7 +92,9 @@ def net_peermem(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
     if host.driver.is_open and _kernel_number(host.uname.release) >= matrix.limit("net.dmabuf-kernel"):
         return passed("the open kernel modules share buffers with network cards (DMA-BUF)")
     why = "the kernel is too old for DMA-BUF" if host.driver.is_open else "the driver's modules are not the open ones"
-    return failed(f"`nvidia_peermem` is not loaded, and {why}", "`nvidia_peermem` loaded, or DMA-BUF")
+    said = f"`nvidia_peermem` is not loaded, and {why}"
+    fault = Fault(said=said, kind="absent", certainty="medium")
+    return failed(said, "`nvidia_peermem` loaded, or DMA-BUF", faults=[fault])
 
 
 def _broken_context(host: Snapshot) -> str:
@@ -123,9 +127,9 @@ def net_ports(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     silent = [f"{name}:{port}" for name, port, answer in answers if answer == "silent"]
     if silent:
         more = f" and {len(silent) - _PORTS_SHOWN} more" if len(silent) > _PORTS_SHOWN else ""
-        return failed(
-            f"no answer from {', '.join(silent[:_PORTS_SHOWN])}{more}", "an answer from every port", subjects=silent
-        )
+        said = f"no answer from {', '.join(silent[:_PORTS_SHOWN])}{more}"
+        fault = Fault(said=said, certainty="medium")
+        return failed(said, "an answer from every port", subjects=silent, faults=[fault])
     if not answers:
         return unknown("the probe of ports tried none")
     hosts = len({words[0] for words in answers})

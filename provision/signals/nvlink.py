@@ -12,7 +12,7 @@ from provision.probe.parse.nvlink import NvlinkCounters
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
 from provision.signals.gpus import FieldReading, is_field_told, judge_gpus, read_field
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.signal import Fault, Signal, failed, faulty, passed, skipped, unknown
 from provision.signals.work import name_index
 
 
@@ -24,9 +24,10 @@ def nvlink_active(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
         return unknown("nvidia-smi lists no GPU")
     if not any(states.values()) and not any(find_layout(matrix, gpu.name) for gpu in gpus):
         return skipped("no GPU here has NVLink")
-    faults: dict[str, str] = {}
+    faults: list[Fault] = []
     unlisted: list[str] = []
     seen: set[tuple[int, float]] = set()
+    most = max((sum(speed is not None for speed in links.values()) for links in states.values()), default=0)
     for index, gpu in enumerate(gpus):
         if gpu.mig_current:
             continue
@@ -36,29 +37,24 @@ def nvlink_active(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
         links = states.get(index, {})
         active = [speed for speed in links.values() if speed is not None]
         layout = find_layout(matrix, gpu.name)
-        fault = ""
-        if layout is not None:
-            # Tools round the speed in several ways, so whole GB/s are compared.
-            slow = [speed for speed in active if int(speed) < int(layout.gb_s_per_link)]
-            if len(active) < layout.links:
-                fault = f"has {len(active)} of {layout.links} NVLinks{_list_inactive(links)}"
-            elif slow:
-                fault = f"has {len(slow)} NVLinks at {min(slow):g} of {layout.gb_s_per_link:g} GB/s"
-        elif active and len(active) < len(links):
-            fault = f"has {len(active)} of {len(links)} NVLinks{_list_inactive(links)}"
-        if fault:
-            faults[name_index(host, index)] = fault
+        count = layout.links if layout is not None else len(links) if active else 0
+        # Tools round the speed in several ways, so whole GB/s are compared.
+        slow = [speed for speed in active if layout is not None and int(speed) < int(layout.gb_s_per_link)]
+        name = name_index(host, index)
+        if len(active) < count:
+            said = f"{name} has {len(active)} of {count} NVLinks{_list_inactive(links)}"
+            certainty = "high" if len(active) < most else "medium"
+            faults.append(Fault(said=said, subject=name, kind="inactive", certainty=certainty))
+        elif slow and layout is not None:
+            said = f"{name} has {len(slow)} NVLinks at {min(slow):g} of {layout.gb_s_per_link:g} GB/s"
+            faults.append(Fault(said=said, subject=name, kind="slow"))
         elif active:
             seen.add((len(active), min(active)))
     if faults:
         should = {
             f"{row.links} links of {row.gb_s_per_link:g} GB/s" for gpu in gpus if (row := find_layout(matrix, gpu.name))
         }
-        return failed(
-            "; ".join(f"{name} {fault}" for name, fault in faults.items()),
-            " or ".join(sorted(should)) or "all links of a GPU active",
-            subjects=faults,
-        )
+        return faulty(faults, " or ".join(sorted(should)) or "all links of a GPU active")
     if unlisted:
         return unknown(f"nvidia-smi lists no NVLink of {', '.join(unlisted)}, and those of others")
     if not seen:
@@ -93,20 +89,18 @@ def nvlink_errors(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
     if not states and not built:
         return skipped("no GPU here has NVLink")
     least = {counter: matrix.limit(f"nvlink.{counter}-errors") for counter in _COUNTERS}
+    certainty = "medium" if before else "low"
     faults = [
-        (name_index(host, state.gpu), f"link {link}: {count} {counter} errors")
+        Fault(said=f"{name} link {link}: {count} {counter} errors", subject=name, kind="errors", certainty=certainty)
         for state in states
+        for name in [name_index(host, state.gpu)]
         for link, counters in state.links.items()
         for counter in _COUNTERS
         if (count := counters.get(counter, 0) - before.get((state.gpu, link, counter), 0)) >= least[counter]
     ]
     if faults:
-        return failed(
-            "; ".join(f"{name} {fault}" for name, fault in faults),
-            "no replay and no recovery while the GPUs worked" if before else "no replay and no recovery",
-            subjects=dict.fromkeys(name for name, _ in faults),
-            remedy="" if before else _LOOK_AGAIN,
-        )
+        should = "no replay and no recovery while the GPUs worked" if before else "no replay and no recovery"
+        return faulty(faults, should, remedy="" if before else _LOOK_AGAIN)
     if silent := sorted(built - {state.gpu for state in states}):
         names = ", ".join(name_index(host, index) for index in silent)
         return unknown(f"nvidia-smi counts no errors of the NVLinks of {names}")
@@ -175,23 +169,26 @@ def fabric_manager(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sig
         return skipped("the switches are not handed to this virtual machine, and its host manages them")
     unit = host.units.get(_FABRIC_MANAGER)
     driver = host.driver.version
-    if unit is None or not unit.is_installed:
-        return failed(
-            "fabric manager is not installed", f"`{_FABRIC_MANAGER}` {driver}, active", subjects=[_FABRIC_MANAGER]
-        )
-    if not unit.is_active:
-        why = f" ({unit.result})" if unit.result not in ("", "success") else ""
-        return failed(f"`{_FABRIC_MANAGER}` is {unit.active}{why}", "active", subjects=[_FABRIC_MANAGER])
+    should = f"`{_FABRIC_MANAGER}` {driver}, active"
     try:
         version = host.fabric_manager.version
+        silence = " and does not tell its version"
     except Unreadable as error:
-        return unknown(f"`{_FABRIC_MANAGER}` is active; {error.reason}")
+        version, silence = None, f"; {error.reason}"
+    faults = []
+    if unit is None or not unit.is_installed:
+        return faulty([Fault(said="fabric manager is not installed", subject=_FABRIC_MANAGER, kind="absent")], should)
+    if not unit.is_active:
+        why = f" ({unit.result})" if unit.result not in ("", "success") else ""
+        said = f"`{_FABRIC_MANAGER}` is {unit.active}{why}"
+        faults.append(Fault(said=said, subject=_FABRIC_MANAGER, kind="stopped"))
+    if version not in (None, driver):
+        said = f"fabric manager is {version}, the driver {driver}"
+        faults.append(Fault(said=said, subject=_FABRIC_MANAGER, kind="version"))
+    if faults:
+        return faulty(faults, should)
     if version is None:
-        return unknown(f"`{_FABRIC_MANAGER}` is active and does not tell its version")
-    if version != driver:
-        return failed(
-            f"fabric manager is {version}, the driver {driver}", f"fabric manager {driver}", subjects=[_FABRIC_MANAGER]
-        )
+        return unknown(f"`{_FABRIC_MANAGER}` is active{silence}")
     return passed(f"`{_FABRIC_MANAGER}` {version} is active")
 
 

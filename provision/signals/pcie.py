@@ -10,8 +10,16 @@ from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.parse.pci import PciDevice, list_gpu_bridges
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
-from provision.signals.gpus import FieldReading, find_models, judge_gpus, list_gpu_devices, name_address, name_gpu
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.gpus import (
+    FieldReading,
+    fault_of,
+    find_models,
+    judge_gpus,
+    list_gpu_devices,
+    name_address,
+    name_gpu,
+)
+from provision.signals.signal import Fault, Signal, failed, faulty, passed, skipped, unknown
 
 
 def gpu_pcie_width(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -20,14 +28,14 @@ def gpu_pcie_width(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sig
     if not devices:
         return unknown("no GPU is on the PCI bus")
     hidden = [device for device in devices if device.width is None or (device.width_max or expected.pcie_width) is None]
-    narrow: dict[str, str] = {}
+    faults: list[Fault] = []
     for device in devices:
         wanted = expected.pcie_width or _lanes_by_design(host, matrix, device) or device.width_max
         if device.width is not None and wanted is not None and device.width < wanted:
-            narrow[name_address(host, device.address)] = f"x{device.width} of x{wanted}"
-    if narrow:
-        said = "; ".join(f"{name} uses {lanes}" for name, lanes in narrow.items())
-        return failed(said, "all lanes of the slot", subjects=narrow)
+            name = name_address(host, device.address)
+            faults.append(Fault(said=f"{name} uses x{device.width} of x{wanted}", subject=name))
+    if faults:
+        return faulty(faults, "all lanes of the slot")
     if hidden:
         machine = host.virtualization
         if machine.is_virtual_machine or machine.is_container:
@@ -46,9 +54,24 @@ def _lanes_by_design(host: Snapshot, matrix: Matrix, device: PciDevice) -> int |
     return next((int(row.value) for row in matrix.rows("checks.toml", "limit") if row.id in ids), None)
 
 
+_SHARED = "the highest that card and slot share"
+
+
 def gpu_pcie_gen_load(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
-    """Compare the generation seen while copies ran; at rest it drops by itself."""
-    work = host.torch_work
+    """Compare the generation seen while copies ran, or that of GPUs which are busy; at rest it drops by itself."""
+    try:
+        work = host.torch_work
+    except Unreadable:
+        faults = [
+            fault_of(gpu, f"is at work at generation {gpu.pcie_gen_current} of {gpu.pcie_gen_max}", certainty="medium")
+            for gpu in host.smi.gpus
+            if (gpu.utilization_percent or 0) >= matrix.limit("doctor.busy")
+            and (gpu.pcie_gen_current or 0) < (gpu.pcie_gen_max or 0)
+            and gpu.pcie_gen_current is not None
+        ]
+        if not faults:
+            raise
+        return faulty(faults, _SHARED)
     if work.error is not None:
         return unknown(f"the copies did not begin: {work.error}")
     gpus = host.smi.gpus
@@ -66,7 +89,7 @@ def gpu_pcie_gen_load(host: Snapshot, expected: Expectation, matrix: Matrix) -> 
     return judge_gpus(
         readings,
         fine=f"generation {' and '.join(str(generation) for generation in sorted(generations))} under load",
-        expected="the highest that card and slot share",
+        expected=_SHARED,
     )
 
 
@@ -103,11 +126,18 @@ def gpu_iommu_acs(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
     faults = []
     if redirecting:
         more = f" and {len(redirecting) - _BRIDGES_SHOWN} more" if len(redirecting) > _BRIDGES_SHOWN else ""
-        faults.append(f"ACS redirects at {', '.join(redirecting[:_BRIDGES_SHOWN])}{more}")
+        said = f"ACS redirects at {', '.join(redirecting[:_BRIDGES_SHOWN])}{more}"
+        faults.append(Fault(said=said, kind="acs", certainty="medium"))
     if translating:
-        faults.append(f"the kernel runs with {' '.join(translating)}")
+        said = f"the kernel runs with {' '.join(translating)}"
+        faults.append(Fault(said=said, kind="iommu", certainty="medium"))
     if faults:
-        return failed("; ".join(faults), "ACS off on bridges, the IOMMU off or with iommu=pt", subjects=redirecting)
+        return failed(
+            "; ".join(fault.said for fault in faults),
+            "ACS off on bridges, the IOMMU off or with iommu=pt",
+            subjects=redirecting,
+            faults=faults,
+        )
     if all(device.is_acs_redirecting is None for device in bridges):
         return unknown(why)
     return passed(f"ACS redirects at none of {len(bridges)} bridges{'' if above is None else ' above GPUs'}")

@@ -23,7 +23,7 @@ from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.snapshot import Snapshot
 from provision.records import NOTHING
 from provision.signals.expectation import Expectation
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.signal import Fault, Signal, failed, faulty, passed, skipped, unknown
 from provision.signals.work import count_gpus, counted, has_mig, name_index, name_worker
 
 _GEMM = "gemm-bf16_tflops"
@@ -193,7 +193,10 @@ def perf_p2p(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         said, subjects = _describe_slow(host, slow)
         links = ", ".join([*find_inactive_links(host, matrix), *find_narrow_slots(host)])
         should = f"{row.floor:g} GB/s or more" if row is not None else "every pair as fast as the others"
-        return failed(f"{said}{f': {links}' if links else ''}", should, subjects=subjects, figures=figures)
+        said = f"{said}{f': {links}' if links else ''}"
+        # Over PCIe pairs need not be alike.
+        fault = Fault(said=said, kind="slow", certainty="medium" if topology == NVLINK else "low")
+        return failed(said, should, subjects=subjects, figures=figures, faults=[fault])
     if row is None:
         return skipped(f"no floor is known for {gpu} over {topology}; the slowest pair copies {least:.1f} GB/s")
     return passed(f"the slowest pair, GPU {a} to GPU {b}, copies {least:.1f} GB/s", figures=figures)
@@ -268,11 +271,9 @@ def perf_nccl_node(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sig
                 f"{said}{f': {links}' if links else ''}; {least}",
                 remedy="Run it again when nothing else holds the memory of the GPUs, which decides on the sizes.",
             )
-        return failed(
-            f"{said}{f': {links}' if links else ', and no single link stands out'}",
-            f"{floor.floor:g} {floor.unit} or more over {topology}",
-            figures=figures,
-        )
+        said = f"{said}{f': {links}' if links else ', and no single link stands out'}"
+        should = f"{floor.floor:g} {floor.unit} or more over {topology}"
+        return failed(said, should, figures=figures, faults=[Fault(said=said, kind="slow")])
     return passed(f"{said}, {run.ranks or 'all'} GPUs, no wrong value", figures=figures)
 
 
@@ -281,12 +282,9 @@ def _count_wrong(run: NcclRun) -> int:
 
 
 def _fail_wrong(wrong: int, figures: dict[str, float]) -> Signal:
-    return failed(
-        f"the all-reduce gave {wrong} wrong values",
-        "no wrong value",
-        remedy="Take the host out of use: a GPU, a link or an address translation corrupts data.",
-        figures=figures,
-    )
+    fault = Fault(said=f"the all-reduce gave {wrong} wrong values", kind="wrong")
+    remedy = "Take the host out of use: a GPU, a link or an address translation corrupts data."
+    return faulty([fault], "no wrong value", remedy=remedy, figures=figures)
 
 
 def _explain_unfinished(host: Snapshot, matrix: Matrix, error: Unreadable) -> Signal:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_gpus, normalise_gpu
-from provision.probe.output import ABSENT, FAILED
+from provision.probe.output import ABSENT, FAILED, Unreadable
+from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
 from provision.signals.gpus import (
     FieldReading,
     count_words,
+    fault_of,
     find_device,
     find_models,
     is_field_told,
     judge_field,
     judge_gpus,
+    list_driven_devices,
     list_gpu_devices,
+    name_address,
     name_gpu,
     read_field,
 )
-from provision.signals.signal import Signal, failed, passed, skipped, unknown
+from provision.signals.signal import Fault, Signal, failed, faulty, passed, skipped, unknown
 
 _EXIT_CODES = {
     2: "an argument it does not know",
@@ -67,13 +72,21 @@ def gpu_count(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     listed = {gpu.pci for gpu in smi.gpus}
     seen = f"nvidia-smi lists {count_words(len(smi.gpus), 'GPU')}"
     is_shared = host.virtualization.is_container or host.virtualization.kind == "wsl" or _has_no_bus(host, expected)
-    devices = [] if is_shared else [device.address for device in list_gpu_devices(host)]
+    devices = [] if is_shared else [device.address for device in list_driven_devices(host)]
     missing = [address for address in devices if address not in listed]
     if missing:
         return failed(
             f"{seen}, and {', '.join(missing)} is on the PCI bus and not among them",
             f"{count_words(max(len(devices), expected.gpus or 0), 'GPU')}",
             subjects=[f"GPU {address}" for address in missing],
+            faults=[
+                Fault(
+                    said=f"{name_address(host, address)} is on the PCI bus, and the driver does not offer it",
+                    subject=name_address(host, address),
+                    kind="missing",
+                )
+                for address in missing
+            ],
         )
     if smi.attached is not None and smi.attached != len(smi.gpus):
         return failed(f"{seen} and says that {smi.attached} are attached", "one number")
@@ -99,18 +112,22 @@ _NO_CLASS = "ffff"
 def gpu_pci_count(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Count NVIDIA display and 3D controllers, those that answer."""
     found = list_gpu_devices(host)
-    fallen = [
-        device.address
-        for device in host.pci
-        if device.revision == _FALLEN and (device.is_nvidia_gpu or device.class_code == _NO_CLASS)
-    ]
-    answering = [device for device in found if device.revision != _FALLEN]
+    fallen = _fallen_devices(host)
+    answering = [device for device in found if device.address not in fallen]
     planned = "at least one" if expected.gpus is None else str(expected.gpus)
     if fallen:
         return failed(
             f"{count_words(len(answering), 'GPU')}, and {', '.join(fallen)} no longer answers",
             planned,
             subjects=[f"GPU {address}" for address in fallen],
+            faults=[
+                Fault(
+                    said=f"{name_address(host, address)} reads as a device with revision {_FALLEN}",
+                    subject=name_address(host, address),
+                    kind="fallen",
+                )
+                for address in fallen
+            ],
         )
     if not found and expected.gpus is None and host.virtualization.kind == "wsl":
         return skipped("WSL does not show the PCI bus")
@@ -119,6 +136,16 @@ def gpu_pci_count(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
         return passed(f"{seen} on the PCI bus")
     there = f": {', '.join(device.address for device in found)}" if found else ""
     return failed(f"{seen} on the PCI bus{there}", planned)
+
+
+def _fallen_devices(host: Snapshot) -> tuple[str, ...]:
+    """Return the addresses of GPUs that no longer answer: lspci asks the device, the kernel may remember it."""
+    devices = list(host.pci)
+    with suppress(Unreadable):
+        devices += host.lspci
+    fallen = [device for device in devices if device.revision == _FALLEN]
+    gpus = (device for device in fallen if device.is_nvidia_gpu or device.class_code == _NO_CLASS)
+    return tuple(dict.fromkeys(device.address for device in gpus))
 
 
 def gpu_model(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -167,7 +194,10 @@ _VITAL = (
 
 
 def gpu_lost(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
-    """Look for errors in place of values, and for nvidia-smi giving up over one GPU."""
+    """Look for errors in place of values, and for nvidia-smi giving up over one GPU.
+
+    Errors beside real values may pass; a GPU that tells nothing while its like does is gone.
+    """
     output = host.output("nvidia-smi-xml")
     if output.status == FAILED:
         said = f"{output.error[:_SAID_KEPT]}\n{output.text[:_SAID_KEPT]}"
@@ -180,23 +210,29 @@ def gpu_lost(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     gpus = host.smi.gpus
     if not gpus:
         return unknown("nvidia-smi lists no GPU")
-    faults: dict[str, str] = {}
+    telling = {gpu.name for gpu in gpus if _tells(gpu)}
+    faults: list[Fault] = []
     for gpu in gpus:
         device = find_device(host, gpu.pci)
-        if device is not None and device.revision == "ff":
-            faults[name_gpu(gpu)] = "no longer answers on the PCI bus"
+        if device is not None and device.revision == _FALLEN:
+            faults.append(fault_of(gpu, "no longer answers on the PCI bus"))
         elif gpu.broken:
-            faults[name_gpu(gpu)] = f"gives errors for {', '.join(sorted(gpu.broken)[:4])}"
-        elif all(getattr(gpu, field) is None for field in _VITAL):
-            faults[name_gpu(gpu)] = "tells neither temperature nor memory, power, clocks or load"
+            said = f"gives errors for {', '.join(sorted(gpu.broken)[:4])}"
+            faults.append(fault_of(gpu, said, certainty="low" if _tells(gpu) else "high"))
+        elif not _tells(gpu):
+            is_sure = gpu.name in telling or (gpu.name is None and bool(telling))
+            said = "tells neither temperature nor memory, power, clocks or load"
+            faults.append(fault_of(gpu, said, certainty="high" if is_sure else "medium"))
     if faults:
-        return failed(
-            "; ".join(f"{name} {fault}" for name, fault in faults.items()), "a value for each field", subjects=faults
-        )
+        return faulty(faults, "a value for each field")
     for gpu in gpus:
         for field, said in gpu.unread:
             return unknown(f"{name_gpu(gpu)}: nvidia-smi says `{said}` of {field}, which no known driver says there")
     return passed(f"all {len(gpus)} GPUs answer")
+
+
+def _tells(gpu: SmiGpu) -> bool:
+    return any(getattr(gpu, field) is not None for field in _VITAL)
 
 
 def gpu_recovery_action(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -204,7 +240,7 @@ def gpu_recovery_action(host: Snapshot, expected: Expectation, matrix: Matrix) -
     return judge_field(
         host.smi.gpus,
         "recovery_action",
-        lambda action: None if action == "None" else f"asks for: {action}",
+        lambda action: None if action.lower() in ("none", "n/a") else f"asks for: {action}",
         fine="no GPU asks for a recovery action",
         expected="None",
         is_told=is_field_told(host.smi, matrix, "recovery-action"),

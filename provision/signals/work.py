@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from provision.probe.output import Unreadable
@@ -9,10 +10,24 @@ from provision.probe.parse.frameworks import GpuWork, WorkOnGpu
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
 from provision.signals.gpus import name_gpu
-from provision.signals.signal import Signal, failed, passed, unknown
+from provision.signals.signal import Fault, Signal, failed, faulty, passed, unknown
 
-__all__ = ["count_gpus", "counted", "has_mig", "judge_work", "name_index", "name_worker"]
+__all__ = [
+    "count_gpus",
+    "counted",
+    "fault_of_test",
+    "find_wrong_results",
+    "has_mig",
+    "judge_work",
+    "name_index",
+    "name_worker",
+]
 
+
+_WRONG = re.compile(
+    r"\bare wrong\b|largest error|memory gives back|is not finite|is not the same|arrived changed", re.IGNORECASE
+)
+"""What payloads say of a result that is not right; every other failure is one to run at all."""
 
 _LACKS = "skipped: this GPU has no "
 """How the payload says that a type does not exist on a GPU; every other reason to skip is one to look at."""
@@ -61,6 +76,30 @@ def name_index(host: Snapshot, index: int) -> str:
     return name_gpu(gpus[index]) if 0 <= index < len(gpus) else f"GPU {index}"
 
 
+def fault_of_test(what: str, reason: str, subject: str = "") -> Fault:
+    """Return the fault of a test that failed, of the kind ``wrong`` where it ran and its result is not right."""
+    kind = "wrong" if _WRONG.search(reason) else ""
+    return Fault(said=f"{what}: {reason or 'failed'}", subject=subject, kind=kind)
+
+
+def find_wrong_results(host: Snapshot) -> list[Fault]:
+    """Return what the payloads computed wrong, each test of a GPU alone, whether a check asks for it or not."""
+    found: list[Fault] = []
+    for payload in ("cuda_work", "torch_work", "torch_nccl", "nccl_pair"):
+        try:
+            work: GpuWork = getattr(host, payload)
+        except Unreadable:
+            continue
+        results = [(f"GPU {worker.gpu}", worker.tests) for worker in work.gpus] + [("", work.together)]
+        found += [
+            fault_of_test(f"{name or 'over all GPUs'}, {test}", result.partition(":")[2].strip(), name)
+            for name, tests in results
+            for test, result in tests.items()
+            if result.startswith("failed")
+        ]
+    return [fault for fault in found if fault.kind == "wrong"]
+
+
 def judge_work(
     host: Snapshot,
     work: GpuWork,
@@ -91,8 +130,7 @@ def judge_work(
         if worker.tests.get(test, "").startswith("failed")
     ]
     if wrong:
-        said = "; ".join(f"{name}: {test}: {reason or 'failed'}" for name, test, reason in wrong)
-        return failed(said, should, subjects=dict.fromkeys(name for name, _, _ in wrong))
+        return faulty([fault_of_test(f"{name}: {test}", reason, name) for name, test, reason in wrong], should)
     count = None if has_mig(host) else count_gpus(host, expected)
     if not work.gpus:
         return unknown(f"{work.tool} worked on no GPU")

@@ -8,7 +8,7 @@ import machines
 import pytest
 
 from provision.doctor.case import Case
-from provision.doctor.engine import load_rule
+from provision.doctor.engine import rule_of
 from provision.matrix.load import Matrix
 
 MATRIX = Matrix()
@@ -97,7 +97,7 @@ def test_switches_of_the_fourth_generation_take_their_subnet_manager() -> None:
 
 
 def fabric_of(outputs):
-    return load_rule("cuda.fabric-not-ready").examine(Case(MATRIX, machines.snapshot(outputs)))
+    return rule_of(MATRIX.diagnoses["cuda.fabric-not-ready"]).examine(Case(MATRIX, machines.snapshot(outputs)))
 
 
 def stop_manager(outputs, active="failed"):
@@ -171,7 +171,7 @@ def silence(outputs, number: int, word: str = "N/A"):
 class TestLost:
     @staticmethod
     def ask(outputs):
-        return load_rule("gpu.lost").examine(Case(MATRIX, machines.snapshot(outputs)))
+        return rule_of(MATRIX.diagnoses["gpu.lost"]).examine(Case(MATRIX, machines.snapshot(outputs)))
 
     @pytest.mark.parametrize("word", ["N/A", "[N/A]", "Unknown Error", "ERR!"])
     def test_one_that_answers_nothing_beside_good_ones_is_lost(self, word):

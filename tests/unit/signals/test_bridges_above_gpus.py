@@ -6,7 +6,7 @@ import machines
 import pytest
 
 from provision.doctor.case import Case
-from provision.doctor.engine import load_rule
+from provision.doctor.engine import rule_of
 from provision.matrix.load import Matrix
 from provision.probe.parse.pci import list_gpu_bridges
 from provision.verify.engine import choose_checks, verify_one
@@ -45,7 +45,7 @@ class TestDiskBridge:
 
     def test_doctor_on_its_access_control(self, parents: bool, status: str) -> None:
         case = Case(MATRIX, machines.snapshot(with_disk(machines.hgx_h100(), parents=parents)))
-        assert (load_rule("nccl.acs").examine(case) is None) == (status == "pass")
+        assert (rule_of(MATRIX.diagnoses["nccl.acs"]).examine(case) is None) == (status == "pass")
 
 
 def test_bridge_above_a_gpu_counts() -> None:

@@ -51,9 +51,16 @@ def test_all_gpus_in_any_order_pass(value: str) -> None:
     assert ask("env.visible", visible(value)).status == "pass"
 
 
-@pytest.mark.parametrize("value", ["3", UUID, "MIG-75303031-0003"], ids=["number", "uuid", "mig"])
+@pytest.mark.parametrize("value", ["3", UUID], ids=["number", "uuid"])
 def test_some_gpus_pass_where_no_number_is_planned(value: str) -> None:
     assert ask("env.visible", visible(value), gpus=None).status == "pass"
+
+
+def test_a_part_of_a_gpu_passes_where_one_is_divided_and_is_none_elsewhere() -> None:
+    outputs = visible("MIG-75303031-0003")
+    assert "is none of 8 GPUs" in ask("env.visible", outputs, gpus=None).seen
+    divided = machines.xml_gpu(outputs, 0, "<current_mig>Disabled", "<current_mig>Enabled")
+    assert ask("env.visible", divided, gpus=None).status == "pass"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import machines
 import pytest
 
 from provision.doctor.case import Case
-from provision.doctor.engine import diagnose, load_rule
+from provision.doctor.engine import diagnose, rule_of
 from provision.doctor.sign import Sign
 from provision.matrix.load import Matrix
 
@@ -20,7 +20,7 @@ def case_of(outputs=None, text: str = "") -> Case:
 
 
 def ask(name: str, outputs=None, text: str = "") -> Sign | None:
-    return load_rule(name).examine(case_of(outputs, text))
+    return rule_of(MATRIX.diagnoses[name]).examine(case_of(outputs, text))
 
 
 def without_char_links(outputs):

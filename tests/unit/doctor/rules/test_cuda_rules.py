@@ -8,7 +8,7 @@ import machines
 import pytest
 
 from provision.doctor.case import Case
-from provision.doctor.engine import diagnose, load_rule
+from provision.doctor.engine import diagnose, rule_of
 from provision.doctor.sign import Sign
 from provision.matrix.load import Matrix
 
@@ -17,7 +17,7 @@ MATRIX = Matrix()
 
 def ask(name: str, outputs=None, text: str = "") -> Sign | None:
     host = machines.snapshot(outputs) if outputs is not None else None
-    return load_rule(name).examine(Case(MATRIX, host, texts=[("pasted", text)] if text else ()))
+    return rule_of(MATRIX.diagnoses[name]).examine(Case(MATRIX, host, texts=[("pasted", text)] if text else ()))
 
 
 def payload(outputs, probe: str = "torch", **changes):
@@ -131,16 +131,16 @@ def test_no_kernel_image_for_an_old_gpu_names_a_build_that_still_has_it():
                 machines.hgx_h100(), "libcuda.so.1 /old/libcuda.so.1 libcuda.so.535.104.05 LD_LIBRARY_PATH"
             ),
             "",
-            "/old/libcuda.so.1 is 535.104.05, the kernel's driver 580.105.08",
+            "/old/libcuda.so.1 is 535.104.05, the kernel runs 580.105.08",
             id="older-libcuda",
         ),
         pytest.param(
             "cuda.forward-compatibility",
             lambda: library(
-                machines.workstation_rtx4090(), "libcuda.so.1 /c/compat/libcuda.so.1 libcuda.so.590.44.01 compat"
+                machines.workstation_rtx4090(), "libcuda.so.1 /c/compat/libcuda.so.1 libcuda.so.590.44.01 ldconfig"
             ),
             "",
-            "/c/compat/libcuda.so.1 is 590.44.01",
+            "/c/compat/libcuda.so.1 is loaded for NVIDIA GeForce RTX 4090, which it does not support",
             id="compat-on-geforce",
         ),
         pytest.param(
@@ -186,7 +186,7 @@ def test_no_kernel_image_for_an_old_gpu_names_a_build_that_still_has_it():
                 machines.hgx_h100(), "libnvJitLink.so.12 /c/libnvJitLink.so.12 libnvJitLink.so.12.0.140 LD_LIBRARY_PATH"
             ),
             "",
-            "LD_LIBRARY_PATH puts /c/libnvJitLink.so.12 (12.0.140) before the wheel's 12.8.93",
+            "/c/libnvJitLink.so.12: it is 12.0.140, the wheel's is 12.8.93, and LD_LIBRARY_PATH puts it first",
             id="nvjitlink-in-front",
         ),
         pytest.param(
@@ -209,7 +209,7 @@ def test_no_kernel_image_for_an_old_gpu_names_a_build_that_still_has_it():
             "cuda.stub-library",
             lambda: environment(machines.hgx_h100(), "LD_LIBRARY_PATH=/opt/lib:/usr/local/cuda/lib64/stubs"),
             "",
-            "the loader looks at /usr/local/cuda/lib64/stubs",
+            "/usr/local/cuda/lib64/stubs: a stub for linking is where programs load from",
             id="stubs-in-path",
         ),
         pytest.param(

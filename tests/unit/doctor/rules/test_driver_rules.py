@@ -10,7 +10,7 @@ import machines
 import pytest
 
 from provision.doctor.case import Case
-from provision.doctor.engine import diagnose, load_rule
+from provision.doctor.engine import diagnose, rule_of
 from provision.doctor.sign import Sign
 from provision.matrix.load import Matrix
 
@@ -35,7 +35,7 @@ def case_of(outputs=None, text: str = "", xids: tuple[int, ...] = ()) -> Case:
 
 
 def ask(name: str, outputs=None, text: str = "", xids: tuple[int, ...] = ()) -> Sign | None:
-    return load_rule(name).examine(case_of(outputs, text, xids))
+    return rule_of(MATRIX.diagnoses[name]).examine(case_of(outputs, text, xids))
 
 
 def say(outputs, *lines: str):
@@ -96,7 +96,7 @@ def test_unrelated_text_gives_no_sign(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_symptoms_are_of_use(name: str) -> None:
     lines = [line for _, text in PASTED for line in text.splitlines()]
-    for pattern in load_rule(name).SYMPTOMS:
+    for pattern in rule_of(MATRIX.diagnoses[name]).SYMPTOMS:
         assert any(re.search(pattern, line, re.IGNORECASE) for line in lines), pattern
 
 
@@ -258,6 +258,7 @@ def test_open_modules_on_pascal_are_wrong() -> None:
 
 def test_proprietary_modules_on_blackwell_are_wrong() -> None:
     outputs = machines.change(machines.hgx_a100(), "pci", "device=20b2", "device=2901")
+    outputs = machines.change(outputs, "nvidia-smi-xml", "NVIDIA A100-SXM4-80GB", "NVIDIA B200")
     sign = ask("driver.open-required", outputs)
     assert sign.confidence == "high"
     assert (
@@ -538,7 +539,7 @@ def test_lowered_limit_is_told_from_a_cap_at_the_default() -> None:
     )
     sign = ask("gpu.power-cap", lowered)
     assert sign.confidence == "high"
-    assert "350 W, default 700 W" in sign.seen[0]
+    assert "350 W, its default is 700 W" in sign.seen[0]
 
 
 def test_ecc_that_waits_or_differs_is_seen() -> None:
@@ -557,7 +558,7 @@ def test_ecc_that_waits_or_differs_is_seen() -> None:
     [
         ("hgx_h100", "<remapped_row_pending>No<", "row remap"),
         ("hgx_h100", "<channel_repair_pending>No<", "channel repair"),
-        ("old_p100", "<pending_retirement>No<", "page retirement"),
+        ("old_p100", "<pending_retirement>No<", "waits to retire a page"),
     ],
 )
 def test_waiting_repairs_are_seen(machine: str, old: str, what: str) -> None:

@@ -74,14 +74,6 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "ERROR: The Nouveau kernel driver is currently in use by your system.",
         "\tKernel driver in use: nouveau",
     ),
-    "driver.open-unsupported": (
-        "[ 6.3] NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:15f8) installed in this system is not supported "
-        "by open",
-    ),
-    "driver.open-required": (
-        "[ 6.3] NVRM: The NVIDIA GPU 0000:01:00.0 installed in this system requires use of the NVIDIA open kernel"
-        " modules.",
-    ),
     "driver.gsp-firmware": (
         "[ 7.1] nvidia 0000:18:00.0: Direct firmware load for nvidia/550.54.15/gsp_ga10x.bin failed with error -2",
         "[ 7.2] NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x62:0x40:1860)",
@@ -167,29 +159,15 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "<clocks_event_reason_hw_slowdown>Active</clocks_event_reason_hw_slowdown>",
         "<clocks_event_reason_hw_thermal_slowdown>Active</clocks_event_reason_hw_thermal_slowdown>",
     ),
-    "gpu.power-brake": (
-        "        HW Power Brake Slowdown           : Active",
-        "<clocks_event_reason_hw_power_brake_slowdown>Active</clocks_event_reason_hw_power_brake_slowdown>",
-    ),
-    "gpu.power-cap": (
-        "        SW Power Cap                      : Active",
-        "<clocks_event_reason_sw_power_cap>Active</clocks_event_reason_sw_power_cap>",
-    ),
     "pci.width": (
         "[ 2.2] pci 0000:5d:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link at "
         "0000:5c:01.0 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)",
         "\t\tLnkSta:\tSpeed 16GT/s, Width x8 (downgraded)",
     ),
-    "pci.generation": ("\t\tLnkSta:\tSpeed 8GT/s (downgraded), Width x16",),
     "gpu.ecc-off": ("ECC mode is disabled on GPU 3", "<current_ecc>Disabled</current_ecc>"),
     "pci.aer": (
         "[ 99.9] pcieport 0000:5c:01.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer",
         "[ 99.9] pcieport 0000:5c:01.0: AER: Uncorrectable (Fatal) error message received from 0000:5d:00.0",
-    ),
-    "gpu.remap-pending": (
-        "        Pending                           : Yes",
-        "<remapped_row_pending>Yes</remapped_row_pending>",
-        "a row remap is pending",
     ),
     "gpu.persistence-off": (
         "Persistence mode is disabled on this device",
@@ -253,16 +231,6 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY",
         "the fabric manager is not running on this host",
     ),
-    "cuda.driver-library-conflict": (
-        "Error 803: system has unsupported display driver / cuda driver combination",
-        "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
-        "kernel version 535.104.5 does not match DSO version 550.54.15 -- cannot find working devices in this "
-        "configuration",
-    ),
-    "cuda.forward-compatibility": (
-        "Error 804: forward compatibility was attempted on non supported HW",
-        "cudaErrorCompatNotSupportedOnDevice",
-    ),
     "cuda.uvm": (
         "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing "
         "env variable"
@@ -303,23 +271,12 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
         "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
     ),
-    "cuda.nvjitlink": (
-        "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12",
-        "symbol __nvJitLinkComplete_12_4, version libnvJitLink.so.12 not defined in file libnvJitLink.so.12",
-        "OSError: libnvJitLink.so.12: cannot open shared object file: No such file or directory",
-    ),
     "cuda.no-driver-library": (
         "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
         "Could not load dynamic library 'libcuda.so.1'; dlerror: file not found",
         "libcuda.so could not be found",
         "failed call to cuInit: UNKNOWN ERROR (303)",
         "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
-    ),
-    "cuda.stub-library": (
-        "CUDA driver is a stub library",
-        "CUDA_ERROR_STUB_LIBRARY",
-        "loaded /usr/local/cuda/lib64/stubs/libcuda.so",
-        "LD_LIBRARY_PATH=/usr/local/cuda/lib64/stubs:/opt/lib",
     ),
     "cuda.out-of-memory": (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "

@@ -6,7 +6,7 @@ import machines
 import pytest
 
 from provision.doctor.case import Case
-from provision.doctor.engine import diagnose, load_rule
+from provision.doctor.engine import diagnose, rule_of
 from provision.doctor.sign import Sign
 from provision.matrix.load import Matrix
 
@@ -16,7 +16,9 @@ MATRIX = Matrix()
 def ask(name: str, outputs=None, text: str = "", others=()) -> Sign | None:
     host = machines.snapshot(outputs) if outputs is not None else None
     more = [machines.snapshot(other, target) for target, other in others]
-    return load_rule(name).examine(Case(MATRIX, host, texts=[("pasted", text)] if text else (), others=more))
+    return rule_of(MATRIX.diagnoses[name]).examine(
+        Case(MATRIX, host, texts=[("pasted", text)] if text else (), others=more)
+    )
 
 
 def environment(outputs, line: str):
@@ -198,8 +200,8 @@ def test_nccl_is_compared_over_hosts():
 def test_host_that_cannot_tell_is_not_compared():
     silent = machines.absent(machines.hgx_h100(), "torch", "python", "interfaces")
     case = Case(MATRIX, machines.snapshot(machines.hgx_h100()), others=[machines.snapshot(silent, "gpu002")])
-    assert load_rule("nccl.version-skew").examine(case) is None
-    assert load_rule("net.mtu").examine(case) is None
+    assert rule_of(MATRIX.diagnoses["nccl.version-skew"]).examine(case) is None
+    assert rule_of(MATRIX.diagnoses["net.mtu"]).examine(case) is None
     assert "torch of gpu002" in case.unseen
 
 

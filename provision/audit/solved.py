@@ -27,8 +27,10 @@ __all__ = [
     "asked_of",
     "brings",
     "clash_of",
+    "current_pythons",
     "is_absent",
     "pinned_release",
+    "problem_of",
     "spans_of",
     "taken_of",
     "taken_surely",
@@ -57,6 +59,10 @@ class Asked:
     problem: Problem
     origins: Mapping[Want, Requirement]
 
+    def at(self, python: str | None) -> Problem:
+        """Return the problem for one Python."""
+        return replace(self.problem, python=python)
+
 
 _LAST: list[tuple[Environment, Matrix, Options, tuple[Asked, ...]]] = []
 
@@ -82,10 +88,11 @@ def _commands(environment: Environment, matrix: Matrix, options: Options) -> Ite
         wished = [item for item in install.requirements if item.specifier or item.extras]
         # Most files ask for nothing of which releases are kept.
         if any(item.ecosystem == "pypi" and not item.is_locked and _is_kept(matrix, item.name) for item in wished):
-            yield _asked(environment, matrix, options, install)
+            yield problem_of(environment, matrix, options, install)
 
 
-def _asked(environment: Environment, matrix: Matrix, options: Options, install: Install) -> Asked:
+def problem_of(environment: Environment, matrix: Matrix, options: Options, install: Install) -> Asked:
+    """Return what one command asks for as a problem."""
     requirements = [
         item
         for item in install.requirements
@@ -236,7 +243,7 @@ def taken_of(matrix: Matrix, asked: Asked, name: str) -> tuple[str, ...]:
     if asked.problem.is_open:
         return ()
     found: dict[str, None] = {}
-    for python in _current(matrix, asked):
+    for python in current_pythons(matrix, asked):
         answer = solve_published(matrix, _with(asked.problem, python=python))
         version = answer.versions.get(name) if isinstance(answer, Picks) else None
         if version is None:
@@ -264,11 +271,11 @@ def taken_surely(environment: Environment, matrix: Matrix, options: Options, nam
             return ()
         if install.is_dry or (install.has_no_deps and all(item.name != name for item in install.requirements)):
             continue
-        asked = _asked(environment, matrix, options, install)
+        asked = problem_of(environment, matrix, options, install)
         if asked.problem.opaque or not all(_is_kept(matrix, want.name) for want in asked.problem.wants):
             return ()
         taken = []
-        for python in _current(matrix, asked):
+        for python in current_pythons(matrix, asked):
             bounds = (*asked.problem.bounds, *(Want(name=name, specifier=f"=={version}") for version in found[:1]))
             answer = solve_published(matrix, _with(asked.problem, python=python, bounds=bounds))
             if not isinstance(answer, Picks):
@@ -292,12 +299,14 @@ def brings(environment: Environment, matrix: Matrix, options: Options, name: str
     for asked in asked_of(environment, matrix, options):
         if asked.install.has_no_deps or asked.problem.is_open:
             continue
-        answers = [solve_published(matrix, _with(asked.problem, python=python)) for python in _current(matrix, asked)]
+        answers = [
+            solve_published(matrix, _with(asked.problem, python=python)) for python in current_pythons(matrix, asked)
+        ]
         if answers and all(isinstance(answer, Picks) and answer.versions.get(name) for answer in answers):
             yield asked.install
 
 
-def _current(matrix: Matrix, asked: Asked) -> tuple[str, ...]:
+def current_pythons(matrix: Matrix, asked: Asked) -> tuple[str, ...]:
     """Return the Python in force, or those that it may be and that have not ended."""
     if asked.is_python_known:
         return asked.pythons

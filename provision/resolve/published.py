@@ -26,6 +26,7 @@ __all__ = [
     "is_on_index",
     "is_satisfiable",
     "least_of",
+    "need_asks",
     "release_for",
     "solve_published",
 ]
@@ -172,6 +173,16 @@ def is_on_index(matrix: Matrix, name: str, version: str) -> bool | None:
     return False
 
 
+def need_asks(matrix: Matrix, name: str, version: str, problem: Problem) -> tuple[Want, ...]:
+    """Return what a release asks for on the Python and machine of a problem, nothing where it is not known."""
+    package = matrix.published(name)
+    release = release_for(package, version) if package is not None else None
+    if release is None:
+        return ()
+    shelf = _Shelf(matrix, problem)
+    return tuple(ask.want for ask in shelf.needs(_Candidate(name, name, (), release)))
+
+
 def release_for(package: PublishedPackage, version: str) -> PublishedRelease | None:
     """Return a release by its version, however many zeros that is written with."""
     found = package.release(version)
@@ -290,7 +301,7 @@ class _Shelf:
                 if found is None:
                     return None
                 versions[name] = found.version
-            elif not self.admits(ask.want, versions[name]):
+            elif not self.meets(ask.want, versions[name]):
                 if limits is not None:
                     limits.setdefault(name, []).append(ask.want.specifier)
                 return None
@@ -303,7 +314,7 @@ class _Shelf:
         return versions
 
     def _suits(self, candidate: _Candidate, versions: Mapping[str, str | None]) -> bool:
-        return all(self.admits(need.want, versions.get(need.want.name)) for need in self.needs(candidate))
+        return all(self.meets(need.want, versions.get(need.want.name)) for need in self.needs(candidate))
 
     def reached(self, mapping: Mapping[str, _Candidate]) -> dict[str, str | None]:
         """Return what is asked for among what a search took on its way, beginning with the requirements themselves."""
@@ -326,7 +337,7 @@ class _Shelf:
                 return asks
         return []
 
-    def admits(self, want: Want, version: str | None) -> bool:
+    def meets(self, want: Want, version: str | None) -> bool:
         """Tell whether a release meets a requirement; one of which nothing is known meets any."""
         return version is None or _admits(want.specifier, version)
 
@@ -524,7 +535,7 @@ def _provider(shelf: _Shelf) -> Any:
             return lambda: shelf.matches(identifier, specifiers, barred)
 
         def is_satisfied_by(self, requirement: Any, candidate: Any) -> bool:
-            return shelf.admits(requirement.want, candidate.version)
+            return shelf.meets(requirement.want, candidate.version)
 
         def get_dependencies(self, candidate: Any) -> Any:
             return shelf.needs(candidate)
@@ -534,6 +545,7 @@ def _provider(shelf: _Shelf) -> Any:
 
 @lru_cache(maxsize=None)
 def _admits(specifier: str, version: str) -> bool:
+    """Tell whether clauses admit a release; what makes no sense admits all."""
     try:
         return not specifier or version in spec_of(specifier)
     except ValueError:

@@ -52,6 +52,7 @@ SCOPES: dict[str, str] = {
     "C19": "stage|requirements|conda|pyproject pinned",
     "C20": "stage|requirements|conda|pyproject extra",
     "C21": "onnxruntime|onnxruntime-gpu",
+    "C22": "stage package pinned",
     "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",

@@ -315,18 +315,12 @@ def test_mismatch_of_nvcc_names_the_toolkit_to_install():
 ILLEGAL = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
 
 
-def test_illegal_access_doubts_the_stack_until_launches_block():
-    text = f"{ILLEGAL}\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
-    late = "which call it was: the error is told late, and the stack may name another one"
-    assert late in ask("cuda.illegal-access", machines.hgx_h100(), text).unseen
-    blocking = environment(machines.hgx_h100(), "CUDA_LAUNCH_BLOCKING=1")
-    assert late not in ask("cuda.illegal-access", blocking, text).unseen
-
-
 def test_illegal_access_that_a_sanitizer_found_is_named():
     found = "========= Invalid __global__ read of size 4 bytes\n=========     at gather(float const *)+0x90"
-    sign = ask("cuda.illegal-access", text=f"{found}\n{ILLEGAL}")
-    assert 'the sanitizer names the access: "Invalid __global__ read of size 4 bytes"' in sign.seen
+    (finding,) = diagnose(Case(MATRIX, texts=[("pasted", f"{ILLEGAL}\n{found}")])).causes
+    assert any("Invalid __global__ read of size 4 bytes" in step for step in finding.fix)
+    (finding,) = diagnose(Case(MATRIX, texts=[("pasted", ILLEGAL)])).causes
+    assert not any("sanitizer names" in step for step in finding.fix)
 
 
 def test_illegal_access_stands_below_the_kernels_own_account_of_it():
@@ -339,16 +333,6 @@ def test_illegal_access_stands_below_the_kernels_own_account_of_it():
 DESERIALIZE = "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False."
 
 
-def test_checkpoint_from_a_gpu_goes_to_the_cpu_where_there_is_no_gpu():
-    sign = ask("torch.load-device", machines.cpu_only(), DESERIALIZE)
-    assert sign.confidence == "high"
-    assert sign.fix == ("Load onto the CPU: `torch.load(PATH, map_location='cpu')`.",)
-    with_gpu = ask("torch.load-device", machines.hgx_h100(), DESERIALIZE)
-    assert with_gpu.confidence == "medium"
-    assert with_gpu.fix == ()
-    assert "the target has an NVIDIA GPU, and PyTorch did not reach it" in with_gpu.seen
-
-
 def test_checkpoint_from_a_cpu_build_is_explained_by_the_build():
     outputs = payload(machines.hgx_h100(), version="2.8.0+cpu", cuda=None, is_available=False, is_cuda_build=False)
     report = diagnose(Case(MATRIX, machines.snapshot(outputs), texts=[("pasted", DESERIALIZE)]))
@@ -358,10 +342,8 @@ def test_checkpoint_from_a_cpu_build_is_explained_by_the_build():
 
 def test_checkpoint_of_more_gpus_says_how_many_there_are():
     text = "Attempting to deserialize object on CUDA device 2 but torch.cuda.device_count() is 1."
-    sign = ask("torch.load-device", text=text)
-    assert sign.confidence == "high"
-    assert "it was saved from GPU 2, and the program sees 1" in sign.seen
-    assert "map_location='cuda:0'" in sign.fix[0]
+    (finding,) = diagnose(Case(MATRIX, texts=[("pasted", text)])).causes
+    assert any(step.startswith("It was saved from GPU 2 and the program sees 1") for step in finding.fix)
 
 
 _FLASH = "ImportError: /v/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E"
@@ -370,18 +352,21 @@ _FLASH = "ImportError: /v/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: und
 @pytest.mark.parametrize(
     ("symbol", "said"),
     [
-        ("NS_14SourceLocationENSt7__cxx1112basic_stringIcE", "the extension was compiled with the C++11 ABI"),
-        ("NS_14SourceLocationESs", "the extension was compiled with the C++ ABI from before C++11"),
+        ("NS_14SourceLocationENSt7__cxx1112basic_stringIcE", "It was compiled with the C++11 ABI"),
+        ("NS_14SourceLocationESs", "It was compiled with the C++ ABI from before C++11"),
         ("v", ""),
     ],
     ids=["new-abi", "old-abi", "no-string"],
 )
 def test_extension_for_another_torch_names_itself_the_torch_and_the_abi(symbol, said):
-    sign = ask("torch.extension-abi", machines.hgx_h100(), f"{_FLASH}{symbol}")
-    assert sign.confidence == "high"
-    assert any(clause.startswith("flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so asks") for clause in sign.seen)
-    assert "torch 2.8.0 for CUDA 12.8 is installed" in sign.seen
-    assert [clause for clause in sign.seen if "compiled with" in clause] == ([said] if said else [])
+    case = Case(MATRIX, machines.snapshot(machines.hgx_h100()), texts=[("pasted", f"{_FLASH}{symbol}")])
+    (finding,) = diagnose(case).causes
+    wheel = (
+        "Take the release and the wheel of flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so that were made for torch"
+    )
+    assert any(step.startswith(f"{wheel} 2.8.0") for step in finding.fix)
+    assert sum(step.startswith("Take the release and the wheel") for step in finding.fix) == 1
+    assert [step.partition(" (")[0] for step in finding.fix if "It was compiled" in step] == ([said] if said else [])
 
 
 @pytest.mark.parametrize(
@@ -394,7 +379,7 @@ def test_extension_for_another_torch_names_itself_the_torch_and_the_abi(symbol, 
     ids=["nvjitlink", "llvm", "opencv"],
 )
 def test_symbol_of_another_library_is_no_matter_of_torch(text):
-    assert ask("torch.extension-abi", text=text) is None
+    assert "torch.extension-abi" not in [row.diagnosis.id for row in diagnose(Case(MATRIX, texts=[("t", text)])).causes]
 
 
 def test_a_number_that_no_gpu_has_is_why_programs_see_none():

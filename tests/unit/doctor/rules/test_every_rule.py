@@ -212,20 +212,6 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "CUDA used to build PyTorch: None",
         "This TensorFlow binary is not built with CUDA",
     ),
-    "torch.extension-abi": (
-        "ImportError: /opt/venv/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: "
-        "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
-        "ImportError: /opt/venv/lib/python3.11/site-packages/_C.so: undefined symbol: _ZNR5torch7Library4_defEv",
-        "flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: aoti_torch_empty",
-        "undefined symbol: _ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEE",
-    ),
-    "torch.load-device": (
-        "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
-        "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map "
-        "your storages to the CPU.",
-        "RuntimeError: Attempting to deserialize object on CUDA device 2 but torch.cuda.device_count() is 1. Please "
-        "use torch.load with map_location to map your storages to an existing device.",
-    ),
     "cuda.fabric-not-ready": (
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
         "failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY",
@@ -286,14 +272,6 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "failed to allocate 2.0G: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
         "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.",
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-    ),
-    "cuda.illegal-access": (
-        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
-        "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
-        "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1",
-        "RuntimeError: cuda runtime error (700) : an illegal memory access was encountered",
-        "failed to query event: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered",
-        "Program hit cudaErrorIllegalAddress (error 700)",
     ),
     "cuda.profiling-denied": (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from provision.audit.installers import python_of
 from provision.audit.model import Environment, Index, Install, Requirement, Source, Span, Variable
 from provision.audit.places import Placed, read_yaml
-from provision.audit.requirement import parse_conda
+from provision.audit.requirement import parse_conda, pinned_python
 from provision.audit.requirements_file import Left, Listing, Reader, read_listing
 from provision.errors import UsageError
 from provision.records import NOTHING
@@ -125,7 +124,7 @@ def parse_conda_file(source: Source, read: Reader) -> Environment:
         UsageError: As :func:`read_conda_file`.
     """
     found = read_conda_file(source, read)
-    python = next((python_of(item.specifier) for item in found.packages if item.name == "python"), None)
+    python = next((pinned_python(item.specifier) for item in found.packages if item.name == "python"), None)
     head = source.span(0, 0)
     installs = [
         Install(

@@ -732,7 +732,7 @@ class _Builder:
             instruction_span=item.span,
         )
         found = ShellCommand(command, words, scope)
-        inner, _ = unwrap(words)
+        inner = words[unwrap([field.word.text for field in words])[0] :]
         at = find_script([field.word.text for field in inner])
         script = None if at is None else inner[at].content
         if script is None:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 
 from provision.audit.model import Index, Install, Source, Span, Variable
-from provision.audit.requirement import parse_conda, parse_requirement
+from provision.audit.requirement import parse_conda, parse_requirement, pinned_python
 from provision.audit.requirements_file import Listing, Reader, read_listing
 from provision.audit.shell import Field, ShellCommand, Text, content_of
 from provision.audit.wrappers import unwrap
 from provision.records import replace
 
-__all__ = ["Finder", "find_install", "python_of", "variable_indexes"]
+__all__ = ["Finder", "find_install", "variable_indexes"]
 
 Finder = Reader
 """Path inside the image → the file of the build context that lies there, ``None`` where that is not known."""
@@ -179,7 +179,8 @@ def find_install(found: ShellCommand, file: str, find: Finder, *, stage: int = 0
         find: Finds the files that its words name.
         stage: Number of the stage.
     """
-    fields, is_open = unwrap(found.fields)
+    start, is_open = unwrap([field.word.text for field in found.fields])
+    fields = found.fields[start:]
     if not fields or fields[0].word.text is None:
         return []
     path = fields[0].word.text
@@ -570,7 +571,7 @@ def _conda(call: _Call, head: Field, words: list[Field], stage: int) -> list[Ins
             has_default_index=not any((field.word.text == "--override-channels") for field in rest),
             is_complete=call.is_complete and call.listing.is_complete,
             is_certain=call.found.command.is_certain,
-            python=python_of(python),
+            python=pinned_python(python),
             target=call.target,
             stage=stage,
             environment=call.found.scope,
@@ -578,12 +579,6 @@ def _conda(call: _Call, head: Field, words: list[Field], stage: int) -> list[Ins
             flags_at=_behind(verb),
         )
     ]
-
-
-def python_of(specifier: str) -> str | None:
-    """Return the Python minor that a specifier pins (``==3.10.*``, ``==3.10.4``), ``None`` for any other."""
-    match = re.fullmatch(r"={2,3}([0-9]+\.[0-9]+)(?:\..*)?", specifier)
-    return match[1] if match else None
 
 
 def _take_conda_file(call: _Call, value: Field, channels: list[Index]) -> None:

@@ -35,10 +35,10 @@ def parse_pixi(source: Source) -> list[Environment]:
     Raises:
         UsageError: It is no TOML.
     """
-    from provision.audit.installers import python_of
+    from provision.audit.requirement import pinned_python
 
     found = read_pixi(source)
-    python = next((python_of(item.specifier) for item in found.packages if item.name == "python"), None)
+    python = next((pinned_python(item.specifier) for item in found.packages if item.name == "python"), None)
     head = source.span(0, 0)
     lists = (("conda", "pixi", found.packages), ("uv", "pypi-dependencies of pixi", found.pypi))
     installs = tuple(

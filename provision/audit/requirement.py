@@ -11,7 +11,7 @@ import re
 from provision.audit.model import Requirement
 from provision.audit.shell import Text
 
-__all__ = ["clean_version", "normalise", "parse_conda", "parse_requirement", "pinned_version"]
+__all__ = ["clean_version", "normalise", "parse_conda", "parse_requirement", "pinned_python", "pinned_version"]
 
 _HEAD = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*\b)?)\s*(\[[^\]]*\])?\s*")
 _CLAUSE = re.compile(r"\s*(===|~=|==|!=|<=|>=|<|>)\s*([^\s,;()]+)\s*")
@@ -41,6 +41,12 @@ def pinned_version(specifier: str) -> str | None:
             version = specifier[len(operator) :]
             return None if "," in version or version.endswith("*") else version
     return None
+
+
+def pinned_python(specifier: str) -> str | None:
+    """Return the Python minor that a specifier pins (``==3.10.*``, ``==3.10.4``), ``None`` for any other."""
+    match = re.fullmatch(r"={2,3}([0-9]+\.[0-9]+)(?:\..*)?", specifier)
+    return match[1] if match else None
 
 
 def parse_requirement(

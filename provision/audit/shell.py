@@ -734,7 +734,7 @@ class _Reader:
         found.folder = self.folder
         found.writes = writes
         found.is_appending = is_appending
-        inner = unwrap(fields)[0]
+        inner = fields[unwrap([field.word.text for field in fields])[0] :]
         program = (inner[0].word.text or "").rpartition("/")[2] if inner else ""
         if program in _RUN_TEXT or not fields:
             nested = self._nested(found, inner)

@@ -6,13 +6,13 @@ met alone cannot be met anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from provision.audit.bases import may_have_frameworks
 from provision.audit.commands import is_upgrade
-from provision.audit.model import ERROR, Edit, Environment, Install, Options, Requirement, Span, Way
+from provision.audit.model import Edit, Environment, Install, Options, Requirement, Way
 from provision.audit.wanted import platform_of, python_of
 from provision.matrix.load import Matrix
 from provision.records import record, replace
@@ -31,7 +31,6 @@ __all__ = [
     "is_absent",
     "pinned_release",
     "problem_of",
-    "spans_of",
     "taken_of",
     "taken_surely",
     "ways_out",
@@ -337,14 +336,3 @@ def ways_out(matrix: Matrix, asked: Asked, clash: Clash, python: str | None) -> 
                 edit = Edit(span=requirement.specifier_span, text=text)
                 yield Way(text=f"write `{want.name}{text}`", edits=(edit,))
                 break
-
-
-def spans_of(rules: Iterable[str], environment: Environment, matrix: Matrix, options: Options) -> Iterator[Span]:
-    """Yield what errors of some rules point at: they say what a fault means, where solving says that it is there."""
-    from provision.audit.rules import aspects_of, is_in_scope, load_rule
-
-    aspects = aspects_of(environment, options)
-    for name in rules:
-        if is_in_scope(name, aspects):
-            found = load_rule(name, matrix).check(environment, matrix, options)
-            yield from (finding.span for finding in found if finding.severity == ERROR)

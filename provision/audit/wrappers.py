@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from provision.audit.shell import Field
 
 __all__ = ["SHELLS", "find_script", "reads_input", "unwrap"]
 
@@ -43,27 +39,31 @@ _SWITCHES_OF_USER = frozenset(("su", "runuser"))
 _DEPTH_MAX = 6
 
 
-def unwrap(fields: list[Field]) -> tuple[list[Field], bool]:
-    """Take off programs that run the rest of their words; tell whether words are added that nobody can see."""
-    is_open = False
+def unwrap(words: Sequence[str | None]) -> tuple[int, bool]:
+    """Return where the innermost program stands that a command runs, and whether words are added that nobody can see.
+
+    Args:
+        words: The program and its words, ``None`` for one that is not known.
+    """
+    start, is_open = 0, False
     for _ in range(_DEPTH_MAX):
-        if not fields or fields[0].word.text is None:
+        if start >= len(words) or (head := words[start]) is None:
             break
-        program = fields[0].word.text.rpartition("/")[2]
-        second = fields[1].word.text if len(fields) > 1 else None
+        program = head.rpartition("/")[2]
+        second = words[start + 1] if start + 1 < len(words) else None
         if program in _WRAPPERS:
             is_open = is_open or program == "xargs"
-            rest = _behind_flags(fields[1:], _WRAPPERS[program])
-            while program in ("env", "sudo") and rest and "=" in (rest[0].word.text or ""):
-                rest = rest[1:]
-            fields = rest[1:] if program in _TAKES_A_WORD else rest
+            start = _behind_flags(words, start + 1, _WRAPPERS[program])
+            while program in ("env", "sudo") and start < len(words) and "=" in (words[start] or ""):
+                start += 1
+            start += program in _TAKES_A_WORD
         elif program in _RUNNERS and second == "run":
-            fields = _behind_flags(fields[2:], _VALUED_BY_RUNNERS)
+            start = _behind_flags(words, start + 2, _VALUED_BY_RUNNERS)
         elif program == "runuser" and second in ("-u", "--user"):
-            fields = _behind_flags(fields[1:], frozenset(("-u", "--user", "-g", "--group")))
+            start = _behind_flags(words, start + 1, frozenset(("-u", "--user", "-g", "--group")))
         else:
             break
-    return fields, is_open
+    return start, is_open
 
 
 def find_script(words: Sequence[str | None]) -> int | None:
@@ -101,13 +101,12 @@ def _read_options(words: Sequence[str | None]) -> tuple[int, int | None]:
     return min(position, len(words)), None
 
 
-def _behind_flags(fields: list[Field], valued: frozenset[str]) -> list[Field]:
-    position = 0
-    while position < len(fields):
-        text = fields[position].word.text
+def _behind_flags(words: Sequence[str | None], position: int, valued: frozenset[str]) -> int:
+    while position < len(words):
+        text = words[position]
         if text == "--":
-            return fields[position + 1 :]
+            return position + 1
         if text is None or not text.startswith("-"):
             break
         position += 2 if text in valued else 1
-    return fields[position:]
+    return position

@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import cast
 
 from provision.audit.bases import has_moving_tag
-from provision.audit.model import Command, Environment, Options, Rule
+from provision.audit.model import ERROR, Command, Environment, Options, Rule, Span
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
 
-__all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids"]
+__all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids", "spans_of"]
 
 _IN_PAIRS = "onnxruntime-gpu|ctranslate2|faster-whisper|whisperx|cupy-cuda11x|cupy-cuda12x|cupy-cuda13x"
 _COMPILED = "flash-attn|causal-conv1d|mamba-ssm|deepspeed|apex|build-option"
@@ -181,6 +181,15 @@ def is_in_scope(rule: str, aspects: frozenset[str]) -> bool:
         if aspects.isdisjoint(words):
             return False
     return True
+
+
+def spans_of(rules: Iterable[str], environment: Environment, matrix: Matrix, options: Options) -> Iterator[Span]:
+    """Yield what errors of some rules point at: they say what a fault means, where solving says that it is there."""
+    aspects = aspects_of(environment, options)
+    for name in rules:
+        if is_in_scope(name, aspects):
+            found = load_rule(name, matrix).check(environment, matrix, options)
+            yield from (finding.span for finding in found if finding.severity == ERROR)
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from provision.audit.installed import broken_by_later
 from provision.audit.model import Environment, Finding, Options
-from provision.audit.solved import spans_of
+from provision.audit.rules import spans_of
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from provision.audit.model import ERROR, Environment, Finding, Options
-from provision.audit.solved import asked_of, pinned_release, spans_of, taken_of
+from provision.audit.rules import spans_of
+from provision.audit.solved import asked_of, pinned_release, taken_of
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.matrix.published import PublishedPackage

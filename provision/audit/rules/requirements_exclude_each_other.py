@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from provision.audit.model import Environment, Finding, Options
-from provision.audit.solved import Asked, asked_of, clash_of, spans_of, ways_out
+from provision.audit.rules import spans_of
+from provision.audit.solved import Asked, asked_of, clash_of, ways_out
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 

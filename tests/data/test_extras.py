@@ -7,6 +7,7 @@ import pytest
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.resolve.request import parse_request
+from provision.resolve.requirements import requirement_of
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
 from provision.versions import parse, spec_of
@@ -89,6 +90,25 @@ def test_what_the_metadata_leaves_open_is_paired_as_its_publisher_says(extra, to
     else:
         assert isinstance(found, Stack), found
         assert _lines(found)[extra] == version
+
+
+def test_a_source_that_needs_a_torch_to_be_built_is_refused_with_the_nearest_torch_that_works() -> None:
+    found = solve(parse_request({"torch": "2.3.0", "with": "gptqmodel"}), MATRIX)
+    assert isinstance(found, Refusal)
+    assert found.is_proved
+    assert "torch 2.8" in {way.change for way in found.alternatives}
+    beside = solve(parse_request({"torch": "2.8.0", "with": "gptqmodel"}), MATRIX)
+    assert isinstance(beside, Stack), beside
+
+
+def test_a_release_without_code_is_none_of_what_dali_may_be() -> None:
+    found = solve(parse_request({"torch": "2.4.0", "python": "3.8", "with": "dali-cuda12"}), MATRIX)
+    assert isinstance(found, Stack)
+    assert found.image is not None
+    (line,) = (line for part in found.image.extras for line in part.requires)
+    admitted = requirement_of(line).specifier
+    holding_code, empty = ("1.35.0", "1.53.0", "2.4.0"), ("1.36.0", "1.49.0", "1.51.2", "1.52.0")
+    assert [version for version in (*holding_code, *empty) if version in admitted] == list(holding_code)
 
 
 def test_a_pinning_extra_alone_takes_the_newest_torch_that_it_pins() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from provision.generate.image import ImageOptions
 from provision.records import replace
 from provision.resolve.request import Request
-from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, Stack
+from provision.resolve.stack import BaseImage, DriverNeed, ExtraPart, ImagePart, LockedPackage, SourceBuild, Stack
 
 __all__ = ["CASES", "CERTIFICATE", "TOOLS", "Case"]
 
@@ -152,19 +152,23 @@ _OWN = ImageOptions(
 
 
 def _whole() -> Stack:
-    """Return a stack whose lines were resolved: a wheel, a source distribution, a commit of a repository."""
+    """Return a stack whose lines were resolved: a wheel, and sources and commits with locked and with open tools."""
     plain = _torch(ImagePart(flavor="runtime", base=_SLIM, user_requirements=_USER))
     commit = f"git+https://git.example/demo.git@{'c' * 40}"
     own = (
         _package("einops", "0.7.0", "user"),
         replace(_package("fire", "0.4.0", "user"), is_source=True),
         replace(_package("demo", "1.0", "user", is_hashed=False, url=commit), is_source=True),
+        replace(_package("rouge-score", "0.1.2", "user"), is_source=True),
+        replace(_package("sample", "1.0", "user", is_hashed=False, url=commit), is_source=True),
     )
+    builders = (_package("setuptools", "70.0.0"), _package("wheel", "0.43.0"))
     image = replace(
         plain.image,
         packages=(*plain.image.packages, *own),
         build_base=BaseImage(ref="python:3.11-bookworm", os="debian12"),
         build_bounds=("setuptools<82",),
+        source_builds=(SourceBuild(names=("rouge-score", "sample"), requires=("setuptools",), packages=builders),),
         resolved_before="2024-01-01T00:00:00Z",
     )
     return replace(plain, image=image, packages={**plain.packages, **{item.name: item.version for item in own}})

@@ -101,7 +101,7 @@ _NEEDS_GPU = re.compile(
     r"|CUDA_ERROR_NO_DEVICE|CUDA driver version is insufficient|\d+ active drivers"
 )
 """What ends an import or a load where there is no driver or no GPU, as on the machine that proves."""
-_SOURCES = ("requirements.source.txt", "requirements.build.txt")
+_SOURCE = "requirements.source.txt"
 _BUILT_WITH = ("setuptools<82", "wheel", "ninja", "packaging", "psutil", "py-cpuinfo")
 """What is built against a framework says nothing of its tools."""
 _MISFIT = re.compile(r"undefined symbol|version `[A-Z_]+[0-9.]+' not found|invalid ELF")
@@ -310,8 +310,10 @@ def _install(uv: str, cache: Path, python: str, environment: Path, context: Path
     words = [uv, "pip", "install", "--quiet", "--no-deps", "--cache-dir", str(cache)]
     words += ["--python", str(environment / "bin" / "python")]
     # What is built against the framework, and what is built by itself.
-    sources = [path for name in _SOURCES if (path := context / name).is_file()]
-    lists = sorted(set(context.glob("requirements.*.txt")) - {context / "requirements.lock.txt", *sources})
+    sources = [path for path in (context / _SOURCE, *sorted(context.glob("requirements.build*.txt"))) if path.is_file()]
+    # What makes the wheels is no part of the environment.
+    others = {context / "requirements.lock.txt", *sources, *context.glob("requirements.backend*.txt")}
+    lists = sorted(set(context.glob("requirements.*.txt")) - others)
     for path in lists if sources else [context / "requirements.lock.txt"]:
         done = _run([*words, "--require-hashes", "-r", str(path)])
         if done.returncode:
@@ -319,7 +321,7 @@ def _install(uv: str, cache: Path, python: str, environment: Path, context: Path
     if sources:
         done = _run([*words[:4], *words[5:], *_BUILT_WITH])
     for path in sources:
-        isolation = ["--no-build-isolation"] if path.name == _SOURCES[0] else []
+        isolation = ["--no-build-isolation"] if path.name == _SOURCE else []
         done = done if done.returncode else _run([*words, *isolation, "--require-hashes", "-r", str(path)])
     # What builds may be another release than the one that is locked, which counts in the end.
     for path in lists if sources else ():

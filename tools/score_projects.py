@@ -99,9 +99,9 @@ def ask_uv(place: Path, flags: str, pins: list[str], python: str, limits: tuple[
 def hold_together(lock: dict[str, Any], context: Path, seconds: int, day: str) -> tuple[str, str]:
     """Let uv resolve the locked versions by their own metadata: what it refuses is a lock that contradicts itself."""
     pins = set()
-    for name in ("requirements.lock.txt", "requirements.build.txt"):
-        if (context / name).is_file():
-            lines = (context / name).read_text().splitlines()
+    for path in (context / "requirements.lock.txt", *sorted(context.glob("requirements.build*.txt"))):
+        if path.is_file():
+            lines = path.read_text().splitlines()
             pins |= {line.split(" ")[0] for line in lines if re.match(r"^[\w.-]+==", line)}
     with tempfile.TemporaryDirectory() as scratch:
         listed = Path(scratch) / "pins.in"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from provision.build.uv import Bound, Found, NoSolution, Place, Question, SourceNeeds, Uv
@@ -24,11 +24,20 @@ from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, i
 from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, is_exact, python_fits
 from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.solve import solve
-from provision.resolve.stack import BaseImage, ImagePart, LockedPackage, ProjectBuild, Reason, Refusal, Stack
+from provision.resolve.stack import (
+    BaseImage,
+    ImagePart,
+    LockedPackage,
+    ProjectBuild,
+    Reason,
+    Refusal,
+    SourceBuild,
+    Stack,
+)
 from provision.resolve.system import system_packages
 from provision.versions import parse, spec_of
 
-__all__ = ["Opened", "lock_project", "lock_whole", "needs_lock", "with_build_base"]
+__all__ = ["Opened", "lock_project", "lock_sources", "lock_whole", "needs_lock", "with_build_base"]
 
 _ROUNDS_MAX = 4
 _OLDER_PYTHONS_MAX = 3
@@ -462,12 +471,66 @@ def lock_project(stack: Stack, matrix: Matrix, requires: tuple[str, ...], uv: Uv
     """
     image = stack.image
     assert image is not None  # noqa: S101 - whoever has no image installs no project
+    if not requires:
+        return replace(stack, image=replace(image, project_build=ProjectBuild()))
+    question, found = _ask_builders(stack, matrix, requires, uv, opened)
+    if isinstance(found, NoSolution):
+        raise _refuse_build(stack, question, found, uv)
+    if loose := [item.name for item in found if item.sha256 is None]:
+        raise UnknownError(
+            f"what builds the project cannot be locked: {' and '.join(loose)} has no file with a hash",
+            because=("`[build-system] requires` leads to a repository, or the index states no hash",),
+            hints=("name a release of it in `[build-system] requires`",),
+        )
+    packages = tuple(_lock_file(item, "builds your project") for item in sorted(found, key=lambda item: item.name))
+    return replace(stack, image=replace(image, project_build=ProjectBuild(requires=requires, packages=packages)))
+
+
+def lock_sources(
+    stack: Stack, matrix: Matrix, uv: Uv, opened: Opened, requires_of: Callable[[Found], tuple[str, ...] | None]
+) -> Stack:
+    """Return a stack with everything that makes wheels of its sources, by hash, an environment for each kind of them.
+
+    What asks for nothing that can be told or locked is left to the build.
+
+    Args:
+        stack: The stack, locked whole by the same uv. What is built against a package of the image takes its version.
+        matrix: The facts.
+        uv: Who is asked.
+        opened: How.
+        requires_of: Tells what a source asks for, where that can be told.
+
+    Raises:
+        MissingDependencyError: The index cannot be reached.
+    """
+    image = stack.image
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for package in image.packages if image is not None else ():
+        source = uv.sources.get((package.name, package.version)) if package.is_built else None
+        if source is None or (image is not None and package.name in image.compiled):
+            continue
+        if (requires := requires_of(source)) is not None:
+            kinds.setdefault(requires, []).append(package.name)
+    builds = []
+    for requires, names in sorted(kinds.items()):
+        found = _ask_builders(stack, matrix, requires, uv, opened)[1] if requires else ()
+        if not isinstance(found, NoSolution) and all(item.sha256 is not None for item in found):
+            ordered = sorted(found, key=lambda item: item.name)
+            packages = tuple(_lock_file(item, f"builds {names[0]}") for item in ordered)
+            builds.append(SourceBuild(names=tuple(sorted(names)), requires=requires, packages=packages))
+    if image is None or not kinds:
+        return stack
+    return replace(stack, image=replace(image, source_builds=tuple(builds)))
+
+
+def _ask_builders(
+    stack: Stack, matrix: Matrix, requires: tuple[str, ...], uv: Uv, opened: Opened
+) -> tuple[Question, tuple[Found, ...] | NoSolution]:
+    """Return what an environment to build in holds, and what was asked."""
     added = matrix.setting("constraints.toml", "backend_needs").entries
     names = {normalise_name(requirement_of(line).name) for line in requires}
     more = [need for name in sorted(names) for need in added.get(name, "").split() if need not in names]
     lines = tuple(sorted({*requires, *more}))
-    if not lines:
-        return replace(stack, image=replace(image, project_build=ProjectBuild()))
     plain = {name: version.partition("+")[0] for name, version in stack.packages.items()}
     decided = tuple(f"{name}=={version}" for name, version in sorted(plain.items()) if not is_open(name))
     question = _question(stack, matrix, opened, lines, split(stack, matrix))
@@ -485,16 +548,7 @@ def lock_project(stack: Stack, matrix: Matrix, requires: tuple[str, ...], uv: Uv
         # A project may ask for more than what is good for sources of old.
         question = replace(question, bounds=decided)
         found = uv.ask(question)
-    if isinstance(found, NoSolution):
-        raise _refuse_build(stack, question, found, uv)
-    if loose := [item.name for item in found if item.sha256 is None]:
-        raise UnknownError(
-            f"what builds the project cannot be locked: {' and '.join(loose)} has no file with a hash",
-            because=("`[build-system] requires` leads to a repository, or the index states no hash",),
-            hints=("name a release of it in `[build-system] requires`",),
-        )
-    packages = tuple(_lock_file(item, "builds your project") for item in sorted(found, key=lambda item: item.name))
-    return replace(stack, image=replace(image, project_build=ProjectBuild(requires=requires, packages=packages)))
+    return question, found
 
 
 def _refuse_build(stack: Stack, question: Question, failed: NoSolution, uv: Uv) -> ProvisionError:

@@ -34,7 +34,7 @@ from provision.resolve.environment import wheel_rank
 from provision.resolve.halves import Fixed
 from provision.resolve.requirements import LOCAL, SECRETS_HINT, requirement_of
 
-__all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "SourceNeeds", "Uv", "find_uv"]
+__all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "SourceNeeds", "Uv", "account_variables", "find_uv"]
 
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
 _UNAUTHORIZED = re.compile(
@@ -205,7 +205,10 @@ def find_uv() -> str:
 
 
 class Uv:
-    """Asks one uv, of one index, and keeps in ``uploaded`` when what it found was published: (name, version) → ISO.
+    """Asks one uv, of one index.
+
+    What it found is kept by name and version: in ``uploaded`` when it was published (ISO), in ``sources`` what is to be
+    built.
 
     Args:
         program: Its path.
@@ -235,6 +238,7 @@ class Uv:
         self._deadline: float | None = None
         self._answers: dict[str, tuple[Found, ...] | NoSolution] = {}
         self.uploaded: dict[tuple[str, str], str] = {}
+        self.sources: dict[tuple[str, str], Found] = {}
 
     @contextmanager
     def until(self, deadline: float) -> Iterator[None]:
@@ -258,6 +262,8 @@ class Uv:
         if key not in self._answers:
             answer = self._answers[key] = self._ask(question)
             for item in answer if not isinstance(answer, NoSolution) else ():
+                if item.is_source:
+                    self.sources[item.name, item.version] = item
                 if item.uploaded is not None:
                     self.uploaded[item.name, item.version] = item.uploaded
         return self._answers[key]
@@ -390,7 +396,7 @@ class Uv:
             path.write_text(certificates, encoding="utf-8")
             variables["SSL_CERT_FILE"] = str(path)
         if self._accounts is not None and self._accounts.is_told:
-            variables |= _account_variables(self._accounts, folder, int(variables.get("GIT_CONFIG_COUNT") or 0))
+            variables |= account_variables(self._accounts, folder, int(variables.get("GIT_CONFIG_COUNT") or 0))
         return variables
 
     def absent(self, names: Iterable[str], question: Question) -> tuple[str, ...]:
@@ -473,7 +479,7 @@ class Uv:
         )
 
 
-def _account_variables(accounts: Accounts, folder: Path, count: int) -> dict[str, str]:
+def account_variables(accounts: Accounts, folder: Path, count: int) -> dict[str, str]:
     """Write users and passwords where nobody else can read them, and return what tells uv and its git of that.
 
     Args:

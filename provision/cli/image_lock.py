@@ -397,8 +397,7 @@ def upgrade(locked: Stack, names: Sequence[str], matrix: Matrix) -> Stack:
     image = locked.image
     if not names or image is None:
         return solve_request(request, matrix, "image")
-    build = image.project_build.packages if image.project_build is not None else ()
-    known = {package.name: package for package in (*image.packages, *build)}
+    known = {package.name: package for package in (*image.packages, *image.builders)}
     for name in names:
         if name not in known:
             raise UsageError(
@@ -477,6 +476,10 @@ def _said(stack: Stack) -> Iterator[tuple[str, str | None]]:
     for package in image.project_build.packages if image.project_build is not None else ():
         yield f"{package.name}, which builds the project", package.version
         yield f"sha256 of {package.name} {package.version}, which builds the project", package.sha256
+    for made in image.source_builds:
+        for package in made.packages:
+            yield f"{package.name}, which builds {', '.join(made.names)}", package.version
+            yield f"sha256 of {package.name} {package.version}, which builds {', '.join(made.names)}", package.sha256
 
 
 def _flag(name: str) -> str:

@@ -113,14 +113,49 @@ def lock_lines(
     opened = Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
     asked = uv or ask_uv(image_options, options)
     locked = lock_whole(request, matrix, stack, asked, opened, trials)
-    built = [item.name for item in locked.image.packages if item.is_built] if locked.image else []
-    if built:
-        output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
+    locked = _lock_sources(locked, matrix, options, image_options, asked, opened, before=before, renewed=renewed)
+    _tell_built(locked, output)
     _tell_moved(pins, locked, output)
     if trials is not None and options.exclude_newer is None:
         _tell_age(request, locked, stack, matrix, asked, opened, trials, output)
     locked = replace(locked, request=stack.request)
     return before if before is not None and is_same(before, locked) else locked
+
+
+def _lock_sources(
+    stack: Stack,
+    matrix: Matrix,
+    options: argparse.Namespace,
+    image_options: ImageOptions,
+    uv: Uv,
+    opened: Opened,
+    *,
+    before: Stack | None,
+    renewed: Sequence[str],
+) -> Stack:
+    """Return the stack with what makes wheels of its sources; see `lock_lines`."""
+    from provision.build.closure import lock_sources
+    from provision.build.sources import Sources
+    from provision.index.address import known_index
+
+    known = before.image.source_builds if before is not None and before.image is not None and renewed else ()
+    kept = {item.name: item.version for build in known for item in build.packages if item.name not in renewed}
+    sources = Sources(known_index(), ca_cert=image_options.ca_cert, accounts=options.accounts, local=options.local)
+    return lock_sources(stack, matrix, uv, replace(opened, kept=kept), sources.requires)
+
+
+def _tell_built(stack: Stack, output: Output) -> None:
+    """Tell what is built from source, and of what of it the tools are open."""
+    image = stack.image
+    built = [item.name for item in image.packages if item.is_built] if image is not None else []
+    if image is None or not built:
+        return
+    output.note(f"built from source in a stage of its own, having no wheel: {', '.join(built)}")
+    locked = {name for build in image.source_builds for name in build.names}
+    if left := [name for name in built if name not in locked]:
+        output.note(f"what makes wheels of {', '.join(left)} is resolved when the image is built")
+    if loose := [item.name for build in image.source_builds for item in build.packages if item.is_source]:
+        output.note(f"so is what builds {', '.join(dict.fromkeys(loose))}, which makes wheels and has none itself")
 
 
 def lock_build(
@@ -149,7 +184,7 @@ def lock_build(
         uv: Who is asked, unless the flags alone say.
     """
     from provision.build.closure import Opened, lock_project, with_build_base
-    from provision.cli.project import build_requires
+    from provision.build.sources import build_requires
 
     stack = with_build_base(stack, matrix)
     known = before.image.project_build if before is not None and before.image is not None else None

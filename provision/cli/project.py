@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from provision.audit.requirements_file import Left, Listing
     from provision.audit.setup_script import Needs
 
-__all__ = ["PROJECT_FILES", "Inputs", "build_requires", "python_bound", "read_inputs"]
+__all__ = ["PROJECT_FILES", "Inputs", "python_bound", "read_inputs"]
 
 _BYTES_MAX = 1024 * 1024
 _FILES_MAX = 64
@@ -617,35 +617,6 @@ def _place_of(address: str, where: str, is_meant: Callable[[Path], bool]) -> Pat
             if is_meant(place):
                 return place
     return None
-
-
-def build_requires(folder: Path) -> tuple[str, ...]:
-    """Return what the build of a project asks for: ``[build-system] requires``, or setuptools where there is none.
-
-    Raises:
-        UsageError: It does not say, or says what cannot be locked.
-    """
-    from provision.audit.model import Source
-    from provision.audit.places import read_toml
-
-    path = folder / "pyproject.toml"
-    if not folder.is_dir():
-        raise UsageError(
-            f"{folder} is not there, which says what builds the project",
-            hints=("write the folder again with `--project DIR --install-project`",),
-        )
-    if not path.is_file():
-        return ("setuptools",)
-    data = read_toml(Source(str(path), read_text(path, "--install-project", bytes_max=_BYTES_MAX))).data
-    table = data.get("build-system", {"requires": ["setuptools"]})
-    requires = table.get("requires") if isinstance(table, dict) else None
-    if not isinstance(requires, list) or not all(isinstance(line, str) for line in requires):
-        raise UsageError(
-            f"{path}: [build-system] has no list `requires`",
-            hints=('name there what builds the project, as in `requires = ["setuptools"]`',),
-        )
-    where = f"{path} ([build-system] requires)"
-    return tuple(parse_line(line.strip(), where).text for line in requires)
 
 
 def _is_built(folder: Path) -> bool:

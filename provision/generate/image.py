@@ -117,15 +117,34 @@ _LDCONFIG_CACHE = "/var/cache/ldconfig/aux-cache"
 _LOCKED = ("--no-deps", "--require-hashes")
 _BACKEND = "requirements.backend.txt"
 _BACKEND_VENV = f"{PROJECTS}/.venv"
+_NO_ISOLATION = " --no-build-isolation"
 
 
 @record
 class _Build:
-    """What is built from source in a stage that only the wheels leave, with the options of ``pip wheel``."""
+    """What is built from source in a stage that only the wheels leave.
+
+    Attributes:
+        file: The list of it.
+        lines: What stands there.
+        options: Of ``pip wheel``.
+        number: Of the environment that is locked for it, from 1; 0 where pip resolves one.
+    """
 
     file: str
     lines: tuple[str, ...]
     options: str
+    number: int = 0
+
+    @property
+    def backend(self) -> str:
+        """The list of what is in its environment."""
+        return f"requirements.backend.{self.number}.txt"
+
+    @property
+    def venv(self) -> str:
+        """Where its environment is."""
+        return f"{WHEELS}/.venv-{self.number}"
 
 
 def check_value(kind: str, text: str, where: str) -> str:
@@ -328,11 +347,12 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
         files |= _environment_files(stack, image, options)
         files |= {step.file: _lines(step.title, step.lines) for step in (*locked, *own) if step.file}
         files |= {build.file: _lines("Built in a stage that only wheels leave.", build.lines) for build in builds}
-        if options.projects and (backend := _backend(image)):
-            files[_BACKEND] = _lines(
-                "What makes wheels of the project, in an environment that is no part of the image.",
-                [_requirement(package, options) for package in backend],
-            )
+        if options.projects and image.project_build is not None and image.project_build.packages:
+            files[_BACKEND] = _builders_file(image.project_build.packages, "of the project", options)
+        for build in builds:
+            if build.number and (packages := image.source_builds[build.number - 1].packages):
+                made = f"of {', '.join(image.source_builds[build.number - 1].names)}"
+                files[build.backend] = _builders_file(packages, made, options)
         if _has_bounds(image, options, builds):
             bounds = _checked_lines(image.build_bounds, "build_bounds")
             files["build-constraints.txt"] = _lines("What builds from source keeps to these.", bounds)
@@ -359,7 +379,7 @@ def make_recipe(stack: Stack, options: ImageOptions) -> Recipe:
 
 def local_hashes(image: ImagePart) -> dict[str, str]:
     """Return the files of its context that an image is made of, wheels and archives: name → sha256, by name."""
-    packages = (*image.packages, *_backend(image))
+    packages = (*image.packages, *image.builders)
     found = {item.file: item.sha256 for item in packages if item.is_local and item.file and item.sha256}
     for line in unlocked_lines(image):
         found |= dict(re.findall(rf"{re.escape(LOCAL)}([^#\s]+)#sha256=([0-9a-f]{{64}})", line))
@@ -486,7 +506,7 @@ def asked_hosts(stack: Stack, options: ImageOptions) -> frozenset[str]:
     if image is None:
         return frozenset()
     texts = [options.index_url or ""]
-    for package in (*image.packages, *_backend(image)):
+    for package in (*image.packages, *image.builders):
         if options.index_url is None or package.is_commit:
             texts += [package.url or "", package.index_url or ""]
     return frozenset(host for text in (*texts, *unlocked_lines(image)) for host in _hosts(text))
@@ -576,7 +596,7 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
     files += local_files(line for build in builds for line in build.lines)
     commands: list[Command] = [f"mkdir -p {WHEELS}"]
     bounds = ""
-    if image.build_bounds:
+    if image.build_bounds and not all(build.number for build in builds):
         files.append("build-constraints.txt")
         bounds = _BUILD_BOUNDS
     if image.compiled:
@@ -604,13 +624,19 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
         )
         commands.append(needs.to_run().commands[0])
     program = "python" if image.compiled else python
+    for build in {build.number: build for build in builds if build.number}.values():
+        packages = image.source_builds[build.number - 1].packages
+        steps.append(_install_builders(packages, build.backend, build.venv, image, options, python))
     # What a host that poses as another one may serve is not the commit of the lock.
     ssh = "GIT_SSH_COMMAND='ssh -o StrictHostKeyChecking=accept-new' " if has_ssh else ""
-    commands += [
-        f"{ssh}{_pip_words(options)}{bounds}PYTHONPATH={TOOLS} {program} -m pip wheel {_pip_options(options)} \\\n"
-        f"  --no-cache-dir --no-deps{build.options} --wheel-dir {WHEELS} -r {BUILD}/{build.file}"
-        for build in builds
-    ]
+    for build in builds:
+        words = f"{bounds}PYTHONPATH={TOOLS} {program}"
+        if build.number:
+            words = f'PATH="{build.venv}/bin:$PATH" PYTHONPATH={TOOLS} {build.venv}/bin/python'
+        commands.append(
+            f"{ssh}{_pip_words(options)}{words} -m pip wheel {_pip_options(options)} \\\n"
+            f"  --no-cache-dir --no-deps{build.options} --wheel-dir {WHEELS} -r {BUILD}/{build.file}"
+        )
     steps += [Arg(name="MAX_JOBS"), Run(commands=tuple(commands), mounts=tuple(mounts), files=tuple(files))]
     how = ", with nvcc and against the framework" if image.compiled else ""
     return Stage(
@@ -634,7 +660,7 @@ def _project_stage(image: ImagePart, options: ImageOptions, python: str) -> Stag
         mounts: tuple[Mount, ...] = (tools, *((LOGINS,) if _needs_login(options, how) else ()))
         files = (*certificates, *(("build-constraints.txt",) if image.build_bounds else ()))
     else:
-        steps.append(_install_backend(image, options, python))
+        steps.append(_install_builders(image.project_build.packages, _BACKEND, _BACKEND_VENV, image, options, python))
         words = f'PATH="{_BACKEND_VENV}/bin:$PATH" PYTHONPATH={TOOLS} {_BACKEND_VENV}/bin/python'
         how = "--disable-pip-version-check --no-input --no-index --no-build-isolation"
         mounts, files = (tools,), ()
@@ -648,30 +674,33 @@ def _project_stage(image: ImagePart, options: ImageOptions, python: str) -> Stag
     )
 
 
-def _install_backend(image: ImagePart, options: ImageOptions, python: str) -> Run:
-    """Return what makes the environment that a project is built in, by hash; it outlives changes of the code."""
-    backend = _backend(image)
-    commands = [f"{python} -m venv --without-pip {_BACKEND_VENV}"]
+def _builders_file(packages: tuple[LockedPackage, ...], made: str, options: ImageOptions) -> str:
+    return _lines(
+        f"What makes wheels {made}, in an environment that is no part of the image.",
+        [_requirement(package, options) for package in packages],
+    )
+
+
+def _install_builders(
+    packages: tuple[LockedPackage, ...], file: str, venv: str, image: ImagePart, options: ImageOptions, python: str
+) -> Run:
+    """Return what makes an environment to build in, by hash; it outlives changes of the code."""
+    commands = [f"{python} -m venv --without-pip {venv}"]
     mounts = [Mount(target=TOOLS, stage="tools")]
     files: tuple[str, ...] = ()
-    if backend:
-        lines = tuple(_requirement(package, options) for package in backend)
-        words = join_shell(*_LOCKED, *_wheels_only(list(backend)), *_index(options.index_url))
+    if packages:
+        lines = tuple(_requirement(package, options) for package in packages)
+        words = join_shell(*_LOCKED, *_wheels_only(list(packages)), *_index(options.index_url))
         trust = f"SSL_CERT_FILE={BUILD}/{CERTIFICATES} " if options.ca_cert else ""
-        if _has_source(backend) and image.build_bounds:
+        if _has_source(packages) and image.build_bounds:
             words += f" --build-constraints {BUILD}/build-constraints.txt"
             files += ("build-constraints.txt",)
-        uv = f"{TOOLS}/bin/uv pip install --python {_BACKEND_VENV}/bin/python --no-config --no-progress --no-cache"
-        commands.append(f"{trust}{uv} \\\n  {words} -r {BUILD}/{_BACKEND}")
-        files += (_BACKEND, *local_files(lines), *((CERTIFICATES,) if options.ca_cert else ()))
+        uv = f"{TOOLS}/bin/uv pip install --python {venv}/bin/python --no-config --no-progress --no-cache"
+        commands.append(f"{trust}{uv} \\\n  {words} -r {BUILD}/{file}")
+        files += (file, *local_files(lines), *((CERTIFICATES,) if options.ca_cert else ()))
         if _needs_login(options, words, *lines):
             mounts.append(LOGINS)
     return Run(commands=tuple(commands), mounts=tuple(mounts), files=files)
-
-
-def _backend(image: ImagePart) -> tuple[LockedPackage, ...]:
-    """Return what makes wheels of the user's own projects, as far as it is locked."""
-    return image.project_build.packages if image.project_build is not None else ()
 
 
 def _has_source(packages: Iterable[LockedPackage]) -> bool:
@@ -680,8 +709,9 @@ def _has_source(packages: Iterable[LockedPackage]) -> bool:
 
 def _has_bounds(image: ImagePart, options: ImageOptions, builds: list[_Build]) -> bool:
     """Tell whether anything is built with what is resolved only then."""
-    is_open = image.project_build is None or _has_source(image.project_build.packages)
-    return bool(image.build_bounds) and (bool(builds) or (bool(options.projects) and is_open))
+    is_open = options.projects and image.project_build is None
+    is_open = is_open or _has_source(image.builders) or not all(build.number for build in builds)
+    return bool(image.build_bounds) and bool(is_open)
 
 
 def _final_steps(stack: Stack, image: ImagePart, options: ImageOptions) -> list[Step]:
@@ -820,12 +850,21 @@ def _builds(image: ImagePart, options: ImageOptions) -> list[_Build]:
     # Older pips build what has no pyproject.toml with the setuptools and wheel of the base, which may have neither.
     apart = " --use-pep517"
     parts = (
-        ("requirements.source.txt", lambda line: line in compiled, " --no-build-isolation"),
-        ("requirements.build.txt", lambda line: line not in compiled and " @ git+" not in line, apart),
-        ("requirements.git.txt", lambda line: line not in compiled and " @ git+" in line, apart),
+        ("source", lambda line: line in compiled, _NO_ISOLATION),
+        ("build", lambda line: line not in compiled and " @ git+" not in line, apart),
+        ("git", lambda line: line not in compiled and " @ git+" in line, apart),
     )
-    found = [_Build(file=file, lines=tuple(filter(holds, lines)), options=words) for file, holds, words in parts]
-    return [build for build in found if build.lines]
+    numbers = {name: number for number, build in enumerate(image.source_builds, start=1) for name in build.names}
+    found: dict[tuple[str, int], _Build] = {}
+    for kind, holds, words in parts:
+        for line in filter(holds, lines):
+            number = numbers.get(normalise_name(_name_of(line)), 0)
+            file = f"requirements.{kind}.{number}.txt" if number else f"requirements.{kind}.txt"
+            before = found.get((kind, number))
+            members = (*(before.lines if before is not None else ()), line)
+            how = words + _NO_ISOLATION if number else words
+            found[kind, number] = _Build(file=file, lines=members, options=how, number=number)
+    return list(found.values())
 
 
 def _built_lines(image: ImagePart, options: ImageOptions) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ _STEPS = ("Dockerfile", "provision.def")
 _CONTEXT = re.compile(r'^  context = "([A-Za-z0-9][A-Za-z0-9._/-]*)"$', re.MULTILINE)
 # Every name beside Dockerfile and .dockerignore that a context can have: only these are ever removed.
 _REMOVABLE = re.compile(
-    r"requirements\.(?:lock|source|build|git|(?:cuda|framework|rest|user|unverified)(?:\.[0-9]+)?)\.txt"
+    r"requirements\.(?:lock|source|(?:cuda|framework|rest|user|unverified|build|git|backend)(?:\.[0-9]+)?)\.txt"
     r"|(?:build-)?constraints\.txt"
     r"|sbom\.cdx\.json|provision\.options\.json|apt_snapshot\.sh|tools\.txt|verify\.py|compile_bytecode\.py|expect\.json|entrypoint\.sh|provision\.lock|provision-ca\.crt"
 )

@@ -43,6 +43,7 @@ __all__ = [
     "ProjectBuild",
     "Reason",
     "Refusal",
+    "SourceBuild",
     "Stack",
 ]
 
@@ -181,6 +182,21 @@ class ProjectBuild:
 
 
 @record
+class SourceBuild:
+    """What makes wheels of sources among the packages, in an environment of its own that is no part of the image.
+
+    Attributes:
+        names: These packages, sorted.
+        requires: What each of them asks for, sorted: ``[build-system] requires``; their backends may need more.
+        packages: All of that environment, by name.
+    """
+
+    names: tuple[str, ...]
+    requires: tuple[str, ...] = ()
+    packages: tuple[LockedPackage, ...] = ()
+
+
+@record
 class ImagePart:
     """What ``provision image`` needs beyond the stack itself.
 
@@ -205,6 +221,7 @@ class ImagePart:
             ``build_bounds`` are requirement lines that hold for what builds it.
         project_build: What wheels of the user's own projects are made with. Absent where there are none, and where
             that is resolved when the image is built.
+        source_builds: What wheels are made with of the packages that are built by themselves, as far as it is locked.
         resolved_before: Moment (RFC 3339): whatever the lines of the user and of the extras need is among the packages,
             of what was published before it. Absent where these lines are resolved when the image is built.
     """
@@ -227,6 +244,13 @@ class ImagePart:
     build_apt: tuple[str, ...] = ()
     apt_snapshot: str | None = None
     project_build: ProjectBuild | None = None
+    source_builds: tuple[SourceBuild, ...] = ()
+
+    @property
+    def builders(self) -> tuple[LockedPackage, ...]:
+        """What is locked to make wheels with, and is no part of the image."""
+        project = self.project_build.packages if self.project_build is not None else ()
+        return (*project, *(package for build in self.source_builds for package in build.packages))
 
     @property
     def is_whole(self) -> bool:
@@ -572,7 +596,7 @@ class Stack:
             del document["builds"]
         if document["image"] is not None:
             parts = ("compiled", "compile_base", "build_base", "build_bounds", "resolved_before", "build_apt")
-            for name in (*parts, "apt_snapshot", "project_build"):
+            for name in (*parts, "apt_snapshot", "project_build", "source_builds"):
                 if not document["image"][name]:
                     del document["image"][name]
         return document
@@ -655,6 +679,7 @@ _NESTED: dict[str, Any] = {
     "DriverNeed": DriverNeed,
     "ImagePart | None": ImagePart,
     "ProjectBuild | None": ProjectBuild,
+    "tuple[SourceBuild, ...]": (SourceBuild,),
     "BaseImage": BaseImage,
     "BaseImage | None": BaseImage,
     "tuple[Reason, ...]": (Reason,),

@@ -161,7 +161,7 @@ def test_a_source_archive_is_built_in_its_stage(image, serve_index, publish):
     answer = image("--torch", TORCH, "-r", "r.txt", "-o", "out")
     assert answer.code == 0, answer.err
     line = f"demo @ {LOCAL}demo-1.0.tar.gz --hash=sha256:{sha256('dist/demo-1.0.tar.gz')}"
-    assert line in Path("out", "requirements.build.txt").read_text()
+    assert line in Path("out", "requirements.build.1.txt").read_text()
     stage = Path("out", "Dockerfile").read_text().partition("AS compile")[2].partition("\nFROM")[0]
     assert "source=local/demo-1.0.tar.gz,target=/build/local/demo-1.0.tar.gz" in stage
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import subprocess
 import tarfile
 from pathlib import Path
@@ -21,7 +22,7 @@ from provision.generate.write import write_artifacts
 from provision.index.account import Accounts
 from provision.records import replace
 from provision.resolve.requirements import LOCAL, parse_line
-from provision.resolve.stack import BaseImage, LockedPackage, ProjectBuild, Stack
+from provision.resolve.stack import BaseImage, LockedPackage, ProjectBuild, SourceBuild, Stack
 
 WORD = "s3cret-w0rd-of-nobody"
 
@@ -71,11 +72,12 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 """
 
 
-def write_source(path: Path) -> None:
-    """Write the source of a package that needs nothing to be built."""
+def write_source(path: Path, requires: tuple[str, ...] = (), backend: str = BACKEND) -> None:
+    """Write the source of a package, which needs nothing to be built unless said."""
+    table = f'[build-system]\nrequires = {json.dumps(requires)}\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     files = {
-        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
-        "backend.py": BACKEND,
+        "pyproject.toml": table,
+        "backend.py": backend,
         "PKG-INFO": "Metadata-Version: 2.1\nName: built\nVersion: 1.0\n",
     }
     with tarfile.open(path, "w:gz") as archive:
@@ -192,6 +194,52 @@ def test_a_project_is_built_with_locked_tools_and_nothing_else(
         build(())
     with pytest.raises(ProvisionError):
         build(tuple(replace(tool, sha256="0" * 64) for tool in tools))
+
+
+def test_a_source_is_built_with_locked_tools_and_nothing_else(
+    buildx_engine: Engine, sample_stack: Stack, sample_index, tmp_path: Path, tag: str
+) -> None:
+    """The backend imports a tool that only its locked environment has; what no lock has is not looked for."""
+    assert sample_stack.image is not None
+    source = tmp_path / "built-1.0.tar.gz"
+    write_source(source, requires=("sample",), backend=TOOL_BACKEND)
+    built = LockedPackage(
+        name="built",
+        version="1.0",
+        index="pypi",
+        file=source.name,
+        sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
+        url=f"{LOCAL}{source.name}",
+        layer="user",
+        why="test",
+        is_source=True,
+    )
+
+    def build(tools: tuple[LockedPackage, ...]) -> str:
+        image = replace(
+            sample_stack.image,
+            packages=(built,),
+            user_requirements=("built",),
+            resolved_before="2026-11-21T00:00:00Z",
+            build_base=sample_stack.image.base,
+            source_builds=(SourceBuild(names=("built",), requires=("sample",), packages=tools),),
+        )
+        folder = tmp_path / str(len(list(tmp_path.iterdir()))) / "context"
+        folder.mkdir(parents=True)
+        stack = replace(sample_stack, image=image, packages={"built": "1.0"})
+        write_artifacts(folder, render_image(stack, ImageOptions(index_url=sample_index[0])))
+        local = Local(files={source.name: source})
+        write_local(folder, find_local(folder, local_hashes(image), local), {}, mtime=1_700_000_000)
+        buildx_engine.build(folder, BuildRequest(tags=(tag,), network="host", is_cached=False), lambda *_: None)
+        return run("docker", "run", "--rm", tag, "python", "-c", "import built; print(built.value)").stdout
+
+    assert build(sample_stack.image.packages) == "2\n"
+    missing = run("docker", "run", "--rm", tag, "python", "-c", "import sample", check=False)
+    assert "No module named 'sample'" in missing.stderr
+    with pytest.raises(ProvisionError):
+        build(())
+    with pytest.raises(ProvisionError):
+        build(tuple(replace(tool, sha256="0" * 64) for tool in sample_stack.image.packages))
 
 
 def test_a_repository_behind_ssh_is_locked_and_built_with_the_agents_key(

@@ -10,9 +10,10 @@ import json
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 DAY = "2024-01-01T00:00:00Z"
 
@@ -48,14 +49,32 @@ class Index:
         if requires_python is not None:
             self.pythons[f"{stem}-{tag}.whl"] = requires_python
 
-    def add_source(self, name: str, version: str, *requires: str, script: str | None = None) -> None:
-        """Publish a source distribution that says what it needs, or one whose script must be run to tell."""
+    def add_source(
+        self,
+        name: str,
+        version: str,
+        *requires: str,
+        script: str | None = None,
+        builders: Sequence[str] = (),
+        files: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Publish a source distribution that says what it needs, or one whose script must be run to tell.
+
+        Args:
+            name: Of it.
+            version: Of it.
+            requires: What it needs.
+            script: Tells what it needs, when it is run.
+            builders: What it asks for to be built.
+            files: Name → text of more files.
+        """
         stem = f"{name.replace('-', '_')}-{version}"
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w:gz") as archive:
             texts = {
                 "PKG-INFO": _metadata(name, version, requires),
-                "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "none"\n',
+                "pyproject.toml": f'[build-system]\nrequires = {json.dumps(list(builders))}\nbuild-backend = "none"\n',
+                **files,
             }
             if script is not None:
                 texts["PKG-INFO"] = texts["PKG-INFO"].replace("2.3", "1.0", 1)

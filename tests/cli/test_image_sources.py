@@ -1,0 +1,123 @@
+"""What makes wheels of sources is locked by hash, as what is in the image is; what cannot be locked is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+WORDS = ("--torch", "2.4.1", "-r", "own.txt", "-o", "ctx")
+
+
+@pytest.fixture
+def write(index):
+    """Write a list; the index has what builds it."""
+    index.add("setuptools", "70.0")
+    index.add("setuptools", "75.0")
+    index.add("setuptools", "76.0", day="2099-01-01T00:00:00Z")
+    index.add("wheel", "0.45")
+    index.add("own-backend", "1.0", "tool-of-backend")
+    index.add("tool-of-backend", "2.0")
+    return lambda *lines: Path("own.txt").write_text("".join(f"{line}\n" for line in lines))
+
+
+def builds() -> dict[str, dict[str, str]]:
+    """Return the packages that are built, each kind with what builds it."""
+    rows = json.loads(Path("ctx", "provision.lock").read_text())["image"].get("source_builds", [])
+    return {" ".join(row["names"]): {item["name"]: item["version"] for item in row["packages"]} for row in rows}
+
+
+def test_what_builds_a_source_is_locked_with_all_that_it_needs_and_nothing_is_resolved(image, index, write):
+    index.add_source("first", "1.0", builders=["setuptools>=61"])
+    index.add_source("second", "1.0", builders=["own-backend"])
+    index.add_source("third", "1.0", builders=["setuptools>=61"])
+    write("first", "second", "third")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    # Not the release that is newer than the day of the facts, and what the backend asks for when it is run.
+    assert builds() == {
+        "second": {"own-backend": "1.0", "tool-of-backend": "2.0"},
+        "first third": {"setuptools": "75.0", "wheel": "0.45"},
+    }
+    assert "is resolved when the image is built" not in answer.err
+    text = Path("ctx", "requirements.backend.2.txt").read_text()
+    digest = hashlib.sha256(index.files["setuptools"]["setuptools-75.0-py3-none-any.whl"][0]).hexdigest()
+    assert f"setuptools==75.0 --hash=sha256:{digest}\n" in text
+    assert re.findall("^[a-z]+", Path("ctx", "requirements.build.2.txt").read_text(), re.MULTILINE) == [
+        "first",
+        "third",
+    ]
+    stage = Path("ctx", "Dockerfile").read_text().partition(" AS compile\n")[2].partition("\nFROM ")[0]
+    assert stage.count("--require-hashes --only-binary :all:") == 2
+    for number in (1, 2):
+        environment = f"/wheels/.venv-{number}"
+        wheels = re.search(rf"{environment}/bin/python -m pip wheel [^&]*requirements.build.{number}.txt", stage)
+        assert wheels is not None
+        assert "--no-build-isolation" in wheels[0]
+        assert stage.index(f"{environment}/bin/python --no-config") < wheels.start()
+    assert not Path("ctx", "build-constraints.txt").exists()
+    assert "requirements.backend.1.txt" in Path("ctx", ".dockerignore").read_text()
+    # No part of the image.
+    for name in ("requirements.lock.txt", "expect.json"):
+        assert "tool-of-backend" not in Path("ctx", name).read_text()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param({"files": {"setup.py": "setup(setup_requires=['cython'])"}}, id="a script asks for more"),
+        pytest.param({"builders": ["nobodys-backend"]}, id="no index has it"),
+        pytest.param({"files": {"pyproject.toml": "[build-system]\n"}}, id="it does not say"),
+    ],
+)
+def test_what_cannot_be_locked_is_told_and_resolved_in_the_build_under_the_bounds(image, index, write, source):
+    index.add_source("first", "1.0", **source)
+    index.add_source("second", "1.0", builders=["own-backend"])
+    write("first", "second")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    assert list(builds()) == ["second"]
+    assert "what makes wheels of first is resolved when the image is built" in answer.err
+    text = Path("ctx", "Dockerfile").read_text()
+    assert re.search(r"PIP_BUILD_CONSTRAINT=/build/build-constraints.txt [^&]*-r /build/requirements.build.txt", text)
+    assert Path("ctx", "build-constraints.txt").is_file()
+    assert "first==1.0" in Path("ctx", "requirements.build.txt").read_text()
+
+
+def test_a_builder_of_the_image_is_taken_in_its_version(image, index, write):
+    index.add("numpy", "99.0", day="2099-01-01T00:00:00Z")
+    index.add("torch", "2.5.0")
+    index.add_source("first", "1.0", builders=["numpy", "torch"])
+    write("first")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    packages = json.loads(Path("ctx", "provision.lock").read_text())["image"]["packages"]
+    image_has = {item["name"]: item["version"] for item in packages}
+    found = builds()["first"]
+    assert found["torch"] == "2.4.1"
+    assert found["numpy"] == image_has["numpy"]
+
+
+def test_a_lock_keeps_them_and_an_upgrade_renews_what_it_names_and_says_so(image, index, write):
+    index.add_source("first", "1.0", builders=["setuptools>=61"])
+    write("first")
+    assert image(*WORDS).code == 0
+    text = Path("ctx", "provision.lock").read_text()
+    index.add("setuptools", "75.1")
+    index.add("wheel", "0.46")
+    assert image("--locked", "-o", "ctx").code == 0
+    assert Path("ctx", "provision.lock").read_text() == text
+    assert image(*WORDS, "--check").code == 8
+    answer = image("--upgrade", "wheel", "-o", "ctx")
+    assert answer.code == 0, answer.err
+    assert builds()["first"] == {"setuptools": "75.0", "wheel": "0.46"}
+    assert "wheel, which builds first 0.45 -> 0.46" in answer.err.replace("→", "->").replace(":", "")
+    assert image("--upgrade", "-o", "ctx").code == 0
+    assert builds()["first"] == {"setuptools": "75.1", "wheel": "0.46"}
+    # What is not built any more leaves no list behind.
+    index.add("first", "2.0")
+    assert image(*WORDS).code == 0
+    assert not list(Path("ctx").glob("requirements.b*.txt"))

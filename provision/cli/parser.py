@@ -50,6 +50,7 @@ COMMANDS = {
     "predict": "forecast the speed of a run, or score forecasts on measurements",
     "fleet": "monitor GPU nodes with Prometheus, scale by policy, simulate policies, handle spot notices",
     "cluster": "write Kubernetes manifests for a stack: Helm values, device plugin, tenants, Jobs",
+    "slurm": "write batch files of Slurm for a stack: verify, train, serve, measure",
     "tune": "recommend settings for a machine and a job",
     "data": "check, compare and refresh the facts",
     "completion": "print shell completion",

@@ -1,0 +1,249 @@
+"""Write a stack down for Slurm: batch files that prove, train, serve and measure.
+
+The stack comes from a lock (`--lock`), of an image or of nodes, or from a request as `provision resolve` takes it. With
+--image there is a file that runs the image's own verification on each node, with words behind `--` a training of them
+by torchrun on all nodes, with --serve a service, with --nccl-tests-image or --runtime host a measurement of NCCL.
+
+Images are run by enroot and the plugin pyxis, or by Apptainer; `--runtime host` runs in an environment of the nodes.
+Variables of NCCL and the frameworks are those that the facts call safe, and --env is judged by them.
+
+A training or a service that reaches its limit is told so by SIGUSR1, `--save-seconds` before, saves, and is requeued.
+
+The same lock, flags and facts give the same bytes. With --test-only Slurm is asked whether and when it would start each
+file (exit 6 where it would not).
+
+Examples:
+  provision slurm --lock provision.lock --image registry.example/team/train:1 -o jobs
+  provision slurm --torch 2.8 --image registry.example/team/train:1 --nodes 2 --gpus 8 -o jobs -- train.py --epochs 3
+  provision slurm --lock provision.lock --runtime host --env-dir /opt/provision/envs/main -o jobs -- train.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from provision.cli.number import whole
+from provision.cli.output import Output
+from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.request import (
+    add_request_flags,
+    given_inputs,
+    has_inputs,
+    other_words,
+    read_matrix,
+    read_request,
+    read_values,
+    solve_request,
+)
+from provision.errors import UsageError, VerificationFailedError
+from provision.matrix.load import Matrix
+
+if TYPE_CHECKING:
+    from provision.generate.cluster.options import Subject
+    from provision.generate.slurm.options import JobOptions
+    from provision.generate.write import Artifact
+
+__all__ = ["configure", "run"]
+
+_RUNTIMES = ("pyxis", "apptainer", "host")
+_STARTERS = ("torchrun", "python", "python3")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    add_request_flags(parser)
+    parser.add_argument_group("or a lock").add_argument(
+        "--lock",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="provision.lock, or the lock that `provision node lock` wrote",
+    )
+    what = parser.add_argument_group("what runs, and in what")
+    what.add_argument("--image", action=Once, metavar="IMAGE", help="image of the jobs, from `provision image`")
+    add_choice(what, "--runtime", _RUNTIMES, help="what runs it; pyxis unless given")
+    what.add_argument("--env-dir", action=Once, metavar="DIR", help="virtual environment on the nodes, for host")
+    what.add_argument("--mount", action="append", metavar="SRC[:DST]", help="folder of the nodes; may be repeated")
+    what.add_argument("--env", action="append", metavar="NAME=VALUE", help="variable of the job; may be repeated")
+    what.add_argument("--serve", action=Once, metavar="WORDS", help="a service for one node, in quotes")
+    what.add_argument("--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, to measure with")
+    what.add_argument("script", nargs="*", metavar="SCRIPT", help="behind `--`: what torchrun starts, with its words")
+    asked = parser.add_argument_group("what is asked of Slurm")
+    for name, text in (
+        ("--nodes", "nodes of the training; 1 unless given"),
+        ("--gpus", "GPUs of each; 1 unless given"),
+        ("--cpus", "processors of each; Slurm's own rule unless given"),
+        ("--memory-gib", "memory of each; 0 for all of it, Slurm's own rule unless given"),
+        ("--save-seconds", "so long before its limit a job is told to save; 120 unless given"),
+    ):
+        asked.add_argument(name, action=Once, type=whole(name, 0), metavar="N", help=text)
+    for name, metavar, text in (
+        ("--gpu-type", "NAME", "what Slurm calls the GPUs (`h100`)"),
+        ("--time", "LIMIT", "limit of the jobs (`12:00:00`); the partition's unless given"),
+        ("--partition", "NAME", "where they run; the default one unless given"),
+        ("--account", "NAME", "on whose account"),
+        ("--qos", "NAME", "their quality of service"),
+    ):
+        asked.add_argument(name, action=Once, metavar=metavar, help=text)
+    out = parser.add_argument_group("what to write")
+    out.add_argument(
+        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="folder to write"
+    )
+    out.add_argument("--check", action="store_true", help="write nothing; exit 8 where a file differs")
+    out.add_argument("--test-only", action="store_true", help="ask Slurm whether it would start each file")
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Render, then write or compare.
+
+    Raises:
+        UsageError: Neither a lock nor a request, or both; no folder; nothing to write.
+        DriftError: ``--check``, and a file is not what would be written.
+    """
+    from provision.generate.slurm.jobs import render_jobs
+    from provision.generate.write import check_artifacts, write_artifacts
+
+    if options.folder is None:
+        raise UsageError("slurm needs to know where to", hints=("name a folder with `-o DIR`",))
+    if options.test_only and output.is_dry_run:
+        raise UsageError(
+            "--test-only asks about the files, and --dry-run writes none", hints=("leave one of them out",)
+        )
+    _refuse_starter(options)
+    chosen = _options(options)
+    matrix = read_matrix(options)
+    subject = _subject(options, matrix, output)
+    chosen = _with_variables(chosen, options, subject, matrix, output)
+    artifacts = render_jobs(subject, chosen, matrix)
+    if options.check:
+        check_artifacts(options.folder, artifacts)
+        written: tuple[str, ...] = ()
+    else:
+        written = write_artifacts(options.folder, artifacts, dry_run=output.is_dry_run).written
+    output.note(f"facts of {matrix.dated}")
+    answers = _ask_slurm(options.folder, artifacts) if options.test_only else {}
+    is_ok = all(code == 0 for code, _ in answers.values())
+    output.give(
+        {
+            "folder": str(options.folder),
+            "lock": {"name": subject.name, "digest": subject.digest, "facts_date": subject.facts_date},
+            "files": [artifact.path for artifact in artifacts],
+            "written": list(written),
+            "commands": [f"sbatch {artifact.path}" for artifact in artifacts],
+            **({"slurm": [_row(name, *answer) for name, answer in answers.items()]} if options.test_only else {}),
+        },
+        _text(options.folder, artifacts, written, answers, output),
+        is_ok=is_ok,
+    )
+    return 0 if is_ok else VerificationFailedError.exit_code
+
+
+def _ask_slurm(folder: Path, artifacts: tuple[Artifact, ...]) -> dict[str, tuple[int, str]]:
+    """Return file → exit code and words of `sbatch --test-only`."""
+    from provision.fleet.batch import ask_sbatch
+
+    return {artifact.path: ask_sbatch(folder / artifact.path) for artifact in artifacts}
+
+
+def _row(name: str, code: int, said: str) -> dict[str, object]:
+    return {"file": name, "is_taken": code == 0, "said": said}
+
+
+def _subject(options: argparse.Namespace, matrix: Matrix, output: Output) -> Subject:
+    from provision.cli.lock_file import read_subject, subject_of
+
+    values = read_values(options)
+    if options.lock is None:
+        inputs = given_inputs(options, output, matrix)
+        request = read_request(values, inputs)
+        return subject_of(solve_request(request, matrix, "slurm", other_words(options), values=values, inputs=inputs))
+    if values or has_inputs(options):
+        raise UsageError(
+            "--lock and a request exclude each other",
+            because=("the lock is the answer to a request already",),
+            hints=("leave one of the two out",),
+        )
+    return read_subject(options.lock)
+
+
+def _options(options: argparse.Namespace) -> JobOptions:
+    from provision.generate.slurm.options import JobOptions
+
+    try:
+        service = tuple(shlex.split(options.serve or ""))
+    except ValueError as error:
+        raise UsageError(f"--serve: {shown(options.serve)} has a quote without its other half") from error
+    given = {
+        name: getattr(options, name)
+        for name in ("nodes", "gpus", "gpu_type", "time", "partition", "account", "qos", "save_seconds")
+        if getattr(options, name) is not None
+    }
+    return JobOptions(
+        runtime=options.runtime or "pyxis",
+        image=options.image,
+        environment=options.env_dir,
+        script=tuple(options.script),
+        service=service,
+        nccl_tests_image=options.nccl_tests_image,
+        cpus=options.cpus,
+        memory_gib=options.memory_gib,
+        mounts=tuple(options.mount or ()),
+        **given,
+    )
+
+
+def _refuse_starter(options: argparse.Namespace) -> None:
+    """Refuse a script that names its starter once more."""
+    if options.script and Path(options.script[0]).name in _STARTERS:
+        rest = " ".join(options.script[1:]) or "train.py"
+        raise UsageError(
+            f"`{shown(options.script[0])}` is no script",
+            because=("torchrun starts what stands behind `--`, and is put before it",),
+            hints=(f"write `-- {shown(rest)}`",),
+        )
+
+
+def _with_variables(
+    chosen: JobOptions, options: argparse.Namespace, subject: Subject, matrix: Matrix, output: Output
+) -> JobOptions:
+    """Return the options with the variables of ``--env``, judged by the facts.
+
+    Raises:
+        UsageError: One is named twice.
+        IncompatibleError: The facts refute one.
+    """
+    if not options.env:
+        return chosen
+    from provision.cli.commands.tune import refuse_settings
+    from provision.generate.slurm.jobs import job_situation
+    from provision.generate.tuning import judge, parse_setting
+    from provision.records import replace
+
+    settings = [parse_setting(text) for text in options.env]
+    if len({name for name, _ in settings}) < len(settings):
+        raise UsageError("--env names one variable twice", hints=("keep one of the two",))
+    judgements = judge(settings, job_situation(subject, chosen), matrix)
+    refuse_settings(judgements)
+    for item in judgements:
+        if item.row is not None:
+            output.warn(f"{item.name}={item.value}: {item.row.truth}; {item.row.instead}")
+    return replace(chosen, variables=dict(settings))
+
+
+def _text(
+    folder: Path,
+    artifacts: tuple[Artifact, ...],
+    written: tuple[str, ...],
+    answers: dict[str, tuple[int, str]],
+    output: Output,
+) -> str:
+    verb = "would write" if output.is_dry_run else "wrote"
+    lines = [f"{folder}: {f'{verb} {len(written)} of {len(artifacts)} files' if written else 'up to date'}"]
+    lines += [f"  {artifact.path}" for artifact in artifacts]
+    lines += ["then, in that folder:", *(f"  sbatch {artifact.path}" for artifact in artifacts)]
+    for name, (code, said) in answers.items():
+        lines.append(f"Slurm would {'start' if code == 0 else 'not take'} {name}: {said}")
+    return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import log, pi, sqrt
+from statistics import NormalDist
 
 from provision.errors import UsageError
 from provision.planner.bench.results import Figure, Results, median
@@ -13,9 +14,15 @@ from provision.records import NOTHING, record, replace
 __all__ = ["Comparison", "Difference", "compare", "run_noise"]
 
 _SIGMAS = 3.0
+_FALSE_ALARMS = 0.05
+"""Share of comparisons of equal environments in which any case may be called slower."""
 _HIDES = 0.5
+_REACH = 9.0
+"""Median absolute deviations beyond which a case does not count for the noise: Mosteller and Tukey's biweight."""
 _REPEATS_COUNTED = 10
 _PAIRS_LEAST = 3
+_KIND_COUNTS = 6
+"""Runs that the scatter of a kind counts for beside that of a case."""
 _DEVIATION = 1.4826
 """Standard deviation over median absolute deviation, of normal values."""
 _TOLD = ("gpu", "driver", "torch", "cuda", "cudnn", "device", "power_limit_w", "cpus")
@@ -26,7 +33,7 @@ class Difference:
     """One case in the baseline and in new results.
 
     ``ratio`` is the new rate over the old one. ``limit`` is how far it may be from 1 before it counts: the tolerance,
-    or three times the noise of both, whichever is more. ``verdict`` is ``same``, ``slower``, ``faster``, ``unsure``
+    or what noise reaches in one of twenty comparisons of so many cases, at least three deviations. ``verdict`` is ``same``, ``slower``, ``faster``, ``unsure``
     where noise would hide a halving, ``gone``, ``new``, or ``unknown`` where one of the two has no figure.
     """
 
@@ -90,9 +97,18 @@ def compare(baseline: Sequence[Results], new: Results, tolerance: float) -> Comp
         for figure in results.figures:
             before.setdefault(figure.id, []).append(figure)
     noise = run_noise(baseline)
+    centres = {name: _centre(figures) for name, figures in before.items()}
+    shared = {} if len(baseline) > 1 else _shared_scatter(centres, after)
+    sigmas = _sigmas(len(centres.keys() & after.keys()))
     rows = [
-        _judge(_centre(figures), after.get(name), tolerance, _scatter(figures, noise))
-        for name, figures in before.items()
+        _judge(
+            centre,
+            after.get(name),
+            tolerance,
+            sigmas,
+            max(_scatter(before[name], noise), shared.get(centre.kind, 0.0)),
+        )
+        for name, centre in centres.items()
     ]
     rows += [Difference(id=name, verdict="new") for name in after if name not in before]
     machines = tuple(
@@ -159,17 +175,63 @@ def _centre(figures: Sequence[Figure]) -> Figure:
 def _scatter(figures: Sequence[Figure], noise: Mapping[str, float]) -> float:
     """Return the relative variance that runs add to a difference between the median of some and one more.
 
-    What the kind shows counts like one more run beside what the case shows itself, which with two runs is nothing yet.
+    What the kind shows counts like some more runs beside what the case shows itself, which with two runs is nothing yet
+    and with a few is often far too little.
     """
     seconds = [figure.seconds or 0.0 for figure in _with_times(figures)]
     kind = noise.get(figures[0].kind, 0.0) ** 2
     if len(seconds) < 2:
         return 2 * kind
     own = len(seconds) - 2
-    variance = (kind + own * _deviation(_differences(seconds)) ** 2) / (1 + own)
+    variance = (_KIND_COUNTS * kind + own * _deviation(_differences(seconds)) ** 2) / (_KIND_COUNTS + own)
     # The median of many values is a little less sure than their mean.
     loss = 1.0 if own == 0 else pi / 2
     return variance * (1 + loss / len(seconds))
+
+
+def _sigmas(cases: int) -> float:
+    """Return how many deviations of its noise a case must fall: three, or more where so many would raise false alarms.
+
+    Source: Šidák's correction for multiple comparisons.
+    """
+    return max(_SIGMAS, NormalDist().inv_cdf((1 - _FALSE_ALARMS) ** (1 / max(1, cases))))
+
+
+def _shared_scatter(before: Mapping[str, Figure], after: Mapping[str, Figure]) -> Mapping[str, float]:
+    """Return kind → relative variance between two runs, by how the cases of one comparison scatter about their middle.
+
+    A single run of a baseline does not tell how much the next one differs; most cases are the same, and their ratios
+    do. A case that changed lies outside and does not count. A kind of its own counts where it is noisier than all.
+    """
+    ratios: dict[str, list[float]] = {}
+    for name, figure in before.items():
+        other = after.get(name)
+        if other is not None and figure.seconds and other.seconds and figure.status == other.status == "ok":
+            ratios.setdefault(figure.kind, []).append(log(figure.seconds / other.seconds))
+    everything = _biweight([value for found in ratios.values() for value in found])
+    return {
+        kind: max(everything, _biweight(found) if len(found) >= _PAIRS_LEAST else 0.0) for kind, found in ratios.items()
+    }
+
+
+def _biweight(values: Sequence[float]) -> float:
+    """Return the variance of values, deaf to the few that lie far out, and a little wider where they are few.
+
+    Source: biweight midvariance (Mosteller and Tukey, Data Analysis and Regression, 1977).
+    """
+    middle = median(values) if values else 0.0
+    spread = median([abs(value - middle) for value in values]) if values else 0.0
+    if not spread:
+        return 0.0
+    near = [
+        (value - middle, ((value - middle) / (_REACH * spread)) ** 2)
+        for value in values
+        if abs(value - middle) < _REACH * spread
+    ]
+    above = sum(distance**2 * (1 - share) ** 4 for distance, share in near)
+    below = sum((1 - share) * (1 - 5 * share) for _, share in near)
+    count = len(values)
+    return count * above / below**2 * (1 + 1.5 / count) ** 2
 
 
 def _changes(values: Iterable[object]) -> list[str]:
@@ -178,7 +240,7 @@ def _changes(values: Iterable[object]) -> list[str]:
     return [word for place, word in enumerate(words) if place == 0 or word != words[place - 1]]
 
 
-def _judge(old: Figure, new: Figure | None, tolerance: float, scatter: float) -> Difference:
+def _judge(old: Figure, new: Figure | None, tolerance: float, sigmas: float, scatter: float) -> Difference:
     if new is None:
         return Difference(id=old.id, verdict="gone", old_seconds=old.seconds)
     if old.status != "ok":
@@ -186,7 +248,7 @@ def _judge(old: Figure, new: Figure | None, tolerance: float, scatter: float) ->
     if new.status != "ok" or not new.seconds or not old.seconds:
         return Difference(id=old.id, verdict="unknown", old_seconds=old.seconds, reason=new.reason or new.status)
     ratio = old.seconds / new.seconds
-    limit = max(tolerance, _SIGMAS * sqrt(_variance(old) + _variance(new) + scatter))
+    limit = max(tolerance, sigmas * sqrt(_variance(old) + _variance(new) + scatter))
     if limit >= _HIDES:
         verdict = "unsure"
     else:

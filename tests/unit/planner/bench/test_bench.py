@@ -10,7 +10,9 @@ import stat
 import sys
 import textwrap
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from itertools import combinations
+from math import exp
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,47 @@ class TestResults:
     def test_a_missing_file_is_refused(self, tmp_path):
         with pytest.raises(UsageError, match="cannot be read"):
             read_results(tmp_path / "a.json")
+
+
+def _noisy_run(rng: random.Random, deviations: Sequence[tuple[str, float]], slower: float = 0.0) -> Results:
+    """A run whose times scatter from run to run by a deviation a case; the last case is slower by a share."""
+    figures = [
+        _figure(f"{kind}/{number}", seconds=exp(rng.gauss(0, deviation)), spread=0.004)
+        for number, (kind, deviation) in enumerate(deviations)
+    ]
+    last = figures[-1]
+    return _results(*figures[:-1], replace(last, seconds=last.seconds * (1 + slower)))
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "deviations",
+    [
+        [("gemm", 0.019)] * 16,
+        [("gemm", 0.019)] * 60,
+        [("loader", 0.04)] * 4 + [("cnn", 0.01)] * 12,
+        [("cnn", 0.01)] * 8 + [("loader", 0.03)] * 8,
+    ],
+    ids=["16", "60", "few-noisy", "half-noisy"],
+)
+def test_equal_environments_raise_few_alarms(runs: int, deviations: list[tuple[str, float]]) -> None:
+    rng, trials = random.Random(7), 150
+    alarms = sum(
+        bool(compare([_noisy_run(rng, deviations) for _ in range(runs)], _noisy_run(rng, deviations), 0.05).slower)
+        for _ in range(trials)
+    )
+    # One in twenty is the aim; the noise itself is estimated, and so is this share.
+    assert alarms / trials <= 0.1
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_case_that_is_a_sixth_slower_is_found_among_noise(runs: int) -> None:
+    rng, trials, deviations = random.Random(7), 60, [("gemm", 0.019)] * 16
+    found = 0
+    for _ in range(trials):
+        baseline = [_noisy_run(rng, deviations) for _ in range(runs)]
+        found += "gemm/15" in {row.id for row in compare(baseline, _noisy_run(rng, deviations, 0.18), 0.05).slower}
+    assert found / trials >= 0.9
 
 
 class TestCompare:

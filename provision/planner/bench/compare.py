@@ -33,8 +33,9 @@ class Difference:
     """One case in the baseline and in new results.
 
     ``ratio`` is the new rate over the old one. ``limit`` is how far it may be from 1 before it counts: the tolerance,
-    or what noise reaches in one of twenty comparisons of so many cases, at least three deviations. ``verdict`` is ``same``, ``slower``, ``faster``, ``unsure``
-    where noise would hide a halving, ``gone``, ``new``, or ``unknown`` where one of the two has no figure.
+    or what noise reaches in one of twenty comparisons of so many cases, at least three deviations. ``verdict`` is
+    ``same``, ``slower``, ``faster``, ``unsure`` where noise would hide a halving, ``gone``, ``new``, or ``unknown``
+    where one of the two has no figure.
     """
 
     id: str

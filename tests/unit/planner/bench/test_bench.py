@@ -133,7 +133,7 @@ def _noisy_run(rng: random.Random, deviations: Sequence[tuple[str, float]], slow
     ids=["16", "60", "few-noisy", "half-noisy"],
 )
 def test_equal_environments_raise_few_alarms(runs: int, deviations: list[tuple[str, float]]) -> None:
-    rng, trials = random.Random(7), 150
+    rng, trials = random.Random(7), 150  # noqa: S311
     alarms = sum(
         bool(compare([_noisy_run(rng, deviations) for _ in range(runs)], _noisy_run(rng, deviations), 0.05).slower)
         for _ in range(trials)
@@ -144,7 +144,7 @@ def test_equal_environments_raise_few_alarms(runs: int, deviations: list[tuple[s
 
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_case_that_is_a_sixth_slower_is_found_among_noise(runs: int) -> None:
-    rng, trials, deviations = random.Random(7), 60, [("gemm", 0.019)] * 16
+    rng, trials, deviations = random.Random(7), 60, [("gemm", 0.019)] * 16  # noqa: S311
     found = 0
     for _ in range(trials):
         baseline = [_noisy_run(rng, deviations) for _ in range(runs)]

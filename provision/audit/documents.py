@@ -20,6 +20,7 @@ KINDS = (
     "pyproject",
     "lock",
     "compose",
+    "devcontainer",
     "pipfile",
     "pixi",
     "setup",
@@ -34,6 +35,7 @@ _NAMES = (
     (r"(?:uv|poetry)\.lock", "lock"),
     (r"(?:docker-)?compose(?:[._-].*)?\.ya?ml", "compose"),
     (r"(?:.*[._-])?(?:environment|conda)(?:[._-].*)?\.ya?ml", "conda"),
+    (r"\.?devcontainer\.json", "devcontainer"),
     (r"pipfile", "pipfile"),
     (r"pixi\.toml", "pixi"),
     (r"setup\.(?:cfg|py)", "setup"),
@@ -140,7 +142,7 @@ def find_kind(source: Source) -> str:
         because=("neither its name nor its beginning is that of one",),
         hints=(
             "known: Dockerfiles, requirements, constraints, environment.yml, pyproject.toml, Pipfile, pixi.toml, "
-            "setup.cfg, setup.py, uv.lock, poetry.lock and compose files",
+            "setup.cfg, setup.py, uv.lock, poetry.lock, compose files and devcontainer.json",
             "`provision check - --stdin-filename Dockerfile < FILE` says what a file is",
         ),
     )
@@ -173,10 +175,12 @@ def parse_document(source: Source, read: Reader, options: Options, *, context: s
         from provision.audit.conda import parse_conda_file
 
         return Document(source, kind, [parse_conda_file(source, read)])
-    if kind == "compose":
-        from provision.audit.compose import parse_compose
-
-        environments, others = parse_compose(source, read, options)
+    if kind in ("compose", "devcontainer"):
+        if kind == "compose":
+            from provision.audit.compose import parse_compose as parse
+        else:
+            from provision.audit.devcontainer import parse_devcontainer as parse
+        environments, others = parse(source, read, options)
         document = Document(source, kind, environments)
         document.others = others
         document.reads = tuple(other.file for other in others)

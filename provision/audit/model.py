@@ -40,6 +40,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
 
@@ -55,6 +56,7 @@ __all__ = [
     "Finding",
     "Index",
     "Install",
+    "NotJudgedError",
     "Options",
     "Position",
     "Requirement",
@@ -69,6 +71,10 @@ __all__ = [
 ERROR, WARN, INFO = "error", "warn", "info"
 SEVERITIES = (INFO, WARN, ERROR)
 """From the mildest to the gravest."""
+
+
+class NotJudgedError(UsageError):
+    """A file is of another kind than its name says; what else was asked for is done all the same."""
 
 
 @record

@@ -6,7 +6,7 @@ import ast
 import configparser
 import re
 
-from provision.audit.model import Source
+from provision.audit.model import NotJudgedError, Source
 from provision.errors import UsageError
 from provision.records import NOTHING, record
 
@@ -51,14 +51,16 @@ def read_setup_py(source: Source) -> Setup:
     """Read a ``setup.py``.
 
     Raises:
-        UsageError: It is no Python.
+        NotJudgedError: It is no Python 3: it is for Python 2, or a template.
     """
     try:
         tree = ast.parse(source.text.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
         place = f"{source.file}, line {line}" if line else source.file
-        raise UsageError(f"{place}: it is no Python", because=(str(error).partition(" (")[0],)) from error
+        raise NotJudgedError(
+            f"{place}: not judged, it is no Python 3", because=(str(error).partition(" (")[0],)
+        ) from error
     script = _Script(tree)
     call = next(
         (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) == "setup"),

@@ -22,6 +22,8 @@ _SKIPPED_FOLDERS = frozenset(("node_modules", "site-packages", "dist-packages", 
 _HIDDEN_FOLDERS = frozenset((".devcontainer", ".docker", ".binder"))
 _MADE_HERE = ("pyvenv.cfg", "conda-meta")
 """What a virtual environment, or one of conda, has at its top, whatever it is called."""
+_LOCK, _WRITTEN = "provision.lock", "Written by `provision image`"
+"""What a folder holds that this program wrote, and what its Dockerfile says at the top."""
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -143,7 +145,8 @@ def _search(folder: Path, is_excluded: Callable[[Path], bool]) -> list[str]:
     found = []
     for root, folders, files in os.walk(folder):
         here = Path(root)
-        if any(mark in files or mark in folders for mark in _MADE_HERE):
+        is_written = here != folder and _LOCK in files and _WRITTEN in _head(here / "Dockerfile")
+        if is_written or any(mark in files or mark in folders for mark in _MADE_HERE):
             folders[:] = []
             continue
         folders[:] = sorted(

@@ -319,6 +319,39 @@ def test_the_standard_input_that_could_be_anything_is_asked_about(
     assert "--stdin-filename" in err
 
 
+def test_a_setup_script_for_python_2_is_named_and_counts_for_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "old").mkdir()
+    (project / "old" / "setup.py").write_text('print "old"\n', encoding="utf-8")
+    code, _, err = run(capsys, ".", "--fail-on", "never")
+    assert code == 0
+    assert err.count("old/setup.py, line 1: not judged, it is no Python 3") == 1
+    code, found = document(capsys, ".", "--fail-on", "never")
+    assert (code, found["ok"], len(found["result"]["unread"])) == (0, True, 1)
+    code, _, err = run(capsys, "old/setup.py")
+    assert code == 2
+    assert "it is no Python 3" in err
+
+
+def test_a_context_that_this_program_wrote_is_left_alone_below_a_folder(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = project / "context"
+    context.mkdir()
+    (context / "provision.lock").write_text("{}\n", encoding="utf-8")
+    (context / "requirements.lock.txt").write_text("torch==2.4.1\n", encoding="utf-8")
+    ours = "# torch: facts of 2026-11-21. Written by `provision image`; edits here count as drift.\nFROM python:3.11\n"
+    for text, is_checked in ((ours, False), ("FROM python:3.11\n", True)):
+        (context / "Dockerfile").write_text(text, encoding="utf-8")
+        _, found = document(capsys, ".", "--fail-on", "never")
+        files = {item["file"] for item in found["result"]["files"]}
+        assert ({"context/Dockerfile", "context/requirements.lock.txt"} <= files) is is_checked
+    (context / "Dockerfile").write_text(ours, encoding="utf-8")
+    _, found = document(capsys, "context", "--fail-on", "never")
+    assert "context/Dockerfile" in {item["file"] for item in found["result"]["files"]}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.audit.engine import Report, audit, worst
 from provision.audit.fix import apply_edits
-from provision.audit.model import SEVERITIES, Environment, Finding, Source
+from provision.audit.model import SEVERITIES, Environment, Finding, NotJudgedError, Source
 from provision.cli.check_config import THRESHOLDS, named_rules
 from provision.cli.check_files import decode, find_file, read_sources, shown_name
 from provision.cli.check_known import tell_known, write_known
@@ -169,6 +169,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     for error in report.unread:
         _warn(error, output)
     unread += report.unread
+    is_unread = any(not isinstance(error, NotJudgedError) for error in unread)
     if options.fix and not output.is_dry_run and "-" in options.files:
         raise UsageError(
             "--fix cannot change the standard input",
@@ -183,14 +184,14 @@ def run(options: argparse.Namespace, output: Output) -> int:
         _write(changed, output)
     if options.write_baseline is not None:
         write_known(options.write_baseline, report, output)
-        return UsageError.exit_code if unread else 0
+        return UsageError.exit_code if is_unread else 0
     gone = tell_known(options.baseline, report, scopes, output)
     is_failed = any(scopes.is_failing(finding) for finding in report.findings)
     output.note(f"facts of {matrix.dated}")
     report.unread = unread
     result = _Result(report=report, changed=changed, fixed=fixed, diff=diff, gone=gone)
-    _give(result, told, options, output, is_ok=not is_failed and not unread)
-    if unread:
+    _give(result, told, options, output, is_ok=not is_failed and not is_unread)
+    if is_unread:
         return UsageError.exit_code
     return _EXIT_FINDINGS if is_failed else 0
 

@@ -13,6 +13,7 @@ SYMPTOMS = (
     r"initialization error: (?:load library failed: )?libnvidia-ml\.so\.1",
     r"nvidia-container-cli: (?:detection|initialization|device) error: nvml error",
     r"could not (?:initialize|load) NVML.{0,60}ERROR_(?:DRIVER_NOT_LOADED|LIBRARY_NOT_FOUND)",
+    r"nvidia-container-cli: initialization error: (?:cuda error|driver rpc error)",
 )
 
 _ID = "container.host-driver"

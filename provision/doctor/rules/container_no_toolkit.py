@@ -15,6 +15,8 @@ SYMPTOMS = (
     r"could not select device driver \\?\"(?:nvidia|cdi)\\?\"",
     r"unknown or invalid runtime name: nvidia",
     r"exec: \\?\"nvidia-container-runtime(?:-hook)?\\?\": executable file not found",
+    r"unknown runtime specified nvidia",
+    r"nvidia-container-runtime(?:-hook)?\W{0,4}: no such file or directory",
 )
 
 _EXPECTED = "the NVIDIA container toolkit installed, and its runtime known to the engine"

@@ -25,6 +25,8 @@ SYMPTOMS = (
     r"Fatal Python error: Bus error",
     r"signal 7 \(Bus error: nonexistent physical address\)",
     r"Signal 7 \(SIGBUS\) received by PID",
+    r"posix_fallocate failed",
+    r"shared memory segment (?:/dev/shm/)?nccl-",
 )
 
 # A bus error says that memory behind an address is not there, and not which memory.

@@ -14,6 +14,8 @@ SYMPTOMS = (
     r"\bcu(?:Init|da\w{2,30}|DeviceGet\w{0,10})\b.{0,24}\b(?:returned|failed|error|code)\W{1,4}101\b",
     r"\b(?:CUDA )?error(?: code)?:? \(?101\b(?!.{0,40}(?:network|connect|http|unreachable))",
     r"\bdevice[ =]+'?cuda:[0-9]{1,3}'?.{0,40}(?:not available|invalid|out of range)",
+    r"\bdevice < num_gpus|AssertionError: Invalid device id\b",
+    r"World size \([0-9]{1,4}\) is larger than the number of available GPUs",
 )
 
 

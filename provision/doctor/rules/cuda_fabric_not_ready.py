@@ -16,6 +16,8 @@ SYMPTOMS = (
     r"CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady",
     r"\berror:? 802\b",
     r"fabric manager is not (?:running|initialized)",
+    r"fabric manager .{0,60}interface version .{0,60}(?:don't|doesn't|does not) match",
+    r"init(?:iali[sz]ation)? failure: 802\b",
 )
 
 _UNIT = "nvidia-fabricmanager"

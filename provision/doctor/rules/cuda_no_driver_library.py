@@ -14,6 +14,11 @@ SYMPTOMS = (
     r"libcuda\.so(?:\.1)? (?:cannot be|could not be|not) found",
     r"cuInit: UNKNOWN ERROR \(303\)",
     r"Found no NVIDIA driver on your system",
+    r"(?:could not|couldn't|unable to|cannot|can't|failed to|not able to) (?:find|load|open|dlopen|"
+    r"locate)\b.{0,30}libcuda(?:\.so)?(?![a-z])(?!.{0,160}undefined symbol)",
+    r"CUDA Version: ERR!",
+    r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",
+    r"libnvidia-ml\.so(?:\.1)?: cannot open shared object",
 )
 
 _NEEDED = ("compute", "all")

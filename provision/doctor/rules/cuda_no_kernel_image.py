@@ -20,6 +20,15 @@ SYMPTOMS = (
     r"no kernel image is available for execution on the device",
     r"cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU",
     r"current PyTorch install supports CUDA capabilities((?: sm_[0-9]{2,3}[a-z]?){1,40})",
+    r"no kernel image is available\b",
+    r"\binvalid device function\b|cudaErrorInvalidDeviceFunction",
+    r"device kernel image is invalid|cudaErrorInvalidKernelImage|CUDA_ERROR_INVALID_(?:PTX|IMAGE|"
+    r"SOURCE)\b",
+    r"FATAL: kernel .{1,120} is for sm[0-9]{2,3}.{0,40}but was built for sm",
+    r"not built with CUDA kernel binaries compatible with compute capability",
+    r"nvrtc: error: invalid value for --gpu-architecture",
+    r"was (?:not )?compiled (?:for|with) .{0,60}but (?:this|your|the) GPU (?:is|has) (?:sm_|compute "
+    r"capability)",
 )
 
 _TARGETS = r"current PyTorch install supports CUDA capabilities((?: (?:sm|compute)_[0-9]{2,3}[a-z]?){1,40})"

@@ -14,6 +14,14 @@ SYMPTOMS = (
     r"CUDA error: out of memory",
     r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)",
     r"CUBLAS_STATUS_ALLOC_FAILED",
+    r"cudaMalloc failed: out of memory|cuMemAlloc.{0,20} failed: out of memory|CUDA error 2\b.{0,120}"
+    r"out of memory",
+    r"OOM when allocating tensor",
+    r"out_of_memory: (?:CUDA|RMM)|maximum pool size exceeded",
+    r"CUDNN_STATUS_ALLOC_FAILED|CUSOLVER_STATUS_ALLOC_FAILED|CUSPARSE_STATUS_(?:ALLOC_FAILED|"
+    r"INSUFFICIENT_RESOURCES)",
+    r"BFCArena.{0,120}Failed to allocate memory for requested buffer",
+    r"Unable to find a valid cuDNN algorithm to run convolution",
 )
 
 _TOTAL = r"total capacity of ([0-9.]{1,8}) GiB of which ([0-9.]{1,8}) ([GM])iB is free"

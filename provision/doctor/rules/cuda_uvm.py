@@ -14,6 +14,8 @@ SYMPTOMS = (
     r"cuInit.{0,60}\b999\b",
     r"\berror:? 999\b",
     r"cudaErrorUnknown",
+    r"(?:ggml_cuda_init|cuInit|cudaGetDeviceCount|initiali[sz]e CUDA).{0,60}\bunknown error\b(?! \()",
+    r"init(?:iali[sz]ation)? failure: 999\b",
 )
 
 

@@ -18,6 +18,9 @@ SYMPTOMS = (
     r"libcudnn[a-z_]{0,30}\.so[.0-9]{0,10}.{0,20}undefined symbol",
     r"(?<!handle: )CUDNN_STATUS_(?:NOT_INITIALIZED|VERSION_MISMATCH)",
     r"CUDNN_STATUS_SUBLIBRARY_(?:VERSION_MISMATCH|LOADING_FAILED)",
+    r"CUDNN_STATUS_(?:EXECUTION_FAILED|MAPPING_ERROR)",
+    r"(?<!handle: )CUDNN_STATUS_INTERNAL_ERROR",
+    r"unable to find an engine to execute this computation",
 )
 
 _LOADED = re.compile(SYMPTOMS[1], re.IGNORECASE)

@@ -15,6 +15,8 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"driver/library version mismatch",
     r"NVRM: API mismatch",
+    r"NVML/RM version mismatch|NVMLError_LibRmVersionMismatch",
+    r"\bnvml.{0,30}(?:init|err)\w{0,10}.{0,12}\b18\b",
 )
 
 _VERSIONS = re.compile(r"client has the version ([0-9.]{3,20}).{0,20}kernel module has the version ([0-9.]{3,20})")

@@ -13,6 +13,7 @@ SYMPTOMS = (
     r"couldn't communicate with the NVIDIA driver",
     r"Module nvidia(?:[-_]current)? not found in directory",
     r"could not insert '?nvidia'?: No such (?:file|device)",
+    r"NVMLError_DriverNotLoaded|\bNVML: Driver Not Loaded\b",
 )
 
 _EXPECTED = "a module for the running kernel, built and loaded"

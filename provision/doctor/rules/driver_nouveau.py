@@ -16,6 +16,8 @@ SYMPTOMS = (
     r"\bnouveau: probe of [0-9a-f:.]{7,12} failed with error",
     r"The Nouveau kernel driver is currently in use by your system",
     r"Kernel driver in use: nouveau",
+    r"^nouveau\s{2,40}[0-9]{5,9}\s{1,6}[0-9]{1,4}",
+    r"NVRM: Try unloading the conflicting kernel module",
 )
 
 _EXPECTED = "nouveau not loaded and every NVIDIA GPU with the driver nvidia"

@@ -12,6 +12,8 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"could not insert '?(?:nvidia[\w-]{0,20}|nvhda)'?: (?:Key was rejected by service|Required key not available)",
     r"nvidia[\w.-]{0,40}: (?:Key was rejected by service|Loading of unsigned module is rejected)",
+    r"Failed to insert (?:module )?'?nvidia[\w-]{0,20}'?: (?:Key was rejected|Required key)",
+    r"unsigned module loading is restricted",
 )
 
 _EXPECTED = "a module signed with an enrolled key, or Secure Boot off"

@@ -19,6 +19,7 @@ SYMPTOMS = (
     r"NCCL WARN.{0,60}Call to connect.{0,60}(?:refused|timed out|No route to host)",
     r"socketPollConnect.{0,80}(?:refused|timed out|No route to host)",
     r"The (?:client|server) socket has (?:failed|timed out).{0,60}(?:connect|waiting)",
+    r"Timed out after [0-9]{1,6} seconds waiting for clients",
 )
 
 

@@ -13,6 +13,8 @@ SYMPTOMS = (
     r"Some NCCL operations have failed or timed out",
     r"ProcessGroupNCCL'?s? (?:watchdog|heartbeat).{0,80}(?:time|stuck|hang|got stuck)",
     r"Received a dump signal due to a collective timeout",
+    r"NCCL communicator.{0,160}(?:Socket Timeout|wait timeout)|NCCL communicator was aborted",
+    r"Timed out initializing process group in store based barrier",
 )
 
 _WORK = r"\[?Rank ([0-9]{1,5})\]?.{0,160}SeqNum=([0-9]{1,12}), OpType=([A-Z_]{3,30})"

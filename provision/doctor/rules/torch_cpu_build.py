@@ -14,6 +14,8 @@ SYMPTOMS = (
     r"\btorch(?:==|[ -]|: ?|-?version: ?)v?[0-9.]{3,12}\+cpu\b",
     r"CUDA used to build PyTorch: (?:None|Could not collect)",
     r"This TensorFlow binary is not built with CUDA|TensorFlow was not built with CUDA",
+    r"\(you have [0-9.]{3,12}\+cpu\)",
+    r"torch.__version__.{0,20}[0-9]\.[0-9]{1,2}\.[0-9]{1,2}\+cpu\b",
 )
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from provision.doctor.case import Case
 from provision.doctor.gpus import name_gpu, smi_where
+from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids
 
 __all__ = ["SYMPTOMS", "examine"]
 
-SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 48\b", r"double bit ECC error|uncorrectable double bit error")
+SYMPTOMS = (
+    r"Xid \([^)]{1,40}\)[^:]{0,60}: 48\b",
+    r"double bit ECC error|uncorrectable double bit error",
+    r"uncorrectable ECC error encountered|CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable",
+)
 
 _EXPECTED = "no uncorrectable error since the driver was loaded"
 
@@ -50,8 +55,12 @@ def examine(case: Case) -> Sign | None:
                 "Test the board with `dcgmi diag -r 3` and have it replaced: the threshold is passed for good.",
             ),
         )
-    if not counted or case.xid(94, 95):
+    if case.xid(94, 95):
         return None
+    if not counted:
+        return hint(
+            case.find(SYMPTOMS[2]), expected=_EXPECTED, unseen=("the Xid that belongs to it: `dmesg -T | grep -i xid`",)
+        )
     return Sign(
         confidence="high",
         seen=counters,

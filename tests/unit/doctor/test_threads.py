@@ -43,7 +43,17 @@ def test_threads_that_messages_were_written_from_are_explained() -> None:
     assert verdicts.count("wrong") <= 1
 
 
-@pytest.mark.parametrize("row", score_threads.read_rows("healthy.jsonl"), ids=lambda row: row["name"])
+def test_threads_of_the_blind_set_are_explained_and_few_wrongly() -> None:
+    verdicts = [verdict for _, verdict, _ in score_threads.score(THREADS["blind"], MATRIX)]
+    assert verdicts.count("right") >= 135
+    assert verdicts.count("wrong") <= 5
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for files in score_threads.SETS.values() for row in score_threads.read_rows(files[1])],
+    ids=lambda row: row["name"],
+)
 def test_healthy_log_is_met_with_silence(row: dict[str, list[str]]) -> None:
     assert score_threads.answer(row["lines"], MATRIX) == ()
 

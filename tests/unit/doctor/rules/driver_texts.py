@@ -12,6 +12,8 @@ def xid(code: int, rest: str = "pid=4242, name=python3, Ch 00000008", address: s
 
 TEXTS: dict[str, tuple[str, ...]] = {
     "driver.mismatch": (
+        "pynvml.NVMLError_LibRmVersionMismatch: RM has detected an NVML/RM version mismatch.",
+        "unable to load NVML management library, nvml init failure: 18",
         "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.105",
         "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",
         "NVRM: API mismatch: the client has the version 580.105.08, but\n"
@@ -22,11 +24,14 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "the old kernel modules stay in the initrd",
     ),
     "driver.not-built": (
+        "pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is running.",
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-87-generic",
         "modprobe: ERROR: could not insert 'nvidia': No such device",
     ),
     "driver.secure-boot": (
+        "systemd-modules-load[312]: Failed to insert module 'nvidia_drm': Key was rejected by service",
+        "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
         "modprobe: ERROR: could not insert 'nvidia_uvm': Required key not available",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
@@ -34,6 +39,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "nvidia.ko: Loading of unsigned module is rejected",
     ),
     "driver.nouveau": (
+        "nouveau              2306048  4",
+        "NVRM: Try unloading the conflicting kernel module (and/or reconfigure your kernel without",
         "NVRM: GPU 0000:5d:00.0 is already bound to nouveau.",
         "NVRM: nouveau, rivafb, nvidiafb or rivatv",
         "nouveau 0000:01:00.0: bus: MMIO write of 8000012c FAULT at 10eb14 [ IBUS ]",
@@ -42,6 +49,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "\tKernel driver in use: nouveau",
     ),
     "driver.open-unsupported": (
+        "[    3.5] NVRM: Open nvidia.ko is only ready for use on Data Center GPUs.",
         "NVRM: The NVIDIA GPU 0000:05:00.0 (PCI ID: 10de:15f8)\n"
         "NVRM: installed in this system is not supported by open\n"
         "NVRM: nvidia.ko because it does not include the required GPU\n",
@@ -77,6 +85,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         f"{xid(45)}\n{xid(154, 'GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)')}",
     ),
     "xid.48": (
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
         xid(48, "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer"),
         f"{xid(48, 'DBE')}\n{xid(63, 'Row Remapper: New row marked for remapping')}\n{xid(45)}",
         xid(171, "Uncorrectable DRAM error"),

@@ -50,6 +50,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Failed to initialize NVML: Driver/library version mismatch",
         "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",
         "[ 99.1] NVRM: API mismatch: the client has the version 550.54.15, but",
+        "pynvml.NVMLError_LibRmVersionMismatch: RM has detected an NVML/RM version mismatch.",
+        'level=INFO msg="unable to load NVML management library, nvml init failure: 18"',
     ),
     "driver.stale-initramfs": (
         "nvidia/535.104.05, 6.8.0-49-generic, x86_64: installed\nnvidia/550.54.15, 6.8.0-49-generic, x86_64: installed",
@@ -59,10 +61,13 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is installed.",
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-49-generic",
         "modprobe: ERROR: could not insert 'nvidia': No such device",
+        "pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
     ),
     "driver.secure-boot": (
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
         "[ 5.1] Lockdown: modprobe: nvidia.ko: Loading of unsigned module is rejected",
+        "systemd-modules-load[312]: Failed to insert module 'nvidia_drm': Key was rejected by service",
+        "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
     ),
     "driver.nouveau": (
         "[ 6.2] NVRM: GPU 0000:01:00.0 is already bound to nouveau.",
@@ -73,6 +78,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "[ 5.6] nouveau: probe of 0000:01:00.0 failed with error -12",
         "ERROR: The Nouveau kernel driver is currently in use by your system.",
         "\tKernel driver in use: nouveau",
+        "nouveau              2306048  4",
+        "NVRM: Try unloading the conflicting kernel module (and/or reconfigure your kernel without the "
+        "conflicting driver(s))",
     ),
     "driver.gsp-firmware": (
         "[ 7.1] nvidia 0000:18:00.0: Direct firmware load for nvidia/550.54.15/gsp_ga10x.bin failed with error -2",
@@ -97,6 +105,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
     "xid.48": (
         "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 48, pid='<unknown>', name=<unknown>, An uncorrectable double bit "
         "error has been detected",
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
     ),
     "xid.63": (
         "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 63, pid=4242, name=python3, Row Remapper: New row marked for "
@@ -197,6 +206,11 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "CUDA error: CUDA driver version is insufficient for CUDA runtime version",
         "cudaErrorInsufficientDriver: CUDA driver version is insufficient",
         "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.",
+        "[hevc_nvenc @ 0x5581] Driver does not support the required nvenc API version. Required: 12.1 Found: 12.0",
+        "Unable to load /usr/lib/libcuda.so.418.74 library: /usr/lib/libcuda.so.418.74: undefined symbol:"
+        " cuCtxCreate_v3",
+        "ERROR: This container was built for NVIDIA Driver Release 535.86 or later, but version 470.82.01"
+        " was detected and compatibility mode is UNAVAILABLE.",
     ),
     "cuda.no-kernel-image": (
         "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
@@ -205,17 +219,30 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Found GPU0 Tesla K80 which is of cuda capability 3.7.",
         "RuntimeError: CUDA error: no kernel image is available for execution on the device",
         "cudaErrorNoKernelImageForDevice",
+        "Unable to fix the error: no kernel image is available for execution",
+        "RuntimeError: CUDA error: invalid device function",
+        "RuntimeError: Triton Error [CUDA]: device kernel image is invalid",
+        "FATAL: kernel `fmha_cutlassF_f16_aligned_64x64_rf_sm80` is for sm80-sm100, but was built for sm37",
+        "TensorFlow was not built with CUDA kernel binaries compatible with compute capability 12.0. CUDA"
+        " kernels will be jit-compiled from PTX",
+        "nvrtc: error: invalid value for --gpu-architecture (-arch)",
+        "the extension was compiled for sm_80, but your GPU has compute capability 12.0",
     ),
     "torch.cpu-build": (
         "AssertionError: Torch not compiled with CUDA enabled",
         "torch==2.4.1+cpu",
         "CUDA used to build PyTorch: None",
         "This TensorFlow binary is not built with CUDA",
+        "    PyTorch 2.1.0+cu121 with CUDA 1201 (you have 2.1.0+cpu)",
+        ">>> torch.__version__ '1.9.0+cpu'",
     ),
     "cuda.fabric-not-ready": (
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
         "failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY",
         "the fabric manager is not running on this host",
+        "fabric manager NVIDIA GPU driver interface version 535.104.05 don't match with driver version "
+        "550.54.15. Please update with matching NVIDIA driver package.",
+        "cuda driver library init failure: 802",
     ),
     "cuda.uvm": (
         "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing "
@@ -224,6 +251,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error",
         "cuInit returned 999",
         "CUDA error 999: cudaErrorUnknown",
+        "ggml_cuda_init: failed to initialize CUDA: unknown error",
+        "cuda driver library init failure: 999",
     ),
     "cuda.hidden-devices": (
         "RuntimeError: No CUDA GPUs are available",
@@ -232,6 +261,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "CUDA_VISIBLE_DEVICES=-1",
         "cuInit(0) returned 100",
         "CUDA error 100",
+        "WARNING: The NVIDIA Driver was not detected.  GPU functionality will not be available.",
+        "cuda driver library init failure: 100",
+        "RuntimeError: Failed to infer device type",
     ),
     "cuda.bad-ordinal": (
         "RuntimeError: CUDA error: invalid device ordinal",
@@ -239,6 +271,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "cudaSetDevice(3) returned 101",
         "Error 101: device",
         "ValueError: device 'cuda:3' is not available",
+        "RuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED",
+        "ValueError: World size (2) is larger than the number of available GPUs (1) in this node.",
     ),
     "cuda.device-order": (
         "WARNING Detected different devices in the system: NVIDIA GeForce RTX 3090, NVIDIA GeForce GTX 1080 Ti."
@@ -256,6 +290,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "/opt/lib/libcudnn_ops.so.9: undefined symbol: _ZN5cudnn7fatbinE, version libcudnn_graph.so.9",
         "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
         "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+        "RuntimeError: GET was unable to find an engine to execute this computation",
     ),
     "cuda.no-driver-library": (
         "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
@@ -263,6 +300,10 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "libcuda.so could not be found",
         "failed call to cuInit: UNKNOWN ERROR (303)",
         "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+        'Unable to dynamically load the "cuda" shared library: failed to dlopen libcuda.so.1',
+        "| NVIDIA-SMI 535.129.03   Driver Version: 535.129.03   CUDA Version: ERR!      |",
+        "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
+        "OSError: libnvidia-ml.so.1: cannot open shared object file: No such file or directory",
     ),
     "cuda.out-of-memory": (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
@@ -272,6 +313,13 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "failed to allocate 2.0G: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
         "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.",
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 13000.00 MiB on device 0: cudaMalloc "
+        "failed: out of memory",
+        "ResourceExhaustedError: OOM when allocating tensor with shape[32,512,512,3]",
+        "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: cuda_memory_resource.hpp",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "onnxruntime::BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 8",
+        "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
     ),
     "cuda.profiling-denied": (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
@@ -284,6 +332,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "PyTorch",
         "Exception: >- DeepSpeed Op Builder: Installed CUDA version 12.0 does not match the version torch was compiled "
         "with 11.8, unable to compile cuda/cpp extensions without a matching cuda version.",
+        "RuntimeError: Cuda extensions are being compiled with a version of Cuda that does not match the "
+        "version used to compile Pytorch binaries.",
     ),
     "mig.no-utilization": (
         "DCGM_FI_DEV_GPU_UTIL is missing for every instance",
@@ -311,6 +361,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         'could not select device driver "nvidia"',
         "docker: Error response from daemon: unknown or invalid runtime name: nvidia.",
         'exec: "nvidia-container-runtime": executable file not found in $PATH: unknown',
+        "docker: Error response from daemon: Unknown runtime specified nvidia.",
+        "fork/exec /usr/bin/nvidia-container-runtime: no such file or directory",
     ),
     "container.cuda-requirement": (
         "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to"
@@ -322,6 +374,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown.",
         "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object",
         "could not initialize NVML: ERROR_DRIVER_NOT_LOADED",
+        "nvidia-container-cli: initialization error: driver rpc error: timed out: unknown",
     ),
     "container.stale-cdi": (
         "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
@@ -344,6 +397,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Fatal Python error: Bus error",
         "[gpu001:4242 :0:4301] Caught signal 7 (Bus error: nonexistent physical address)",
         "  traceback : Signal 7 (SIGBUS) received by PID 4242",
+        "NCCL WARN Call to posix_fallocate failed : No space left on device",
+        "NCCL WARN Error while creating shared memory segment nccl-shm-recv-4a1b-0-1-2 (size 9637888)",
     ),
     "nccl.wrong-interface": (
         "node-a:4242:4301 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>",
@@ -353,12 +408,17 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "node-b:4152:4206 [0] NCCL INFO NET : Using interface lo:127.0.0.1<0>",
         "ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)",
         "include/socket.h:344 WARN Socket creation failed : Address family not supported by protocol",
+        "RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable to find "
+        "address for: ens3",
+        "RuntimeError: [enforce fail at tcp/device.cc] rp != nullptr. Unable to resolve hostname to a (local) address",
+        "NCCL WARN Call to connect to 127.0.1.1<42131> failed : Connection refused",
     ),
     "nccl.firewall": (
         "NCCL WARN Net : Connect to 10.20.0.7<43211> failed : Connection timed out",
         "NCCL WARN Call to connect returned Connection refused, retrying",
         "misc/socket.cc NCCL WARN socketPollConnect: connect to 10.20.0.7 returned No route to host",
         "The client socket has timed out after 900s while trying to connect to (gpu001, 29500).",
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
     ),
     "nccl.watchdog": (
         "[rank3]:[E] [PG 0 Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812, "
@@ -367,6 +427,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels",
         "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress",
         "Received a dump signal due to a collective timeout from this local rank",
+        "crashed with NCCL communicator Socket Timeout",
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 1",
     ),
     "nccl.remote-error": (
         "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, "

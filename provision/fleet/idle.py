@@ -138,11 +138,16 @@ def find_idle(server: Prometheus, matrix: Matrix, *, window_seconds: float) -> I
 
     def ask(expression: str) -> dict[str, float]:
         found = server.ask(expression, at=now)
-        return {line.labels["node"]: line.last for line in found if "node" in line.labels and line.last is not None}
+        # Two clusters may have a node of one name.
+        return {
+            "/".join(filter(None, (line.labels.get("cluster"), line.labels["node"]))): line.last
+            for line in found
+            if "node" in line.labels and line.last is not None
+        }
 
     visible = ask("node:gpu_visible:count")
-    up = ask('max by (node) (up{job="gpu"})')
-    planned = ask("max by (node) (provision_gpu_expected)")
+    up = ask('max by (cluster, node) (up{job="gpu"})')
+    planned = ask("max by (cluster, node) (provision_gpu_expected)")
     names = sorted({*visible, *up, *planned})
     if not names:
         raise MissingDependencyError(
@@ -150,15 +155,15 @@ def find_idle(server: Prometheus, matrix: Matrix, *, window_seconds: float) -> I
             because=("it has neither `node:gpu_visible:count` nor `up` of a job called gpu",),
             hints=("let it run the rules of `provision fleet rules`, with the label `node` on every target",),
         )
-    busiest = ask(f"max by (node) (avg_over_time({activity}{window}))")
+    busiest = ask(f"max by (cluster, node) (avg_over_time({activity}{window}))")
     limits = IdleLimits(activity_percent=matrix.limit("idle.activity"), memory_mib=matrix.limit("idle.memory-held"))
-    idle = ask(f"sum by (node) (avg_over_time({activity}{window}) < bool {limits.activity_percent:.15g})")
-    peak = ask(f"max by (node) (max_over_time({activity}{window}))")
-    watched = ask(f"count by (node) (count_over_time({activity}{window}) >= {needed:.15g})")
-    memory = ask("max by (node) (gpu:memory_used:mebibytes)")
+    idle = ask(f"sum by (cluster, node) (avg_over_time({activity}{window}) < bool {limits.activity_percent:.15g})")
+    peak = ask(f"max by (cluster, node) (max_over_time({activity}{window}))")
+    watched = ask(f"count by (cluster, node) (count_over_time({activity}{window}) >= {needed:.15g})")
+    memory = ask("max by (cluster, node) (gpu:memory_used:mebibytes)")
     jobs = ask(matrix.setting("scaling.toml", "jobs_expression").value or "")
-    held = ask("max by (node) (provision_node_hold)")
-    noticed = ask("max by (node) (provision_spot_notice)")
+    held = ask("max by (cluster, node) (provision_node_hold)")
+    noticed = ask("max by (cluster, node) (provision_spot_notice)")
     judged = [
         judge_node(
             Evidence(

@@ -39,7 +39,7 @@ def survey_fleet(
     panels = sorted(matrix.panels, key=lambda panel: (list(DASHBOARDS).index(panel.dashboard), panel.order))
     shown = []
     for number, panel in enumerate(panels, 1):
-        expression = expand(panel.expression, matrix).replace("$node", ".*")
+        expression = expand(panel.expression, matrix).replace("$cluster", ".*").replace("$node", ".*")
         if panel.kind == "timeseries":
             lines = server.ask_span(expression, start=now - hours * 3600, end=now, step=step)
         else:

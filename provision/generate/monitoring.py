@@ -39,6 +39,7 @@ _URL = re.compile(r"https?://[A-Za-z0-9._~:/?\[\]!$&'()*+,;=%-]+")
 _HEADER = "# Written by `provision fleet` from facts of {dated}; edit compat/, not this file.\n"
 # A dumper breaks no line of its own and indents no list.
 _FOR_YAMLLINT = "# yamllint disable rule:line-length rule:indentation\n"
+_NODE, _OF_CLUSTER = "{{ $labels.node }}", "{{ with $labels.cluster }}{{ . }}/{{ end }}"
 _SCHEMA_VERSION = 39
 _DATASOURCE: Mapping[str, str] = {"type": "prometheus", "uid": "${datasource}"}
 # Grafana's grid has 24 columns.
@@ -61,25 +62,39 @@ def expand(text: str, matrix: Matrix) -> str:
     return _XIDS.sub(lambda match: _codes(match[1], matrix), text)
 
 
-def rule_groups(matrix: Matrix) -> list[dict[str, Any]]:
-    """Return the groups of a Prometheus rule file: computed series first, then the alerts by what they are about."""
+def rule_groups(matrix: Matrix, runbooks: str | None = None) -> list[dict[str, Any]]:
+    """Return the groups of a Prometheus rule file: computed series first, then the alerts by what they are about.
+
+    Args:
+        matrix: Rules, limits and remedies.
+        runbooks: Address of the published page of runbooks, for ``runbook_url``; without it an alert names its page.
+
+    Raises:
+        UsageError: That is no address.
+    """
+    if runbooks is not None and not _URL.fullmatch(runbooks):
+        raise UsageError(
+            f"--runbooks {runbooks[:80]!a} is no address of a page",
+            hints=("write it as in `--runbooks https://docs.example/provision/runbooks`",),
+        )
     recordings = [{"record": row.name, "expr": expand(row.expression, matrix)} for row in matrix.recordings]
     groups: dict[str, list[dict[str, Any]]] = {}
     for alert in matrix.alerts.values():
-        groups.setdefault(f"provision-{alert.group}", []).append(_rule(alert, matrix))
+        groups.setdefault(f"provision-{alert.group}", []).append(_rule(alert, matrix, runbooks))
     return [
         {"name": _RECORDING, "interval": _INTERVAL, "rules": recordings},
         *({"name": name, "rules": groups[name]} for name in sorted(groups)),
     ]
 
 
-def render_rules(matrix: Matrix) -> str:
+def render_rules(matrix: Matrix, runbooks: str | None = None) -> str:
     """Return the text of a Prometheus rule file; the same facts give the same bytes.
 
     Raises:
         DataError: A rule points to a limit, a check or a diagnosis that the facts do not have.
+        UsageError: As of :func:`rule_groups`.
     """
-    return _yaml({"groups": rule_groups(matrix)}, matrix)
+    return _yaml({"groups": rule_groups(matrix, runbooks)}, matrix)
 
 
 def render_counters(matrix: Matrix) -> str:
@@ -151,7 +166,7 @@ def render_alertmanager(matrix: Matrix, webhooks: Mapping[str, str] | None = Non
     document = {
         "route": {
             "receiver": "default",
-            "group_by": ["node"],
+            "group_by": ["cluster", "node"],
             "group_wait": "30s",
             "group_interval": "5m",
             "repeat_interval": "4h",
@@ -206,7 +221,7 @@ def render_dashboard(matrix: Matrix, name: str) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _rule(alert: Alert, matrix: Matrix) -> dict[str, Any]:
+def _rule(alert: Alert, matrix: Matrix, runbooks: str | None) -> dict[str, Any]:
     rule: dict[str, Any] = {"alert": alert_name(alert.id), "expr": expand(alert.expression, matrix)}
     if alert.pending_seconds is not None:
         rule["for"] = _duration(alert.pending_seconds)
@@ -214,11 +229,14 @@ def _rule(alert: Alert, matrix: Matrix) -> dict[str, Any]:
         rule["keep_firing_for"] = _duration(alert.kept_seconds)
     rule["labels"] = {"severity": alert.severity} | ({"action": alert.action} if alert.action else {})
     rule["annotations"] = {
-        "summary": expand(alert.summary, matrix),
+        # Where there is more than one cluster, a node's name alone does not say which is meant.
+        "summary": expand(alert.summary.replace(_NODE, _OF_CLUSTER + _NODE, 1), matrix),
         "remedy": _quote(" ".join(remedies(alert, matrix))),
     }
     pages = [page for key in alert.runbook for page in _page(key, matrix)]
-    if pages:
+    if pages and runbooks is not None:
+        rule["annotations"]["runbook_url"] = f"{runbooks}#{pages[0].partition('#')[2]}"
+    elif pages:
         rule["annotations"]["runbook"] = pages[0]
     return rule
 
@@ -262,21 +280,24 @@ def _yaml(document: dict[str, Any], matrix: Matrix) -> str:
 def _variables(name: str) -> Iterator[dict[str, Any]]:
     yield {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": {}}
     if name != "fleet":
-        query = "label_values(node:gpu_visible:count, node)"
-        yield {
-            "name": "node",
-            "label": "Node",
-            "type": "query",
-            "datasource": _DATASOURCE,
-            "definition": query,
-            "query": {"query": query, "refId": "nodes"},
-            "refresh": 2,
-            "sort": 1,
-            "multi": True,
-            "includeAll": True,
-            "allValue": ".*",
-            "current": {"text": "All", "value": "$__all"},
-        }
+        for variable, label, query in (
+            ("cluster", "Cluster", "label_values(node:gpu_visible:count, cluster)"),
+            ("node", "Node", 'label_values(node:gpu_visible:count{cluster=~"$cluster"}, node)'),
+        ):
+            yield {
+                "name": variable,
+                "label": label,
+                "type": "query",
+                "datasource": _DATASOURCE,
+                "definition": query,
+                "query": {"query": query, "refId": f"{variable}s"},
+                "refresh": 2,
+                "sort": 1,
+                "multi": True,
+                "includeAll": True,
+                "allValue": ".*",
+                "current": {"text": "All", "value": "$__all"},
+            }
 
 
 def _panels(panels: Iterable[Panel], matrix: Matrix) -> Iterator[dict[str, Any]]:

@@ -123,6 +123,7 @@ def _fill_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--textfiles", action=Once, metavar="DIR", help="where node_exporter on the nodes looks for textfiles"
     )
+    parser.add_argument("--runbooks", action=Once, metavar="URL", help="where docs/runbooks.md is published")
     parser.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
 
 
@@ -157,7 +158,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
     from provision.generate.write import check_artifacts, write_artifacts
 
-    artifacts = _artifacts(matrix, _webhooks(options.webhook or ()), options.textfiles)
+    artifacts = _artifacts(matrix, _webhooks(options.webhook or ()), options.textfiles, options.runbooks)
     folder: Path | None = options.folder
     if folder is None:
         raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))
@@ -175,7 +176,9 @@ def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) ->
     return 0
 
 
-def _artifacts(matrix: Matrix, webhooks: dict[str, str], textfiles: str | None) -> tuple[Artifact, ...]:
+def _artifacts(
+    matrix: Matrix, webhooks: dict[str, str], textfiles: str | None, runbooks: str | None
+) -> tuple[Artifact, ...]:
     from provision.generate.monitoring import (
         DASHBOARDS,
         render_alertmanager,
@@ -187,7 +190,7 @@ def _artifacts(matrix: Matrix, webhooks: dict[str, str], textfiles: str | None) 
     from provision.generate.write import Artifact
 
     return (
-        Artifact(path="provision-gpu.rules.yml", text=render_rules(matrix)),
+        Artifact(path="provision-gpu.rules.yml", text=render_rules(matrix, runbooks)),
         # An address may hold a token.
         Artifact(path="alertmanager.yml", text=render_alertmanager(matrix, webhooks), mode=0o640),
         Artifact(path="dcgm-counters.csv", text=render_counters(matrix)),

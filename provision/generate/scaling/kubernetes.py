@@ -23,7 +23,7 @@ __all__ = ["adapter_config", "autoscaler", "gaps", "jobs_rules"]
 _ACTIVITY = "gpu:activity:percent"
 _SERVED = {"utilisation": "provision_gpu_activity_percent", "queue": "provision_jobs"}
 _JOBS = "fleet:jobs:sum"
-_BY = "max by (node, gpu, UUID, modelName)"
+_BY = "max by (cluster, node, gpu, UUID, modelName)"
 
 
 def autoscaler(policy: Policy, options: ScalingOptions, limits: dict[str, float]) -> dict[str, Any]:

@@ -96,13 +96,14 @@ def await_true(is_so, why: str) -> None:
         time.sleep(0.2)
 
 
-def send(address: str, *alerts: tuple[str, str], is_over: bool = False) -> None:
-    """Do what Prometheus does: say which alerts fire, or that they are over."""
+def send(address: str, *alerts: tuple[str, ...], is_over: bool = False) -> None:
+    """Do what Prometheus does: say which alerts fire, or that they are over: alert, node, GPU and cluster."""
     now = datetime.now(UTC)
     rows = []
-    for key, node in alerts:
+    for key, *place in alerts:
         alert = MATRIX.alerts[key]
-        labels = {"alertname": alert_name(key), "severity": alert.severity, "node": node}
+        labels = {"alertname": alert_name(key), "severity": alert.severity}
+        labels |= dict(zip(("node", "gpu", "cluster"), place, strict=False))
         labels |= {"action": alert.action} if alert.action else {}
         ends = now if is_over else now + timedelta(minutes=5)
         # One that began longer ago than a group waits is told at once, before it is known what silences it.
@@ -138,6 +139,35 @@ def test_a_node_that_is_down_silences_what_follows_from_it_and_no_other_node(tol
     assert {alert for _, _, alert, node in heard if node == "n1"} == {"NodeDown"}
 
 
+def test_a_gpu_that_failed_silences_what_follows_from_it_and_no_other_gpu(told, address):
+    heard = told[1]
+    send(
+        address,
+        ("gpu-xid-fatal", "n30", "3"),
+        ("gpu-xid-warning", "n30", "3"),
+        ("gpu-xid-warning", "n30", "5"),
+        ("gpu-health-failed", "n30", "5"),
+        # Its count is not about a GPU that still answers.
+        ("gpu-count-below-expected", "n30"),
+    )
+    await_true(lambda: count_firing(address, "n30") == 4, "not all fire")
+    assert count_inhibited(address, "n30") == 1
+    for alert in ("GpuXidFatal", "GpuXidWarning", "GpuHealthFailed", "GpuCountBelowExpected"):
+        await_true(lambda: ("default", "firing", alert, "n30") in heard, f"not told of {alert}: {heard}")  # noqa: B023
+
+
+def test_a_node_that_is_lost_in_one_cluster_silences_nothing_of_its_namesake(told, address):
+    send(
+        address,
+        ("node-down", "n40", "", "a"),
+        ("gpu-lost", "n40", "", "a"),
+        ("gpu-lost", "n40", "", "b"),
+    )
+    await_true(lambda: count_inhibited(address, "n40") == 1, "not one of the two is inhibited")
+    assert count_firing(address, "n40") == 2
+    await_true(lambda: ("default", "firing", "GpuLost", "n40") in told[1], f"told of {told[1]}")
+
+
 def test_the_watchdog_is_told_to_its_own(told, address):
     heard = told[1]
     send(address, ("watchdog", "monitor"))
@@ -147,11 +177,15 @@ def test_the_watchdog_is_told_to_its_own(told, address):
 def test_a_silence_is_of_the_facts(address):
     """Every pair of the facts is one that Alertmanager itself calls inhibited."""
     for number, row in enumerate(MATRIX.inhibitions):
-        if row.equal != ("node",):
-            continue
         node = f"pair{number}"
-        send(address, (row.sources[0], node), *((key, node) for key in row.targets))
+        send(address, (row.sources[0], node, "0"), *((key, node, "0") for key in row.targets))
         await_true(lambda: count_inhibited(address, node) == len(row.targets), f"{row.id}: not all are inhibited")  # noqa: B023
+
+
+def count_firing(address: str, node: str) -> int:
+    with urlopen(address, timeout=10) as answer:
+        rows = json.loads(answer.read())
+    return sum(row["labels"].get("node") == node and row["status"]["state"] == "active" for row in rows)
 
 
 def count_inhibited(address: str, node: str) -> int:

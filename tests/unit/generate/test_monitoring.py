@@ -140,6 +140,27 @@ class TestRules:
         wrong = re.compile(r"\b(on|by|ignoring) ?\([^)]*\b([Hh]ostname|instance)\b")
         assert [row.id for row in MATRIX.alerts.values() if wrong.search(row.expression)] == []
 
+    def test_what_is_of_a_node_is_of_a_cluster_as_well(self):
+        """Two clusters may have a node of one name, and one Prometheus."""
+        wrong = re.compile(r"\b(on|by) \((?![^)]*\bcluster\b)[^)]*\bnode\b")
+        rows = (*MATRIX.recordings, *MATRIX.alerts.values(), *MATRIX.panels)
+        assert [row for row in rows if wrong.search(row.expression)] == []
+        assert [row.id for row in MATRIX.inhibitions if row.equal[:2] != ("cluster", "node")] == []
+
+    def test_a_runbook_is_an_address_where_the_page_is_published(self):
+        said = yaml.safe_load(render_rules(MATRIX, "https://docs.example/runbooks"))
+        rules = {rule["alert"]: rule["annotations"] for group in said["groups"][1:] for rule in group["rules"]}
+        for alert in MATRIX.alerts.values():
+            page = [row for key in alert.runbook if (row := MATRIX.diagnoses.get(key) or MATRIX.checks.get(key))]
+            url = rules[alert_name(alert.id)].get("runbook_url")
+            assert url == (f"https://docs.example/runbooks#{page[0].runbook.partition('#')[2]}" if page else None)
+        assert rules["GpuLost"]["runbook_url"].startswith("https://docs.example/runbooks#gpu")
+
+    @pytest.mark.parametrize("address", ["docs/runbooks.md", "ftp://x", "https://a b", ""])
+    def test_and_what_is_no_address_is_refused(self, address):
+        with pytest.raises(UsageError, match="--runbooks"):
+            render_rules(MATRIX, address)
+
     @needs_promtool
     def test_promtool_takes_them(self, tmp_path):
         (tmp_path / "rules.yml").write_text(render_rules(MATRIX), encoding="utf-8")
@@ -160,6 +181,41 @@ def test_an_alert_fires_when_it_should_and_not_before(tmp_path, case):
 
 
 @needs_promtool
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert} {case.name}".strip())
+def test_two_clusters_with_nodes_of_the_same_names_are_told_apart(tmp_path, case):
+    """In each the same is told, with its name; joined over both, many would be told of nothing or find two."""
+    if case.alert == "watchdog":
+        pytest.skip("it is of no cluster")
+    series = {}
+    for name, values in case.series.items():
+        metric, _, labels = name.removesuffix("}").partition("{")
+        for cluster in ("a", "b"):
+            series[f"{metric}{{{','.join(filter(None, (labels, f'cluster={chr(34)}{cluster}{chr(34)}')))}}}"] = values
+    moments = tuple(
+        Moment(item.at, tuple({**labels, "cluster": cluster} for labels in item.fires for cluster in ("a", "b")))
+        for item in case.moments
+    )
+    assert play(tmp_path, bare_rules(), [Case(case.alert, series, moments)]) == ""
+
+
+@needs_promtool
+def test_a_gpu_that_is_lost_in_one_cluster_is_not_replaced_by_one_of_another(tmp_path):
+    heat = {
+        f'DCGM_FI_DEV_GPU_TEMP{{cluster="{cluster}",node="n1",gpu="{gpu}",UUID="{cluster}{gpu}"}}': values
+        for cluster, gpu, values in (
+            ("a", 0, "40x59"),
+            ("a", 1, "40x19 _x40"),
+            ("b", 0, "40x59"),
+            ("b", 1, "40x59"),
+            # It comes while the other goes: over both clusters the number stays.
+            ("b", 2, "_x19 40x40"),
+        )
+    }
+    fires = ({"cluster": "a", "node": "n1", "severity": "critical"},)
+    assert play(tmp_path, bare_rules(), [Case("gpu-lost", heat, (Moment("9m"), Moment("20m", fires)))]) == ""
+
+
+@needs_promtool
 def test_no_case_makes_another_alert_fire_that_means_something_else(tmp_path):
     """A GPU that is hot is not lost: what one alert is about, no other is told of."""
     case = next(case for case in CASES if case.alert == "gpu-temperature-high")
@@ -176,7 +232,9 @@ def test_a_summary_reads_as_a_sentence(tmp_path):
             if "annotations" in rule:
                 rule["annotations"] = {"summary": rule["annotations"]["summary"]}
     said = play(tmp_path, groups, [case])
-    assert "n1 GPU 0: 86 C, over 85 C" in said
+    assert '"n1 GPU 0: 86 C, over 85 C' in said
+    named = {name.replace("{", '{cluster="prod",', 1): values for name, values in case.series.items()}
+    assert '"prod/n1 GPU 0: 86 C, over 85 C' in play(tmp_path, groups, [Case(case.alert, named, case.moments)])
 
 
 @needs_promtool
@@ -323,7 +381,8 @@ class TestAlertmanager:
         for row in MATRIX.inhibitions:
             for key in (*row.sources, *row.targets):
                 summary = MATRIX.alerts[key].summary
-                assert [label for label in row.equal if f"$labels.{label}" not in summary] == [], (row.id, key)
+                named = [label for label in row.equal if label != "cluster" and f"$labels.{label}" not in summary]
+                assert named == [], (row.id, key)
 
     def test_nothing_silences_itself(self):
         assert [row.id for row in MATRIX.inhibitions if set(row.sources) & set(row.targets)] == []
@@ -371,7 +430,8 @@ class TestDashboards:
     def test_the_chosen_nodes_are_asked_for_wherever_they_can_be_chosen(self, board):
         names = {variable["name"] for variable in board["templating"]["list"]}
         for panel in board["panels"]:
-            assert ("$node" in panel["targets"][0]["expr"]) == ("node" in names), panel["title"]
+            for name in ("node", "cluster"):
+                assert (f"${name}" in panel["targets"][0]["expr"]) == (name in names), panel["title"]
 
     def test_a_line_is_named_by_labels_that_its_series_have(self):
         for panel in MATRIX.panels:
@@ -384,7 +444,10 @@ class TestDashboards:
     @needs_promtool
     def test_every_question_is_promql(self, tmp_path):
         rules = [
-            {"record": f"panel:n{number}:x", "expr": panel["targets"][0]["expr"].replace("$node", ".*")}
+            {
+                "record": f"panel:n{number}:x",
+                "expr": panel["targets"][0]["expr"].replace("$node", ".*").replace("$cluster", ".*"),
+            }
             for number, panel in enumerate(
                 panel for name in DASHBOARDS for panel in json.loads(render_dashboard(MATRIX, name))["panels"]
             )

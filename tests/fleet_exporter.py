@@ -25,12 +25,14 @@ class Fleet:
     """``nodes`` machines of eight GPUs, some with faults.
 
     ``faults`` maps a node to ``hot``, ``xid``, ``idle``, ``free``, ``held``, ``lost`` or ``down``. Who is ``idle``
-    still holds memory; who is ``free`` or ``held`` does not, and ``held`` may not be released.
+    still holds memory; who is ``free`` or ``held`` does not, and ``held`` may not be released. ``labels`` are put on
+    every series of a GPU, as the exporter does with the Pod that has it.
     """
 
     nodes: int = 26
     faults: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -48,7 +50,7 @@ class Fleet:
             labels = (
                 f'gpu="{index}",UUID="GPU-{node}-{index}",modelName="NVIDIA H100 80GB HBM3",hostname="{node}"'
                 ',DCGM_FI_DRIVER_VERSION="580.95.05"'
-            )
+            ) + "".join(f',{key}="{value}"' for key, value in self.labels.items())
             values = {
                 "DCGM_FI_DEV_GPU_TEMP": heat,
                 "DCGM_FI_PROF_GR_ENGINE_ACTIVE": busy,

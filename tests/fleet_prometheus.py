@@ -18,7 +18,7 @@ from provision.fleet.prometheus import Prometheus
 from provision.generate.monitoring import rule_groups
 from provision.matrix.load import Matrix
 
-__all__ = ["await_value", "run_prometheus"]
+__all__ = ["await_value", "run_prometheus", "start_prometheus"]
 
 _PATIENCE_SECONDS = 120
 
@@ -28,14 +28,21 @@ def run_prometheus(fleet: Fleet, folder: Path) -> Iterator[Prometheus]:
     """Run a Prometheus that scrapes the fleet; it has been started, and knows nothing yet."""
     with serve(fleet) as port:
         _configure(folder, fleet, port)
-        mine = _free_port()
-        words = ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{mine}"]
-        words += ["--storage.tsdb.path=data", "--log.level=error"]
-        with (folder / "log").open("wb") as log, subprocess.Popen(words, cwd=folder, stdout=log, stderr=log) as process:
-            try:
-                yield Prometheus(f"http://127.0.0.1:{mine}")
-            finally:
-                process.terminate()
+        with start_prometheus(folder) as server:
+            yield server
+
+
+@contextmanager
+def start_prometheus(folder: Path) -> Iterator[Prometheus]:
+    """Run a Prometheus on the configuration that lies in a folder."""
+    mine = _free_port()
+    words = ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{mine}"]
+    words += ["--storage.tsdb.path=data", "--log.level=error"]
+    with (folder / "log").open("wb") as log, subprocess.Popen(words, cwd=folder, stdout=log, stderr=log) as process:
+        try:
+            yield Prometheus(f"http://127.0.0.1:{mine}")
+        finally:
+            process.terminate()
 
 
 def await_value(server: Prometheus, expression: str, wanted: float) -> None:

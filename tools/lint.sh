@@ -48,6 +48,9 @@ data)
     wheels=$(files compat/wheels -name '*.json')
     # shellcheck disable=SC2086 # our own file names have no blanks
     validate wheels $wheels
+    shapes=$(files compat/shapes -name '*.json')
+    # shellcheck disable=SC2086 # likewise
+    validate shapes $shapes
     exit "$status"
     ;;
 dockerfiles)

@@ -64,7 +64,7 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "diagnosis": lambda matrix: list(matrix.diagnoses.items()),
     "cluster": lambda matrix: [
         *matrix.cluster_components.items(),
-        *((f"{row.document}.{row.path}", row) for row in matrix.cluster_fields),
+        *((f"product.{row.gpu}", row) for row in matrix.rows("cluster.toml", "product")),
     ],
     "driver-image": lambda matrix: [(row.version, row) for row in matrix.driver_images],
     "tuning": lambda matrix: [(row.id, row) for row in matrix.tunings],

@@ -49,7 +49,7 @@ COMMANDS = {
     "bench": "measure an environment and detect slowdowns",
     "predict": "forecast the speed of a run, or score forecasts on measurements",
     "fleet": "monitor GPU nodes with Prometheus, scale by policy, simulate policies, handle spot notices",
-    "cluster": "write Kubernetes manifests for a stack: Helm values, device plugin, tenants, Jobs",
+    "cluster": "write a Kubernetes bundle: operator, monitoring, queues, tenants, work",
     "slurm": "write batch files of Slurm for a stack: verify, train, serve, measure",
     "tune": "recommend settings for a machine and a job",
     "data": "check, compare and refresh the facts",

@@ -12,7 +12,7 @@ from typing import Any
 from provision.matrix.decode import field_order
 from provision.matrix.model import ARRAY_OF
 
-__all__ = ["encode_json", "encode_toml"]
+__all__ = ["encode_json", "encode_pretty", "encode_toml"]
 
 _WIDTH = 110
 _SHARED = ("requires", "files")
@@ -64,6 +64,11 @@ def encode_json(document: dict[str, Any]) -> str:
     lines.append(",\n".join(releases))
     lines += ["]", "}"]
     return "\n".join(lines) + "\n"
+
+
+def encode_pretty(document: dict[str, Any]) -> str:
+    """Return the canonical text of a JSON file of nested data: a key a line, in the order given."""
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def _pair(key: str, value: Any) -> str:

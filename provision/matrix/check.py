@@ -16,7 +16,7 @@ from typing import Any
 from provision.errors import DataError
 from provision.matrix import model
 from provision.matrix.cache import parse_toml
-from provision.matrix.canonical import encode_json, encode_toml
+from provision.matrix.canonical import encode_json, encode_pretty, encode_toml
 from provision.matrix.decode import decode_row
 from provision.matrix.query import normalise_gpu
 from provision.records import fields_of
@@ -93,6 +93,15 @@ class _Facts:
         found = {}
         for path in sorted((self.data_dir / "published").glob("*.json")):
             file = self._read(f"published/{path.name}", json.loads)
+            if file is not None:
+                found[file.name] = file
+        return found
+
+    @cached_property
+    def shapes(self) -> dict[str, _File]:
+        found = {}
+        for path in sorted((self.data_dir / "shapes").glob("*.json")):
+            file = self._read(f"shapes/{path.name}", json.loads)
             if file is not None:
                 found[file.name] = file
         return found
@@ -238,7 +247,7 @@ def _citations(facts: _Facts) -> Iterator[tuple[str, str, str]]:
             for key, evidence in row.value.evidence.items():
                 for source in evidence.source:
                     yield row.file, f"{row.where}.evidence.{key}", source
-    for name, file in (*facts.wheels.items(), *facts.published.items()):
+    for name, file in (*facts.wheels.items(), *facts.published.items(), *facts.shapes.items()):
         for source in file.document.get("source", ()):
             yield name, "source", str(source)
 
@@ -306,7 +315,7 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("cloud/instances.toml", "instance"): lambda row: (row.provider, row.type, row.region),
     ("cluster.toml", "component"): lambda row: row.id,
     ("cluster.toml", "driver_image"): lambda row: -row.branch,
-    ("cluster.toml", "field"): lambda row: (row.document, row.path),
+    ("cluster.toml", "product"): lambda row: row.gpu,
     ("spot.toml", "notice"): lambda row: row.id,
     ("tuning.toml", "tuning"): lambda row: row.id,
     ("tuning.toml", "folk"): lambda row: row.id,
@@ -338,7 +347,7 @@ def _sorted(facts: _Facts) -> Iterator[Finding]:
 
 _KEYS: dict[type, Callable[[Any], Hashable]] = {
     model.CloudInstance: lambda row: (row.provider, row.type, row.region),
-    model.ClusterField: lambda row: (row.document, row.path),
+    model.ClusterProduct: lambda row: row.gpu,
     model.CompanionPackage: lambda row: (row.package, row.version),
     model.ContainerToolkit: lambda row: row.version,
     model.Counter: lambda row: row.name,
@@ -383,12 +392,21 @@ def _unique(facts: _Facts) -> Iterator[Finding]:
 def _canonical(facts: _Facts) -> Iterator[Finding]:
     """Every file has the bytes its own facts are written as."""
     broken = {finding.file for finding in facts.misshapen}
-    for name, file in (*facts.tomls.items(), *facts.wheels.items(), *facts.published.items()):
+    for name, file in (
+        *facts.tomls.items(),
+        *facts.wheels.items(),
+        *facts.published.items(),
+        *facts.shapes.items(),
+    ):
         if name in broken:
             continue
         try:
-            is_json = name in facts.wheels or name in facts.published
-            text = encode_json(file.document) if is_json else encode_toml(name, tomllib.loads(file.text))
+            if name in facts.shapes:
+                text = encode_pretty(file.document)
+            elif name in facts.wheels or name in facts.published:
+                text = encode_json(file.document)
+            else:
+                text = encode_toml(name, tomllib.loads(file.text))
         except (KeyError, TypeError, ValueError) as error:
             yield Finding(name, "", "D007", f"cannot be written: {error}")
             continue
@@ -427,6 +445,7 @@ def _references(facts: _Facts) -> Iterator[Finding]:
         model.DriverImage: (("branch", branches, int),),
         model.CudaRelease: (("matching_driver_branch", branches, int),),
         model.CloudInstance: (("provider", providers, str), ("gpu", gpus, str)),
+        model.ClusterProduct: (("gpu", gpus, str),),
         model.Utilisation: (("gpu", gpus, str),),
         model.MemoryMeasurement: (("model", facts.column("models.toml", "model", "id"), str),),
         model.Gpu: (
@@ -694,6 +713,39 @@ def _published(facts: _Facts) -> Iterator[Finding]:
                     yield Finding(name, "files", "D018", f"`{document['files'][group['files']]}` cannot be read")
         except (InvalidRequirement, InvalidSpecifier, ValueError, LookupError, TypeError, AttributeError) as error:
             yield Finding(name, "releases", "D018", f"cannot be read: {str(error).splitlines()[0]}")
+
+
+_SHAPE_HEAD = {"schema_version", "name", "api", "is_namespaced", "component", "version", "source", "where", "fields"}
+_SCALARS = frozenset(("string", "integer", "number", "boolean", "integer or string", "any"))
+
+
+@_rule("D019")
+def _shapes(facts: _Facts) -> Iterator[Finding]:
+    """The keys of a document that a component defines are those of its release, of types that can be checked."""
+    components = {row.value.id: row.value.version for row in facts.rows("cluster.toml", "component")}
+    for name, file in facts.shapes.items():
+        document = file.document
+        if not set(document) <= _SHAPE_HEAD or document.get("schema_version") != 1:
+            yield Finding(name, "", "D019", f"has other keys than {', '.join(sorted(_SHAPE_HEAD))}")
+            continue
+        if name != f"shapes/{str(document.get('name')).lower()}.json":
+            yield Finding(name, "name", "D019", f"`{document.get('name')}` belongs into another file")
+        version = components.get(str(document.get("component")))
+        if components and document.get("version") != version:
+            yield Finding(name, "version", "D019", f"is not that of the component, `{version or 'none'}`")
+        for path in _strange(document.get("fields"), "fields"):
+            yield Finding(name, path, "D019", "is neither keys, nor all values, nor a type")
+
+
+def _strange(node: Any, path: str) -> Iterator[str]:
+    if isinstance(node, dict) and node:
+        for key, below in node.items():
+            yield from _strange(below, f"{path}.{key}")
+    elif isinstance(node, list):
+        if not node or not all(isinstance(item, (str, int)) for item in node):
+            yield path
+    elif not isinstance(node, str) or not (node in _SCALARS or node[:1].isupper()):
+        yield path
 
 
 @_rule("D016")

@@ -361,9 +361,28 @@ class Matrix:
         return self.rows("cluster.toml", "driver_image")
 
     @cached_property
-    def cluster_fields(self) -> tuple[model.ClusterField, ...]:
-        """Keys of Helm values and custom resources, by document and path."""
-        return self.rows("cluster.toml", "field")
+    def cluster_products(self) -> dict[str, tuple[str, ...]]:
+        """Labels of nodes by the id of their GPU."""
+        return {row.gpu: row.labels for row in self.rows("cluster.toml", "product")}
+
+    @cached_property
+    def shapes(self) -> dict[str, model.Shape]:
+        """Which keys custom resources, Helm values and configuration files have, by name.
+
+        Raises:
+            DataError: A file is malformed.
+        """
+        found = {}
+        for path in sorted((self.data_dir / "shapes").glob("*.json")):
+            try:
+                document = json.loads(path.read_bytes())
+                del document["schema_version"]
+                row = model.Shape(**document | {"source": tuple(document["source"])})
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                why = f"{type(error).__name__}: {error}"
+                raise DataError(f"shapes/{path.name} cannot be read", because=(why,)) from error
+            found[row.name] = row
+        return found
 
     @cached_property
     def spot_notices(self) -> tuple[model.SpotNotice, ...]:

@@ -9,6 +9,7 @@ Every row carries where it was read (:class:`Fact`); a field with another origin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from provision.records import NOTHING, record
 
@@ -20,7 +21,7 @@ __all__ = [
     "CloudInstance",
     "CloudProvider",
     "ClusterComponent",
-    "ClusterField",
+    "ClusterProduct",
     "CompanionPackage",
     "ContainerToolkit",
     "Counter",
@@ -61,6 +62,7 @@ __all__ = [
     "RecordingRule",
     "SecurityFloor",
     "Setting",
+    "Shape",
     "Source",
     "SystemLibrary",
     "SystemNeed",
@@ -1191,20 +1193,39 @@ class DriverImage(Fact):
 
 
 @record
-class ClusterField(Fact):
-    """A key that a document may have (``cluster.toml``, ``[[field]]``).
+class ClusterProduct(Fact):
+    """What the label of a node says of its GPUs (``cluster.toml``, ``[[product]]``).
 
-    Attributes:
-        document: ``gpu-operator`` (Helm values), ``device-plugin`` (its configuration), ``jobset`` or ``pytorchjob``.
-        path: Keys with dots between; ``*`` stands for any key, ``[]`` behind a key for the items of a list.
-        type: ``flag``, ``whole``, ``text``, or the Kubernetes type that begins there.
-        values: All values that are taken; without, any of the type.
+    ``gpu`` is of ``gpus.toml``; one model may be sold under several names, each with a label of its own.
     """
 
-    document: str
-    path: str
-    type: str
-    values: tuple[str, ...] = ()
+    gpu: str
+    labels: tuple[str, ...]
+
+
+@record
+class Shape:
+    """Which keys a document has that core Kubernetes does not define (``shapes/*.json``).
+
+    Attributes:
+        name: Kind of a custom resource; ``gpu-operator`` (Helm values), ``device-plugin`` or ``mig-parted``.
+        api: Group and version of a custom resource.
+        is_namespaced: Whether a custom resource lies in a namespace.
+        component: What defines it, an id of ``[[component]]``; ``version``, the release that was read.
+        source: As in every fact; likewise ``where``.
+        fields: Keys to what stands there: ``string``, ``integer``, ``number``, ``boolean``, ``integer or string``,
+            ``any``, the name of a core type, a list of all values, or keys again. ``!`` behind a key says that it is
+            required, ``*`` stands for any key, and ``[]`` for the items of a list.
+    """
+
+    name: str
+    api: str | None = None
+    is_namespaced: bool = True
+    component: str
+    version: str
+    source: tuple[str, ...]
+    where: str
+    fields: Mapping[str, Any]
 
 
 @record
@@ -1399,7 +1420,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "cluster.toml": {
         "component": ClusterComponent,
         "driver_image": DriverImage,
-        "field": ClusterField,
+        "product": ClusterProduct,
         "setting": Setting,
     },
     "spot.toml": {"notice": SpotNotice},

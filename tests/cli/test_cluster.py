@@ -32,7 +32,7 @@ def test_a_request_and_its_lock_give_the_same_files(provision, image_lock, tmp_p
     assert provision("cluster", "--lock", image_lock, "--image", IMAGE, "-o", one).code == 0
     assert provision("cluster", "--torch", "2.8", "--gpu", "h100", "--image", IMAGE, "-o", two).code == 0
     names = sorted(path.name for path in one.iterdir())
-    assert names == ["gpu-operator-values.yaml", "verify.yaml"]
+    assert names == ["gpu-operator-values.yaml", "kustomization.yaml", "verify.yaml"]
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
 
 
@@ -40,7 +40,8 @@ def test_the_lock_of_nodes_brings_the_plugin(provision, node_lock, tmp_path):
     answer = provision("cluster", "--lock", node_lock, "-o", tmp_path / "out", "--json")
     result = answer.document["result"]
     assert result["driver"]["owner"] == "node"
-    assert result["files"] == ["device-plugin.yaml"]
+    assert result["files"] == ["device-plugin.yaml", "kustomization.yaml"]
+    assert result["apply"] == ["device-plugin.yaml"]
     documents = list(yaml.safe_load_all((tmp_path / "out" / "device-plugin.yaml").read_text()))
     assert [document["kind"] for document in documents] == ["RuntimeClass", "ConfigMap", "DaemonSet"]
 
@@ -125,6 +126,16 @@ def test_a_pointless_variable_gets_a_warning(provision, image_lock, tmp_path):
         ("--torch", "2.8", "-o", "out", "--image", "a b"),
         ("--torch", "2.8", "-o", "out", "--env", "A=1", "--env", "A=2"),
         ("--torch", "2.8", "-o", "out", "train.py"),
+        ("--torch", "2.8", "-o", "out", "--kueue"),
+        ("--torch", "2.8", "-o", "out", "--name", "train"),
+        ("--torch", "2.8", "-o", "out", "--image", IMAGE, "--port", "80"),
+        ("--torch", "2.8", "-o", "out", "--image", IMAGE, "--rdma", "hca"),
+        ("--torch", "2.8", "-o", "out", "--image", IMAGE, "--runner", "deployment", "--", "serve"),
+        ("--torch", "2.8", "-o", "out", "--mig-strategy", "mixed"),
+        ("--torch", "2.8", "-o", "out", "--monitoring", "prod", "--runbooks", "docs/runbooks.md"),
+        ("--torch", "2.8", "-o", "out", "--existing", "hub"),
+        ("--judge", "absent"),
+        ("--judge", ".", "-o", "out"),
     ],
 )
 def test_wrong_words_end_with_2(provision, words, tmp_path, monkeypatch):
@@ -181,9 +192,7 @@ def test_the_cluster_is_asked_for_every_file_that_goes_to_it_and_keeps_none(prov
         ("verify.yaml", "taken"),
     ]
     asked = kubectl.read_text().splitlines()
-    assert [line.split()[:4] for line in asked] == [
-        ["--context", "lab", verb, "--dry-run=server"] for verb in ("apply", "create")
-    ]
+    assert [line.split()[:4] for line in asked] == [["--context", "lab", "apply", "--dry-run=server"] for _ in range(2)]
 
 
 def test_what_the_cluster_would_not_take_ends_with_6_and_its_reason(
@@ -255,5 +264,76 @@ def test_torchrun_is_not_started_by_torchrun(provision, tmp_path):
 def test_a_flag_about_jobs_that_are_not_written_is_refused_and_not_dropped(provision, tmp_path):
     answer = provision("cluster", "--torch", "2.8", "-o", tmp_path / "out", "--gpus", "8")
     assert answer.code == 2
-    assert answer.err.startswith("error: --gpus says nothing here\n  because it is about a training")
+    assert answer.err.startswith("error: --gpus says nothing here\n  because it is about work, and there is none")
     assert not (tmp_path / "out").exists()
+
+
+TRAIN = ("--image", IMAGE, "--nodes", "2", "--gpus", "8")
+
+
+def test_a_share_that_is_too_small_ends_with_3_and_nothing_is_written(provision, image_lock, tmp_path):
+    words = ("cluster", "--lock", image_lock, *TRAIN, "-o", tmp_path / "out")
+    answer = provision(*words, "--tenant", "vision=8", "--", "train.py")
+    assert answer.code == 3
+    assert "asks for 16 of requests.nvidia.com/gpu with all its Pods" in answer.err
+    assert "hint: raise the share of --tenant vision" in answer.err
+    assert not (tmp_path / "out").exists()
+    assert provision(*words, "--tenant", "vision=16", "--", "train.py").code == 0
+
+
+def test_what_the_cluster_has_must_be_said(provision, image_lock, tmp_path):
+    words = ("cluster", "--lock", image_lock, *TRAIN, "--namespace", "vision", "-o", tmp_path / "out")
+    answer = provision(*words, "--env-from", "hub", "--", "train.py")
+    assert answer.code == 3
+    assert "--existing Namespace/vision" in answer.err
+    assert "--existing Secret/hub" in answer.err
+    said = ("--existing", "Namespace/vision", "--existing", "Secret/hub")
+    assert provision(*words, "--env-from", "hub", *said, "--", "train.py").code == 0
+
+
+def test_two_requests_do_not_meet_in_one_namespace(provision, image_lock, tmp_path):
+    names = []
+    for script in ("a/train.py", "b/train.py"):
+        words = ("--lock", image_lock, *TRAIN, "-o", tmp_path / "out", "--json", "--", script)
+        names.append(provision("cluster", *words).document["result"]["name"])
+    assert len(set(names)) == 2
+    assert all(name.startswith("train-") for name in names)
+
+
+def test_json_names_every_file_in_order_and_what_must_run_in_the_cluster(provision, image_lock, tmp_path):
+    words = ("--lock", image_lock, *TRAIN, "--tenant", "vision=16", "--kueue", "--monitoring", "prod")
+    answer = provision("cluster", *words, "-o", tmp_path / "out", "--json", "--", "train.py")
+    result = answer.document["result"]
+    assert result["apply"] == ["tenant-vision.yaml", "monitoring.yaml", "queues.yaml", "verify.yaml", "train.yaml"]
+    assert result["commands"][0].startswith("helm upgrade --install gpu-operator ")
+    assert result["commands"][1:] == [f"kubectl apply -f {path}" for path in result["apply"]]
+    assert [row["component"] for row in result["needs"]] == ["jobset", "kueue", "prometheus-operator"]
+    assert yaml.safe_load((tmp_path / "out" / "kustomization.yaml").read_text())["resources"] == result["apply"]
+
+
+def test_files_that_were_edited_are_judged(provision, image_lock, tmp_path):
+    out = tmp_path / "out"
+    words = ("--lock", image_lock, *TRAIN, "--tenant", "vision=16", "--env-from", "hub", "--existing", "Secret/hub")
+    assert provision("cluster", *words, "-o", out, "--", "train.py").code == 0
+    answer = provision("cluster", "--judge", out, "--existing", "Secret/hub")
+    assert answer.code == 0
+    assert "6 files agree" in answer.out
+    path = out / "tenant-vision.yaml"
+    path.write_text(path.read_text().replace('requests.nvidia.com/gpu: "16"', 'requests.nvidia.com/gpu: "4"'))
+    answer = provision("cluster", "--judge", out, "--json")
+    assert answer.code == 6
+    assert answer.document["ok"] is False
+    found = answer.document["result"]["contradictions"]
+    assert {(row["rule"], row["path"]) for row in found} == {
+        ("reference", "train.yaml"),
+        ("reference", "verify.yaml"),
+        ("quota", "train.yaml"),
+    }
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1", "\x00", "!!python/object:os.system {}"])
+def test_files_that_are_no_manifests_are_named(provision, tmp_path, text):
+    (tmp_path / "x.yaml").write_text(text)
+    answer = provision("cluster", "--judge", tmp_path)
+    assert answer.code == 2
+    assert "x.yaml" in answer.err

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from provision.assets import asset_dir
-from provision.matrix.canonical import encode_json, encode_toml
+from provision.matrix.canonical import encode_json, encode_pretty, encode_toml
 from provision.matrix.model import ARRAY_OF
 
 COMPAT = asset_dir("compat")
@@ -30,6 +30,12 @@ def test_toml_survives_a_round_trip(name: str) -> None:
 def test_json_survives_a_round_trip(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert encode_json(json.loads(text)) == text
+
+
+@pytest.mark.parametrize("path", sorted((COMPAT / "shapes").glob("*.json")), ids=lambda path: path.name)
+def test_shapes_survive_a_round_trip(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert encode_pretty(json.loads(text)) == text
 
 
 def head(**arrays: object) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from provision.matrix.canonical import encode_json, encode_toml
+from provision.matrix.canonical import encode_json, encode_pretty, encode_toml
 from provision.matrix.check import RULES, check
 
 DAY = datetime.date(2026, 1, 2)
@@ -258,7 +258,7 @@ def small_data() -> dict[str, Any]:
         "cluster.toml": {
             "component": [fact(id="plugin", version="v1", image="registry.example/plugin:v1")],
             "driver_image": [fact(branch=550, version="550.1", systems=["debian12"])],
-            "field": [fact(document="plugin", path="version", type="text", values=["v1"])],
+            "product": [fact(gpu="h1", labels=["H1"])],
             "setting": [fact(id="resource", value="vendor.example/gpu")],
         },
         "spot.toml": {
@@ -369,6 +369,17 @@ def small_data() -> dict[str, Any]:
             {"versions": ["2.0.1", "2.0.0"], "files": 0, "yanked": ["2.0.0"]},
         ],
     }
+    documents["shapes/queue.json"] = {
+        "schema_version": 1,
+        "name": "Queue",
+        "api": "queue.example/v1",
+        "is_namespaced": True,
+        "component": "plugin",
+        "version": "v1",
+        "source": ["guide"],
+        "where": "crds",
+        "fields": {"spec!": {"names": {"[]": "string"}, "order": ["First", "Last"], "pod": "PodSpec"}},
+    }
     return documents
 
 
@@ -376,7 +387,8 @@ def write(folder: Path, documents: dict[str, Any]) -> Path:
     for name, document in documents.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = encode_json(document) if name.endswith(".json") else encode_toml(name, document)
+        encode = encode_pretty if name.startswith("shapes/") else encode_json
+        text = encode(document) if name.endswith(".json") else encode_toml(name, document)
         path.write_text(text, encoding="utf-8")
     return folder
 
@@ -449,6 +461,14 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
         "D016",
         lambda data: driver_packages(data)[0].update(proprietary_packages=["nvidia-kernel-dkms"]),
     ),
+    "a label of no GPU": ("D008", lambda data: data["cluster.toml"]["product"][0].update(gpu="h900")),
+    "keys of another release": ("D019", lambda data: data["shapes/queue.json"].update(version="v2")),
+    "keys of no component": ("D019", lambda data: data["shapes/queue.json"].update(component="other")),
+    "keys in another's file": ("D019", lambda data: data["shapes/queue.json"].update(name="Other")),
+    "keys with a head that nobody knows": ("D019", lambda data: data["shapes/queue.json"].update(more=1)),
+    "a key of no type": ("D019", lambda data: data["shapes/queue.json"]["fields"]["spec!"].update(x="text")),
+    "a key without a value": ("D019", lambda data: data["shapes/queue.json"]["fields"]["spec!"].update(x=[])),
+    "an unknown source of keys": ("D003", lambda data: data["shapes/queue.json"]["source"].append("rumour")),
     "a driver image of no branch": ("D008", lambda data: data["cluster.toml"]["driver_image"][0].update(branch=560)),
     "a setting for versions that do not parse": (
         "D015",

@@ -41,7 +41,8 @@ ROW_IDS = [f"{file}:{array}" for file, array, _ in ROWS]
 
 
 def test_every_file_has_a_schema_and_every_schema_a_file() -> None:
-    others = {"common.schema.json", "predict.schema.json", "published.schema.json", "wheels.schema.json"}
+    others = {"common.schema.json", "predict.schema.json", "published.schema.json"}
+    others |= {"shapes.schema.json", "wheels.schema.json"}
     expected = {schema_name(file) for file in model.ARRAY_OF} | others
     assert {path.name for path in SCHEMAS.iterdir()} == expected
 
@@ -100,6 +101,13 @@ def test_shipped_releases_obey_their_schema() -> None:
         # As above: the checker reads every release.
         document["releases"] = document["releases"][:1] + document["releases"][-1:]
         errors += [f"{path.name} {error.json_path}: {error.message}" for error in check.iter_errors(document)]
+    assert errors == []
+
+
+@pytest.mark.parametrize("path", sorted((COMPAT / "shapes").glob("*.json")), ids=lambda path: path.name)
+def test_shipped_shapes_obey_their_schema(path: Path) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    errors = [f"{error.json_path}: {error.message}" for error in validator("shapes.schema.json").iter_errors(document)]
     assert errors == []
 
 

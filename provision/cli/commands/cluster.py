@@ -1,19 +1,23 @@
-"""Write a stack down for Kubernetes: Helm values or a device plugin, tenants, Jobs.
+"""Write a stack down for Kubernetes: one request, one bundle that agrees with itself.
 
 The stack comes from a lock (`--lock`), of an image or of nodes, or from a request as `provision resolve` takes it. Who
 installs the driver follows from it: with the lock of nodes gpu-node.yml does, and the nodes get the device plugin
 alone; otherwise the GPU Operator does. Both at once are refused.
 
-With --image there is a Job that runs the image's own verification, with words behind `--` a training of them by
-torchrun, and a Compose file with the same limits. --tenant makes a namespace with a share of the GPUs.
+Each kind of object is written where its flag asks for it: --tenant a namespace with a share, --kueue queues of the
+shares, --monitoring who watches the GPUs, --nodepool nodes of Karpenter, --image a Job that runs the image's own
+verification. With words behind `--` there is work: a training by torchrun, a job of Ray, or with `--runner deployment`
+a service. All files are held against each other before one is written; what could not work together is refused with the
+reason. --judge does the same with files that are there.
 
 The same lock, flags and facts give the same bytes. Nothing is changed in a cluster; with --server-dry-run the one that
 kubectl reaches is asked whether it would take the files (exit 6 where it would not).
 
 Examples:
-  provision cluster --lock provision.lock -o cluster
+  provision cluster --lock provision.lock --monitoring prod -o cluster
   provision cluster --lock provision_lock.yml --tenant vision=8 --tenant speech=4 -o cluster
   provision cluster --torch 2.9 --image registry.example/team/train:1 --nodes 2 --gpus 8 -o cluster -- train.py
+  provision cluster --judge cluster --existing Secret/hub-token
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ __all__ = ["configure", "run"]
 _OWNERS = ("operator", "node")
 _STRATEGIES = ("none", "single", "mixed")
 _SHARINGS = ("none", "time-slicing", "mps")
-_RUNNERS = ("jobset", "pytorchjob", "job")
+_RUNNERS = ("jobset", "trainjob", "job", "rayjob", "raycluster", "deployment", "rayservice")
 _STARTERS = ("torchrun", "python", "python3")
 
 
@@ -67,11 +71,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_choice(gpus, "--driver-owner", _OWNERS, help="who installs the driver; decided by the lock unless given")
     gpus.add_argument("--node-os", action=Once, metavar="NAME", help="system of the nodes, to be checked")
     add_choice(gpus, "--mig-strategy", _STRATEGIES, help="how MIG devices are offered; none unless given")
-    gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="with mixed: what Jobs ask for (`1g.10gb`)")
+    gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="what GPUs are cut into (`1g.10gb`)")
     add_choice(gpus, "--sharing", _SHARINGS, help="how a GPU is shared; none unless given")
     gpus.add_argument(
         "--replicas", action=Once, type=whole("--replicas", 0), metavar="N", help="clients of a shared GPU"
     )
+    gpus.add_argument("--dra", action="store_true", help="Pods claim GPUs of the DRA driver, which the cluster has")
+    gpus.add_argument("--rdma", action=Once, metavar="RESOURCE[=N]", help="network devices of a Pod, and IPC_LOCK")
+    gpus.add_argument(
+        "--nodepool", action=Once, metavar="KIND.GROUP/NAME", help="node class that Karpenter makes GPU nodes by"
+    )
+    gpus.add_argument(
+        "--monitoring", action=Once, metavar="CLUSTER", help="watch the GPUs, as those of a cluster of this name"
+    )
+    gpus.add_argument("--runbooks", action=Once, metavar="URL", help="where docs/runbooks.md is published")
     tenants = parser.add_argument_group("tenants")
     tenants.add_argument(
         "--tenant",
@@ -79,28 +92,53 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=GPUS",
         help="namespace with a quota, default limits and a closed network; may be repeated",
     )
-    jobs = parser.add_argument_group("Jobs")
-    jobs.add_argument("--image", action=Once, metavar="IMAGE", help="image of the Jobs, from `provision image`")
-    jobs.add_argument("--namespace", action=Once, metavar="NAME", help="where Jobs go; default unless given")
-    add_choice(jobs, "--runner", _RUNNERS, help="what starts the training; jobset unless given")
+    tenants.add_argument("--kueue", action="store_true", help="work waits for its tenant's share instead of failing")
+    jobs = parser.add_argument_group("work")
+    jobs.add_argument("--image", action=Once, metavar="IMAGE", help="its image, from `provision image`")
+    jobs.add_argument("--name", action=Once, metavar="NAME", help="of the work; derived from it unless given")
+    jobs.add_argument(
+        "--namespace", action=Once, metavar="NAME", help="where it goes; that of the only tenant unless given"
+    )
+    add_choice(jobs, "--runner", _RUNNERS, help="what runs it; jobset unless given")
     for name, text in (
-        ("--nodes", "Pods of the training; 1 unless given"),
+        ("--nodes", "Pods of it; 1 unless given"),
         ("--gpus", "GPUs of each; 1 unless given"),
         ("--cpus", "processors of each; no limit unless given"),
         ("--memory-gib", "memory of each, /dev/shm inside"),
         ("--shm-gib", "its /dev/shm; what NCCL's guide says for each GPU unless given"),
     ):
         jobs.add_argument(name, action=Once, type=whole(name, 0), metavar="N", help=text)
-    jobs.add_argument("--env", action="append", metavar="NAME=VALUE", help="variable of the training; may be repeated")
+    for name, metavar, text in (
+        ("--env", "NAME=VALUE", "variable"),
+        ("--env-from", "SECRET", "Secret whose keys are variables"),
+        ("--volume", "CLAIM=PATH", "claim that is mounted there"),
+    ):
+        jobs.add_argument(name, action="append", metavar=metavar, help=f"{text}; may be repeated")
+    jobs.add_argument("--priority", action=Once, metavar="CLASS", help="its priority class")
     jobs.add_argument(
         "--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, for a Job that measures"
     )
-    jobs.add_argument("script", nargs="*", metavar="SCRIPT", help="behind `--`: what torchrun starts, with its words")
+    jobs.add_argument("script", nargs="*", metavar="SCRIPT", help="behind `--`: what is started, with its words")
+    service = parser.add_argument_group("a service (--runner deployment)")
+    service.add_argument(
+        "--port", action=Once, type=whole("--port", 0), metavar="N", help="where it listens; 8000 unless given"
+    )
+    service.add_argument(
+        "--warm-up", action=Once, metavar="PATH[ JSON]", help="request that it must have answered before it is ready"
+    )
+    service.add_argument("--autoscale", action=Once, metavar="FEWEST:MOST", help="Pods, by how busy their GPUs are")
+    service.add_argument("--prometheus", action=Once, metavar="URL", help="server that says how busy they are")
     out = parser.add_argument_group("what to write")
     out.add_argument(
         "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="folder to write"
     )
     out.add_argument("--check", action="store_true", help="write nothing; exit 8 where a file differs")
+    out.add_argument(
+        "--judge", action=Once, type=parse_path, metavar="DIR", help="write nothing; exit 6 where files there disagree"
+    )
+    out.add_argument(
+        "--existing", action="append", metavar="KIND/NAME", help="what the cluster has already; may be repeated"
+    )
     out.add_argument(
         "--server-dry-run", action="store_true", help="have the cluster that kubectl reaches judge the files"
     )
@@ -119,6 +157,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     from provision.generate.cluster.render import render_cluster
     from provision.generate.write import check_artifacts, write_artifacts
 
+    if options.judge is not None:
+        return _judge_files(options, output)
     if options.folder is None:
         raise UsageError("cluster needs to know where to", hints=("name a folder with `-o DIR`",))
     if options.context is not None and not options.server_dry_run:
@@ -128,7 +168,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     subject = _subject(options, matrix, output)
     files = render_cluster(subject, _with_variables(chosen, options, subject, matrix, output), matrix)
     _refuse_idle(options)
-    for sentence in files.owned.warnings:
+    for sentence in files.warnings:
         output.warn(sentence)
     if options.check:
         check_artifacts(options.folder, files.artifacts)
@@ -162,8 +202,7 @@ def _ask_server(options: argparse.Namespace, files: ClusterFiles, output: Output
         raise UsageError(
             "--server-dry-run sends the files, and --dry-run writes none", hints=("leave one of the two out",)
         )
-    words = [command.split() for command in files.commands]
-    asked = [(row[1], row[3]) for row in words if row[0] == "kubectl" and row[2] == "-f"]
+    asked = [("apply", path) for path in files.applied]
     if not asked:
         output.warn("Helm's values are nothing that a cluster can judge: it was not asked")
     return judge_files(
@@ -207,18 +246,26 @@ def _subject(options: argparse.Namespace, matrix: Matrix, output: Output) -> Sub
 
 
 def _options(options: argparse.Namespace) -> ClusterOptions:
-    from provision.generate.cluster.options import ClusterOptions, parse_tenant
+    from provision.generate.cluster import options as grammar
 
-    return ClusterOptions(
+    return grammar.ClusterOptions(
         owner=options.driver_owner,
         system=options.node_os,
-        mig_strategy=options.mig_strategy or "none",
+        mig_strategy=options.mig_strategy or ("none" if options.mig_profile is None else "mixed"),
         mig_profile=options.mig_profile,
         sharing=options.sharing or "none",
         replicas=options.replicas,
-        namespace=options.namespace or "default",
-        tenants=tuple(sorted(map(parse_tenant, options.tenant or ()), key=lambda tenant: tenant.name)),
+        is_claimed=options.dra,
+        rdma=None if options.rdma is None else grammar.parse_rdma(options.rdma),
+        node_class=None if options.nodepool is None else grammar.parse_node_class(options.nodepool),
+        tenants=tuple(sorted(map(grammar.parse_tenant, options.tenant or ()), key=lambda tenant: tenant.name)),
+        is_queued=options.kueue,
+        cluster=options.monitoring,
+        runbooks=options.runbooks,
+        existing=tuple(sorted(map(grammar.parse_existing, options.existing or ()))),
         image=options.image,
+        name=options.name,
+        namespace=options.namespace,
         runner=options.runner or "jobset",
         script=tuple(options.script),
         nodes=1 if options.nodes is None else options.nodes,
@@ -227,18 +274,60 @@ def _options(options: argparse.Namespace) -> ClusterOptions:
         memory_gib=options.memory_gib,
         shm_gib=options.shm_gib,
         nccl_tests_image=options.nccl_tests_image,
+        volumes=tuple(sorted(map(grammar.parse_volume, options.volume or ()))),
+        secrets=tuple(options.env_from or ()),
+        priority=options.priority,
+        port=8000 if options.port is None else options.port,
+        warm_up=None if options.warm_up is None else grammar.parse_warm_up(options.warm_up),
+        scale=None if options.autoscale is None else grammar.parse_scale(options.autoscale),
+        prometheus=options.prometheus,
     )
+
+
+def _judge_files(options: argparse.Namespace, output: Output) -> int:
+    """Hold the files of a folder against each other.
+
+    Raises:
+        UsageError: The folder is none, or a file in it cannot be read.
+    """
+    from provision.cli.manifests import read_manifests
+    from provision.generate.cluster.admission import judge
+    from provision.generate.cluster.options import parse_existing
+    from provision.records import plain
+
+    if options.folder is not None or options.check or options.server_dry_run or options.script:
+        raise UsageError(
+            "--judge looks at files that are there, and writes none", hints=("leave the flags about writing out",)
+        )
+    documents = read_manifests(options.judge)
+    existing = frozenset(map(parse_existing, options.existing or ()))
+    found = judge(documents, existing=existing, matrix=read_matrix(options))
+    files = sorted({path for path, _ in documents})
+    said = f"{len(found)} contradictions in {len(files)} files" if found else f"{len(files)} files agree"
+    lines = [f"{options.judge}: {said}"]
+    for item in found:
+        lines += [f"  {item.path}: {item.because} ({item.rule})", f"    {item.way_out}"]
+    document = {"folder": str(options.judge), "files": files, "contradictions": plain(found)}
+    output.give(document, "\n".join(lines), is_ok=not found)
+    return VerificationFailedError.exit_code if found else 0
 
 
 def _refuse_idle(options: argparse.Namespace) -> None:
     """Refuse flags that would have no effect, and a script that names its starter once more."""
-    is_training = bool(options.script)
+    has_work = bool(options.script) or options.runner == "raycluster"
     has_image = options.image is not None or options.nccl_tests_image is not None
+    is_service = options.runner == "deployment" and has_work
     a_script, an_image = "name its script behind `--`, as in `-- train.py`", "name their image with `--image IMAGE`"
     for flags, is_used, what, way_out in (
-        (("nodes", "runner"), is_training, "a training", a_script),
-        (("gpus", "env"), is_training or options.nccl_tests_image is not None, "a training", a_script),
-        (("shm_gib", "namespace"), has_image, "Jobs", an_image),
+        (("nodes", "runner"), has_work, "work", a_script),
+        (("gpus", "env"), has_work or options.nccl_tests_image is not None, "work", a_script),
+        (
+            ("shm_gib", "namespace", "name", "rdma", "priority", "volume", "env_from"),
+            has_image,
+            "Jobs",
+            an_image,
+        ),
+        (("port", "warm_up", "autoscale"), is_service, "a service", "use `--runner deployment`"),
     ):
         given = next((flag for flag in flags if getattr(options, flag) is not None), None)
         if given is not None and not is_used:
@@ -247,7 +336,8 @@ def _refuse_idle(options: argparse.Namespace) -> None:
                 because=(f"it is about {what}, and there is none",),
                 hints=(way_out, "or leave it out"),
             )
-    if options.script and Path(options.script[0]).name in _STARTERS:
+    is_torch = options.runner in (None, "jobset", "trainjob", "job")
+    if options.script and is_torch and Path(options.script[0]).name in _STARTERS:
         rest = " ".join(options.script[1:]) or "train.py"
         raise UsageError(
             f"`{shown(options.script[0])}` is no script",
@@ -288,9 +378,12 @@ def _document(subject: Subject, files: ClusterFiles, folder: Path, written: tupl
         "lock": {"name": subject.name, "digest": subject.digest, "facts_date": subject.facts_date},
         "driver": {"owner": files.owned.owner, "version": files.owned.driver, "because": files.owned.because},
         "resource": files.resource,
+        "name": files.name,
         "files": [artifact.path for artifact in files.artifacts],
         "written": list(written),
+        "apply": list(files.applied),
         "commands": list(files.commands),
+        "needs": [{"component": name, "checked_against": version} for name, version in files.needs],
     }
 
 
@@ -301,8 +394,13 @@ def _text(files: ClusterFiles, options: argparse.Namespace, written: tuple[str, 
     lines += [f"  {artifact.path}" for artifact in files.artifacts]
     who = "the GPU Operator" if files.owned.owner == "operator" else "the nodes"
     lines.append(f"driver: {who}{f', {files.owned.driver}' if files.owned.driver else ''}; {files.owned.because}")
-    lines.append(f"a Job asks for {files.resource}")
+    lines.append(f"a Pod asks for {files.resource}")
+    if files.needs:
+        named = (f"{name} (checked against {version})" for name, version in files.needs)
+        lines.append(f"the cluster must run {', '.join(named)}")
     lines += ["then, in that folder:", *(f"  {command}" for command in files.commands)]
+    if len(files.applied) > 1:
+        lines.append("`kubectl apply -k .` applies the same files at once")
     return "\n".join(lines)
 
 

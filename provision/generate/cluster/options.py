@@ -10,17 +10,43 @@ from provision.errors import UsageError
 from provision.generate.image import check_value
 from provision.records import NOTHING, record
 
-__all__ = ["MIG_STRATEGIES", "OWNERS", "RUNNERS", "SHARINGS", "ClusterOptions", "Subject", "Tenant", "parse_tenant"]
+__all__ = [
+    "MIG_STRATEGIES",
+    "OWNERS",
+    "RAY",
+    "RUNNERS",
+    "SERVING",
+    "SHARINGS",
+    "ClusterOptions",
+    "Subject",
+    "Tenant",
+    "WarmUp",
+    "parse_existing",
+    "parse_node_class",
+    "parse_rdma",
+    "parse_scale",
+    "parse_tenant",
+    "parse_volume",
+    "parse_warm_up",
+]
 
 OWNERS = ("operator", "node")
 MIG_STRATEGIES = ("none", "single", "mixed")
 SHARINGS = ("none", "time-slicing", "mps")
-RUNNERS = ("jobset", "pytorchjob", "job")
+RUNNERS = ("jobset", "trainjob", "job", "rayjob", "raycluster", "deployment", "rayservice")
+RAY = frozenset(("rayjob", "raycluster", "rayservice"))
+SERVING = frozenset(("deployment", "rayservice"))
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _RESERVED = ("default", "kube-")
 _MIG_PROFILE = r"[1-7]g\.[0-9]{1,3}gb(?:\.(?:me|gfx))?"
 _VARIABLE = r"[A-Z][A-Z0-9_]{0,127}"
+_NAME = r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?"
+_OBJECT = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
+_CLUSTER = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_RESOURCE = r"[a-z0-9](?:[a-z0-9.-]{0,200}[a-z0-9])?/[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_PATH = r"/[A-Za-z0-9._/-]{0,200}"
+_URL = r"https?://[A-Za-z0-9._:/\[\]-]{1,500}"
 _GPUS_MAX = 16
 _NODES_MAX = 10_000
 _REPLICAS_MAX = 48
@@ -28,6 +54,7 @@ _GIB_MAX = 65_536
 _CPUS_MAX = 4096
 _QUOTA_MAX = 1_000_000
 _WORD_MAX = 4096
+_PORT_MAX = 65_535
 
 
 @record
@@ -64,6 +91,14 @@ class Tenant:
 
 
 @record
+class WarmUp:
+    """The request that a service must have answered before it is ready; posted where it has a ``body``."""
+
+    path: str
+    body: str = ""
+
+
+@record
 class ClusterOptions:
     """How the lock is written down for a cluster.
 
@@ -71,19 +106,34 @@ class ClusterOptions:
         owner: Who installs the driver; absent, decided by the lock.
         system: Of the nodes, an id of ``os.toml``; needed nowhere, checked where given.
         mig_strategy: How MIG devices are offered.
-        mig_profile: The profile whose devices Jobs ask for, with the mixed strategy.
+        mig_profile: The profile that GPUs are cut into, and whose devices Jobs ask for.
         sharing: How whole GPUs are shared.
         replicas: Clients a shared GPU is offered to.
-        namespace: Where the Jobs go.
+        is_claimed: Whether Pods get their GPUs by claims (DRA) rather than by the device plugin.
+        rdma: Resource of a network device and how many of it a Pod takes.
+        node_class: Kind, group and name of what Karpenter makes nodes by.
         tenants: Namespaces with quota, limits and isolation.
-        image: Of the Jobs.
-        runner: What starts training.
-        script: What torchrun starts, with its arguments.
-        nodes: Pods of a training.
+        is_queued: Whether shares of tenants are queues of Kueue as well.
+        cluster: Name that its metrics and alerts carry; without, nothing is monitored.
+        runbooks: Address of the published page of runbooks.
+        existing: What the cluster has already, ``Kind/name`` each.
+        image: Of the work.
+        name: Of the work; absent, derived from it.
+        namespace: Where the work goes; absent, that of the only tenant, or ``default``.
+        runner: What starts it.
+        script: What torchrun or Ray starts, or the command of a service, with its arguments.
+        nodes: Pods of it.
         gpus: GPUs of each.
         cpus: Processors of each; ``memory_gib`` likewise, with its /dev/shm of ``shm_gib`` inside.
         nccl_tests_image: An image with nccl-tests on its path.
-        variables: More variables of the training.
+        variables: More variables of it.
+        volumes: Claim → where it is mounted.
+        secrets: Secrets whose keys are variables of it.
+        priority: Its priority class.
+        port: Of a service.
+        warm_up: Its first request.
+        scale: Fewest and most Pods of a service.
+        prometheus: Address of the server that says how busy a service is.
 
     Raises:
         UsageError: A value does not fit its grammar, or two do not go together.
@@ -95,9 +145,17 @@ class ClusterOptions:
     mig_profile: str | None = None
     sharing: str = "none"
     replicas: int | None = None
-    namespace: str = "default"
+    is_claimed: bool = False
+    rdma: tuple[str, int] | None = None
+    node_class: tuple[str, str, str] | None = None
     tenants: tuple[Tenant, ...] = ()
+    is_queued: bool = False
+    cluster: str | None = None
+    runbooks: str | None = None
+    existing: tuple[str, ...] = ()
     image: str | None = None
+    name: str | None = None
+    namespace: str | None = None
     runner: str = "jobset"
     script: tuple[str, ...] = ()
     nodes: int = 1
@@ -107,6 +165,30 @@ class ClusterOptions:
     shm_gib: int | None = None
     nccl_tests_image: str | None = None
     variables: Mapping[str, str] = NOTHING
+    volumes: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[str, ...] = ()
+    priority: str | None = None
+    port: int = 8000
+    warm_up: WarmUp | None = None
+    scale: tuple[int, int] | None = None
+    prometheus: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The namespace of the work."""
+        if self.namespace is not None:
+            return self.namespace
+        return self.tenants[0].name if len(self.tenants) == 1 else "default"
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything but checks to run."""
+        return bool(self.script) or self.runner == "raycluster"
+
+    @property
+    def pods(self) -> int:
+        """How many Pods with GPUs the work has at most."""
+        return self.nodes if self.scale is None else self.scale[1]
 
     def __post_init__(self) -> None:
         """Check every value, then what goes with what."""
@@ -114,7 +196,16 @@ class ClusterOptions:
         _choice("--mig-strategy", self.mig_strategy, MIG_STRATEGIES)
         _choice("--sharing", self.sharing, SHARINGS)
         _choice("--runner", self.runner, RUNNERS)
-        _check("--namespace", self.namespace, _LABEL, "name of a namespace")
+        for flag, text, grammar, kind in (
+            ("--namespace", self.namespace, _LABEL, "name of a namespace"),
+            ("--name", self.name, _NAME, "name of at most 40 characters"),
+            ("--monitoring", self.cluster, _CLUSTER, "name of a cluster"),
+            ("--priority", self.priority, _OBJECT, "name of a priority class"),
+            ("--prometheus", self.prometheus, _URL, "address of a server"),
+            *(("--env-from", secret, _OBJECT, "name of a Secret") for secret in self.secrets),
+        ):
+            if text is not None:
+                _check(flag, text, grammar, kind)
         if self.mig_profile is not None:
             _check("--mig-profile", self.mig_profile, _MIG_PROFILE, "MIG profile such as `1g.10gb`")
         for flag, image in (("--image", self.image), ("--nccl-tests-image", self.nccl_tests_image)):
@@ -127,13 +218,14 @@ class ClusterOptions:
             ("--memory-gib", self.memory_gib, _GIB_MAX),
             ("--shm-gib", self.shm_gib, _GIB_MAX),
             ("--replicas", self.replicas, _REPLICAS_MAX),
+            ("--port", self.port, _PORT_MAX),
         ):
             if number is not None and not 1 <= number <= most:
                 raise UsageError(
                     f"{flag} `{number}` is not from 1 to {most}",
                     hints=(f"write a whole number from 1 to {most}",),
                 )
-        for word in (*self.script, *self.variables.values()):
+        for word in (*self.script, *self.variables.values(), *self._request_words()):
             if not word.isprintable() or not word.isascii() or len(word) > _WORD_MAX:
                 raise UsageError(
                     f"{word[:80]!a} is no word of a command",
@@ -162,18 +254,74 @@ class ClusterOptions:
                 because=("the device plugin refuses fewer than two replicas, and the node then offers no GPU at all",),
                 hints=("leave out --sharing and --replicas",),
             )
-        if (self.mig_strategy == "mixed") != (self.mig_profile is not None):
+        if (self.mig_strategy != "none") != (self.mig_profile is not None):
             raise UsageError(
-                "--mig-strategy mixed and --mig-profile go together",
-                because=("with the mixed strategy each profile is a resource of its own, and a Job asks for one",),
+                "--mig-strategy and --mig-profile go together",
+                because=("a GPU is cut into devices of one profile, and no strategy cuts it by itself",),
                 hints=("write it as in `--mig-strategy mixed --mig-profile 1g.10gb`",),
             )
-        if self.script and self.image is None:
-            raise UsageError("a script needs --image to run in", hints=("build one with `provision image`",))
+        if self.has_work and self.image is None:
+            what = "a script" if self.script else f"--runner {self.runner}"
+            raise UsageError(f"{what} needs --image to run in", hints=("build one with `provision image`",))
+        if self.is_queued and not self.tenants:
+            raise UsageError(
+                "--kueue makes queues of the shares of tenants, and there is none",
+                hints=("name one, as in `--tenant vision=8`",),
+            )
+        if self.runbooks is not None and self.cluster is None:
+            raise UsageError(
+                "--runbooks says nothing without --monitoring",
+                because=("alerts lead to runbooks, and none are written",),
+                hints=("name the cluster, as in `--monitoring prod`, or leave it out",),
+            )
+        self._check_service()
         if self.shm_gib is not None and self.memory_gib is not None and self.shm_gib >= self.memory_gib:
             raise UsageError(
                 f"--shm-gib {self.shm_gib} leaves nothing of --memory-gib {self.memory_gib}",
                 because=("what lies in /dev/shm counts as the container's memory",),
+            )
+
+    def _request_words(self) -> tuple[str, ...]:
+        return () if self.warm_up is None else (self.warm_up.path, self.warm_up.body)
+
+    def _check_service(self) -> None:
+        if self.script and self.runner == "raycluster":
+            raise UsageError(
+                "--runner raycluster starts no script",
+                because=("it is a cluster that jobs are submitted to",),
+                hints=("use `--runner rayjob`, or leave the script out",),
+            )
+        if self.runner == "deployment" and self.script and self.warm_up is None:
+            raise UsageError(
+                "a service needs --warm-up",
+                because=("a server that listens has not loaded its model yet: it is ready once it answered",),
+                hints=(
+                    """write it as in `--warm-up '/v1/completions {"model": "m", "prompt": "x", "max_tokens": 1}'`""",
+                ),
+            )
+        if self.warm_up is not None and self.runner != "deployment":
+            raise UsageError(
+                "--warm-up is about a service of --runner deployment",
+                because=("Ray Serve has a health check of its own",) if self.runner == "rayservice" else (),
+                hints=("leave it out",),
+            )
+        if (self.scale is None) != (self.prometheus is None):
+            raise UsageError(
+                "--autoscale and --prometheus go together",
+                because=("KEDA scales by what a Prometheus says, and must be told which",),
+                hints=("write it as in `--autoscale 1:8 --prometheus http://prometheus.monitoring:9090`",),
+            )
+        if self.scale is not None and self.runner != "deployment":
+            raise UsageError(
+                "--autoscale is about a service of --runner deployment",
+                because=("a training has as many Pods as it starts with, and Ray scales by itself",),
+                hints=("leave it out",),
+            )
+        if self.scale is not None and self.cluster is None:
+            raise UsageError(
+                "--autoscale needs --monitoring",
+                because=("it goes by how busy the GPUs are, and nothing would measure that",),
+                hints=("name the cluster, as in `--monitoring prod`",),
             )
 
 
@@ -194,6 +342,91 @@ def parse_tenant(text: str) -> Tenant:
     return Tenant(name=name, gpus=int(number))
 
 
+def parse_rdma(text: str) -> tuple[str, int]:
+    """Read ``RESOURCE`` or ``RESOURCE=N``.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    name, equals, number = text.partition("=")
+    _check("--rdma", name, _RESOURCE, "resource")
+    if equals and not re.fullmatch(r"[1-9][0-9]?", number, re.ASCII):
+        raise UsageError(f"--rdma {text[:80]!a} is no RESOURCE=N", hints=(_SPELLINGS["--rdma"],))
+    return name, int(number) if equals else 1
+
+
+def parse_node_class(text: str) -> tuple[str, str, str]:
+    """Read ``KIND.GROUP/NAME`` into kind, group and name.
+
+    Raises:
+        UsageError: It is none.
+    """
+    found = re.fullmatch(rf"([A-Z][A-Za-z0-9]{{0,62}})\.([a-z0-9][a-z0-9.-]{{0,200}})/({_OBJECT})", text, re.ASCII)
+    if found is None:
+        raise UsageError(
+            f"--nodepool {text[:80]!a} is no KIND.GROUP/NAME",
+            hints=("write it as in `--nodepool EC2NodeClass.karpenter.k8s.aws/gpu`",),
+        )
+    return found[1], found[2], found[3]
+
+
+def parse_volume(text: str) -> tuple[str, str]:
+    """Read ``CLAIM=PATH``.
+
+    Raises:
+        UsageError: It is none.
+    """
+    claim, equals, path = text.partition("=")
+    if not equals or not re.fullmatch(_PATH, path, re.ASCII) or path == "/dev/shm":  # noqa: S108
+        raise UsageError(f"--volume {text[:80]!a} is no CLAIM=PATH", hints=(_SPELLINGS["--volume"],))
+    _check("--volume", claim, _OBJECT, "name of a claim")
+    return claim, path
+
+
+def parse_existing(text: str) -> str:
+    """Read ``KIND/NAME``.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not re.fullmatch(rf"[A-Z][A-Za-z0-9]{{0,62}}/{_OBJECT}", text, re.ASCII):
+        raise UsageError(
+            f"--existing {text[:80]!a} is no KIND/NAME", hints=("write it as in `--existing Namespace/vision`",)
+        )
+    return text
+
+
+def parse_warm_up(text: str) -> WarmUp:
+    """Read a path, or a path and what is posted there.
+
+    Raises:
+        UsageError: It begins with no path.
+    """
+    path, _, body = text.partition(" ")
+    if not re.fullmatch(_PATH, path, re.ASCII):
+        raise UsageError(
+            f"--warm-up {text[:80]!a} begins with no path",
+            hints=("write it as in `--warm-up /health`, or with what is posted behind the path",),
+        )
+    return WarmUp(path=path, body=body.strip())
+
+
+def parse_scale(text: str) -> tuple[int, int]:
+    """Read ``FEWEST:MOST``.
+
+    Raises:
+        UsageError: It is none, or no Pod would be left to measure.
+    """
+    found = re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", text, re.ASCII)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise UsageError(
+            f"--autoscale {text[:80]!a} is no FEWEST:MOST",
+            because=("without a Pod there is nothing whose load could be seen",) if text.startswith("0:") else (),
+            hints=("write it as in `--autoscale 1:8`",),
+        )
+    return int(found[1]), int(found[2])
+
+
 def _choice(flag: str, value: str | None, choices: tuple[Any, ...]) -> None:
     if value not in choices:
         raise UsageError(f"{flag} {value!a} is none of {', '.join(filter(None, choices))}")
@@ -204,6 +437,13 @@ _SPELLINGS = {
     "--tenant": "write small letters, digits and hyphens, as in `--tenant team-vision=8`",
     "--mig-profile": "write it as in `--mig-profile 1g.10gb`",
     "--env": "write it as in `--env NCCL_DEBUG=INFO`",
+    "--env-from": "write it as in `--env-from hub-token`",
+    "--monitoring": "write letters, digits, dots and hyphens, as in `--monitoring prod`",
+    "--name": "write small letters, digits and hyphens, as in `--name llama-70b`",
+    "--priority": "write it as in `--priority batch`",
+    "--prometheus": "write it as in `--prometheus http://prometheus.monitoring:9090`",
+    "--rdma": "write it as in `--rdma rdma/rdma_shared_device_a=1`",
+    "--volume": "write it as in `--volume datasets=/data`",
 }
 
 

@@ -1,22 +1,34 @@
-"""All files for a cluster from one lock."""
+"""All files for a cluster from one request, which agree with each other or are not written."""
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
-from provision.generate.cluster.devices import check_devices, resource_name
-from provision.generate.cluster.jobs import compose_file, job_variables, nccl_tests_job, training_job, verify_job
+from provision.errors import IncompatibleError, UsageError
+from provision.generate.cluster.admission import Contradiction, judge
 from provision.generate.cluster.manifest import to_yaml
-from provision.generate.cluster.options import ClusterOptions, Subject
-from provision.generate.cluster.owner import Ownership, decide_owner
+from provision.generate.cluster.nodepool import node_pool
+from provision.generate.cluster.options import RAY, SERVING, ClusterOptions, Subject
+from provision.generate.cluster.owner import Ownership
+from provision.generate.cluster.plan import Plan, make_plan
 from provision.generate.cluster.plugin import plugin_manifests
+from provision.generate.cluster.pod import claim_template
+from provision.generate.cluster.queues import queue_objects
+from provision.generate.cluster.ray import ray_objects
+from provision.generate.cluster.serving import service_objects
+from provision.generate.cluster.shapes import shape_of
 from provision.generate.cluster.tenant import tenant_manifests
+from provision.generate.cluster.training import compose_file, nccl_tests_job, training, verify_job
 from provision.generate.cluster.values import operator_values
+from provision.generate.cluster.watching import monitor_objects
 from provision.generate.write import Artifact
 from provision.matrix.load import Matrix
 from provision.records import record
 
 __all__ = ["ClusterFiles", "render_cluster"]
+
+_VALUES, _COMPOSE, _ALL = "gpu-operator-values.yaml", "compose.yaml", "kustomization.yaml"
 
 
 @record
@@ -26,14 +38,22 @@ class ClusterFiles:
     Attributes:
         owned: Who installs the driver.
         resource: What a Job asks for.
+        name: Of the work.
         artifacts: The files, by path.
-        commands: How they get into the cluster, in order.
+        applied: Those that kubectl applies, in order.
+        commands: How all of it gets into the cluster, in order.
+        needs: What must run in the cluster for it, and the release that its resources were checked against.
+        warnings: What a person should know.
     """
 
     owned: Ownership
     resource: str
+    name: str
     artifacts: tuple[Artifact, ...]
+    applied: tuple[str, ...]
     commands: tuple[str, ...]
+    needs: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...] = ()
 
 
 def render_cluster(subject: Subject, options: ClusterOptions, matrix: Matrix) -> ClusterFiles:
@@ -45,43 +65,121 @@ def render_cluster(subject: Subject, options: ClusterOptions, matrix: Matrix) ->
         matrix: The facts.
 
     Raises:
-        IncompatibleError: What was asked excludes itself, or the lock excludes it.
-        UnknownError: The facts know no driver image.
+        IncompatibleError: What was asked excludes itself, the lock excludes it, or the files contradict each other.
+        UnknownError: The facts know no driver image, no profile or no machine.
         UsageError: Two options do not go together.
     """
-    owned = decide_owner(subject, options, matrix)
-    check_devices(subject, options, owned.owner, matrix)
-    resource = resource_name(options, matrix)
+    plan = make_plan(subject, options, matrix)
     header = (
         "Written by `provision cluster`; change the request, not this file.",
         f"provision.lock {subject.digest}; facts of {subject.facts_date}",
     )
+    objects = _objects(plan)
+    files: dict[str, list[dict[str, Any]]] = dict(objects)
+    if plan.owned.owner == "operator":
+        files[_VALUES] = [operator_values(plan)]
+    _refuse_contradictions(files, options, matrix)
+    if objects:
+        files[_ALL] = [
+            {
+                "apiVersion": "kustomize.config.k8s.io/v1beta1",
+                "kind": "Kustomization",
+                "resources": list(objects),
+            }
+        ]
+    if options.script and options.runner not in RAY | SERVING:
+        files[_COMPOSE] = [compose_file(plan)]
+    needed = {
+        matrix.shapes[name].component for rows in objects.values() for row in rows if (name := shape_of(row, matrix))
+    }
+    return ClusterFiles(
+        owned=plan.owned,
+        resource=plan.fact("device_class") if options.is_claimed else plan.resource,
+        name=plan.name,
+        artifacts=tuple(Artifact(path=path, text=to_yaml(header, files[path])) for path in sorted(files)),
+        applied=tuple(objects),
+        commands=_commands(plan, objects),
+        needs=tuple((name, matrix.cluster_components[name].version) for name in sorted(needed)),
+        warnings=plan.warnings,
+    )
+
+
+def _objects(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Return what kubectl applies, by file and in the order in which one needs the other."""
+    options = plan.options
     files: dict[str, list[dict[str, Any]]] = {}
+    if plan.owned.owner == "node":
+        files["device-plugin.yaml"] = plugin_manifests(options, plan.matrix)
+    for tenant in options.tenants:
+        files[f"tenant-{tenant.name}.yaml"] = tenant_manifests(tenant, plan)
+    if options.cluster is not None:
+        if plan.owned.owner == "node":
+            raise UsageError(
+                "--monitoring watches what the GPU Operator runs",
+                because=("with the driver of the nodes there is no exporter in the cluster",),
+                hints=("play gpu-monitoring.yml: it watches the exporters that the nodes have", "leave it out"),
+            )
+        files["monitoring.yaml"] = monitor_objects(plan)
+    if options.node_class is not None:
+        files["nodepool.yaml"] = [node_pool(plan)]
+    if options.is_queued:
+        files["queues.yaml"] = queue_objects(plan)
+    if options.is_claimed:
+        counts = {1} if options.image is not None else set()
+        if options.has_work or options.nccl_tests_image is not None:
+            counts.add(options.gpus)
+        if counts:
+            files["claims.yaml"] = [claim_template(plan, count) for count in sorted(counts)]
+    if options.image is not None:
+        files["verify.yaml"] = [verify_job(plan)]
+    if options.nccl_tests_image is not None:
+        files["nccl-tests.yaml"] = [nccl_tests_job(plan)]
+    if options.has_work:
+        if options.runner in RAY:
+            files["ray.yaml"] = ray_objects(plan)
+        elif options.runner in SERVING:
+            files["serve.yaml"] = service_objects(plan)
+        else:
+            files["train.yaml"] = training(plan)
+    return files
+
+
+def _commands(plan: Plan, objects: dict[str, list[dict[str, Any]]]) -> tuple[str, ...]:
     commands = []
-    if owned.owner == "operator":
-        chart = matrix.cluster_components["gpu-operator"]
-        files["gpu-operator-values.yaml"] = [operator_values(subject, options, owned, matrix)]
+    if plan.owned.owner == "operator":
+        chart = plan.matrix.cluster_components["gpu-operator"]
         commands.append(
             f"helm upgrade --install gpu-operator {chart.chart} --version {chart.version} "
-            "--namespace gpu-operator --create-namespace --values gpu-operator-values.yaml"
+            f"--namespace {plan.fact('operator_namespace')} --create-namespace --values {_VALUES}"
         )
-    else:
-        files["device-plugin.yaml"] = plugin_manifests(options, matrix)
-        commands.append("kubectl apply -f device-plugin.yaml")
-    for tenant in options.tenants:
-        path = f"tenant-{tenant.name}.yaml"
-        files[path] = tenant_manifests(tenant, options, resource, matrix)
-        commands.append(f"kubectl apply -f {path}")
-    if options.image is not None:
-        files["verify.yaml"] = [verify_job(subject, options, owned.owner, resource, matrix)]
-        commands.append("kubectl create -f verify.yaml")
-    if options.nccl_tests_image is not None:
-        files["nccl-tests.yaml"] = [nccl_tests_job(subject, options, owned.owner, resource, matrix)]
-        commands.append("kubectl create -f nccl-tests.yaml")
-    if options.script:
-        files["train.yaml"] = training_job(subject, options, owned.owner, resource, matrix)
-        commands.append("kubectl create -f train.yaml")
-        variables = job_variables(subject, options, matrix)
-        files["compose.yaml"] = [compose_file(subject, options, variables, matrix)]
-    artifacts = tuple(Artifact(path=path, text=to_yaml(header, files[path])) for path in sorted(files))
-    return ClusterFiles(owned=owned, resource=resource, artifacts=artifacts, commands=tuple(commands))
+        if plan.layout is not None:
+            commands.append(
+                f"kubectl label nodes --selector {shlex.quote(_to_be_cut(plan))} "
+                f"{plan.fact('mig_config_label')}={plan.layout.name} --overwrite"
+            )
+    return (*commands, *(f"kubectl apply -f {path}" for path in objects))
+
+
+def _to_be_cut(plan: Plan) -> str:
+    """Return which nodes are cut: those of the lock's products, named as before and after."""
+    if not plan.products.whole:
+        return f"{plan.fact('mig_capable_label')}=true"
+    key = f"{plan.fact('resource')}{plan.fact('product_suffix')}"
+    names = [*plan.products.whole]
+    if plan.options.mig_strategy == "single":
+        names += plan.products.values
+    return f"{key} in ({','.join(names)})"
+
+
+def _refuse_contradictions(files: dict[str, list[dict[str, Any]]], options: ClusterOptions, matrix: Matrix) -> None:
+    found: tuple[Contradiction, ...] = judge(
+        [(path, document) for path, rows in files.items() for document in rows],
+        existing=frozenset(options.existing),
+        matrix=matrix,
+    )
+    if found:
+        raise IncompatibleError(
+            f"the files would contradict each other: {len(found)} {'time' if len(found) == 1 else 'times'}",
+            because=tuple(f"{item.path}: {item.because}" for item in found),
+            hints=tuple(dict.fromkeys(item.way_out for item in found)),
+        )

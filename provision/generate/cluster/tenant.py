@@ -4,43 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from provision.generate.cluster.options import ClusterOptions, Tenant
-from provision.matrix.load import Matrix
+from provision.generate.cluster.options import RAY, Tenant
+from provision.generate.cluster.plan import Plan
 
 __all__ = ["tenant_manifests"]
 
-_FILE = "cluster.toml"
 _LABEL = "dev.provision/tenant"
+_ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
-def tenant_manifests(tenant: Tenant, options: ClusterOptions, resource: str, matrix: Matrix) -> list[dict[str, Any]]:
+def tenant_manifests(tenant: Tenant, plan: Plan) -> list[dict[str, Any]]:
     """Return Namespace, ResourceQuota, LimitRange and NetworkPolicies of one tenant.
 
     Every kind of GPU that the cluster offers is counted, the ones nobody asked for with 0: a quota that names only one
-    kind leaves the others free.
-
-    Args:
-        tenant: Name and share.
-        options: How GPUs are offered.
-        resource: What Jobs ask for.
-        matrix: The facts.
+    kind leaves the others free. A container without a limit of processors gets none: a default would hold back work
+    that feeds several GPUs.
     """
     name = tenant.name
-    prefix = str(matrix.setting(_FILE, "quota_prefix").value)
-    whole = str(matrix.setting(_FILE, "resource").value)
-    hard = {f"{prefix}{whole}": "0", f"{prefix}{resource}": str(tenant.gpus)}
-    container = {"cpu": str(options.cpus or 1), "memory": f"{options.memory_gib or 1}Gi"}
-    return [
+    whole, claims = plan.fact("resource"), f"{plan.fact('device_class')}{plan.fact('claim_quota_suffix')}"
+    hard = {f"{plan.fact('quota_prefix')}{whole}": "0"}
+    hard[claims if plan.options.is_claimed else f"{plan.fact('quota_prefix')}{plan.resource}"] = str(tenant.gpus)
+    is_mine = plan.tenant == tenant
+    # What locks memory for a network device is more than the level baseline lets a Pod do.
+    level = "privileged" if is_mine and plan.options.rdma is not None else "baseline"
+    small = {"cpu": "1", "memory": "1Gi"}
+    documents = [
         {
             "apiVersion": "v1",
             "kind": "Namespace",
             "metadata": {
                 "name": name,
-                "labels": {
-                    _LABEL: name,
-                    "pod-security.kubernetes.io/enforce": "baseline",
-                    "pod-security.kubernetes.io/warn": "restricted",
-                },
+                "labels": {_LABEL: name, _ENFORCE: level, "pod-security.kubernetes.io/warn": "restricted"},
             },
         },
         {
@@ -53,7 +47,9 @@ def tenant_manifests(tenant: Tenant, options: ClusterOptions, resource: str, mat
             "apiVersion": "v1",
             "kind": "LimitRange",
             "metadata": {"name": "defaults", "namespace": name},
-            "spec": {"limits": [{"type": "Container", "default": container, "defaultRequest": container}]},
+            "spec": {
+                "limits": [{"type": "Container", "default": {"memory": small["memory"]}, "defaultRequest": small}]
+            },
         },
         _policy(name, "deny", {}, {}),
         _policy(
@@ -64,6 +60,12 @@ def tenant_manifests(tenant: Tenant, options: ClusterOptions, resource: str, mat
         ),
         _policy(name, "names", None, {"egress": [_DNS]}),
     ]
+    if is_mine and plan.options.runner in RAY and plan.options.has_work:
+        # The operator asks the head how its jobs are; unheard, it takes the cluster for dead.
+        operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": plan.entries("ray_operator_label")}}
+        ports = [{"protocol": "TCP", "port": int(port)} for port in plan.entries("ray_ports").values()]
+        documents.append(_policy(name, "ray-operator", {"ingress": [{"from": [operator], "ports": ports}]}, None))
+    return documents
 
 
 _DNS: dict[str, Any] = {

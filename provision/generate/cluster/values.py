@@ -5,53 +5,61 @@ from __future__ import annotations
 from typing import Any
 
 from provision.generate.cluster.devices import plugin_config
-from provision.generate.cluster.fields import check_fields
 from provision.generate.cluster.manifest import to_yaml
-from provision.generate.cluster.options import ClusterOptions, Subject
-from provision.generate.cluster.owner import Ownership
+from provision.generate.cluster.options import Subject
+from provision.generate.cluster.plan import Plan
+from provision.generate.cluster.shapes import check_shape
+from provision.generate.cluster.watching import COUNTERS
+from provision.generate.monitoring import render_counters
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_gpus, module_flavours
 
 __all__ = ["operator_values"]
 
-_CONFIG = "provision-device-plugin"
-_ENTRY = "provision"
+_PLUGIN, _ENTRY = "provision-device-plugin", "provision"
+_LAYOUTS = "provision-mig-layouts"
 
 
-def operator_values(subject: Subject, options: ClusterOptions, owned: Ownership, matrix: Matrix) -> dict[str, Any]:
+def operator_values(plan: Plan) -> dict[str, Any]:
     """Return the values for a cluster whose driver the operator installs.
 
-    Args:
-        subject: What the lock says.
-        options: What was asked.
-        owned: With the driver's version.
-        matrix: The facts.
+    The chart makes the ConfigMaps; the exporter is scraped by the bundle's own ServiceMonitor, not by the operator's,
+    whose series have no node.
     """
+    options = plan.options
     values: dict[str, Any] = {
         "driver": {
             "enabled": True,
-            "version": owned.driver,
-            "kernelModuleType": _module_type(subject, matrix),
+            "version": plan.owned.driver,
+            "kernelModuleType": _module_type(plan.subject, plan.matrix),
             "usePrecompiled": False,
         },
         "toolkit": {"enabled": True},
         "cdi": {"enabled": True},
-        "devicePlugin": {"enabled": True},
+        "devicePlugin": {"enabled": not options.is_claimed},
         "dcgmExporter": {"enabled": True},
         "gfd": {"enabled": True},
         "nfd": {"enabled": True},
         "mig": {"strategy": options.mig_strategy},
-        "migManager": {"enabled": options.mig_strategy != "none"},
+        "migManager": {"enabled": plan.layout is not None},
     }
     if options.sharing != "none":
-        values["devicePlugin"]["config"] = {
-            "create": True,
-            "name": _CONFIG,
-            "default": _ENTRY,
-            "data": {_ENTRY: to_yaml((), (plugin_config(options, matrix),)).removeprefix("---\n")},
-        }
-    check_fields("gpu-operator", values, matrix)
+        data = {_ENTRY: _text(plugin_config(options, plan.matrix))}
+        values["devicePlugin"]["config"] = {"create": True, "name": _PLUGIN, "default": _ENTRY, "data": data}
+    if plan.layout is not None:
+        # Only the label of a node chooses another layout than this one.
+        disabled = plan.fact("mig_disabled")
+        data = {"config.yaml": _text(plan.layout.config)}
+        values["migManager"]["config"] = {"create": True, "name": _LAYOUTS, "default": disabled, "data": data}
+    if options.cluster is not None:
+        values["dcgmExporter"]["config"] = {"create": True, "name": COUNTERS, "data": render_counters(plan.matrix)}
+        values["dcgmExporter"]["serviceMonitor"] = {"enabled": False}
+    check_shape("gpu-operator", values, plan.matrix)
     return values
+
+
+def _text(document: dict[str, Any]) -> str:
+    return to_yaml((), (document,)).removeprefix("---\n")
 
 
 def _module_type(subject: Subject, matrix: Matrix) -> str:

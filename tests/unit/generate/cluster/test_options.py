@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from provision.errors import UsageError
-from provision.generate.cluster.options import ClusterOptions, Tenant, parse_tenant
+from provision.generate.cluster.options import (
+    ClusterOptions,
+    Tenant,
+    WarmUp,
+    parse_existing,
+    parse_node_class,
+    parse_rdma,
+    parse_scale,
+    parse_tenant,
+    parse_volume,
+    parse_warm_up,
+)
 
 IMAGE = "registry.example/team/train:1"
 
@@ -29,6 +40,15 @@ IMAGE = "registry.example/team/train:1"
         ("nodes", 10_001),
         ("gpus", 17),
         ("memory_gib", 0),
+        ("port", 65_536),
+        ("name", "1st"),
+        ("name", "x" * 41),
+        ("name", "a.b"),
+        ("cluster", 'a"b'),
+        ("secrets", ("Hub",)),
+        ("priority", "a b"),
+        ("prometheus", "prometheus:9090"),
+        ("warm_up", WarmUp(path="/x", body="$(SECRET)")),
         ("variables", {"lower": "x"}),
         ("variables", {"A": "x\ny"}),
         ("variables", {"A": "$(SECRET)"}),
@@ -53,7 +73,17 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
         # k8s-device-plugin, api/config/v1/replicas.go: "number of replicas must be >= 2".
         ({"sharing": "time-slicing", "replicas": 1}, "shares a GPU among nobody"),
         ({"mig_strategy": "mixed"}, "--mig-profile"),
-        ({"mig_profile": "1g.10gb"}, "mixed"),
+        ({"mig_strategy": "single"}, "--mig-profile"),
+        ({"mig_profile": "1g.10gb"}, "--mig-strategy"),
+        ({"is_queued": True}, "there is none"),
+        ({"runbooks": "https://docs.example/r"}, "--monitoring"),
+        ({"runner": "raycluster"}, "--image"),
+        ({"image": IMAGE, "runner": "raycluster", "script": ("x",)}, "starts no script"),
+        ({"image": IMAGE, "runner": "deployment", "script": ("serve",)}, "--warm-up"),
+        ({"image": IMAGE, "script": ("x",), "warm_up": WarmUp(path="/")}, "--runner deployment"),
+        ({"scale": (1, 2)}, "--prometheus"),
+        ({"prometheus": "http://a"}, "--autoscale"),
+        ({"scale": (1, 2), "prometheus": "http://a"}, "--runner deployment"),
         ({"mig_strategy": "mixed", "mig_profile": "9g.1tb"}, "MIG profile"),
         ({"script": ("train.py",)}, "--image"),
         ({"shm_gib": 8, "memory_gib": 8}, "--shm-gib"),
@@ -77,3 +107,45 @@ def test_a_tenant_is_a_name_and_a_number() -> None:
 def test_no_tenant_is_anything_else(text: str) -> None:
     with pytest.raises(UsageError):
         parse_tenant(text)
+
+
+def test_flags_with_two_parts_are_read() -> None:
+    assert parse_rdma("rdma/hca_a") == ("rdma/hca_a", 1)
+    assert parse_rdma("rdma/hca_a=8") == ("rdma/hca_a", 8)
+    assert parse_node_class("EC2NodeClass.karpenter.k8s.aws/gpu") == ("EC2NodeClass", "karpenter.k8s.aws", "gpu")
+    assert parse_volume("datasets=/data") == ("datasets", "/data")
+    assert parse_existing("Secret/hub-token") == "Secret/hub-token"
+    assert parse_scale("1:8") == (1, 8)
+    assert parse_warm_up("/health") == WarmUp(path="/health")
+    assert parse_warm_up('/v1/chat {"a": 1}') == WarmUp(path="/v1/chat", body='{"a": 1}')
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_rdma, "hca"),
+        (parse_rdma, "rdma/hca=0"),
+        (parse_node_class, "gpu"),
+        (parse_node_class, "EC2NodeClass/gpu"),
+        (parse_volume, "datasets"),
+        (parse_volume, "datasets=data"),
+        (parse_volume, "datasets=/dev/shm"),
+        (parse_existing, "hub-token"),
+        (parse_existing, "Secret/Hub"),
+        (parse_scale, "8"),
+        (parse_scale, "0:8"),
+        (parse_scale, "8:1"),
+        (parse_warm_up, "health"),
+        (parse_warm_up, "/a\n/b"),
+    ],
+)
+def test_and_nothing_else_is(parse: Any, text: str) -> None:
+    with pytest.raises(UsageError):
+        parse(text)
+
+
+def test_work_goes_to_the_only_tenant() -> None:
+    one, two = Tenant(name="a", gpus=1), Tenant(name="b", gpus=1)
+    assert ClusterOptions(tenants=(one,)).place == "a"
+    assert ClusterOptions(tenants=(one, two)).place == "default"
+    assert ClusterOptions(tenants=(one, two), namespace="b").place == "b"

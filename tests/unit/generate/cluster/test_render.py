@@ -1,17 +1,21 @@
-"""Whole folders: core objects against Kubernetes' own schemas, the rest against the facts."""
+"""Whole folders: core objects against Kubernetes' own schemas, the rest against the published definitions."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from provision.errors import UsageError
-from provision.generate.cluster.fields import find_faults
-from provision.generate.cluster.options import ClusterOptions, Subject, Tenant
+from provision.errors import UnknownError, UsageError
+from provision.generate.cluster.options import ClusterOptions, Subject, Tenant, WarmUp
 from provision.generate.cluster.render import ClusterFiles, render_cluster
+from provision.generate.cluster.shapes import find_faults, shape_of
 from provision.matrix.load import Matrix
 from provision.records import replace
 
@@ -19,33 +23,58 @@ IMAGE = "registry.example/team/train:1"
 FULL = ClusterOptions(
     image=IMAGE,
     nccl_tests_image="registry.example/team/nccl:1",
+    namespace="vision",
     script=("train.py", "--lr", "1e-3"),
     nodes=2,
     gpus=8,
     cpus=16,
-    tenants=(Tenant(name="speech", gpus=0), Tenant(name="vision", gpus=8)),
+    tenants=(Tenant(name="speech", gpus=0), Tenant(name="vision", gpus=16)),
     variables={"WANDB_MODE": "offline"},
 )
 SHARED = replace(FULL, nodes=1, gpus=1, runner="job", sharing="time-slicing", replicas=4)
+SERVED = ClusterOptions(
+    image=IMAGE,
+    runner="deployment",
+    script=("vllm", "serve", "model"),
+    tenants=(Tenant(name="web", gpus=9),),
+    warm_up=WarmUp(path="/v1/completions", body='{"prompt": "x"}'),
+)
+MIG = replace(SHARED, sharing="none", replicas=None, mig_strategy="mixed", mig_profile="1g.10gb")
 CASES = {
     "jobset": FULL,
-    "pytorchjob": replace(FULL, runner="pytorchjob"),
-    "one Pod": replace(FULL, runner="pytorchjob", nodes=1),
+    "trainjob": replace(FULL, runner="trainjob"),
+    "one Pod": replace(FULL, runner="job", nodes=1),
     "shared": SHARED,
     "mps": replace(SHARED, sharing="mps"),
-    "mig": replace(SHARED, sharing="none", replicas=None, mig_strategy="mixed", mig_profile="1g.10gb"),
+    "mig": MIG,
+    "mig of one kind": replace(MIG, mig_strategy="single"),
+    "claimed": replace(FULL, is_claimed=True),
+    "rdma": replace(FULL, rdma=("rdma/hca", 8), volumes=(("d", "/data"),), existing=("PersistentVolumeClaim/d",)),
+    "rayjob": replace(FULL, runner="rayjob"),
+    "raycluster": replace(FULL, runner="raycluster", script=()),
+    "rayservice": replace(FULL, runner="rayservice", script=("app:deployment",)),
+    "service": SERVED,
 }
+WATCHED = {
+    "watched": replace(FULL, cluster="prod", runbooks="https://docs.example/runbooks"),
+    "queued": replace(FULL, is_queued=True),
+    "queued rdma": replace(FULL, is_queued=True, rdma=("rdma/hca", 8)),
+    "pooled": replace(FULL, node_class=("EC2NodeClass", "karpenter.k8s.aws", "gpu")),
+    "scaled": replace(SERVED, cluster="prod", scale=(1, 8), prometheus="http://prometheus.monitoring:9090"),
+}
+NO_OBJECTS = ("gpu-operator-values.yaml", "compose.yaml", "kustomization.yaml")
+WAITS = "kueue.x-k8s.io/queue-name"
 
 
 def documents(files: ClusterFiles) -> Iterator[dict[str, Any]]:
     for artifact in files.artifacts:
-        if artifact.path not in ("gpu-operator-values.yaml", "compose.yaml"):
+        if artifact.path not in NO_OBJECTS:
             yield from yaml.safe_load_all(artifact.text)
 
 
-def load(files: ClusterFiles, path: str) -> Any:
+def load(files: ClusterFiles, path: str, kind: str | None = None) -> Any:
     (text,) = [artifact.text for artifact in files.artifacts if artifact.path == path]
-    return yaml.safe_load(text)
+    return next(row for row in yaml.safe_load_all(text) if kind in (None, row.get("kind")))
 
 
 def pods(files: ClusterFiles) -> Iterator[dict[str, Any]]:
@@ -65,24 +94,28 @@ def pods_in(waiting: list[Any]) -> Iterator[dict[str, Any]]:
             waiting += item
 
 
+def one_model(lock: Subject) -> Subject:
+    return replace(lock, gpus=("h100-sxm5-80gb",))
+
+
 @pytest.mark.parametrize(
     ("name", "lock"),
-    [("jobset", "image_lock"), ("pytorchjob", "node_lock"), ("shared", "node_lock"), ("mig", "node_lock")],
+    [*((name, "image_lock") for name in (*CASES, *WATCHED)), *((name, "node_lock") for name in CASES if name != "mps")],
 )
-def test_core_objects_are_what_kubernetes_takes(
+def test_every_object_is_what_its_server_takes(
     name: str, lock: str, matrix: Matrix, request: pytest.FixtureRequest
 ) -> None:
     validator = pytest.importorskip("kubernetes_validate", reason="the schemas of Kubernetes are not installed")
     newest = validator.latest_version()
-    subject: Subject = request.getfixturevalue(lock)
-    files = render_cluster(subject, CASES[name], matrix)
+    files = render_cluster(one_model(request.getfixturevalue(lock)), {**CASES, **WATCHED}[name], matrix)
     seen = set()
     for document in documents(files):
         seen.add(document["kind"])
-        if document["kind"] not in ("JobSet", "PyTorchJob"):
+        shape = shape_of(document, matrix)
+        if shape is None:
             validator.validate(document, newest, strict=True)
             continue
-        assert find_faults(document["kind"].lower(), document, matrix) == ()
+        assert find_faults(shape, document, matrix) == ()
         for pod in pods_in([document]):
             # Pods inside custom resources get the check that Kubernetes makes once they are Pods.
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": pod}
@@ -98,15 +131,79 @@ def test_the_validator_sees_a_key_that_is_not_there(image_lock: Subject, matrix:
         validator.validate(job, validator.latest_version(), strict=True)
 
 
+@pytest.mark.parametrize("name", [*CASES, *WATCHED])
+def test_every_flag_adds_its_kinds_and_no_others(name: str, image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(one_model(image_lock), {**CASES, **WATCHED}[name], matrix)
+    kinds = {row["kind"] for row in documents(files)}
+    asked = {
+        "JobSet": name in ("jobset", "rdma", "watched", "queued", "queued rdma", "pooled", "claimed"),
+        "TrainJob": name == "trainjob",
+        "TrainingRuntime": name == "trainjob",
+        "RayJob": name == "rayjob",
+        "RayCluster": name == "raycluster",
+        "RayService": name == "rayservice",
+        "Deployment": name in ("service", "scaled"),
+        "Service": name in ("service", "scaled"),
+        "PodDisruptionBudget": name in ("service", "scaled"),
+        "ScaledObject": name == "scaled",
+        "ServiceMonitor": name in ("watched", "scaled"),
+        "PrometheusRule": name in ("watched", "scaled"),
+        "ConfigMap": name in ("watched", "scaled"),
+        "ClusterQueue": name.startswith("queued"),
+        "LocalQueue": name.startswith("queued"),
+        "ResourceFlavor": name.startswith("queued"),
+        "NodePool": name == "pooled",
+        "ResourceClaimTemplate": name == "claimed",
+    }
+    base = {"Namespace", "ResourceQuota", "LimitRange", "NetworkPolicy", "Job"}
+    assert kinds - base == {kind for kind, is_asked in asked.items() if is_asked}
+
+
+@pytest.mark.parametrize("name", [*CASES, *WATCHED])
+def test_the_order_of_the_files_is_one_that_kubectl_takes(name: str, image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(one_model(image_lock), {**CASES, **WATCHED}[name], matrix)
+    assert load(files, "kustomization.yaml")["resources"] == list(files.applied)
+    assert [line for line in files.commands if "apply" in line] == [
+        f"kubectl apply -f {path}" for path in files.applied
+    ]
+    paths = {artifact.path for artifact in files.artifacts}
+    assert set(files.applied) == paths - set(NO_OBJECTS)
+    work = next(path for path in files.applied if path in ("train.yaml", "serve.yaml", "ray.yaml"))
+    assert files.applied[-1] == work
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("name", [*CASES, *WATCHED])
+def test_kustomize_builds_the_folder_and_loses_nothing(
+    name: str, image_lock: Subject, matrix: Matrix, tmp_path: Path
+) -> None:
+    files = render_cluster(one_model(image_lock), {**CASES, **WATCHED}[name], matrix)
+    for artifact in files.artifacts:
+        (tmp_path / artifact.path).write_text(artifact.text, encoding="utf-8")
+    done = subprocess.run(["kubectl", "kustomize", "."], cwd=tmp_path, capture_output=True, text=True, check=True)
+    built = list(yaml.safe_load_all(done.stdout))
+    key = lambda row: (row["kind"], row["metadata"].get("namespace", ""), row["metadata"]["name"])  # noqa: E731
+    assert sorted(map(key, built)) == sorted(map(key, documents(files)))
+    assert built[0]["kind"] == "Namespace"
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_every_job_asks_for_the_resource_that_is_offered(name: str, image_lock: Subject, matrix: Matrix) -> None:
+def test_every_container_with_gpus_asks_for_the_resource_that_is_offered(
+    name: str, image_lock: Subject, matrix: Matrix
+) -> None:
     files = render_cluster(image_lock, CASES[name], matrix)
     for pod in pods(files):
         for container in pod["containers"]:
             limits = container["resources"]["limits"]
-            assert files.resource in limits
             assert container["resources"]["requests"] == limits
-            assert len([key for key in limits if key.startswith("nvidia.com/")]) == 1
+            mine = [key for key in limits if key.startswith("nvidia.com/")]
+            if container["name"] == "ray-head":
+                assert mine == []
+            elif name == "claimed":
+                assert mine == []
+                assert container["resources"]["claims"] == [{"name": pod["resourceClaims"][0]["name"]}]
+            else:
+                assert mine == [files.resource]
 
 
 def test_shared_memory_lies_inside_the_limit_of_memory(image_lock: Subject, matrix: Matrix) -> None:
@@ -121,7 +218,7 @@ def test_shared_memory_lies_inside_the_limit_of_memory(image_lock: Subject, matr
 def test_nodes_with_a_driver_get_the_plugin_alone(node_lock: Subject, matrix: Matrix) -> None:
     files = render_cluster(node_lock, FULL, matrix)
     paths = [artifact.path for artifact in files.artifacts]
-    assert "device-plugin.yaml" in paths
+    assert files.applied[0] == "device-plugin.yaml"
     assert "gpu-operator-values.yaml" not in paths
     (daemon,) = [document for document in documents(files) if document["kind"] == "DaemonSet"]
     selector = daemon["spec"]["template"]["spec"]["nodeSelector"]
@@ -166,12 +263,58 @@ def test_one_driver_floor_changes_the_values(image_lock: Subject, matrix: Matrix
     assert load(files, "gpu-operator-values.yaml")["driver"]["version"] == newest.version
 
 
+def test_work_is_bound_to_the_product_of_the_lock(image_lock: Subject, matrix: Matrix) -> None:
+    for pod in pods(render_cluster(one_model(image_lock), FULL, matrix)):
+        terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert terms == [
+            {
+                "matchExpressions": [
+                    {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-H100-80GB-HBM3"]}
+                ]
+            }
+        ]
+
+
+def test_work_for_a_gpu_whose_label_is_not_known_is_not_bound_and_that_is_said(
+    image_lock: Subject, matrix: Matrix
+) -> None:
+    files = render_cluster(replace(image_lock, gpus=("v100",)), FULL, matrix)
+    assert not any("affinity" in pod for pod in pods(files))
+    assert any("is not known: work is not bound" in line for line in files.warnings)
+
+
+def test_gpus_are_cut_where_nodes_have_the_label_that_chooses_the_layout(image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(one_model(image_lock), CASES["mig of one kind"], matrix)
+    manager = load(files, "gpu-operator-values.yaml")["migManager"]
+    layouts = yaml.safe_load(manager["config"]["data"]["config.yaml"])["mig-configs"]
+    (label,) = [line for line in files.commands if line.startswith("kubectl label")]
+    name = label.split("nvidia.com/mig.config=")[1].split()[0]
+    assert layouts[name] == [{"devices": "all", "mig-enabled": True, "mig-devices": {"1g.10gb": 7}}]
+    assert manager["config"]["default"] in layouts
+    # Once cut they have another product, and the same command still finds them.
+    assert "NVIDIA-H100-80GB-HBM3,NVIDIA-H100-80GB-HBM3-MIG-1g.10gb" in label
+    assert files.commands.index(label) == 1
+
+
+def test_nodes_that_own_their_driver_are_cut_by_their_play_and_that_is_said(node_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(node_lock, MIG, matrix)
+    assert not any("kubectl label" in line for line in files.commands)
+    assert any("gpu_mig_profile: all-1g.10gb" in line for line in files.warnings)
+
+
 def test_a_quota_counts_every_kind_of_gpu(image_lock: Subject, matrix: Matrix) -> None:
     quota = [item for item in documents(render_cluster(image_lock, SHARED, matrix)) if item["kind"] == "ResourceQuota"]
     assert [item["spec"]["hard"] for item in quota] == [
         {"requests.nvidia.com/gpu": "0", "requests.nvidia.com/gpu.shared": "0"},
-        {"requests.nvidia.com/gpu": "0", "requests.nvidia.com/gpu.shared": "8"},
+        {"requests.nvidia.com/gpu": "0", "requests.nvidia.com/gpu.shared": "16"},
     ]
+
+
+def test_limits_of_a_tenant_do_not_hold_back_work_with_gpus(image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(image_lock, replace(FULL, cpus=None), matrix)
+    (limit,) = load(files, "tenant-vision.yaml", "LimitRange")["spec"]["limits"]
+    assert "cpu" not in limit["default"]
+    assert not any("cpu" in pod["containers"][0]["resources"]["limits"] for pod in pods(files))
 
 
 def test_a_tenant_hears_nobody_else_and_finds_names(image_lock: Subject, matrix: Matrix) -> None:
@@ -181,6 +324,25 @@ def test_a_tenant_hears_nobody_else_and_finds_names(image_lock: Subject, matrix:
     assert mine["own-namespace"]["ingress"] == [{"from": [{"podSelector": {}}]}]
     assert [port["port"] for port in mine["names"]["egress"][0]["ports"]] == [53, 53]
     assert "ingress" not in mine["names"]
+
+
+def test_ray_is_heard_by_its_operator_and_another_tenant_is_not(image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(image_lock, CASES["rayjob"], matrix)
+    opened = [row for row in documents(files) if row["metadata"]["name"] == "ray-operator"]
+    assert [row["metadata"]["namespace"] for row in opened] == ["vision"]
+
+
+def test_locked_memory_needs_a_namespace_that_lets_it(image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(image_lock, CASES["rdma"], matrix)
+    levels = {
+        row["metadata"]["name"]: row["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for row in documents(files)
+        if row["kind"] == "Namespace"
+    }
+    assert levels == {"speech": "baseline", "vision": "privileged"}
+    container = next(pods_in([load(files, "train.yaml")]))["containers"][0]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    assert container["resources"]["limits"]["rdma/hca"] == "8"
 
 
 def test_a_jobset_meets_at_its_first_pod(image_lock: Subject, matrix: Matrix) -> None:
@@ -193,9 +355,99 @@ def test_a_jobset_meets_at_its_first_pod(image_lock: Subject, matrix: Matrix) ->
     assert worker["template"]["spec"]["completions"] == 2
 
 
+def test_a_trainjob_runs_a_runtime_of_its_own(image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(image_lock, CASES["trainjob"], matrix)
+    runtime, job = (load(files, "train.yaml", kind) for kind in ("TrainingRuntime", "TrainJob"))
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    assert job["spec"]["trainer"] == {"numNodes": 2, "numProcPerNode": 8}
+    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    # By these names the trainer finds the container that it sets the variables of torchrun in.
+    assert replicated["name"] == "node"
+    assert replicated["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    assert replicated["template"]["spec"]["template"]["spec"]["containers"][0]["name"] == "node"
+
+
+def test_work_waits_in_the_queue_of_its_tenant(image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(one_model(image_lock), WATCHED["queued"], matrix)
+    for path in ("train.yaml", "verify.yaml", "nccl-tests.yaml"):
+        assert load(files, path)["metadata"]["labels"][WAITS] == "vision"
+    assert load(files, "queues.yaml", "ResourceFlavor")["spec"] == {
+        "nodeLabels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    }
+
+
+def test_a_service_is_ready_after_its_first_answer_and_ends_after_its_last(image_lock: Subject, matrix: Matrix) -> None:
+    deployment = load(render_cluster(image_lock, SERVED, matrix), "serve.yaml", "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    command = container["startupProbe"]["exec"]["command"]
+    assert command[-2:] == ["http://127.0.0.1:8000/v1/completions", '{"prompt": "x"}']
+    assert container["lifecycle"]["preStop"]["sleep"]["seconds"] < pod["terminationGracePeriodSeconds"]
+    assert container["startupProbe"]["timeoutSeconds"] > 50, "the request has fifty seconds of its own"
+
+
+@pytest.mark.parametrize(("share", "surge"), [(9, 1), (8, 0)])
+def test_a_pod_more_is_made_first_only_where_the_share_has_room(
+    share: int, surge: int, image_lock: Subject, matrix: Matrix
+) -> None:
+    options = replace(SERVED, nodes=8, tenants=(Tenant(name="web", gpus=share),))
+    spec = load(render_cluster(image_lock, options, matrix), "serve.yaml", "Deployment")["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": surge, "maxUnavailable": 1 - surge}
+
+
+def test_a_pool_makes_machines_that_have_the_gpu_and_enough_of_them(image_lock: Subject, matrix: Matrix) -> None:
+    pool = load(render_cluster(one_model(image_lock), WATCHED["pooled"], matrix), "nodepool.yaml")
+    (requirement,) = pool["spec"]["template"]["spec"]["requirements"]
+    rows = {row.type: row for row in matrix.rows("cloud/instances.toml", "instance") if row.provider == "aws"}
+    assert requirement["values"]
+    assert {rows[name].gpu for name in requirement["values"]} == {"h100-sxm5-80gb"}
+    assert all(rows[name].gpu_count >= 8 for name in requirement["values"])
+    assert pool["spec"]["limits"] == {"nvidia.com/gpu": "16"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"sharing": "time-slicing", "replicas": 2, "gpus": 1, "nodes": 1}, UsageError),
+        ({"node_class": ("NodeClass", "karpenter.example", "x")}, UnknownError),
+        ({"gpus": 16, "tenants": (Tenant(name="vision", gpus=32),)}, UnknownError),
+    ],
+)
+def test_a_pool_that_would_make_no_node_is_refused(
+    change: dict[str, Any], error: type[Exception], image_lock: Subject, matrix: Matrix
+) -> None:
+    with pytest.raises(error):
+        render_cluster(one_model(image_lock), replace(WATCHED["pooled"], **change), matrix)
+
+
+def test_a_pool_for_a_family_is_refused(image_lock: Subject, matrix: Matrix) -> None:
+    with pytest.raises(UsageError, match="one product"):
+        render_cluster(image_lock, WATCHED["pooled"], matrix)
+
+
+def test_monitoring_is_for_who_runs_an_exporter(node_lock: Subject, matrix: Matrix) -> None:
+    with pytest.raises(UsageError, match="GPU Operator"):
+        render_cluster(node_lock, WATCHED["watched"], matrix)
+
+
 def test_a_plain_job_trains_on_one_pod_alone(image_lock: Subject, matrix: Matrix) -> None:
     with pytest.raises(UsageError, match="one Pod"):
         render_cluster(image_lock, replace(FULL, runner="job"), matrix)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"script": ("train.py", "--lr", "1e-4")}, {"nodes": 1}, {"image": f"{IMAGE}2"}, {"variables": {"A": "1"}}],
+)
+def test_other_work_has_another_name_and_the_same_work_the_same(
+    change: dict[str, Any], image_lock: Subject, matrix: Matrix
+) -> None:
+    one = render_cluster(image_lock, FULL, matrix).name
+    assert re.fullmatch(r"train-[0-9a-f]{8}", one)
+    assert render_cluster(image_lock, replace(FULL, **change), matrix).name != one
+    assert render_cluster(image_lock, replace(FULL, cluster="prod"), matrix).name == one
+    assert render_cluster(replace(image_lock, digest="sha256:" + "d" * 64), FULL, matrix).name != one
+    assert render_cluster(image_lock, replace(FULL, name="mine"), matrix).name == "mine"
 
 
 def test_variables_of_the_facts_come_with_those_of_a_person(image_lock: Subject, matrix: Matrix) -> None:
@@ -217,8 +469,10 @@ def test_compose_keeps_a_dollar(image_lock: Subject, matrix: Matrix) -> None:
     ]
 
 
-def test_the_same_request_gives_the_same_bytes(image_lock: Subject, matrix: Matrix) -> None:
-    assert render_cluster(image_lock, FULL, matrix) == render_cluster(image_lock, FULL, Matrix())
+@pytest.mark.parametrize("name", [*CASES, *WATCHED])
+def test_the_same_request_gives_the_same_bytes(name: str, image_lock: Subject, matrix: Matrix) -> None:
+    options, subject = {**CASES, **WATCHED}[name], one_model(image_lock)
+    assert render_cluster(subject, options, matrix) == render_cluster(subject, options, Matrix())
 
 
 def test_every_file_names_its_lock(image_lock: Subject, matrix: Matrix) -> None:

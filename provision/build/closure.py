@@ -15,7 +15,7 @@ from typing import Any
 from provision.build.uv import Bound, Found, NoSolution, Place, Question, SourceNeeds, Uv
 from provision.build.ways import Trials, find_ways
 from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError
-from provision.generate.image import open_lines
+from provision.generate.image import COMPILE_NEEDS, open_lines
 from provision.matrix.load import Matrix
 from provision.matrix.model import PythonRelease
 from provision.records import NOTHING, record, replace
@@ -507,9 +507,11 @@ def lock_sources(
     kinds: dict[tuple[str, ...], list[str]] = {}
     for package in image.packages if image is not None else ():
         source = uv.sources.get((package.name, package.version)) if package.is_built else None
-        if source is None or (image is not None and package.name in image.compiled):
+        if image is None or source is None:
             continue
-        if (requires := requires_of(source)) is not None:
+        # What is compiled against the framework is built with what is at hand, whatever it asks for.
+        requires = COMPILE_NEEDS if package.name in image.compiled else requires_of(source)
+        if requires is not None:
             kinds.setdefault(requires, []).append(package.name)
     builds = []
     for requires, names in sorted(kinds.items()):

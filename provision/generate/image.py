@@ -50,6 +50,7 @@ from provision.resolve.stack import INIT, BaseImage, ImagePart, LockedPackage, S
 
 __all__ = [
     "CODE",
+    "COMPILE_NEEDS",
     "COMPRESSIONS",
     "FRONTENDS",
     "HOOKS",
@@ -111,10 +112,12 @@ _GRAMMAR = {
 _UID_MAX = 2**31 - 1
 # The first is what older pips look at, the second what newer ones do.
 _BUILD_BOUNDS = "PIP_CONSTRAINT=/build/build-constraints.txt PIP_BUILD_CONSTRAINT=/build/build-constraints.txt "
-_BUILD_NEEDS = ("ninja", "packaging", "psutil", "setuptools", "wheel")
+COMPILE_NEEDS = ("ninja", "packaging", "psutil", "setuptools", "wheel")
+"""What is at hand where something is compiled against the framework."""
 _DEBIAN_PACKAGES = "/usr/lib/python3/dist-packages"
 _LDCONFIG_CACHE = "/var/cache/ldconfig/aux-cache"
 _LOCKED = ("--no-deps", "--require-hashes")
+_COMPILED = "requirements.source.txt"
 _BACKEND = "requirements.backend.txt"
 _BACKEND_VENV = f"{PROJECTS}/.venv"
 _NO_ISOLATION = " --no-build-isolation"
@@ -135,6 +138,11 @@ class _Build:
     lines: tuple[str, ...]
     options: str
     number: int = 0
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is built in the environment of the framework."""
+        return self.file == _COMPILED
 
     @property
     def backend(self) -> str:
@@ -612,26 +620,33 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
         if image.cuda_base is not None:
             steps.append(Copy(sources=("/layer/",), target="/", stage="cuda"))
         mounts.append(Mount(target=VENV, stage="framework", is_writable=True))
-        files.append("constraints.txt")
-        constrained = join_shell("--constraint", f"{BUILD}/constraints.txt", "--only-binary", ":all:")
-        needs = Install(
-            layer="",
-            file="",
-            title="",
-            lines=(),
-            options=f"{constrained} {join_shell(*_index(options.index_url), *_BUILD_NEEDS)}",
-            has_certificates=options.ca_cert is not None,
-        )
-        commands.append(needs.to_run().commands[0])
+        locked = next((build for build in builds if build.is_compiled and build.number), None)
+        if locked is not None:
+            packages = image.source_builds[locked.number - 1].packages
+            tools = _install_builders(packages, locked.backend, VENV, image, options)
+            commands += tools.commands
+            files += tools.files
+        else:
+            files.append("constraints.txt")
+            constrained = join_shell("--constraint", f"{BUILD}/constraints.txt", "--only-binary", ":all:")
+            needs = Install(
+                layer="",
+                file="",
+                title="",
+                lines=(),
+                options=f"{constrained} {join_shell(*_index(options.index_url), *COMPILE_NEEDS)}",
+                has_certificates=options.ca_cert is not None,
+            )
+            commands.append(needs.to_run().commands[0])
     program = "python" if image.compiled else python
-    for build in {build.number: build for build in builds if build.number}.values():
+    for build in {build.number: build for build in builds if build.number and not build.is_compiled}.values():
         packages = image.source_builds[build.number - 1].packages
-        steps.append(_install_builders(packages, build.backend, build.venv, image, options, python))
+        steps.append(_make_backend(packages, build.backend, build.venv, image, options, python))
     # What a host that poses as another one may serve is not the commit of the lock.
     ssh = "GIT_SSH_COMMAND='ssh -o StrictHostKeyChecking=accept-new' " if has_ssh else ""
     for build in builds:
         words = f"{bounds}PYTHONPATH={TOOLS} {program}"
-        if build.number:
+        if build.number and not build.is_compiled:
             words = f'PATH="{build.venv}/bin:$PATH" PYTHONPATH={TOOLS} {build.venv}/bin/python'
         commands.append(
             f"{ssh}{_pip_words(options)}{words} -m pip wheel {_pip_options(options)} \\\n"
@@ -660,7 +675,7 @@ def _project_stage(image: ImagePart, options: ImageOptions, python: str) -> Stag
         mounts: tuple[Mount, ...] = (tools, *((LOGINS,) if _needs_login(options, how) else ()))
         files = (*certificates, *(("build-constraints.txt",) if image.build_bounds else ()))
     else:
-        steps.append(_install_builders(image.project_build.packages, _BACKEND, _BACKEND_VENV, image, options, python))
+        steps.append(_make_backend(image.project_build.packages, _BACKEND, _BACKEND_VENV, image, options, python))
         words = f'PATH="{_BACKEND_VENV}/bin:$PATH" PYTHONPATH={TOOLS} {_BACKEND_VENV}/bin/python'
         how = "--disable-pip-version-check --no-input --no-index --no-build-isolation"
         mounts, files = (tools,), ()
@@ -681,11 +696,19 @@ def _builders_file(packages: tuple[LockedPackage, ...], made: str, options: Imag
     )
 
 
-def _install_builders(
+def _make_backend(
     packages: tuple[LockedPackage, ...], file: str, venv: str, image: ImagePart, options: ImageOptions, python: str
 ) -> Run:
     """Return what makes an environment to build in, by hash; it outlives changes of the code."""
-    commands = [f"{python} -m venv --without-pip {venv}"]
+    install = _install_builders(packages, file, venv, image, options)
+    return replace(install, commands=(f"{python} -m venv --without-pip {venv}", *install.commands))
+
+
+def _install_builders(
+    packages: tuple[LockedPackage, ...], file: str, venv: str, image: ImagePart, options: ImageOptions
+) -> Run:
+    """Return what installs what builds into an environment, by hash."""
+    commands: list[Command] = []
     mounts = [Mount(target=TOOLS, stage="tools")]
     files: tuple[str, ...] = ()
     if packages:
@@ -850,7 +873,7 @@ def _builds(image: ImagePart, options: ImageOptions) -> list[_Build]:
     # Older pips build what has no pyproject.toml with the setuptools and wheel of the base, which may have neither.
     apart = " --use-pep517"
     parts = (
-        ("source", lambda line: line in compiled, _NO_ISOLATION),
+        ("source", lambda line: line in compiled, ""),
         ("build", lambda line: line not in compiled and " @ git+" not in line, apart),
         ("git", lambda line: line not in compiled and " @ git+" in line, apart),
     )
@@ -859,10 +882,11 @@ def _builds(image: ImagePart, options: ImageOptions) -> list[_Build]:
     for kind, holds, words in parts:
         for line in filter(holds, lines):
             number = numbers.get(normalise_name(_name_of(line)), 0)
-            file = f"requirements.{kind}.{number}.txt" if number else f"requirements.{kind}.txt"
+            is_alone = kind == "source" or not number
+            file = f"requirements.{kind}.txt" if is_alone else f"requirements.{kind}.{number}.txt"
             before = found.get((kind, number))
             members = (*(before.lines if before is not None else ()), line)
-            how = words + _NO_ISOLATION if number else words
+            how = words + _NO_ISOLATION if number or kind == "source" else words
             found[kind, number] = _Build(file=file, lines=members, options=how, number=number)
     return list(found.values())
 

@@ -121,3 +121,21 @@ def test_a_lock_keeps_them_and_an_upgrade_renews_what_it_names_and_says_so(image
     index.add("first", "2.0")
     assert image(*WORDS).code == 0
     assert not list(Path("ctx").glob("requirements.b*.txt"))
+
+
+def test_what_is_compiled_against_the_framework_is_built_with_locked_tools(image, index, write):
+    for name in ("einops", "ninja", "packaging", "psutil"):
+        index.add(name, "1.0")
+    index.add_source("flash-attn", "2.8.3", builders=["nobody-asks-for-this"])
+    write("flash-attn==2.8.3")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    tools = {"ninja": "1.0", "packaging": "1.0", "psutil": "1.0", "setuptools": "75.0", "wheel": "0.45"}
+    assert builds() == {"flash-attn": tools}
+    assert "is resolved when the image is built" not in answer.err
+    stage = Path("ctx", "Dockerfile").read_text().partition(" AS compile\n")[2].partition("\nFROM ")[0]
+    install = re.search(r"--python /opt/venv/bin/python [^&]*requirements.backend.1.txt", stage)
+    assert install is not None
+    assert "--no-deps --require-hashes --only-binary :all:" in install[0]
+    assert install.end() < stage.index("python -m pip wheel")
+    assert "constraints.txt" not in stage

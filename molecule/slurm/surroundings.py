@@ -48,6 +48,14 @@ cat >{STANDIN}/nvidia-smi <<'END'
 echo '<nvidia_smi_log><gpu id="00000000:00:00.0"/><gpu id="00000000:01:00.0"/></nvidia_smi_log>'
 END
 chmod 755 {STANDIN}/nvidia-smi
+cat >/usr/local/bin/torchrun <<'END'
+#!/bin/sh
+# A stand-in of torchrun: it starts one worker, and hands no signal on to it.
+while [ "${{1#--}}" != "$1" ]; do shift; done
+python3 "$@" &
+wait
+END
+chmod 755 /usr/local/bin/torchrun
 mkdir -p {PROGRAM}
 tar -xzf - -C {PROGRAM} --no-same-owner
 cat >/usr/local/bin/provision <<'END'

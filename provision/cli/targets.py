@@ -45,6 +45,7 @@ __all__ = [
 Advance = Callable[[str, "bool | None"], None]
 """Takes a target that is done, and whether all is well there; ``None`` where it gave no answer."""
 
+_MARGIN_SECONDS = 20.0
 _HOSTS_BYTES_MAX = 16 * 1024 * 1024
 _PARALLEL_MAX = 1024
 _PORT_MAX = 65535
@@ -130,7 +131,7 @@ def add_probe_flags(parser: argparse.ArgumentParser) -> None:
 
 def has_targets(options: argparse.Namespace) -> bool:
     """Tell whether the flags name a target or a bundle; without either it would be this machine."""
-    return bool(options.targets or options.bundles or options.hosts or options.inventory)
+    return bool(options.targets or options.bundles or options.hosts or options.inventory or _is_by_slurm(options))
 
 
 def targets_of(options: argparse.Namespace) -> tuple[Target, ...]:
@@ -230,6 +231,8 @@ def collect_each(
             if advance is not None:
                 advance(name, is_fine)
 
+        if _is_by_slurm(options):
+            return _collect_by_slurm(options, targets, what or collect_options(options), adapt, on_done)
         found = collect_targets(
             targets,
             what or collect_options(options),
@@ -243,6 +246,42 @@ def collect_each(
     if found.missing and not count and len(found.unreachable) == len(targets):
         raise found.missing[0]
     return found.unreachable
+
+
+def _collect_by_slurm(
+    options: argparse.Namespace,
+    targets: tuple[Target, ...],
+    what: CollectOptions,
+    adapt: Adapt | None,
+    on_done: Callable[[str, Snapshot | None, str], None],
+) -> dict[str, str]:
+    """Ask all idle nodes in one step; all of them get the same program."""
+    import gc
+
+    from provision.probe.collect import read_answer
+    from provision.probe.compose import compose
+    from provision.probe.transports import UnreachableError
+    from provision.probe.transports.slurm import ask_nodes
+
+    gc.enable()
+    what = what if adapt is None else adapt(targets[0], what)
+    unreachable = {target.name: options.known_reasons.get(target.name, "") for target in targets}
+    free = [name for name, why in unreachable.items() if not why]
+    seconds = options.timeout or what.deadline_seconds() + _MARGIN_SECONDS
+    for name, why in list(unreachable.items()):
+        if why:
+            on_done(name, None, why)
+    asked = ask_nodes(free, compose(what), seconds=seconds, partition=options.partition) if free else ()
+    for name, answer, said in asked:
+        snapshot, reason = None, said
+        if not said:
+            try:
+                snapshot = read_answer(name, answer, what)
+            except UnreachableError as error:
+                reason = str(error)
+        unreachable[name] = reason
+        on_done(name, snapshot, reason)
+    return {name: why for name, why in unreachable.items() if why}
 
 
 def run_on_target(options: argparse.Namespace, name: str, command: str, seconds: float) -> tuple[int, str]:
@@ -284,7 +323,38 @@ def run_on_target(options: argparse.Namespace, name: str, command: str, seconds:
     return code, said.strip() or out.strip()
 
 
+def _is_by_slurm(options: argparse.Namespace) -> bool:
+    return getattr(options, "via", None) == "slurm"
+
+
+def _find_nodes(options: argparse.Namespace) -> tuple[Target, ...]:
+    """Return the nodes that Slurm reaches; ``options.known_reasons`` says why some cannot be asked now.
+
+    Raises:
+        UsageError: A flag of another way to name hosts, or to reach them, was given too.
+    """
+    from provision.probe.transports.slurm import list_nodes
+
+    for flag in ("hosts", "inventory", "limit", "user", "port", "identity", "jump", "ssh_config", "connect_timeout"):
+        if getattr(options, flag) is not None:
+            raise UsageError(
+                f"--{flag.replace('_', '-')} says nothing with --via slurm",
+                because=("Slurm knows its nodes and reaches them",),
+                hints=("name nodes as Slurm does, as in `node[01-16]`, or leave --via out",),
+            )
+    nodes = list_nodes(options.targets, options.partition)
+    options.known_reasons = {node.name: node.why for node in nodes if node.why}
+    found = tuple(Target(name=node.name, kind="slurm", host=node.name) for node in nodes)
+    if options.shard is not None:
+        from provision.probe.inventory import take_shard
+
+        return take_shard(found, options.shard)
+    return found
+
+
 def _find_targets(options: argparse.Namespace) -> tuple[Target, ...]:
+    if _is_by_slurm(options):
+        return _find_nodes(options)
     targets = [parse_target(text) for text in options.targets]
     if options.hosts is not None:
         from provision.probe.inventory import parse_hosts

@@ -222,6 +222,53 @@ def test_what_the_controller_was_not_there_to_hear_is_done_when_it_is_back(
     wait(lambda: all_idle(controller), "all nodes are back")
 
 
+def test_verify_has_slurm_ask_every_node_that_is_idle(controller: Any) -> None:
+    controller.say("scontrol update NodeName=n3 State=DRAIN Reason='new disks'")
+    done = controller.run("cd /tmp && provision verify --via slurm --gpus 0 --expect /opt/standin/expect.toml --json")
+    controller.say("scontrol update NodeName=n3 State=RESUME")
+    assert done.returncode == 6, done.stderr
+    targets = {row["target"]: row for row in json.loads(done.stdout)["result"]["targets"]}
+    assert {name: row["ok"] for name, row in targets.items()} == {"n1": True, "n2": True, "n3": False}
+    passed = {check["id"]: check["seen"] for check in targets["n2"]["checks"] if check["status"] == "pass"}
+    assert passed["host.os"].startswith("Debian GNU/Linux 12")
+    assert "drained: new disks" in targets["n3"]["checks"][0]["seen"]
+
+
+TRAINING = """import os, signal, sys, time
+def save(*_):
+    open("/opt/standin/saved", "w").close()
+    sys.exit(0)
+if not os.environ.get("SLURM_RESTART_COUNT"):
+    signal.signal(signal.SIGUSR1, save)
+    open("/opt/standin/trains", "w").close()
+    time.sleep(300)
+"""
+
+
+def test_slurm_takes_the_batch_files_and_a_job_that_is_told_to_save_goes_on_later(
+    controller: Any, nodes: dict[str, Any]
+) -> None:
+    wait(lambda: all_idle(controller), "all nodes are idle")
+    words = "--torch 2.8 --gpu h100 --runtime host --gpus 2 --gpu-type standin --time 10 -o jobs -- /root/train.py"
+    said = controller.say(f"cd /root && provision slurm --nodes 3 --test-only {words}")
+    assert "Slurm would start train.sbatch: Job" in said
+    assert "Slurm would start bench.sbatch: Job" in said
+    refused = controller.run(f"cd /root && provision slurm --test-only --partition nowhere {words}")
+    assert refused.returncode == 6
+    assert "Slurm would not take train.sbatch: invalid partition specified: nowhere" in refused.stdout
+    controller.say(f"cd /root && provision slurm {words}")
+    for node in nodes.values():
+        node.write("/root/train.py", TRAINING)
+    job = controller.say("cd /root && sbatch --parsable --output=/dev/null --chdir=/tmp jobs/train.sbatch")
+    name = wait(lambda: controller.say(f"squeue --noheader --states=R --jobs={job} --format=%N"), "the job runs")
+    wait(lambda: nodes[name].has("/opt/standin/trains"), "it trains")
+    # What Slurm does by itself some time before the limit.
+    controller.say(f"scancel --signal=USR1 --batch {job}")
+    shown = wait(lambda: done_words(controller, job), "the job was requeued and has ended")
+    assert shown["Restarts"] == "1"
+    assert nodes[name].has("/opt/standin/saved")
+
+
 def test_a_second_run_changes_nothing(play: Callable[..., Any]) -> None:
     outcome = play("gpu-slurm.yml").expect_success()
     assert {name: outcome.changed(name) for name in ("ctl", *NODES)} == {name: [] for name in ("ctl", *NODES)}

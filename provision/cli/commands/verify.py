@@ -2,7 +2,8 @@
 
 A target is this machine when none is named, `ssh://host`, `docker://container`, `image://ref`, `kubectl://pod`, a host
 of an Ansible inventory, or with --from a bundle or what another program recorded, as `provision doctor --help` lists.
-Each is asked once; all checks are judged here from what it answered.
+Each is asked once; all checks are judged here from what it answered. With --via slurm the idle nodes of a cluster are
+asked, all in one step.
 
 What is expected comes from the lock, from --expect and from an inventory's `provision_expect`. Unknown is never passed:
 a check of high severity whose answer is missing fails like one that is wrong. A missing GPU is skipped only where the
@@ -83,6 +84,9 @@ _MEASURING = {"--nccl-tests": "all_reduce_perf", "--nvbandwidth": "nvbandwidth"}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_target_flags(parser)
+    group = parser.add_argument_group("through a scheduler")
+    add_choice(group, "--via", ("slurm",), help="ask idle nodes of this cluster, all in one step; a TARGET is `n[1-9]`")
+    group.add_argument("--partition", action=Once, metavar="NAME", help="with --via: nodes of this partition")
     group = parser.add_argument_group("what is expected")
     group.add_argument(
         "--lock", action=Once, type=parse_path, metavar="FILE", help="the provision.lock to hold them to"
@@ -150,7 +154,11 @@ def run(options: argparse.Namespace, output: Output) -> int:
     expected = _read_expectation(options)
     if expected.gpus == 0 and options.has_gpus is None:
         options.has_gpus = False
+    if options.partition is not None and options.via is None:
+        raise UsageError("--partition says nothing without --via slurm", hints=("add `--via slurm`, or leave it out",))
     if options.is_pytest:
+        if options.via is not None:
+            raise UsageError("--pytest reaches hosts itself, and --via has Slurm do it", hints=("leave one out",))
         from provision.cli.pytest_run import run_pytest
 
         return run_pytest(options, output)

@@ -12,7 +12,7 @@ from provision.doctor.needles import Page
 from provision.matrix.load import Matrix
 from provision.probe.output import NOT_RUN, Unreadable
 from provision.probe.parse.frameworks import spell_out
-from provision.probe.parse.kernel_log import KernelEvent, parse_kernel_log
+from provision.probe.parse.kernel_log import EVENT_WORDS, KernelEvent, parse_kernel_log
 from provision.probe.snapshot import Snapshot
 from provision.signals.catalogue import read_signal
 from provision.signals.expectation import Expectation
@@ -170,7 +170,10 @@ class Case:
         """Return the kernel's events of some kinds, from the target's log and from pasted text, oldest first."""
         if self._events is None:
             found = list(log.events) if (log := self.look(lambda host: host.kernel_log)) is not None else []
-            for _, text in self.texts:
+            for (_, text), page in zip(self.texts, self._open_pages(), strict=False):
+                # A log of a program is long, and most have no line of the kernel's.
+                if not page.has_any(EVENT_WORDS):
+                    continue
                 try:
                     found += parse_kernel_log(text).events
                 except Unreadable:

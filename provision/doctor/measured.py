@@ -14,6 +14,8 @@ from provision.records import record
 __all__ = ["SlowRun", "find_slow_run"]
 
 _ALL_REDUCE = "all_reduce"
+_MARKS = ("busbw", "nccl_version")
+"""What stands over the table of nccl-tests, and in its document."""
 
 
 @record
@@ -45,6 +47,8 @@ def find_slow_run(case: Case) -> SlowRun | None:
         topology = case.look(lambda host: topology_of(host, case.matrix))
         return _judge(case, run, names or list(run.devices), topology, is_own=True)
     for _, text in case.texts:
+        if not any(mark in text for mark in _MARKS):
+            continue
         try:
             pasted = parse_nccl_tests(text)
         except Unreadable:

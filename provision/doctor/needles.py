@@ -6,6 +6,7 @@ pattern against every line, and most patterns have a part that must stand there 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -19,6 +20,9 @@ __all__ = ["Page", "find_needles", "fold"]
 _FEWEST_CHARACTERS = 3
 """A shorter needle stands in most lines and spares nothing."""
 
+_LINE_CHARACTERS = 16_384
+_WORD = re.compile(r"[a-z]{2,}")
+_RUN = re.compile(r"[a-z]{2,}")
 _ALSO_MATCHED = str.maketrans({"\u0130": "i", "\u0131": "i", "\u017f": "s", "\u212a": "k"})
 """What a pattern takes for an ASCII letter when it ignores case, beside that letter's two forms."""
 
@@ -26,6 +30,12 @@ _ALSO_MATCHED = str.maketrans({"\u0130": "i", "\u0131": "i", "\u017f": "s", "\u2
 def fold(text: str) -> str:
     """Return a text in lower case with every character where it was."""
     return text.lower() if text.isascii() else text.translate(_ALSO_MATCHED).lower()
+
+
+@lru_cache(maxsize=None)
+def _longest_word(needle: str) -> str:
+    """Return the longest run of letters in a needle, which some word of a text that holds the needle holds whole."""
+    return max(_RUN.findall(needle), key=len, default="")
 
 
 @lru_cache(maxsize=None)
@@ -82,15 +92,26 @@ class Page:
 
     Attributes:
         name: Where the text comes from.
-        lines: Its lines, without their ends.
+        lines: Its lines, without their ends; what is longer than any line that a person reads is cut into several.
     """
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
-        self.lines = text.splitlines()
+        parts = text.splitlines(keepends=True)
+        if max(map(len, parts), default=0) > _LINE_CHARACTERS:
+            # What an expression takes for a line may grow with its square.
+            parts = [part[at : at + _LINE_CHARACTERS] for part in parts for at in range(0, len(part), _LINE_CHARACTERS)]
+            self.lines = [part.splitlines()[0] for part in parts]
+        else:
+            self.lines = text.splitlines()
         self._folded = fold(text)
-        self._starts = [0, *accumulate(len(line) for line in text.splitlines(keepends=True))]
+        self._words = "\n".join(dict.fromkeys(_WORD.findall(self._folded)))
+        self._starts = [0, *accumulate(map(len, parts))]
         self._known: dict[str, Sequence[int]] = {}
+
+    def has_any(self, needles: Iterable[str]) -> bool:
+        """Tell whether a line holds one of some literals in lower case."""
+        return any(self._lines_with(needle) for needle in needles)
 
     def candidates(self, patterns: Sequence[str]) -> Iterator[tuple[int, int]]:
         """Yield (line, pattern) by their numbers, in order, for every pair that may match; any other cannot."""
@@ -113,6 +134,9 @@ class Page:
         return known
 
     def _search(self, needle: str) -> Iterator[int]:
+        # What is not in the list of words, a small part of the text, is not in the text.
+        if _longest_word(needle) not in self._words:
+            return
         place = self._folded.find(needle)
         while place >= 0:
             number = bisect_right(self._starts, place) - 1

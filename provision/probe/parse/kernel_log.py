@@ -14,7 +14,7 @@ from provision.probe.clean import clean, clean_line
 from provision.probe.output import Unreadable
 from provision.records import record
 
-__all__ = ["EVENTS_MAX", "KernelEvent", "KernelLog", "find_events", "parse_kernel_log"]
+__all__ = ["EVENTS_MAX", "EVENT_WORDS", "KernelEvent", "KernelLog", "find_events", "parse_kernel_log"]
 
 EVENTS_MAX = 10_000
 """More events than these are thinned out, the commonest first; of each kind the first and the last stay."""
@@ -108,6 +108,14 @@ _PLAIN: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         ("suspend", "pm: suspend", r"\bPM: suspend (?:entry|exit)"),
     )
 )
+
+
+EVENT_WORDS = tuple(
+    dict.fromkeys(
+        ("xid (", "libnccl", "bar", "i/o region", "aer: ", "pcie bus error", *(word for _, word, _ in _PLAIN))
+    )
+)
+"""Words in lower case of which every line of an event holds one."""
 
 
 @record

@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from types import SimpleNamespace
 
+import machines
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from provision.doctor import needles
 from provision.doctor.case import Case
 from provision.doctor.engine import rule_of
 from provision.doctor.needles import Page, find_needles, fold
+from provision.probe.output import Unreadable
+from provision.probe.parse.kernel_log import EVENT_WORDS, parse_kernel_log
 
 MATRIX = read_matrix(SimpleNamespace(data_dir=None))
 PATTERNS = sorted({pattern for row in MATRIX.diagnoses.values() for pattern in rule_of(row).SYMPTOMS})
@@ -143,3 +146,50 @@ def test_without_the_interpreters_parser_every_line_is_asked(monkeypatch) -> Non
         assert search(text, ["GPU is lost"]) == search_plainly(text, ["GPU is lost"]) != []
     finally:
         find_needles.cache_clear()
+
+
+def test_every_event_of_the_kernel_holds_a_word_by_which_its_log_is_told() -> None:
+    lines = [line for build in machines.MACHINES.values() for line in build()["kernel-log"].text.splitlines()]
+    lines += [text for row in MATRIX.diagnoses.values() for text in row.examples]
+    lines += KERNEL_LINES
+    found = {event.kind for line in lines for event in parse_kernel_log_or_none(line)}
+    assert len(found) >= 12
+    for line in lines:
+        if parse_kernel_log_or_none(line):
+            assert Page("log", line).has_any(EVENT_WORDS), line
+
+
+KERNEL_LINES = [
+    "[1.1] NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.",
+    "[1.1] nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 12028, Non-fatal, Link 44 egress",
+    "[1.1] python3[77]: segfault at 10 ip 00007f in libnccl.so.2[7f]",
+    "[1.1] pcieport 0000:00:1c.0: AER: Corrected error received: 0000:41:00.0",
+    "[1.1] nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer",
+    "[1.1] pci 0000:41:00.0: BAR 1: no space for [mem size 0x1000000000 64bit pref]",
+    "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:",
+    "[1.1] NVRM: RmInitAdapter failed! (0x26:0x56:1474)",
+    "[1.1] NVRM: API mismatch: the client has the version 550.76",
+    "[1.1] mlx5_core 0000:17:00.0: Detected insufficient power on the PCIe slot (27W)",
+    "[1.1] mlx5_core 0000:17:00.0 ens5: Link down",
+    "[1.1] Out of memory: Killed process 4242 (python3)",
+    "[1.1] watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [kworker/3:1:99]",
+    "[1.1] INFO: task nvidia-smi:4242 blocked for more than 120 seconds.",
+    "[1.1] PM: suspend entry (deep)",
+    "[1.1] nvidia: probe of 0000:41:00.0 failed with error -1",
+]
+
+
+def parse_kernel_log_or_none(line):
+    """Return the events of a line, none where it is no line of a kernel's."""
+    try:
+        return parse_kernel_log(line).events
+    except Unreadable:
+        return ()
+
+
+def test_a_line_without_an_end_is_searched_in_parts() -> None:
+    page = Page("log", "x" * 100_000 + " GPU is lost\nnext\n")
+    assert "".join(page.lines) == "x" * 100_000 + " GPU is lostnext"
+    assert max(map(len, page.lines)) < 20_000
+    ((number, _),) = list(page.candidates((r"\bGPU is lost\b",)))
+    assert page.lines[number].endswith(" GPU is lost")

@@ -53,6 +53,7 @@ SCOPES: dict[str, str] = {
     "C20": "stage|requirements|conda|pyproject extra",
     "C21": "onnxruntime|onnxruntime-gpu",
     "C22": "stage package pinned",
+    "C23": "torch|pytorch|base-frameworks extra-index",
     "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",

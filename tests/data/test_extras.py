@@ -111,6 +111,17 @@ def test_a_release_without_code_is_none_of_what_dali_may_be() -> None:
     assert [version for version in (*holding_code, *empty) if version in admitted] == list(holding_code)
 
 
+def test_a_release_of_cuml_without_wheels_is_none_that_is_taken() -> None:
+    found = solve(parse_request({"torch": "2.8.0", "with": "cuml-cuda12"}), MATRIX)
+    assert isinstance(found, Stack)
+    assert found.image is not None
+    (line,) = (line for part in found.image.extras for line in part.requires)
+    assert [version for version in ("25.8.0", "25.10.0", "26.10.0") if version in requirement_of(line).specifier] == [
+        "25.10.0",
+        "26.10.0",
+    ]
+
+
 def test_a_pinning_extra_alone_takes_the_newest_torch_that_it_pins() -> None:
     for extra in ("sglang", "vllm"):
         pinned = {row.requires.get("torch", "").removeprefix("==") for row in MATRIX.companions if row.package == extra}

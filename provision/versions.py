@@ -103,7 +103,7 @@ class Spec:
     def __contains__(self, version: str) -> bool:
         """Tell whether a version lies in the set; a local part of the version is ignored unless named."""
         if self._plain is not None:
-            stem, post, number = version.partition(".post")
+            stem, post, number = version.partition("+")[0].partition(".post")
             release = _release(stem) if not post or number.isdecimal() else None
             if release is not None:
                 numbers = _trimmed(release)

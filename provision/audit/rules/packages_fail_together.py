@@ -46,7 +46,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     sides = _sides(environment, matrix, options, torch)
     for row in matrix.exclusions:
         pair = (_name(row.left), _name(row.right))
-        if row.is_open or not all(name in sides and _holds(name, sides[name], row) for name in pair):
+        if row.is_open or pair[0] not in sides or pair[1] not in sides:
+            continue
+        if not all(_holds(name, sides[name], row) for name in pair):
             continue
         asked = [sides[name].requirement for name in pair]
         spans = [requirement.span for requirement in asked if requirement is not None]

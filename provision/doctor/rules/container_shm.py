@@ -18,7 +18,7 @@ SYMPTOMS = (
     r"unable to allocate shared memory ?\(shm\) for file",
     r"(?:workers are|worker is) out of shared memory",
     r"DataLoader worker \(pid\(?s?\)? ?[0-9, ]{1,40}\) is killed by signal: Bus error",
-    r"unable to (?:write to|open shared memory object|resize) .{0,30}/torch_",
+    r"unable to (?:write to|open shared memory object|resize) .{0,30}/torch_(?!.{0,80}Too many open files)",
     r"shm_open.{0,40}(?:No space left|failed)",
     r"\bBus error\s{1,60}\(core dumped\)",
     r"^Bus error\b",

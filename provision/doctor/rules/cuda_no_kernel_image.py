@@ -29,6 +29,7 @@ SYMPTOMS = (
     r"nvrtc: error: invalid value for --gpu-architecture",
     r"was (?:not )?compiled (?:for|with) .{0,60}but (?:this|your|the) GPU (?:is|has) (?:sm_|compute "
     r"capability)",
+    r"CUDA error: named symbol not found|cudaErrorSymbolNotFound",
 )
 
 _TARGETS = r"current PyTorch install supports CUDA capabilities((?: (?:sm|compute)_[0-9]{2,3}[a-z]?){1,40})"

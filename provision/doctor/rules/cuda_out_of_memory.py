@@ -22,6 +22,8 @@ SYMPTOMS = (
     r"INSUFFICIENT_RESOURCES)",
     r"BFCArena.{0,120}Failed to allocate memory for requested buffer",
     r"Unable to find a valid cuDNN algorithm to run convolution",
+    r"Cuda failure (?:[0-9]{1,2} )?'out of memory'",
+    r"unable to allocate CUDA[0-9]{1,2} buffer",
 )
 
 _TOTAL = r"total capacity of ([0-9.]{1,8}) GiB of which ([0-9.]{1,8}) ([GM])iB is free"

@@ -14,6 +14,10 @@ SYMPTOMS = (
     r"Module nvidia(?:[-_]current)? not found in directory",
     r"could not insert '?nvidia'?: No such (?:file|device)",
     r"NVMLError_DriverNotLoaded|\bNVML: Driver Not Loaded\b",
+    r"could not insert '?nvidia'?: (?:Exec format error|Unknown symbol in module)",
+    r"FATAL: Module nvidia not found",
+    r"\bnvidia: (?:version magic '|disagrees about version of symbol)",
+    r"Failed to query NVIDIA devices\. Please ensure",
 )
 
 _EXPECTED = "a module for the running kernel, built and loaded"

@@ -14,6 +14,7 @@ SYMPTOMS = (
     r"nvidia[\w.-]{0,40}: (?:Key was rejected by service|Loading of unsigned module is rejected)",
     r"Failed to insert (?:module )?'?nvidia[\w-]{0,20}'?: (?:Key was rejected|Required key)",
     r"unsigned module loading is restricted",
+    r"could not insert '?nvidia[\w-]{0,20}'?: Operation not permitted",
 )
 
 _EXPECTED = "a module signed with an enrolled key, or Secure Boot off"

@@ -24,12 +24,17 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "the old kernel modules stay in the initrd",
     ),
     "driver.not-built": (
+        "modprobe: ERROR: could not insert 'nvidia': Exec format error",
+        "modprobe: FATAL: Module nvidia not found.",
+        "nvidia: version magic '5.15.0-91-generic SMP mod_unload modversions ' should be '5.15.0-94-generic",
+        "nvidia-persistenced: Failed to query NVIDIA devices. Please ensure that the NVIDIA device files exist",
         "pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is running.",
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-87-generic",
         "modprobe: ERROR: could not insert 'nvidia': No such device",
     ),
     "driver.secure-boot": (
+        "modprobe: ERROR: could not insert 'nvidia': Operation not permitted",
         "systemd-modules-load[312]: Failed to insert module 'nvidia_drm': Key was rejected by service",
         "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",

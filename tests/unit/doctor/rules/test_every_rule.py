@@ -62,12 +62,17 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-49-generic",
         "modprobe: ERROR: could not insert 'nvidia': No such device",
         "pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
+        "modprobe: ERROR: could not insert 'nvidia': Exec format error",
+        "modprobe: FATAL: Module nvidia not found.",
+        "nvidia: version magic '5.15.0-91-generic SMP mod_unload modversions ' should be '5.15.0-94-generic",
+        "nvidia-persistenced: Failed to query NVIDIA devices. Please ensure that the NVIDIA device files exist",
     ),
     "driver.secure-boot": (
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
         "[ 5.1] Lockdown: modprobe: nvidia.ko: Loading of unsigned module is rejected",
         "systemd-modules-load[312]: Failed to insert module 'nvidia_drm': Key was rejected by service",
         "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
+        "modprobe: ERROR: could not insert 'nvidia': Operation not permitted",
     ),
     "driver.nouveau": (
         "[ 6.2] NVRM: GPU 0000:01:00.0 is already bound to nouveau.",
@@ -227,6 +232,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         " kernels will be jit-compiled from PTX",
         "nvrtc: error: invalid value for --gpu-architecture (-arch)",
         "the extension was compiled for sm_80, but your GPU has compute capability 12.0",
+        "RuntimeError: CUDA error: named symbol not found",
     ),
     "torch.cpu-build": (
         "AssertionError: Torch not compiled with CUDA enabled",
@@ -320,6 +326,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
         "onnxruntime::BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 8",
         "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
+        "NCCL WARN Cuda failure 2 'out of memory'",
+        "llama_model_load: error loading model: unable to allocate CUDA0 buffer",
     ),
     "cuda.profiling-denied": (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
@@ -439,6 +447,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NCCL failure: remote process exited or there was a network error",
         "misc/socket.cc:538 NCCL WARN Net : Connection closed by remote peer gpu002<47861>",
         "misc/socket.cc:518 NCCL WARN Net : Call to recv from 10.20.0.7<58355> failed : Broken pipe",
+        "[1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value stor"
+        "e by key '0', but store->get('0') got error: Connection reset by peer",
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.7]:4321",
     ),
     "nccl.no-rdma": (
         "NCCL INFO NET/IB : No device found.",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from provision.doctor.case import Case
-from provision.doctor.stack import torch_of
+from provision.doctor.stack import driver_of, torch_of
 from provision.matrix.model import TorchBuild
 from provision.versions import parse
 
@@ -70,6 +70,25 @@ def _torch(_: Mapping[str, str], case: Case) -> str | None:
     return torch_of(case).version
 
 
+def _torch_cuda(_: Mapping[str, str], case: Case) -> str | None:
+    """Name the CUDA that the PyTorch of the case was built for."""
+    build = _build(case)
+    cuda = torch_of(case).cuda or (build.cuda if build is not None else None)
+    return cuda if cuda and cuda[:1].isdigit() else None
+
+
+def _toolkit_package(values: Mapping[str, str], case: Case) -> str | None:
+    """Name the same CUDA as packages of the toolkit spell it."""
+    cuda = _torch_cuda(values, case)
+    return cuda.replace(".", "-") if cuda else None
+
+
+def _branch(_: Mapping[str, str], case: Case) -> str | None:
+    """Name the branch of the driver."""
+    driver = driver_of(case)
+    return driver.partition(".")[0] if driver else None
+
+
 def _torchvision(_: Mapping[str, str], case: Case) -> str | None:
     """Name the torchvision that goes with the PyTorch of the case."""
     torch = torch_of(case).version
@@ -91,5 +110,8 @@ _READERS: Mapping[str, Callable[[Mapping[str, str], Case], str | None]] = {
     "nccl": _nccl,
     "toolkit": _toolkit,
     "torch": _torch,
+    "torch_cuda": _torch_cuda,
+    "toolkit_package": _toolkit_package,
+    "branch": _branch,
     "torchvision": _torchvision,
 }

@@ -187,3 +187,35 @@ def test_a_port_is_said_once(matrix: Matrix) -> None:
 
 def test_numpy_that_is_not_available_is_known(matrix: Matrix) -> None:
     assert "numpy.abi" in said("RuntimeError: Numpy is not available\n", matrix)
+
+
+def test_an_nvjitlink_that_is_missing_is_installed_and_not_unset(matrix: Matrix) -> None:
+    line = "ImportError: libnvJitLink.so.12: cannot open shared object file: No such file or directory"
+    found = said(f"torch==2.4.1+cu121\n{line}\n", matrix)
+    assert list(found) == ["cuda.library-missing"]
+    assert "pip install 'nvidia-nvjitlink-cu12'" in found["cuda.library-missing"]
+
+
+def test_a_toolkit_that_is_missing_is_that_of_the_torch_in_the_text(matrix: Matrix) -> None:
+    text = "PyTorch version: 2.3.1+cu121\nOSError: CUDA_HOME environment variable is not set.\n"
+    assert "cuda-toolkit-12-1" in said(text, matrix)["cuda.home-unset"]
+    assert "cuda-toolkit-12-4" not in said(text, matrix)["cuda.home-unset"]
+
+
+@pytest.mark.parametrize(
+    ("line", "diagnosis", "package"),
+    [
+        (
+            "[ 6.3] NVRM: The NVIDIA GPU 0000:01:00.0 requires use of the NVIDIA open kernel modules.",
+            "driver.open-required",
+            "nvidia-driver-570-server-open",
+        ),
+        ("Cannot load libnvidia-encode.so.1", "driver.partial-libraries", "libnvidia-encode-570"),
+    ],
+    ids=["open", "encode"],
+)
+def test_packages_are_of_the_branch_of_the_driver_in_the_text(
+    line: str, diagnosis: str, package: str, matrix: Matrix
+) -> None:
+    heading = "| NVIDIA-SMI 570.195.03             Driver Version: 570.195.03     CUDA Version: 12.8     |"
+    assert package in said(f"{heading}\n{line}\n", matrix)[diagnosis]

@@ -87,6 +87,13 @@ def _scontrol(state: dict[str, Any], words: list[str]) -> int:
             node.update(state="idle", reason="none")
         out = sum(row["state"].startswith("drain") for row in state["nodes"].values())
         state["most_out"] = max(state["most_out"], out)
+    elif words[:3] == ["--oneliner", "show", "node"]:
+        row = state["nodes"][words[3]]
+        is_busy = any(words[3] in job["nodes"] for job in state["jobs"].values())
+        flags = {"drained": "IDLE+DRAIN", "draining": "MIXED+DRAIN", "idle": "MIXED" if is_busy else "IDLE"}
+        reason = "" if row["reason"] == "none" else f" Reason={row['reason']} [root@2026-11-24T18:13:25] Comment=x"
+        flag = flags.get(row["state"], row["state"].upper())
+        print(f"NodeName={words[3]} Arch=x86_64 State={flag} Partitions=gpu{reason}")
     elif words[:1] == ["requeue"]:
         job = state["jobs"].get(words[1])
         if job is None or not job.get("requeue", True):

@@ -282,5 +282,5 @@ def test_removal_leaves_nothing(controller: Any, nodes: dict[str, Any], play: Ca
         left = (
             "find /etc/slurm /etc/munge /usr/local/lib/provision /etc/provision /var/lib/provision /var/log/provision"
         )
-        assert node.run(f"{left} -type f 2>/dev/null").stdout == ""
+        assert node.run(f"{left} 2>/dev/null").stdout == ""
         assert node.say("dpkg-query -W -f '${Package} ${Status}\\n' | grep -E '^(slurm|munge)' || true") == ""

@@ -112,7 +112,11 @@ def test_a_healthy_node_is_left_alone_and_the_controller_is_asked_once_at_most(n
     node.run()
     assert node.state["state"] == "idle"
     assert node.ledger() == []
-    assert [call[0] for call in node.slurm.read()["calls"]] in ([], ["sinfo"])
+    # About itself alone: thousands of nodes ask every few minutes.
+    assert node.slurm.read()["calls"] == [["scontrol", "--oneliner", "show", "node", "n1"]]
+    node.run("prolog")
+    node.run("epilog")
+    assert len(node.slurm.read()["calls"]) == 1
 
 
 def test_a_fatal_xid_drains_the_node_with_doctor_s_sentence(node: Machine) -> None:
@@ -338,7 +342,9 @@ def test_dry_run_says_what_it_would_do_and_does_nothing(node: Machine) -> None:
     node.run("--dry-run")
     assert node.done() == ["would drain", "would requeue"]
     assert all(row["dry_run"] for row in node.ledger())
-    assert {call[0] for call in node.slurm.read()["calls"]} == {"sinfo", "squeue"}
+    assert {tuple(call[:2]) for call in node.slurm.read()["calls"] if call[0] == "scontrol"} == {
+        ("scontrol", "--oneliner")
+    }
     node.slurm.set_node("n1", "drained", "provision: x")
     node.run("prove", "--dry-run")
     assert node.state["state"] == "drained"

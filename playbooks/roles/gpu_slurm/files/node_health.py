@@ -291,6 +291,15 @@ class Slurm:
             rows.append(Node(name.strip(), group.strip(), is_out, state.startswith(self.BUSY), reason))
         return rows
 
+    def node(self, name):
+        """Return one node: of thousands that ask about themselves, none is sent all the others."""
+        line = self.call("scontrol", "--oneliner", "show", "node", name)
+        flags = re.search(r" State=(\S+)", line)
+        reason = re.search(r" Reason=(.*?) \[[^@\]]*@[0-9T:-]+\]", line)
+        states = flags.group(1).lower().replace("*", "+not_responding").split("+") if flags else ["unknown"]
+        is_busy = any(state in ("allocated", "mixed", "completing") for state in states)
+        return Node(name, "", any(state in self.OUT for state in states), is_busy, reason.group(1) if reason else "")
+
     def take_lock(self, node):
         """Return whether this call has the lock now."""
         words = ["StartTime=now+60", "Duration=%d" % (LOCK_MINUTES - 1), "Users=root", "Nodes=" + node]
@@ -581,7 +590,7 @@ def do_health(engine, settings, book):
         return
     if time.time() - book.number("limit_at") < settings["limit_every_seconds"]:
         return
-    if any(row.is_out for row in engine.nodes() if row.name == node):
+    if engine.node(node).is_out:
         return
     found = explain(settings, found, until - time.monotonic() - 3 * CALL_SECONDS / 2)
     is_drained = drain(engine, settings, book, node, found, until)
@@ -591,10 +600,8 @@ def do_health(engine, settings, book):
 
 def is_ours(engine, settings, node):
     """Tell whether this program drained a node, and nothing runs on it."""
-    own = [row for row in engine.nodes() if row.name == node]
-    return bool(own) and all(
-        row.is_out and not row.is_busy and row.reason.startswith(settings["prefix"]) for row in own
-    )
+    own = engine.node(node)
+    return own.is_out and not own.is_busy and own.reason.startswith(settings["prefix"])
 
 
 def offer_proof(engine, settings, book, node):

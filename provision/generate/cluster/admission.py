@@ -21,6 +21,7 @@ _VALUES = "gpu-operator"
 _METRIC = re.compile(r"\bDCGM_(?:FI|EXP)_[A-Z0-9_]+")
 # What a rule of ours is keyed by, and who puts it onto a series of the exporter.
 _KEYS = ("cluster", "job", "node")
+_DISCOVERY = "gpu-feature-discovery"
 
 
 @record
@@ -258,7 +259,14 @@ def _product(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
         for key, values in _required(pods.spec).items():
             if not key.startswith(prefix) or not key.endswith(suffix):
                 continue
-            if bases and key.removesuffix(suffix) not in bases:
+            if not _is_labelled(bundle):
+                yield (
+                    load.owner.path,
+                    f"{load.owner} chooses nodes by {key}, and nothing labels nodes: "
+                    "GPU feature discovery does not run",
+                    "have it run, as the files of a request do",
+                )
+            elif bases and key.removesuffix(suffix) not in bases:
                 yield (
                     load.owner.path,
                     f"{load.owner} asks for {', '.join(sorted(bases))} and chooses nodes by {key}, "
@@ -580,6 +588,12 @@ def _two_ways(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
             "write both with --dra, which turns the plugin off",
         )
     daemon = next((item for item in bundle.of("DaemonSet") if _offers(item)), None)
+    if claims and daemon is not None:
+        yield (
+            claims[0].owner.path,
+            f"{claims[0].owner} claims GPUs, and {daemon} hands out the same ones",
+            "write both with --dra, which leaves the plugin out",
+        )
     if daemon is not None and at(bundle.values, "devicePlugin", "enabled") is not False and bundle.values is not None:
         yield (
             daemon.path,
@@ -755,9 +769,22 @@ def _read(text: Any) -> Mapping[str, Any]:
 
 
 def _offers(daemon: Object) -> bool:
-    """Return whether a DaemonSet is a device plugin."""
+    """Return whether a DaemonSet is a device plugin; feature discovery is another program of its image."""
     containers = items(daemon.body, "spec", "template", "spec", "containers")
-    return any("device-plugin" in str(container.get("image")) for container in containers)
+    return any("device-plugin" in str(container.get("image")) and not _discovers(container) for container in containers)
+
+
+def _discovers(container: Mapping[str, Any]) -> bool:
+    return any(_DISCOVERY in word for word in (*words(container, "command"), *words(container, "args")))
+
+
+def _is_labelled(bundle: Bundle) -> bool:
+    """Return whether something says on a node of which product its GPUs are, or the files do not tell."""
+    if bundle.values is not None:
+        return at(bundle.values, "gfd", "enabled") is not False
+    daemons = [load for load in bundle.loads if load.owner.kind == "DaemonSet"]
+    found = [container for load in daemons for pods in load.pods for container in pods.containers]
+    return any(map(_discovers, found)) or not any(_offers(load.owner) for load in daemons)
 
 
 def _gpu_resources(pods: Pods, prefix: str) -> set[str]:

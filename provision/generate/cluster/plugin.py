@@ -1,4 +1,4 @@
-"""The device plugin as a DaemonSet, for nodes whose driver and container toolkit gpu-node.yml has installed."""
+"""Device plugin and feature discovery as a DaemonSet, for nodes whose driver and toolkit gpu-node.yml has installed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ _NAME = "provision-device-plugin"
 _NAMESPACE = "kube-system"
 _SOCKETS = "/var/lib/kubelet/device-plugins"
 _CONFIG = "/etc/provision"
+_DISCOVERY = "/usr/bin/gpu-feature-discovery"
+# Node Feature Discovery reads files here; role gpu_k8s has one as well.
+_FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
 _FILE = "cluster.toml"
 
 
@@ -29,7 +32,8 @@ def node_selector(matrix: Matrix) -> dict[str, str]:
 def plugin_manifests(options: ClusterOptions, matrix: Matrix) -> list[dict[str, Any]]:
     """Return RuntimeClass, ConfigMap and DaemonSet.
 
-    The DaemonSet runs only where the driver belongs to the node, so it never meets the one of a GPU Operator.
+    The DaemonSet runs only where the driver belongs to the node, so it never meets the one of a GPU Operator. Beside
+    the plugin it says of which product the GPUs are, which work is bound to. Where Pods claim GPUs there is no plugin.
     """
     runtime = str(matrix.setting(_FILE, "runtime_class").value)
     resource = str(matrix.setting(_FILE, "resource").value)
@@ -56,6 +60,18 @@ def plugin_manifests(options: ClusterOptions, matrix: Matrix) -> list[dict[str, 
             {"name": "config", "mountPath": _CONFIG, "readOnly": True},
         ],
     }
+    discovery = {
+        "name": "gpu-feature-discovery",
+        "image": matrix.cluster_components["device-plugin"].image,
+        "command": [_DISCOVERY],
+        "env": container["env"],
+        "securityContext": {"privileged": True},
+        "volumeMounts": [
+            {"name": "features", "mountPath": _FEATURES},
+            {"name": "sys", "mountPath": "/sys"},
+            {"name": "config", "mountPath": _CONFIG, "readOnly": True},
+        ],
+    }
     daemon = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -70,10 +86,12 @@ def plugin_manifests(options: ClusterOptions, matrix: Matrix) -> list[dict[str, 
                     "priorityClassName": "system-node-critical",
                     "nodeSelector": node_selector(matrix),
                     "tolerations": [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}],
-                    "containers": [container],
+                    "containers": [discovery] if options.is_claimed else [container, discovery],
                     "volumes": [
                         {"name": "sockets", "hostPath": {"path": _SOCKETS, "type": "Directory"}},
                         {"name": "config", "configMap": {"name": _NAME}},
+                        {"name": "features", "hostPath": {"path": _FEATURES, "type": "DirectoryOrCreate"}},
+                        {"name": "sys", "hostPath": {"path": "/sys", "type": "Directory"}},
                     ],
                 },
             },

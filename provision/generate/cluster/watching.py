@@ -42,9 +42,7 @@ def monitor_objects(plan: Plan) -> list[dict[str, Any]]:
         "spec": {
             "selector": {"matchLabels": {exporter["label"]: exporter["value"]}},
             "namespaceSelector": {"matchNames": [space]},
-            "endpoints": [
-                {"port": exporter["port"], "interval": _SCRAPED, "honorLabels": True, "relabelings": relabelings}
-            ],
+            "endpoints": [{"port": exporter["port"], "interval": _SCRAPED, "relabelings": relabelings}],
         },
     }
     rules = {

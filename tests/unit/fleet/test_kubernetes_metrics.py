@@ -49,7 +49,6 @@ def job_of(monitor: dict[str, Any], name: str, targets: str) -> dict[str, Any]:
     snake = lambda row: {re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", key): row[key] for key in row}  # noqa: E731
     return {
         "job_name": name,
-        "honor_labels": end["honorLabels"],
         "file_sd_configs": [{"files": [targets]}],
         "relabel_configs": [
             # These it puts before those of the ServiceMonitor.

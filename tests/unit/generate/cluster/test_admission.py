@@ -71,6 +71,7 @@ BUNDLES = {
     "ray": RAY,
     "trainer": TRAINER,
     "rdma": RDMA,
+    "nodes": replace(SHARED, owner="node"),
 }
 
 Files = dict[str, list[dict[str, Any]]]
@@ -139,6 +140,10 @@ def _plugin_beside(files: Files) -> None:
     head = {"name": "plugin", "namespace": "kube-system"}
     files["device-plugin.yaml"] = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": head, "spec": spec}]
     get(files, "Kustomization")["resources"].append("device-plugin.yaml")
+
+
+def _claiming(files: Files) -> None:
+    pod(files, "Job")["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]
 
 
 # Rule, bundle, what is done to it, and words of both sides.
@@ -273,6 +278,13 @@ TABLE: list[tuple[str, str, Change, tuple[str, ...]]] = [
         lambda f: terms(f, "Job").update(values=["NVIDIA-H100-80GB-HBM3"]),
         ("nodes cut into 1g.10gb no longer have", "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"),
     ),
+    ("product", "train", lambda f: values(f)["gfd"].update(enabled=False), ("nothing labels nodes",)),
+    (
+        "product",
+        "nodes",
+        lambda f: pod(f, "DaemonSet")["containers"].pop(),
+        ("Job default/slice-verify chooses nodes by nvidia.com/gpu.product, and nothing labels nodes",),
+    ),
     (
         "node-pool",
         "train",
@@ -399,6 +411,7 @@ TABLE: list[tuple[str, str, Change, tuple[str, ...]]] = [
         lambda f: values(f)["devicePlugin"].update(enabled=True),
         ("claims GPUs", "hands out the same ones"),
     ),
+    ("two-ways", "nodes", _claiming, ("Job default/slice-verify claims GPUs", "DaemonSet kube-system/")),
     ("two-ways", "train", _plugin_beside, ("DaemonSet kube-system/plugin", "offers as well")),
     ("ray-closed", "ray", _policy, ("RayJob lab/ray is asked by its operator on port 8265", "NetworkPolicy lab/deny")),
     ("listed", "train", lambda f: f.pop("verify.yaml"), ("lists verify.yaml, which is not there",)),

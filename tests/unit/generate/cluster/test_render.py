@@ -232,9 +232,16 @@ def test_a_plugin_may_no_more_than_its_devices_need(
 ) -> None:
     files = render_cluster(node_lock, CASES[name], matrix)
     (daemon,) = [document for document in documents(files) if document["kind"] == "DaemonSet"]
-    (container,) = daemon["spec"]["template"]["spec"]["containers"]
+    container = daemon["spec"]["template"]["spec"]["containers"][0]
+    assert container["name"] == "device-plugin"
     assert ({"name": "NVIDIA_MIG_MONITOR_DEVICES", "value": "all"} in container["env"]) is sees_all
     assert ("add" in container["securityContext"]["capabilities"]) is sees_all
+
+
+def test_claims_need_no_plugin_and_products_are_said_nonetheless(node_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(node_lock, CASES["claimed"], matrix)
+    (daemon,) = [document for document in documents(files) if document["kind"] == "DaemonSet"]
+    assert [row["name"] for row in daemon["spec"]["template"]["spec"]["containers"]] == ["gpu-feature-discovery"]
 
 
 def test_the_label_is_the_one_that_the_role_writes() -> None:

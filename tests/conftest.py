@@ -44,6 +44,7 @@ _load("fake_prometheus")
 _load("fleet_exporter")
 _load("fleet_prometheus")
 _load("machines")
+_load("contradictions")
 _load("upstream")
 
 

@@ -11,7 +11,7 @@ from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
 from provision.signals.frameworks import loaded_driver
 from provision.signals.gpus import list_gpu_devices
-from provision.signals.signal import Fault, Signal, failed, passed, skipped, unknown
+from provision.signals.signal import Fault, Signal, failed, faulty, passed, skipped, unknown
 from provision.signals.work import count_gpus, counted
 
 _RUNTIME = "nvidia"
@@ -181,7 +181,8 @@ def ctr_shm(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         return failed(said, "room in the shared memory that NCCL and data loaders use", faults=[fault])
     least_gib = matrix.limit("ctr.shm-per-gpu") * count
     if host.virtualization.is_container:
-        size_kib = host.limits.get("shm_kib")
+        sizes = (_mounted_shm_kib(host), host.limits.get("shm_kib"))
+        size_kib = min((size for size in sizes if size is not None), default=None)
         if size_kib is None:
             return unknown("the size of /dev/shm is not known")
         where, size_gib = "the container's shared memory", size_kib / 2**20
@@ -198,6 +199,13 @@ def ctr_shm(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         # It is no fault until something runs out of it.
         return failed(said, f"{least_gib:g} GiB or more", faults=[Fault(said=said, kind="small", certainty="low")])
     return passed(said)
+
+
+def _mounted_shm_kib(host: Snapshot) -> int | None:
+    try:
+        return next((system.size_kib for system in host.file_systems if system.mount == _SHM), None)
+    except Unreadable:
+        return None
 
 
 def _find_full_shm(host: Snapshot, percent_max: float) -> int | None:
@@ -221,6 +229,7 @@ def _default_shm(host: Snapshot) -> str | None:
         raise
 
 
+_GPU_NODE = re.compile(r"/dev/nvidia(?:ctl|[0-9]{1,3})")
 _UVM = "/dev/nvidia-uvm"
 _SHARED_NODES = ("/dev/nvidiactl", _UVM)
 _WORLD = 0o006
@@ -232,7 +241,16 @@ def gpu_devnodes(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signa
     if host.virtualization.kind == "wsl":
         return skipped("WSL reaches its GPUs through another device")
     nodes = {node.path: node for node in host.device_nodes}
-    minors = _minors(host)
+    replaced = [node for path, node in nodes.items() if _GPU_NODE.fullmatch(path) and node.kind != "character"]
+    try:
+        minors = _minors(host)
+    except Unreadable:
+        if not replaced:
+            raise
+        minors = []
+    if replaced and not minors:
+        faults = [_fault_of_node(host, node.path, _say_closed(node)) for node in replaced]
+        return faulty(faults, "all nodes, open to everybody or to a group")
     if not minors:
         return unknown("nothing tells how many GPUs there are")
     wanted = [*(f"/dev/nvidia{minor}" for minor in minors), *_SHARED_NODES]
@@ -257,7 +275,9 @@ def _fault_of_node(host: Snapshot, path: str, said: str, *, is_plain: bool = Fal
     if path == _UVM:
         certainty = "medium" if host.virtualization.is_container else "low"
         return Fault(said=said, subject=path, kind="uvm", certainty=certainty)
-    return Fault(said=said, subject=path, kind="node", certainty="low" if is_plain else "high")
+    # Without the driver there are no nodes; what stands in the place of one is a fault all the same.
+    is_sure = "no device" in said or (host.has("driver-version") and not is_plain)
+    return Fault(said=said, subject=path, kind="node", certainty="high" if is_sure else "low")
 
 
 def _say_closed(node: DeviceNode) -> str:

@@ -310,7 +310,7 @@ def env_visible(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
             hidden = f", and hides all from place {place} on" if place else ", and hides every GPU"
             is_number = entry.isdecimal() or entry.startswith("MIG-")
             said = f"`{_VISIBLE}={value}`: `{entry}` is none of {len(gpus)} GPUs{hidden}"
-            return _fail_visible(said, "beyond" if is_number else "hidden")
+            return _fail_visible(said, "cut-short" if place else "beyond" if is_number else "hidden")
     count = count_gpus(host, expected)
     if expected.gpus is not None and count is not None and len(entries) < count and not entries[0].startswith("MIG-"):
         said = f"`{_VISIBLE}={value}` leaves {len(entries)} of {count} GPUs"

@@ -77,7 +77,7 @@ def judge_tests(tests: Sequence[DiagTest], gpus: int | None) -> Signal:
 
 def _fault_of(test: DiagTest, result: DiagResult) -> Fault:
     """Return a fault; tests of the software around DCGM say nothing of a GPU, and a warning is no wrong result."""
-    is_software = {(test.category or "").lower(), test.name.lower()} & {"deployment", "software"}
+    is_software = {(test.category or "").lower(), test.name.lower()} & {"deployment", "driver", "software"}
     subject = f"GPU {result.entity}" if result.entity is not None else ""
     kind = "hardware" if result.status == "Fail" and not is_software else ""
     return Fault(said=_describe(test, result), subject=subject, kind=kind)

@@ -60,10 +60,12 @@ def gpu_driver_nouveau(host: Snapshot, expected: Expectation, matrix: Matrix) ->
         bound = []
     if "nouveau" in modules or bound:
         held = f" and holds {', '.join(bound)}" if bound else ""
+        names = [name_address(host, address) for address in bound]
         said = f"nouveau is loaded{held}"
         # Beside nvidia it may drive a display and no GPU that anybody computes on.
-        fault = Fault(said=said, certainty="high" if bound or "nvidia" not in modules else "low")
-        return failed(said, "not loaded", subjects=[f"GPU {address}" for address in bound], faults=[fault])
+        alone = Fault(said=said, certainty="low" if "nvidia" in modules else "high")
+        faults = [Fault(said=f"nouveau holds {name}", subject=name) for name in names] or [alone]
+        return failed(said, "not loaded", subjects=[f"GPU {address}" for address in bound], faults=faults)
     return passed("nouveau is not loaded") if modules else unknown("the kernel lists no module at all")
 
 

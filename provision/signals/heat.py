@@ -69,7 +69,8 @@ def gpu_throttle(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signa
         heat = f" at {gpu.temperature_c} °C" if gpu.temperature_c is not None else ""
         heat += f", {margin} °C below its slowdown" if heat and margin is not None else ""
         if not exact and "hw_slowdown" in reasons:
-            kind, fault = "brake" if is_cool else "heat", "is slowed down by its hardware"
+            kind = "unexplained" if margin is None else "brake" if is_cool else "heat"
+            fault = "is slowed down by its hardware"
             readings.append(FieldReading(gpu, False, fault, "", kind, "medium", heat))
         elif exact:
             fault = f"is slowed down by {' and '.join(exact.values())}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
+from provision.probe.gpus import smi_gpus
 from provision.probe.links import find_translation
 from provision.probe.output import Unreadable
 from provision.probe.parse.frameworks import WorkOnGpu
@@ -24,33 +25,54 @@ from provision.signals.signal import Fault, Signal, failed, faulty, passed, skip
 
 def gpu_pcie_width(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Compare lanes in use with the plan, else with what the model gets by design, else with what the GPU could use."""
-    devices = list_gpu_devices(host)
-    if not devices:
-        return unknown("no GPU is on the PCI bus")
-    hidden = [device for device in devices if device.width is None or (device.width_max or expected.pcie_width) is None]
+    listed = {gpu.pci: gpu for gpu in smi_gpus(host)}
+    try:
+        devices = {device.address: device for device in list_gpu_devices(host)}
+        if not devices:
+            return unknown("no GPU is on the PCI bus")
+    except Unreadable:
+        if not listed:
+            raise
+        devices = {}
+    hidden: list[str] = []
+    seen: list[int] = []
     faults: list[Fault] = []
-    for device in devices:
-        wanted = expected.pcie_width or _lanes_by_design(host, matrix, device) or device.width_max
-        if device.width is not None and wanted is not None and device.width < wanted:
-            name = name_address(host, device.address)
-            faults.append(Fault(said=f"{name} uses x{device.width} of x{wanted}", subject=name))
+    for address in devices or listed:
+        device, gpu = devices.get(address), listed.get(address)
+        now, most = _lanes_of(device, gpu)
+        wanted = expected.pcie_width or _lanes_by_design(matrix, device, gpu) or most
+        name = name_address(host, address)
+        if now is not None and wanted is not None and now < wanted:
+            faults.append(Fault(said=f"{name} uses x{now} of x{wanted}", subject=name))
+        elif now is None or (most or expected.pcie_width) is None:
+            hidden.append(name)
+        else:
+            seen.append(now)
     if faults:
         return faulty(faults, "all lanes of the slot")
     if hidden:
         machine = host.virtualization
         if machine.is_virtual_machine or machine.is_container:
             return skipped("a virtual machine does not show the lanes")
-        return unknown(f"{name_address(host, hidden[0].address)} does not tell its lanes")
-    return passed(", ".join(sorted({f"x{device.width}" for device in devices})) + f" on {len(devices)} GPUs")
+        return unknown(f"{hidden[0]} does not tell its lanes")
+    return passed(", ".join(sorted({f"x{lanes}" for lanes in seen})) + f" on {len(seen)} GPUs")
 
 
-def _lanes_by_design(host: Snapshot, matrix: Matrix, device: PciDevice) -> int | None:
+def _lanes_of(device: PciDevice | None, gpu: SmiGpu | None) -> tuple[int | None, int | None]:
+    """Return the lanes in use and those that there could be, as the bus tells them, or nvidia-smi where that is fewer.
+
+    Where the bus is shown and hides the lanes, what nvidia-smi says is that of another machine.
+    """
+    told = [] if device is not None and device.width is None else [gpu.pcie_width_current if gpu is not None else None]
+    now = min(filter(None, (device.width if device is not None else None, *told)), default=None)
+    most = device.width_max if device is not None else gpu.pcie_width_max if gpu is not None else None
+    return now, most
+
+
+def _lanes_by_design(matrix: Matrix, device: PciDevice | None, gpu: SmiGpu | None) -> int | None:
     """Return the lanes that clouds give a model, where the facts know of fewer than it could use."""
-    try:
-        name = next((gpu.name for gpu in host.smi.gpus if gpu.pci == device.address), None)
-    except Unreadable:
-        name = None
-    ids = {f"gpu.pcie.width.{model.id}" for model in find_models(matrix, name=name, device=device)}
+    models = find_models(matrix, name=gpu.name if gpu is not None else None, device=device)
+    ids = {f"gpu.pcie.width.{model.id}" for model in models}
     return next((int(row.value) for row in matrix.rows("checks.toml", "limit") if row.id in ids), None)
 
 

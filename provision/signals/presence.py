@@ -68,7 +68,13 @@ def gpu_smi_ok(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
 
 def gpu_count(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Compare the three; in a container or sandbox, which gets some of the host's GPUs, only with the plan."""
-    smi = host.smi
+    try:
+        smi = host.smi
+    except Unreadable:
+        missing = _not_offered(host)
+        if not missing:
+            raise
+        return faulty([_missing(host, address) for address in missing], "every GPU of the PCI bus")
     listed = {gpu.pci for gpu in smi.gpus}
     seen = f"nvidia-smi lists {count_words(len(smi.gpus), 'GPU')}"
     is_shared = host.virtualization.is_container or host.virtualization.kind == "wsl" or _has_no_bus(host, expected)
@@ -79,14 +85,7 @@ def gpu_count(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
             f"{seen}, and {', '.join(missing)} is on the PCI bus and not among them",
             f"{count_words(max(len(devices), expected.gpus or 0), 'GPU')}",
             subjects=[f"GPU {address}" for address in missing],
-            faults=[
-                Fault(
-                    said=f"{name_address(host, address)} is on the PCI bus, and the driver does not offer it",
-                    subject=name_address(host, address),
-                    kind="missing",
-                )
-                for address in missing
-            ],
+            faults=[_missing(host, address) for address in missing],
         )
     if smi.attached is not None and smi.attached != len(smi.gpus):
         return failed(f"{seen} and says that {smi.attached} are attached", "one number")
@@ -97,6 +96,21 @@ def gpu_count(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     if not smi.gpus:
         return failed(seen, "at least one")
     return passed(seen)
+
+
+def _missing(host: Snapshot, address: str) -> Fault:
+    name = name_address(host, address)
+    return Fault(said=f"{name} is on the PCI bus, and the driver does not offer it", subject=name, kind="missing")
+
+
+def _not_offered(host: Snapshot) -> list[str]:
+    """Return the GPUs that the kernel module does not list, where nvidia-smi cannot be asked; none in a container."""
+    try:
+        offered = {gpu.pci for gpu in host.driver_gpus}
+        devices = () if host.virtualization.is_container else list_driven_devices(host)
+    except Unreadable:
+        return []
+    return [device.address for device in devices if device.address not in offered]
 
 
 def _has_no_bus(host: Snapshot, expected: Expectation) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import machines
 import pytest
+from contradictions import contradictions
 from machines import absent, change, fail, kernel_line, replace_output, xml_gpu
 
 from provision.doctor.case import Case
@@ -1077,7 +1078,10 @@ MUTATIONS = [
     ),
     Mutation(
         "nvlink-replays",
-        lambda o: change(o, "nvlink-errors", "Link 2: Replay Errors: 0", "Link 2: Replay Errors: 5", 1),
+        both(
+            lambda o: change(o, "nvlink-errors", "Link 2: Replay Errors: 0", "Link 2: Replay Errors: 5", 1),
+            lambda o: change(o, "nvlink-errors-later", "Link 2: Replay Errors: 0", "Link 2: Replay Errors: 5", 1),
+        ),
         (),
         note="xid.nvlink",
     ),
@@ -1235,6 +1239,11 @@ def test_fault_is_found_and_nothing_else_is_blamed(mutation: Mutation) -> None:
         assert set(mutation.explained) <= {below.diagnosis.id for below in report.causes[0].consequences}
     others = [finding.diagnosis.id for finding in report.causes[1:] if finding.diagnosis.severity == "critical"]
     assert others == []
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_verify_and_doctor_agree_on_a_fault(mutation: Mutation) -> None:
+    assert contradictions(mutation.mutate(machines.MACHINES[mutation.machine]())) == []
 
 
 COMPARED = [

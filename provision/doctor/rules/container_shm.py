@@ -7,6 +7,8 @@ import re
 from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
+from provision.signals.signal import FAIL, PASS
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -33,41 +35,25 @@ SYMPTOMS = (
 _SAYS_SHARED = re.compile(r"shm|shared memory|/torch_|DataLoader", re.IGNORECASE)
 _OTHER_MEMORY = "whether a mapped file was cut short or its disk is full, which ends a program alike: `df -h`"
 
-_MOUNT = "/dev/shm"  # noqa: S108 - it is looked at, nothing is written there
-_FULL_PERCENT = 90
-_LIMIT = "shm-mib-per-gpu"
-
 
 def examine(case: Case) -> Sign | None:
     """Read the size of /dev/shm; a container with a small or a full one is the case."""
     quote = case.find(*SYMPTOMS)
-    systems = case.look(lambda host: host.file_systems) or ()
-    shm = next((row for row in systems if row.mount == _MOUNT), None)
-    size = shm.size_kib if shm else (case.look(lambda host: host.limits) or {}).get("shm_kib")
-    where = case.look(lambda host: host.virtualization)
-    gpus = case.look(lambda host: len(host.smi.gpus)) or 1
-    seen = []
-    if size is not None:
-        seen.append(f"{_MOUNT} holds {size // 1024} MiB")
-    is_full = bool(shm and shm.size_kib and shm.used_kib * 100 >= shm.size_kib * _FULL_PERCENT)
-    if is_full and shm:
-        seen.append(f"{shm.used_kib * 100 // shm.size_kib} % of it are used")
-    is_small = bool(
-        size is not None and size < case.matrix.limit(_LIMIT) * gpus * 1024 and where and where.is_container
-    )
+    signal = case.signal("ctr.shm")
+    short = case.faults("ctr.shm")
     expected = "about 1 GiB of shared memory a GPU, or the host's"
     if quote is None:
-        # A small one is no fault until something runs out of it; a full one is.
-        return Sign(confidence="medium", seen=tuple(reversed(seen)), expected=expected) if is_full else None
+        return explain_faults(case, short, expected=expected)
+    is_told = signal is not None and signal.status in (PASS, FAIL)
     says_shared = _SAYS_SHARED.search(quote.line) is not None
     return hint(
         quote,
-        confidence=_judge(is_full or is_small, says_shared or size is None),
-        seen=seen,
+        confidence=_judge(bool(short), says_shared or not is_told),
+        seen=(signal.seen,) if signal is not None and is_told else (),
         expected=expected,
         unseen=(
-            *(() if size is not None else ("its size, in the container: `df -h /dev/shm`",)),
-            *(() if is_full or is_small or says_shared else (_OTHER_MEMORY,)),
+            *(() if is_told else ("its size, in the container: `df -h /dev/shm`",)),
+            *(() if short or says_shared else (_OTHER_MEMORY,)),
         ),
     )
 

@@ -6,6 +6,8 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.doctor.stack import driver_of
+from provision.doctor.state import explain_faults
+from provision.records import replace
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -23,18 +25,8 @@ def examine(case: Case) -> Sign | None:
     specifications = case.look(lambda host: host.cdi)
     driver = driver_of(case)
     expected = f"a specification of nvidia.com/gpu made for driver {driver or 'that is loaded'}"
-    for specification in specifications or ():
-        is_ours = (specification.kind or "").startswith("nvidia.com/") and bool(specification.driver_versions)
-        if is_ours and driver and driver not in specification.driver_versions:
-            return Sign(
-                confidence="high",
-                seen=(
-                    f"{specification.path} is for driver {', '.join(specification.driver_versions)},"
-                    f" and {driver} is loaded",
-                    *quoted(quote),
-                ),
-                expected=expected,
-            )
+    if stale := explain_faults(case, case.faults("ctr.runtime/stale"), expected=expected, quote=quote):
+        return replace(stale, confidence="high") if quote else stale
     if quote is None:
         return None
     if specifications is not None and not any((row.kind or "").startswith("nvidia.com/") for row in specifications):

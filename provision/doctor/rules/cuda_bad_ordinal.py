@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.hint import hint, quoted
+from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -27,16 +28,11 @@ def examine(case: Case) -> Sign | None:
     named = [part.strip() for part in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
     count = len(smi.gpus) if smi else None
     expected = f"numbers from 0 to {count - 1}" if count else "numbers below the count of GPUs"
-    if count:
-        beyond = [part for part in named if part.isdecimal() and int(part) >= count]
-        sliced = [part for part in named if part.startswith("MIG-")]
-        said = None
-        if beyond:
-            said = f"CUDA_VISIBLE_DEVICES names GPU {beyond[0]} and the host has {count}"
-        elif sliced and smi and not any(gpu.mig_current for gpu in smi.gpus):
-            said = f"CUDA_VISIBLE_DEVICES names {sliced[0]} and no GPU is in MIG mode"
-        if said:
-            return Sign(confidence="high", seen=(said, *quoted(quote)), expected=expected)
+    sign = explain_faults(
+        case, case.faults("env.visible/beyond", "env.visible/cut-short"), expected=expected, quote=quote
+    )
+    if sign is not None:
+        return sign
     shown = (f"CUDA_VISIBLE_DEVICES={','.join(named)} leaves {len(named)} GPUs, numbered from 0",) if named else ()
     unseen = (
         ()

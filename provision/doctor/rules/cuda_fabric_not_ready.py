@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import name_gpu, smi_gpus
-from provision.doctor.hint import hint, quoted
+from provision.doctor.gpus import smi_gpus
+from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.stack import driver_of
-from provision.probe.gpus import find_device, find_models, has_nvswitch, has_visible_nvswitch
+from provision.doctor.state import explain_faults
+from provision.probe.gpus import find_device, find_models
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -37,38 +38,24 @@ _TRAYS = (
     "Look at the domain that shares memory between hosts: `systemctl status nvidia-imex`.",
     _WAIT,
 )
-_UNSETTLED = ("In Progress", "Not Started")
 
 
 def examine(case: Case) -> Sign | None:
     """Look for NVSwitches without a running fabric manager of the driver's own version."""
     quote = case.find(*SYMPTOMS)
-    units = case.look(lambda host: host.units) or {}
-    manager = case.look(lambda host: host.fabric_manager)
-    driver = driver_of(case)
-    has_switch = case.look(lambda host: has_nvswitch(host, case.matrix))
-    unsettled = [gpu for gpu in smi_gpus(case) if gpu.fabric_state in _UNSETTLED]
-    unit = units.get(_UNIT)
-    seen = []
-    is_other = bool(manager and manager.version and driver and manager.version != driver)
-    is_stopped = unit is not None and unit.is_installed and not unit.is_active
-    # In a virtual machine without the switches the host's fabric manager does the work, and none is installed here.
-    is_needed = is_stopped or bool(unsettled) or bool(case.look(has_visible_nvswitch))
-    if has_switch and is_needed and unit is not None and not unit.is_active:
-        seen.append(f"{_UNIT} is {unit.active if unit.is_installed else 'not installed'} and the host has NVSwitches")
-    if has_switch and manager and is_other:
-        seen.append(f"fabric manager is {manager.version}, the driver {driver}")
-    if unsettled:
-        seen.append(f"the fabric of {len(unsettled)} GPUs is {unsettled[0].fabric_state}")
-    if not seen:
-        unseen = () if units else (f"whether it runs: `systemctl status {_UNIT}`",)
+    faults = case.faults("fabric.manager", "fabric.state")
+    kinds = {fault.kind for fault in faults}
+    if not faults:
+        has_units = case.look(lambda host: host.units) is not None
+        unseen = () if has_units else (f"whether it runs: `systemctl status {_UNIT}`",)
         return hint(quote, expected="fabric state Completed on every GPU", unseen=unseen)
-    return Sign(
-        confidence="high",
-        seen=(*seen, *quoted(quote)),
-        expected=f"fabric manager {driver or 'of the driver'}'s version running, fabric state Completed on every GPU",
-        subjects=tuple(name_gpu(gpu) for gpu in unsettled),
-        fix=_steps(case, is_startable=is_stopped and not is_other),
+    version = driver_of(case) or "of the driver"
+    return explain_faults(
+        case,
+        faults,
+        expected=f"fabric manager {version}'s version running, fabric state Completed on every GPU",
+        quote=quote,
+        fix=_steps(case, is_startable="stopped" in kinds and "version" not in kinds),
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from provision.doctor.case import Case
-from provision.doctor.hint import hint, quoted
+from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.stack import builds_for_driver, builds_for_gpu, driver_of, minimum_driver
+from provision.doctor.state import explain_faults
 from provision.errors import UnknownError, UsageError
-from provision.matrix.query import find_gpus, runs_on
+from provision.matrix.query import find_gpus
 from provision.versions import parse
 
 __all__ = ["SYMPTOMS", "examine"]
@@ -32,31 +33,22 @@ SYMPTOMS = (
     r"CUDA error: named symbol not found|cudaErrorSymbolNotFound",
 )
 
+_TOLD = re.compile(r"compute capability ([0-9]{1,2}\.[0-9])")
 _TARGETS = r"current PyTorch install supports CUDA capabilities((?: (?:sm|compute)_[0-9]{2,3}[a-z]?){1,40})"
 
 
 def examine(case: Case) -> Sign | None:
     """Compare the GPU's compute capability with the targets the framework was compiled for."""
-    torch = case.look(lambda host: host.torch)
-    targets = tuple(torch.targets) if torch else ()
-    if torch and targets:
-        cubins = [target for target in targets if re.fullmatch(r"sm_[0-9]+[a-z]?", target)]
-        texts = [target for target in targets if re.fullmatch(r"compute_[0-9]+[a-z]?", target)]
-        for index, text in enumerate(torch.capabilities):
-            capability = _capability(text)
-            if capability and not runs_on(capability, cubins, texts):
-                name = torch.names[index] if index < len(torch.names) else f"GPU {index}"
-                return Sign(
-                    confidence="high",
-                    seen=(
-                        f"{name} has compute capability {text}",
-                        f"torch {torch.version} holds code for {', '.join(targets)}",
-                        *quoted(case.find(*SYMPTOMS)),
-                    ),
-                    expected=f"a build with code for {text}",
-                    subjects=(f"GPU {index} ({name})",),
-                    fix=_ways_out(case, capability),
-                )
+    faults = case.faults("fw.torch.arch/capability")
+    if faults:
+        text = _TOLD.search(faults[0].said)
+        return explain_faults(
+            case,
+            faults,
+            expected=f"a build with code for {text[1] if text else 'this GPU'}",
+            quote=case.find(*SYMPTOMS),
+            fix=_ways_out(case, capability) if text and (capability := _capability(text[1])) else (),
+        )
     quote = case.find(*SYMPTOMS)
     if quote is None:
         return None

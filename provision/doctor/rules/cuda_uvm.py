@@ -5,6 +5,7 @@ from __future__ import annotations
 from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -27,20 +28,16 @@ def examine(case: Case) -> Sign | None:
     """
     quote = case.find(*SYMPTOMS)
     modules = case.look(lambda host: host.modules)
-    nodes = case.look(lambda host: host.device_nodes)
+    faults = case.faults("gpu.devnodes/uvm")
     names = {module.name for module in modules} if modules is not None else set()
     seen = []
     if "nvidia" in names and "nvidia_uvm" not in names:
         seen.append("the module nvidia_uvm is not loaded")
-    is_without_node = bool(nodes) and not any(node.path == "/dev/nvidia-uvm" for node in nodes or ())
-    if is_without_node:
-        seen.append("/dev/nvidia-uvm is missing")
+    # Where the other nodes are missing too, it is not this one that is.
+    seen += [fault.said for fault in faults if not case.faults("gpu.devnodes/node")]
     expected = "nvidia_uvm loaded, and /dev/nvidia-uvm"
     if quote is None:
-        where = case.look(lambda host: host.virtualization)
-        confidence = "medium" if where is not None and where.is_container else "low"
-        is_noted = is_without_node and "nvidia" in names
-        return Sign(confidence=confidence, seen=tuple(seen), expected=expected) if is_noted else None
+        return explain_faults(case, faults, expected=expected, seen=seen)
     asleep = case.events("suspend")
     if asleep:
         seen.append("the host was suspended since it booted")
@@ -52,7 +49,7 @@ def examine(case: Case) -> Sign | None:
             expected=expected,
             fix=reload if asleep and len(seen) == 1 else (),
         )
-    is_whole = "nvidia_uvm" in names and bool(nodes)
+    is_whole = "nvidia_uvm" in names and case.signal("gpu.devnodes") is not None
     unseen = (
         () if is_whole else ("whether the module and its node are there: `lsmod | grep uvm; ls -l /dev/nvidia-uvm`",)
     )

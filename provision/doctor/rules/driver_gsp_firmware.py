@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import name_gpu, own_seconds, quote_events, smi_where
+from provision.doctor.gpus import own_seconds, quote_events
 from provision.doctor.hint import quoted
 from provision.doctor.sign import Sign
+from provision.doctor.stack import driver_of
+from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -30,20 +32,10 @@ def examine(case: Case) -> Sign | None:
     if is_absent and driver is not None:
         there = ", ".join(versions or ()) or "none"
         missing = f"the driver is {driver.version}, firmware on disk is for {there}"
-    smi = case.look(lambda host: host.smi)
-    loaded = smi.driver_version if smi is not None else None
-    others = smi_where(case, lambda gpu: loaded is not None and gpu.gsp_firmware not in (None, loaded))
-    if others:
-        return Sign(
-            confidence="high",
-            seen=(
-                *(f"{name_gpu(gpu)} runs firmware {gpu.gsp_firmware}, the driver is {loaded}" for gpu in others),
-                *((missing,) if missing else ()),
-                *quote_events((*loads, *starts)),
-            ),
-            expected=f"firmware {loaded} on every GPU",
-            subjects=tuple(name_gpu(gpu) for gpu in others),
-            seconds=own_seconds(case, (*loads, *starts)),
+    if others := case.faults("gpu.gsp"):
+        seen = (f"the driver is {driver_of(case)}", *((missing,) if missing else ()))
+        return explain_faults(
+            case, others, expected="the driver's firmware on every GPU", events=(*loads, *starts), seen=seen
         )
     subjects = tuple(dict.fromkeys(event.pci for event in (*loads, *starts) if event.pci))
     seconds = own_seconds(case, (*loads, *starts))

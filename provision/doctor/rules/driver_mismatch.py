@@ -8,7 +8,9 @@ from provision.doctor.case import Case
 from provision.doctor.gpus import own_seconds, quote_events
 from provision.doctor.hint import quoted
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 from provision.probe.parse.kernel_log import KernelEvent
+from provision.records import replace
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -31,24 +33,15 @@ def examine(case: Case) -> Sign | None:
     driver = case.look(lambda host: host.driver)
     libraries = case.look(lambda host: host.libraries) or ()
     loaded = (module.loaded_version if module else None) or (driver.version if driver else None)
-    # Libraries of a compatibility package or of a stub are other versions by design; rules of their own judge them.
-    installed = [
-        library
-        for library in libraries
-        if library.soname in ("libcuda.so.1", "libnvidia-ml.so.1")
-        and library.origin == "ldconfig"
-        and not library.is_stub
-        and "/compat/" not in library.path
-        and library.version is not None
-        and "." in library.version
-    ]
-    others = [f"{library.path} is {library.version}" for library in installed if library.version != loaded]
-    if module and loaded and module.disk_version not in (None, loaded):
-        others.insert(0, f"the module on disk is {module.disk_version}")
+    faults = case.faults("gpu.driver.lib_match/installed")
+    other = module.disk_version if module is not None and module.disk_version != loaded else None
+    disk = (f"the kernel runs {loaded}, the module on disk is {other}",) if loaded and other else ()
+    if faults or disk:
+        seen = (*disk, *_messages(events, quoted(quote)))
+        found = explain_faults(case, faults, expected=_EXPECTED, seen=seen)
+        found = found or Sign(confidence="medium", seen=seen, expected=_EXPECTED)
+        return replace(found, seen=tuple(dict.fromkeys((*disk, *found.seen))), seconds=own_seconds(case, events))
     seconds = own_seconds(case, events)
-    if loaded and others:
-        seen = (f"the kernel runs {loaded}, {others[0]}", *others[1:], *_messages(events, quoted(quote)))
-        return Sign(confidence="high", seen=seen, expected=_EXPECTED, seconds=seconds)
     if quote is None and not events:
         return None
     front = [
@@ -73,7 +66,7 @@ def examine(case: Case) -> Sign | None:
             ),
             seconds=seconds,
         )
-    is_settled = loaded is not None and bool(installed) and module is not None and module.disk_version == loaded
+    is_settled = module is not None and module.disk_version == loaded and case.is_well("gpu.driver.lib_match/installed")
     if is_settled:
         return Sign(
             confidence="low",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import name_address, nvidia_devices, own_seconds, quote_events
+from provision.doctor.gpus import own_seconds, quote_events
 from provision.doctor.hint import quoted
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -27,22 +28,9 @@ def examine(case: Case) -> Sign | None:
     """Look at which driver has the GPUs; without a PCI listing, at the loaded modules."""
     quote = case.find(*SYMPTOMS)
     events = case.events("nouveau-bound")
-    devices = nvidia_devices(case)
-    taken = [device.address for device in devices if device.driver == "nouveau"]
-    modules = case.look(lambda host: host.modules)
-    names = {module.name for module in modules or ()}
-    is_loaded = "nouveau" in names and "nvidia" not in names
-    if taken or (is_loaded and (devices or quote is not None or events)):
-        first = f"nouveau drives {', '.join(taken)}" if taken else "nouveau is loaded and nvidia is not"
-        return Sign(
-            confidence="high",
-            seen=(first, *quote_events(events), *quoted(quote)),
-            expected=_EXPECTED,
-            subjects=tuple(name_address(case, address) for address in taken),
-            seconds=own_seconds(case, events),
-        )
-    if modules is not None or (quote is None and not events):
-        return None
+    sign = explain_faults(case, case.faults("gpu.driver.nouveau"), expected=_EXPECTED, events=events, quote=quote)
+    if sign is not None or case.look(lambda host: host.modules) is not None or (quote is None and not events):
+        return sign
     return Sign(
         confidence="medium",
         seen=quote_events(events) or quoted(quote),

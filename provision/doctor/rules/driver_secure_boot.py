@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import is_in_container, own_seconds, quote_events
-from provision.doctor.hint import quoted
+from provision.doctor.gpus import is_in_container
+from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
+from provision.records import replace
+from provision.signals.signal import PASS, SKIP
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -20,39 +23,19 @@ SYMPTOMS = (
 _EXPECTED = "a module signed with an enrolled key, or Secure Boot off"
 
 
+_UNSEEN = ("whether Secure Boot is on: `mokutil --sb-state`", "who signed the module: `modinfo -F signer nvidia`")
+
+
 def examine(case: Case) -> Sign | None:
     """Put Secure Boot, the module's signer and the kernel's refusal together."""
     if is_in_container(case):
         return None
     quote = case.find(*SYMPTOMS)
     events = case.events("module-key-rejected")
-    module = case.look(lambda host: host.nvidia_module)
-    if module is not None and module.loaded_version:
-        return None
-    boot = case.look(lambda host: host.secure_boot)
-    enforced = (case.look(lambda host: host.command_line) or {}).get("module.sig_enforce") is not None
-    is_on = enforced or (boot is not None and boot.is_enabled is True)
-    if module is not None and module.disk_version and is_on:
-        why = "module.sig_enforce is set" if enforced else "Secure Boot is enabled"
-        refused = quote is not None or bool(events)
-        if module.signer == "" or refused:
-            signer = "unsigned" if not module.signer else f"signed by {module.signer}"
-            return Sign(
-                confidence="high",
-                seen=(
-                    f"{why}, and nvidia {module.disk_version} on disk is {signer} and not loaded",
-                    *quote_events(events),
-                    *quoted(quote),
-                ),
-                expected=_EXPECTED,
-                seconds=own_seconds(case, events),
-            )
-    if quote is None or (boot is not None and boot.is_enabled is False and not enforced):
-        return None
-    return Sign(
-        confidence="medium",
-        seen=quoted(quote),
-        expected=_EXPECTED,
-        unseen=("whether Secure Boot is on: `mokutil --sb-state`", "who signed the module: `modinfo -F signer nvidia`"),
-        seconds=own_seconds(case, events),
-    )
+    sign = explain_faults(case, case.faults("host.secureboot"), expected=_EXPECTED, events=events, quote=quote)
+    signal = case.signal("host.secureboot")
+    if sign is not None:
+        return replace(sign, confidence="high") if quote is not None or events else sign
+    if quote is None or signal is None or signal.status in (PASS, SKIP):
+        return None if signal is not None else hint(quote, expected=_EXPECTED, unseen=_UNSEEN)
+    return hint(quote, confidence="high", seen=(signal.seen,), expected=_EXPECTED)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import model_of, name_gpu, smi_gpus
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -18,34 +18,16 @@ _EXPECTED = "ECC on and nothing pending"
 
 def examine(case: Case) -> Sign | None:
     """Compare what is set with what is active, and the GPUs of a machine with each other."""
-    gpus = [gpu for gpu in smi_gpus(case) if gpu.ecc_current is not None]
-    waiting = [gpu for gpu in gpus if gpu.ecc_pending is not None and gpu.ecc_pending != gpu.ecc_current]
-    off = [gpu for gpu in gpus if not gpu.ecc_current and gpu not in waiting]
-    is_uneven = any(gpu.ecc_current for gpu in gpus)
-    if not is_uneven:
-        off = [gpu for gpu in off if (model := model_of(case, gpu.name)) is not None and model.segment == "datacenter"]
-    if not waiting and not off:
-        if case.look(lambda host: host.smi) is not None:
-            return None
-        if case.find(_WORKSTATION):
-            return None
-        return hint(
-            case.find(*SYMPTOMS),
-            confidence="low",
-            expected=_EXPECTED,
-            unseen=("whether somebody switched it off on purpose, and what is pending: `nvidia-smi -q -d ECC`",),
-        )
-    words = {True: "on", False: "off"}
-    return Sign(
-        confidence="high" if waiting or is_uneven else "low",
-        seen=(
-            *(
-                f"{name_gpu(gpu)} has ECC {words[bool(gpu.ecc_current)]}, {words[bool(gpu.ecc_pending)]} after a reset"
-                for gpu in waiting
-            ),
-            *(f"{name_gpu(gpu)} has ECC off" + (", others have it on" if is_uneven else "") for gpu in off),
-        ),
+    faults = case.faults("gpu.ecc.mode")
+    if faults:
+        is_sure = any(fault.certainty == "high" for fault in faults)
+        unseen = () if is_sure else ("whether somebody switched it off on purpose",)
+        return explain_faults(case, faults, expected=_EXPECTED, unseen=unseen)
+    if case.look(lambda host: host.smi) is not None or case.find(_WORKSTATION):
+        return None
+    return hint(
+        case.find(*SYMPTOMS),
+        confidence="low",
         expected=_EXPECTED,
-        subjects=tuple(name_gpu(gpu) for gpu in (*waiting, *off)),
-        unseen=() if waiting or is_uneven else ("whether somebody switched it off on purpose",),
+        unseen=("whether somebody switched it off on purpose, and what is pending: `nvidia-smi -q -d ECC`",),
     )

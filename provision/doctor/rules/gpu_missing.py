@@ -6,6 +6,7 @@ from provision.doctor.case import Case
 from provision.doctor.gpus import is_in_container, name_address, nvidia_devices, own_seconds, quote_events
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -25,33 +26,25 @@ def examine(case: Case) -> Sign | None:
     if is_in_container(case):
         return None
     events = case.events("probe-failed", "rm-init-failed")
-    devices = nvidia_devices(case)
-    smi = case.look(lambda host: host.smi)
-    listed = case.look(lambda host: host.driver_gpus)
-    offered = None
-    if smi is not None:
-        offered = {gpu.pci for gpu in smi.gpus}
-    elif listed is not None:
-        offered = {gpu.pci for gpu in listed}
-    excluded = {gpu.pci for gpu in listed or () if gpu.is_excluded}
-    if devices and offered is not None:
-        missing = [device for device in devices if device.address not in offered]
-        if not missing:
-            return None
+    faults = case.faults("gpu.count/missing")
+    if faults:
+        names = {fault.subject for fault in faults}
+        missing = [row for row in nvidia_devices(case) if name_address(case, row.address) in names]
+        excluded = {gpu.pci for gpu in case.look(lambda host: host.driver_gpus) or () if gpu.is_excluded}
         related = [event for event in events if event.pci is None or event.pci in {row.address for row in missing}]
-        return Sign(
-            confidence="high",
+        return explain_faults(
+            case,
+            faults,
+            expected=_EXPECTED,
+            events=related,
             seen=(
-                f"the PCI bus has {len(devices)} GPUs, the driver offers {len(devices) - len(missing)}",
                 *(f"{row.address} is excluded by the driver's options" for row in missing if row.address in excluded),
                 *(f"{row.address} has {_driver(row.driver)}" for row in missing if row.driver != "nvidia"),
-                *quote_events(related),
             ),
-            expected=_EXPECTED,
-            subjects=tuple(name_address(case, row.address) for row in missing),
             unseen=("why it did not start: `dmesg -T | grep -i nvrm`",) if not related else (),
-            seconds=own_seconds(case, related),
         )
+    if case.is_well("gpu.count"):
+        return None
     # A start that failed has more causes than this one; that no device is left is the driver's own verdict.
     events = case.events("probe-failed")
     if events:

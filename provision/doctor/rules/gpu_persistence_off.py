@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import model_of, name_gpu, smi_gpus
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -23,26 +23,12 @@ _INSTALL = f"For good, install {_UNIT}."
 
 
 def examine(case: Case) -> Sign | None:
-    """Look at the mode of GPUs made for servers; on a desk the screen keeps the driver awake."""
-    smi = case.look(lambda host: host.smi)
-    off = [
-        gpu
-        for gpu in smi_gpus(case)
-        if gpu.persistence is False
-        and not any("G" in process.kind for process in gpu.processes)
-        and (model := model_of(case, gpu.name)) is not None
-        and model.segment == "datacenter"
-    ]
-    if off:
-        units = case.look(lambda host: host.units) or {}
-        unit = units.get(_UNIT)
-        return Sign(
-            confidence="high",
-            seen=tuple(f"{name_gpu(gpu)} has persistence off" for gpu in off),
-            expected=_EXPECTED,
-            subjects=tuple(name_gpu(gpu) for gpu in off),
-            fix=(_NOW, _INSTALL) if unit is not None and not unit.is_installed else (),
-        )
-    if smi is not None:
+    """Look at the mode; on a desk the screen keeps the driver awake, so that it matters on servers."""
+    faults = case.faults("gpu.persistence")
+    if faults:
+        unit = (case.look(lambda host: host.units) or {}).get(_UNIT)
+        fix = (_NOW, _INSTALL) if unit is not None and not unit.is_installed else ()
+        return explain_faults(case, faults, expected=_EXPECTED, fix=fix)
+    if case.look(lambda host: host.smi) is not None:
         return None
     return hint(case.find(*SYMPTOMS), expected=_EXPECTED, unseen=("whether nvidia-persistenced runs",))

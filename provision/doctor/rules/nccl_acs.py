@@ -5,7 +5,8 @@ from __future__ import annotations
 from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
-from provision.probe.parse.pci import list_gpu_bridges
+from provision.doctor.state import explain_faults
+from provision.records import replace
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -18,25 +19,14 @@ SYMPTOMS = (
 def examine(case: Case) -> Sign | None:
     """Look for bridges that redirect, on bare metal: a virtual machine's need to."""
     quote = case.find(*SYMPTOMS)
-    where = case.look(lambda host: host.virtualization)
-    devices = case.look(lambda host: host.lspci) or case.look(lambda host: host.pci) or ()
     run = case.look(lambda host: host.nccl_tests)
-    above = list_gpu_bridges(case.look(lambda host: host.pci) or ())
-    redirecting = [
-        device for device in devices if device.is_acs_redirecting and (above is None or device.address in above)
-    ]
-    gpus = [device for device in devices if device.is_nvidia_gpu]
+    devices = case.look(lambda host: host.lspci) or ()
     wrong = run.out_of_bounds if run else None
     broken = (f"nccl-tests counts {wrong} wrong values",) if wrong else ()
     expected = "SrcValid- on every bridge above the GPUs, and no wrong value in nccl-tests"
-    if redirecting and len(gpus) > 1 and not (where and (where.is_virtual_machine or where.is_container)):
-        return Sign(
-            confidence="high" if broken or quote else "medium",
-            seen=(f"{len(redirecting)} bridges redirect ({redirecting[0].address} first)", *broken, *quoted(quote)),
-            expected=expected,
-            subjects=tuple(device.address for device in redirecting[:8]),
-            unseen=() if where else ("whether this is a virtual machine, which needs it",),
-        )
+    sign = explain_faults(case, case.faults("gpu.iommu_acs/acs"), expected=expected, seen=broken, quote=quote)
+    if sign is not None:
+        return replace(sign, confidence="high") if broken or quote else sign
     is_cleared = any(device.is_acs_redirecting is False for device in devices)
     if broken:
         # Bridges that do not redirect leave a GPU or a link to blame, which is another rule's.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from provision.doctor.case import Case, Quote
 from provision.doctor.gpus import gpu_addresses
-from provision.doctor.hint import hint, quoted
+from provision.doctor.hint import hint
 from provision.doctor.measured import find_slow_run
 from provision.doctor.sign import Sign
-from provision.probe.links import find_translation
+from provision.doctor.state import explain_faults
+from provision.records import replace
+from provision.signals.signal import SKIP
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -28,20 +30,15 @@ def examine(case: Case) -> Sign | None:
     if where is not None and (where.is_virtual_machine or where.is_container):
         return None
     quote = _complaint(case)
-    devices = case.look(lambda host: host.pci)
-    gpus = [device for device in devices or () if device.is_nvidia_gpu and not device.is_virtual_function]
-    translating = case.look(lambda host: find_translation(host.command_line))
-    if translating and len(gpus) > 1:
-        slow = find_slow_run(case)
-        harm = (f"an all-reduce reaches {slow.bus_gb_s:.1f} of {slow.floor.floor:g} GB/s",) if slow is not None else ()
-        return Sign(
-            confidence="high" if quote is not None or harm else "medium",
-            seen=(f"the kernel of {len(gpus)} GPUs runs with {' '.join(translating)}", *harm, *quoted(quote)),
-            expected=_EXPECTED,
-            unseen=() if where is not None else ("whether this is a virtual machine",),
-        )
-    if translating is not None and devices is not None and len(gpus) < 2:
+    slow = find_slow_run(case)
+    harm = (f"an all-reduce reaches {slow.bus_gb_s:.1f} of {slow.floor.floor:g} GB/s",) if slow is not None else ()
+    sign = explain_faults(case, case.faults("gpu.iommu_acs/iommu"), expected=_EXPECTED, seen=harm, quote=quote)
+    if sign is not None:
+        return replace(sign, confidence="high") if harm or quote else sign
+    signal = case.signal("gpu.iommu_acs")
+    if signal is not None and signal.status == SKIP:
         return None
+    translating = case.look(lambda host: host.command_line)
     unseen = () if translating is not None else ("the kernel's parameters: `cat /proc/cmdline`",)
     return hint(quote, expected=_EXPECTED, unseen=unseen)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -15,8 +16,6 @@ SYMPTOMS = (
     r"ibv_(?:reg_mr|create_cq)\S{0,20} failed: Cannot allocate memory",
 )
 
-_LIMIT = "host.memlock.minimum"
-
 
 def examine(case: Case) -> Sign | None:
     """Read the limit of locked memory; it matters only where RDMA is used."""
@@ -24,12 +23,9 @@ def examine(case: Case) -> Sign | None:
     limits = case.look(lambda host: host.limits)
     expected = "`ulimit -l` says unlimited, in the job itself"
     if quote is None:
-        limit = (limits or {}).get("memlock_kib")
-        has_rdma = any(port.state == "ACTIVE" for port in case.look(lambda host: host.rdma_ports) or ())
-        if limit is None or not has_rdma or limit * 1024 >= case.matrix.limit(_LIMIT) * 1024**3:
-            return None
-        seen = (f"the limit is {limit} KiB, and RDMA needs its buffers locked",)
-        return Sign(confidence="medium", seen=seen, expected=expected, unseen=("the limit inside the job",))
+        return explain_faults(
+            case, case.faults("host.memlock"), expected=expected, unseen=("the limit inside the job",)
+        )
     if limits is not None and "memlock_kib" in limits:
         limit = limits["memlock_kib"]
         if limit is not None:

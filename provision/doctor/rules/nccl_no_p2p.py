@@ -57,7 +57,7 @@ def examine(case: Case) -> Sign | None:
     environment = case.look(lambda host: host.environment) or {}
     if environment.get(_SWITCH) == "1" and len(smi_gpus(case)) > 1:
         return Sign(
-            confidence="high",
+            confidence="medium",
             seen=(f"{_SWITCH} is 1, and the host has {len(smi_gpus(case))} GPUs", *quoted(quote)),
             expected=expected,
             fix=(f"Take it back: `unset {_SWITCH}`.",),

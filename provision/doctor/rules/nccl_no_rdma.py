@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import smi_gpus
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -26,9 +26,6 @@ SYMPTOMS = (*_SOCKETS, *_DIRECT)
 _GOES_ON = r"NCCL INFO (?:Setting affinity for GPU|Channel [0-9]{1,3}/|comm 0x[0-9a-f]{1,16} .{0,120}Init COMPLETE)"
 _LEAVES = (_SOCKETS[3], *_DIRECT)
 
-_MODULES = ("nvidia_peermem", "nv_peer_mem")
-_ADAPTERS = "mlx"
-_KERNEL = "net.dmabuf-kernel"
 _LOAD = ("Load GPUDirect's module: `modprobe nvidia_peermem`.",)
 
 
@@ -56,7 +53,13 @@ def examine(case: Case) -> Sign | None:
         seen = ("NCCL_IB_DISABLE is 1", f"{len(active)} RDMA ports are active", *quoted(quote))
         return Sign(confidence="high", seen=seen, expected=expected, fix=("Take it back: `unset NCCL_IB_DISABLE`.",))
     if quote is None:
-        return _without_direct_access(case, expected)
+        return explain_faults(
+            case,
+            case.faults("net.peermem/absent"),
+            expected=expected,
+            fix=_LOAD,
+            unseen=("whether jobs use these ports: `NCCL_DEBUG=INFO` says `GDRDMA` where they do",),
+        )
     if ports is None and case.find(_GOES_ON) is not None and case.find(*_LEAVES) is None:
         return None
     if ports is not None and not active:
@@ -77,42 +80,3 @@ def examine(case: Case) -> Sign | None:
         fix=fix,
         unseen=() if ports is not None else ("whether the hosts have RDMA ports: `ibstat` or `rdma link`",),
     )
-
-
-def _without_direct_access(case: Case, expected: str) -> Sign | None:
-    """Look for active adapters that have no way to GPU memory: no module for it, and no shared buffers (DMA-BUF).
-
-    Source: GPUDirect RDMA, supported platforms.
-    """
-    ports = case.look(lambda host: host.rdma_ports) or ()
-    active = [port for port in ports if port.state == "ACTIVE" and port.device.startswith(_ADAPTERS)]
-    modules, driver, system = (
-        case.look(lambda host: host.modules),
-        case.look(lambda host: host.driver),
-        case.look(lambda host: host.uname),
-    )
-    if not active or len(smi_gpus(case)) < 2 or modules is None or driver is None or system is None:
-        return None
-    if any(module.name in _MODULES for module in modules):
-        return None
-    if driver.is_open is not False and _kernel_number(system.release) >= case.matrix.limit(_KERNEL):
-        return None
-    why = "the driver's modules are not the open ones" if driver.is_open is False else "the kernel is too old for it"
-    return Sign(
-        confidence="medium",
-        seen=(
-            f"{len(active)} RDMA ports are active ({active[0].device} first) and nvidia_peermem is not loaded",
-            f"the other way, DMA-BUF, is closed: {why}",
-        ),
-        expected=expected,
-        fix=_LOAD,
-        unseen=("whether jobs use these ports: `NCCL_DEBUG=INFO` says `GDRDMA` where they do",),
-    )
-
-
-def _kernel_number(release: str) -> int:
-    """Return thousand times the major plus the minor of a kernel release, as the fact spells it."""
-    words = release.split("-")[0].split(".")
-    if len(words) < 2 or not all(word.isascii() and word.isdigit() and len(word) < 5 for word in words[:2]):
-        return 0
-    return int(words[0]) * 1000 + int(words[1])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import gpu_addresses, model_of, name_address, own_seconds, quote_events, smi_gpus
+from provision.doctor.gpus import gpu_addresses, name_address, own_seconds, quote_events
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 from provision.probe.parse.kernel_log import KernelEvent
 
 __all__ = ["SYMPTOMS", "examine"]
@@ -23,22 +24,18 @@ _EXPECTED = "as many lanes as the GPU has"
 
 def examine(case: Case) -> Sign | None:
     """Compare lanes in use with lanes the GPU has, on models that are not sold with fewer; rates are no matter here."""
-    narrow = {}
-    for gpu in smi_gpus(case):
-        if gpu.pcie_width_current and gpu.pcie_width_max and gpu.pcie_width_current < gpu.pcie_width_max:
-            narrow[gpu.pci] = (gpu.pcie_width_current, gpu.pcie_width_max, gpu.name)
-    if not smi_gpus(case):
-        for device in case.look(lambda host: host.pci) or ():
-            if device.is_nvidia_gpu and device.width and device.width_max and device.width < device.width_max:
-                narrow[device.address] = (device.width, device.width_max, device.name)
-    narrow = {pci: row for pci, row in narrow.items() if row[0] < _lanes_of(case, row[2], row[1])}
+    faults = case.faults("gpu.pcie.width")
+    names = {fault.subject for fault in faults}
     known = gpu_addresses(case)
     events = tuple(
         event
         for event in case.events("pcie-limited")
-        if (event.pci in narrow if known else not _is_other_card(case, event)) and _is_narrow(event.text)
+        if (name_address(case, event.pci or "") in names if known else not _is_other_card(case, event))
+        and _is_narrow(event.text)
     )
-    if not narrow and not events:
+    if faults:
+        return explain_faults(case, faults, expected=_EXPECTED, events=events)
+    if not events:
         if known:
             return None
         return hint(
@@ -47,15 +44,12 @@ def examine(case: Case) -> Sign | None:
             expected=_EXPECTED,
             unseen=("which device it is; A10G and T4 with eight lanes are as they should be",),
         )
-    subjects = tuple(narrow) or tuple(dict.fromkeys(event.pci for event in events if event.pci))
+    addresses = dict.fromkeys(event.pci for event in events if event.pci)
     return Sign(
-        confidence="high" if narrow else "medium",
-        seen=(
-            *(f"{name_address(case, pci)} uses {row[0]} of {row[1]} lanes" for pci, row in narrow.items()),
-            *quote_events(events),
-        ),
+        confidence="medium",
+        seen=quote_events(events),
         expected=_EXPECTED,
-        subjects=tuple(name_address(case, pci) for pci in subjects),
+        subjects=tuple(name_address(case, pci) for pci in addresses),
         unseen=() if known else ("whether the device is a GPU, and how many lanes it has now: `lspci -vv -d 10de:`",),
         seconds=own_seconds(case, events),
     )
@@ -72,12 +66,3 @@ def _is_other_card(case: Case, event: KernelEvent) -> bool:
 def _is_narrow(text: str) -> bool:
     match = _LIMITED.search(text)
     return match is not None and int(match[1]) < int(match[2])
-
-
-def _lanes_of(case: Case, name: str | None, most: int) -> int:
-    """Return how many lanes a model has where it is sold, which for some is half of what the chip could use."""
-    model = model_of(case, name)
-    for row in case.matrix.rows("checks.toml", "limit"):
-        if model is not None and row.id == f"gpu.pcie.width.{model.id}":
-            return min(most, int(row.value))
-    return most

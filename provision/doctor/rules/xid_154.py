@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import is_own, name_address, own_seconds, quote_events, smi_where
+from provision.doctor.gpus import is_own, name_address, name_gpu, own_seconds, quote_events, smi_gpus
 from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids
 from provision.probe.parse.kernel_log import KernelEvent
@@ -28,11 +28,9 @@ _STEPS = (
 
 def examine(case: Case) -> Sign | None:
     """Take the last action the driver asked for on each GPU; nvidia-smi's own field comes before the log."""
-    asked = {
-        gpu.pci: gpu.recovery_action or ""
-        for gpu in smi_where(case, lambda gpu: (gpu.recovery_action or "None").lower() not in _IDLE)
-    }
-    settled = {gpu.pci for gpu in smi_where(case, lambda gpu: (gpu.recovery_action or "").lower() in _IDLE)}
+    faults = {fault.subject: fault.said for fault in case.faults("gpu.recovery_action")}
+    asked = {gpu.pci: faults[name_gpu(gpu)].partition(": ")[2] for gpu in smi_gpus(case) if name_gpu(gpu) in faults}
+    settled = {gpu.pci for gpu in smi_gpus(case) if gpu.recovery_action and gpu.pci not in asked}
     events = tuple(event for event in case.xid(154) if event.pci not in settled)
     latest: dict[str | None, KernelEvent] = {event.pci: event for event in events}
     if events and not any(_CHANGED.search(event.text) for event in events) and not asked:

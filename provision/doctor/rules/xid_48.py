@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import name_gpu, smi_where
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 from provision.doctor.xid import explain_xids
 
 __all__ = ["SYMPTOMS", "examine"]
@@ -21,11 +21,8 @@ _EXPECTED = "no uncorrectable error since the driver was loaded"
 
 def examine(case: Case) -> Sign | None:
     """Look for Xid 48, and for counted errors that neither it nor a confined error accounts for."""
-    counted = smi_where(case, lambda gpu: bool(gpu.ecc_volatile_uncorrectable))
-    counters = tuple(
-        f"{name_gpu(gpu)} counts {gpu.ecc_volatile_uncorrectable} uncorrectable errors since the driver was loaded"
-        for gpu in counted
-    )
+    counted = case.faults("gpu.ecc.uncorrected")
+    counters = tuple(fault.said for fault in counted)
     kind = {171: "Xid 171 says it was DRAM", 172: "Xid 172 says it was SRAM"}
     details = tuple(text for code, text in kind.items() if case.xid(code))
     found = explain_xids(
@@ -40,16 +37,12 @@ def examine(case: Case) -> Sign | None:
     )
     if found is not None:
         return found
-    worn = smi_where(case, lambda gpu: gpu.sram_threshold_exceeded is True)
-    if worn:
-        return Sign(
-            confidence="high",
-            seen=(
-                *(f"{name_gpu(gpu)} had more uncorrectable SRAM errors than it should ever have" for gpu in worn),
-                *counters,
-            ),
+    if worn := case.faults("gpu.ecc.sram_threshold"):
+        return explain_faults(
+            case,
+            worn,
             expected=_EXPECTED,
-            subjects=tuple(name_gpu(gpu) for gpu in worn),
+            seen=counters,
             fix=(
                 "Drain the machine: errors of SRAM cannot be mapped out.",
                 "Test the board with `dcgmi diag -r 3` and have it replaced: the threshold is passed for good.",
@@ -57,17 +50,10 @@ def examine(case: Case) -> Sign | None:
         )
     if case.xid(94, 95):
         return None
-    if not counted:
-        return hint(
-            case.find(SYMPTOMS[2]), expected=_EXPECTED, unseen=("the Xid that belongs to it: `dmesg -T | grep -i xid`",)
-        )
-    return Sign(
-        confidence="high",
-        seen=counters,
-        expected=_EXPECTED,
-        subjects=tuple(name_gpu(gpu) for gpu in counted),
-        unseen=("the Xid that belongs to it",),
-    )
+    if counted:
+        return explain_faults(case, counted, expected=_EXPECTED, unseen=("the Xid that belongs to it",))
+    unseen = ("the Xid that belongs to it: `dmesg -T | grep -i xid`",)
+    return hint(case.find(SYMPTOMS[2]), expected=_EXPECTED, unseen=unseen)
 
 
 def _steps(case: Case) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.gpus import name_gpu, smi_where
 from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids
 
@@ -14,11 +13,11 @@ SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 63\b",)
 
 def examine(case: Case) -> Sign | None:
     """Look for Xid 63 and say whether the replacement still waits for a reset."""
-    waiting = smi_where(case, lambda gpu: bool(gpu.remap_pending or gpu.retired_pending))
+    waiting = case.faults("gpu.remap.pending/remap_pending", "gpu.retired/pending")
     return explain_xids(
         case,
         63,
         expected="no Xid 63 since the last reset of the GPU",
-        seen=tuple(f"{name_gpu(gpu)} waits for a reset" for gpu in waiting),
+        seen=tuple(f"{fault.said} until a reset" for fault in waiting),
         unseen=("whether it still waits for a reset: `nvidia-smi -q -d ROW_REMAPPER,PAGE_RETIREMENT`",),
     )

@@ -7,6 +7,7 @@ import re
 from provision.doctor.case import Case
 from provision.doctor.gpus import name_address
 from provision.doctor.sign import Sign
+from provision.doctor.state import explain_faults
 from provision.doctor.xid import NvlinkFault, decode_nvlink, explain_xids, incidents_of
 from provision.matrix.load import Matrix
 from provision.probe.parse.kernel_log import KernelEvent
@@ -19,7 +20,6 @@ SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: (?:74|137|14[4-9]|150)\b", r"NVLink.
 _CODES = (74, 137, 144, 145, 146, 147, 148, 149, 150)
 _ID = "xid.nvlink"
 _LINK = re.compile(r"\blink ([0-9]{1,2})\b", re.IGNORECASE)
-_COUNTERS = ("replay", "recovery")
 _SHOWN = 4
 _SERVICE = "The same link failed more than once: have the board, or the cable of that link, serviced."
 _EXPECTED = "all links active, no error on them"
@@ -30,7 +30,8 @@ def examine(case: Case) -> Sign | None:
     found = explain_xids(case, *_CODES, expected=_EXPECTED, unseen=("the state of the links: `nvidia-smi nvlink -s`",))
     events = case.xid(*_CODES)
     faults = [(event, decode_nvlink(event, case.matrix)) for event in events]
-    down = _down(case)
+    inactive = case.faults("nvlink.active/inactive")
+    down = tuple(fault.said for fault in inactive)
     again = _repeated(case)
     if found is not None:
         said = dict.fromkeys(
@@ -46,17 +47,11 @@ def examine(case: Case) -> Sign | None:
             seen=(*found.seen, *list(said)[:4], *again, *down),
             fix=(*case.matrix.diagnoses[_ID].fix, _SERVICE) if again else found.fix,
         )
-    if not down:
-        errors = _counted(case)
-        if not errors:
-            return None
-        return Sign(
-            confidence="low",
-            seen=errors,
-            expected=_EXPECTED,
-            unseen=("whether they still rise: `nvidia-smi nvlink -e` twice, under load",),
-        )
-    return Sign(confidence="high", seen=down, expected=_EXPECTED, unseen=("what the kernel said when they went down",))
+    if inactive:
+        unseen = ("what the kernel said when they went down",)
+        return explain_faults(case, inactive, expected=_EXPECTED, unseen=unseen)
+    unseen = ("whether they still rise: `nvidia-smi nvlink -e` twice, under load",)
+    return explain_faults(case, case.faults("nvlink.errors")[:_SHOWN], expected=_EXPECTED, unseen=unseen)
 
 
 def _repeated(case: Case) -> tuple[str, ...]:
@@ -87,17 +82,6 @@ def _link_of(event: KernelEvent, matrix: Matrix) -> int | None:
     return int(match[1]) if match else None
 
 
-def _counted(case: Case) -> tuple[str, ...]:
-    """Say which links count errors that a sound link does not have; when they came is not told."""
-    return tuple(
-        f"GPU {state.gpu}, link {link}: {count} {counter} errors since the driver was loaded"
-        for state in case.look(lambda host: host.nvlink_errors) or ()
-        for link, counters in state.links.items()
-        for counter in _COUNTERS
-        if (count := counters.get(counter, 0)) >= case.matrix.limit(f"nvlink.{counter}-errors")
-    )[:_SHOWN]
-
-
 def _describe(fault: NvlinkFault) -> str:
     link = f"link {fault.link}" if fault.link is not None else "a link"
     wish = {
@@ -107,15 +91,3 @@ def _describe(fault: NvlinkFault) -> str:
         None: "not in the catalogue's list",
     }[fault.action]
     return f"{link}: {fault.unit}, {'fatal' if fault.is_fatal else 'not fatal'}, sub-code {fault.sub_code}: {wish}"
-
-
-def _down(case: Case) -> tuple[str, ...]:
-    """Name links that are down on a GPU of which others are up, where another GPU has them all."""
-    states = case.look(lambda host: host.nvlinks) or ()
-    most = max((sum(rate is not None for rate in state.links.values()) for state in states), default=0)
-    return tuple(
-        f"GPU {state.gpu}: inactive links {', '.join(str(link) for link, rate in state.links.items() if rate is None)}"
-        for state in states
-        if any(rate is None for rate in state.links.values())
-        and sum(rate is not None for rate in state.links.values()) < most
-    )

@@ -363,7 +363,7 @@ def test_pairs_on_pcie_that_cannot_read_each_other_count_beside_a_slow_run():
 
 def test_peer_access_that_the_environment_forbids():
     sign = ask("nccl.no-p2p", environment(machines.hgx_h100(), "NCCL_P2P_DISABLE=1"))
-    assert sign.confidence == "high"
+    assert sign.confidence == "medium"
     assert ask("nccl.no-p2p", environment(machines.cloud_a10g(), "NCCL_P2P_DISABLE=1")) is None
 
 
@@ -377,7 +377,7 @@ def test_wrong_values_are_access_control_only_where_bridges_redirect():
     assert ask("nccl.acs", machines.change(wrong, "lspci", "SrcValid-", "SrcValid+", 1)).confidence == "high"
     unknown = machines.absent(wrong, "lspci")
     assert ask("nccl.acs", unknown).confidence == "low"
-    assert "nccl-tests counts 7 wrong values" in ask("gpu.failed-test", wrong).seen
+    assert "the all-reduce gave 7 wrong values" in ask("gpu.failed-test", wrong).seen
 
 
 # RDMA: rates and the way to GPU memory
@@ -423,12 +423,12 @@ def test_adapters_without_a_way_to_gpu_memory(machine, is_found):
     assert (sign is not None) is is_found
     if sign is not None:
         assert sign.fix == ("Load GPUDirect's module: `modprobe nvidia_peermem`.",)
-        assert "8 RDMA ports are active" in sign.seen[0]
+        assert "the driver's modules are not the open ones" in sign.seen[0]
 
 
 def test_old_kernel_has_no_shared_buffers():
     old = machines.change(without_peermem(machines.hgx_h100()), "uname", "6.8.0-87-generic", "5.4.0-216-generic")
-    assert "the kernel is too old for it" in ask("nccl.no-rdma", old).seen[1]
+    assert "the kernel is too old for DMA-BUF" in ask("nccl.no-rdma", old).seen[0]
 
 
 def test_firewall_that_accepts_one_port_only_on_a_host_with_rdma():

@@ -53,7 +53,7 @@ FAMILIES: Mapping[str, frozenset[str]] = {
         "pair": "C02 C03 C09 C10 C11 C13 C16 C17",
         "platform": "C17 C18",
         "python": "B06 C02 C17 C18 L01",
-        "tag": "B04",
+        "tag": "B01 B04",
     }.items()
 }
 """The rules that may name a problem of a family."""
@@ -89,6 +89,8 @@ def answer(row: Mapping[str, Any], matrix: Matrix) -> tuple[Said, ...]:
     try:
         report = audit([first], sources.get, matrix, Options(), context=context)
     except UsageError as error:
+        if error.message.endswith("is no file that can be checked"):
+            return ()
         said = "; ".join((error.message, *error.because))
         return (Said(UNREAD, "error", said, said),)
     return tuple(

@@ -9,7 +9,7 @@ from itertools import pairwise
 from provision.audit.model import Command, Environment, Install
 from provision.audit.requirement import normalise
 
-__all__ = ["command_of", "is_apart", "is_removed", "is_removed_after", "is_upgrade"]
+__all__ = ["command_of", "is_apart", "is_brought_up", "is_removed", "is_removed_after", "is_upgrade"]
 
 _MAKERS = ("venv", "virtualenv")
 _UPGRADES = ("--upgrade", "--force-reinstall", "--ignore-installed", "--reinstall")
@@ -36,6 +36,17 @@ def is_upgrade(environment: Environment, install: Install, name: str) -> bool:
     if any(text in _UPGRADES or re.fullmatch("-(?!P)[a-zA-Z]*U[a-zA-Z]*", text) for text in words):
         return True
     return install.installer == "uv" and name in _named_upgrades(words)
+
+
+def is_brought_up(environment: Environment, install: Install, name: str) -> bool:
+    """Tell whether a package was brought to its newest release by a command before an install."""
+    for other in environment.installs:
+        if other.span == install.span:
+            return False
+        is_open = any(item.name == name and not item.specifier for item in other.requirements)
+        if is_open and other.is_certain and is_upgrade(environment, other, name):
+            return True
+    return False
 
 
 def _named_upgrades(words: list[str]) -> Iterator[str]:

@@ -214,6 +214,7 @@ def _parse_listing(source: Source, kind: str, read: Reader) -> Document:
         has_no_index=listing.has_no_index,
         # What installs by constraints, and from where, stands elsewhere.
         is_complete=listing.is_complete and kind != "constraints",
+        is_index_known=listing.is_index_known and kind != "constraints",
         span=listing.requirements[0].span if listing.requirements else head,
         flags_at=source.span(start, start),
         is_file=True,

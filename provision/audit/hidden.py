@@ -52,6 +52,7 @@ def broken_bounds(
     names: Iterable[str] | None,
     *,
     other_than: Iterable[str] = (),
+    is_newer_fine: bool = False,
 ) -> Iterator[Finding]:
     """Yield each bound that is surely broken.
 
@@ -62,6 +63,7 @@ def broken_bounds(
         rule: Id of the rule that speaks.
         names: Packages that are bounded; any when absent.
         other_than: Packages that other rules speak of.
+        is_newer_fine: A pin on a release above the one that is bounded breaks nothing.
     """
     only, without = set(names or ()), set(other_than)
     for held, row in _bound(environment, matrix, options, "bound"):
@@ -72,6 +74,9 @@ def broken_bounds(
             if broken is None:
                 continue
             requirement, because = broken
+            pinned = requirement.version if requirement is not None else None
+            if is_newer_fine and pinned is not None and _admits(bound.replace("==", ">="), pinned):
+                continue
             edits, fix = _edits(held, requirement, name, bound)
             yield found(
                 matrix,

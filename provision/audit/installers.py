@@ -71,7 +71,8 @@ _VALUED_WORDS = """
 """
 _BARE_WORDS = """
 -U --upgrade -q --quiet -qq -qqq -v --verbose -vv -vvv --no-cache-dir --user --pre --force-reinstall --no-deps
---no-index --no-build-isolation --ignore-installed -I --break-system-packages --no-cache -n --system --no-compile
+--no-dependencies --no-index --no-build-isolation --ignore-installed -I --break-system-packages --no-cache -n
+--system --no-compile
 --compile --compile-bytecode --require-hashes --prefer-binary --no-input --isolated --disable-pip-version-check
 --no-warn-script-location --no-warn-conflicts --use-pep517 --no-use-pep517 --check-build-dependencies --no-clean
 --dry-run --require-virtualenv --no-color --no-python-version-warning --no-progress --no-build --strict --exact
@@ -472,10 +473,11 @@ def _make(call: _Call, installer: str, command: str, head: list[Field], verb: Fi
         indexes=tuple(indexes),
         has_default_index=not has_no_index and not any(index.kind == "index" for index in indexes),
         has_no_index=has_no_index,
-        has_no_deps="--no-deps" in call.flags,
+        has_no_deps="--no-deps" in call.flags or "--no-dependencies" in call.flags,
         is_dry="--dry-run" in call.flags,
         is_build_isolated="--no-build-isolation" not in call.flags and not _is_false(scope, "PIP_NO_BUILD_ISOLATION"),
         is_complete=is_complete,
+        is_index_known=call.is_complete and call.listing.is_index_known,
         is_certain=call.found.command.is_certain,
         index_strategy=call.strategy or _known(scope, "UV_INDEX_STRATEGY"),
         python=call.python,

@@ -294,6 +294,7 @@ class Install:
         is_dry: It only downloads or compiles and installs nothing (``pip download``, ``pip wheel``).
         is_build_isolated: False with ``--no-build-isolation``.
         is_complete: Every word was understood; else there may be more requirements and indexes than these.
+        is_index_known: What was not understood are packages alone, such as a project in a folder: no index is missing.
         is_certain: It surely runs.
         index_strategy: uv's, empty for its default (``first-index``).
         python: The Python it installs for, where its own words say so (``python3.9 -m pip``, ``--python 3.11``).
@@ -316,6 +317,7 @@ class Install:
     is_dry: bool = False
     is_build_isolated: bool = True
     is_complete: bool = True
+    is_index_known: bool = False
     is_certain: bool = True
     index_strategy: str = ""
     python: str | None = None

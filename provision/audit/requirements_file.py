@@ -96,6 +96,11 @@ class Listing:
         """Whether everything was understood and every file was there."""
         return not any(item.is_gap for item in self.left)
 
+    @property
+    def is_index_known(self) -> bool:
+        """Whether nothing that is left could name an index: a project in a folder brings packages alone."""
+        return not any(item.is_gap and item.kind not in ("path", "editable") for item in self.left)
+
     def take(self, other: Listing, *, is_constraint: bool) -> None:
         """Add what a file that this one names asks for."""
         target = self.constraints if is_constraint else self.requirements

@@ -31,6 +31,8 @@ SCOPES: dict[str, str] = {
     "B07": "base framework",
     "B08": "base-frameworks framework|torchvision|torchaudio|vllm|xformers",
     "B09": "base stage",
+    "B10": "stage command",
+    "B11": "stage",
     "C01": f"cuda nvcc {_COMPILED}",
     "C02": "framework",
     "C03": "torch|pytorch|base-frameworks torchvision|torchaudio",
@@ -54,6 +56,7 @@ SCOPES: dict[str, str] = {
     "C21": "onnxruntime|onnxruntime-gpu",
     "C22": "stage package pinned",
     "C23": "torch|pytorch|base-frameworks extra-index",
+    "C24": "pinned",
     "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",
@@ -77,6 +80,7 @@ SCOPES: dict[str, str] = {
     "S03": "plain-index|--trusted-host|--allow-insecure-host|$PIP_TRUSTED_HOST|$UV_INSECURE_HOST",
     "S04": "key|base-frameworks",
     "X01": "stage|conda package",
+    "X02": "stage|requirements|conda mmcv|mmcv-full|openai-whisper",
 }
 """What must be there before a rule can find anything, by its id: words that must all hold, or one of several (``|``).
 

@@ -18,7 +18,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     """Look for the index of each local version among those in force; unknown indexes may have anything."""
     del options
     for install in environment.installs:
-        if not install.is_complete or install.has_no_index:
+        if not (install.is_complete or install.is_index_known) or install.has_no_index:
             continue
         missing = [item for item in install.requirements if _is_missing(environment, matrix, install, item)]
         if missing:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from provision.audit.libraries import brings_own, libraries_of
-from provision.audit.model import Environment, Finding, Install, Options, Requirement
+from provision.audit.model import WARN, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, admits, build_of, effective, python_of, resolve_request, standing
 from provision.audit.ways import ways_of
@@ -36,6 +36,9 @@ class _Side:
     because: str = ""
 
 
+_BARE = "tensorflow brings no CUDA here: it may load that of torch, or run without the GPU"
+
+
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold everything that is surely there against the pairs of the facts."""
     torch = standing(environment, matrix, "torch")
@@ -56,12 +59,18 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if not spans or (has_own and not set(pair).isdisjoint(_LIBRARIES)):
             continue
         shown = " and ".join(f"{_WORDS.get(name, name)} {sides[name].versions[0].partition('+')[0]}" for name in pair)
+        is_bare = "tensorflow" in pair and _brings_no_cuda(environment, matrix)
         yield found(
             matrix,
             ID,
             span=spans[-1],
             message=f"{shown} fail together",
-            reasons=(*(sides[name].because for name in pair if sides[name].because), row.symptom),
+            reasons=(
+                *(sides[name].because for name in pair if sides[name].because),
+                row.symptom,
+                *((_BARE,) if is_bare else ()),
+            ),
+            severity=WARN if is_bare else "",
             hint=f"until: {row.until}" if row.until else "",
             facts=(f"exclusion/{row.id}",),
         )
@@ -149,6 +158,14 @@ def _brought(
             because = f"{package.name} {release.version} needs {need.name}{need.specifier}"
             sides |= {need.name: _Side(versions=fitting, requirement=requirement, because=because)} if fitting else {}
     return sides
+
+
+def _brings_no_cuda(environment: Environment, matrix: Matrix) -> bool:
+    """Tell whether TensorFlow comes without CUDA of its own, and over none that is known."""
+    tensorflow = effective(environment, matrix, "tensorflow")
+    if tensorflow is None or tensorflow.variant not in (None, "system-cuda"):
+        return False
+    return environment.base is None or environment.base.cuda is None
 
 
 def _together(environment: Environment, matrix: Matrix, options: Options) -> Iterator[Finding]:

@@ -11,9 +11,9 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"initialization error: (?:nvml|driver) error: (?:driver not loaded|driver/library version mismatch)",
     r"initialization error: (?:load library failed: )?libnvidia-ml\.so\.1",
-    r"nvidia-container-cli: (?:detection|initialization|device) error: nvml error",
+    r"nvidia-container-cli(?:\.real)?: (?:detection|initialization|device) error: nvml error",
     r"could not (?:initialize|load) NVML.{0,60}ERROR_(?:DRIVER_NOT_LOADED|LIBRARY_NOT_FOUND)",
-    r"nvidia-container-cli: initialization error: (?:cuda error|driver rpc error)",
+    r"nvidia-container-cli(?:\.real)?: initialization error: (?:cuda error|driver rpc error|driver error: failed)",
 )
 
 _ID = "container.host-driver"

@@ -24,6 +24,7 @@ SYMPTOMS = (
     r"provided PTX was compiled with an unsupported toolchain",
     r"Driver does not support the required nvenc API version",
     r"libcuda\.so[.0-9]{0,14}: undefined symbol: cu[A-Z]",
+    r"undefined symbol: cu(?:GreenCtx|CtxFromGreenCtx|DevSmResource|DeviceGetDevResource)",
     r"This container was built for NVIDIA Driver Release .{0,120}compatibility mode is UNAVAILABLE",
 )
 

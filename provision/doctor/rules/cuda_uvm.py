@@ -16,7 +16,8 @@ SYMPTOMS = (
     r"\berror:? 999\b",
     r"cudaErrorUnknown",
     r"(?:ggml_cuda_init|cuInit|cudaGetDeviceCount|initiali[sz]e CUDA).{0,60}\bunknown error\b(?! \()",
-    r"init(?:iali[sz]ation)? failure: 999\b",
+    r"init(?:iali[sz]ation)? failure: (?:3|999)\b",
+    r"CUDA error: unknown error",
 )
 
 

@@ -13,7 +13,8 @@ from provision.signals.signal import PASS, SKIP
 __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (
-    r"could not insert '?(?:nvidia[\w-]{0,20}|nvhda)'?: (?:Key was rejected by service|Required key not available)",
+    r"could not insert (?:module )?'?(?:\S{0,80}/)?(?:nvidia[\w.-]{0,20}|nvhda)'?: "
+    r"(?:Key was rejected by service|Required key not available)",
     r"nvidia[\w.-]{0,40}: (?:Key was rejected by service|Loading of unsigned module is rejected)",
     r"Failed to insert (?:module )?'?nvidia[\w-]{0,20}'?: (?:Key was rejected|Required key)",
     r"unsigned module loading is restricted",

@@ -219,3 +219,37 @@ def test_packages_are_of_the_branch_of_the_driver_in_the_text(
 ) -> None:
     heading = "| NVIDIA-SMI 570.195.03             Driver Version: 570.195.03     CUDA Version: 12.8     |"
     assert package in said(f"{heading}\n{line}\n", matrix)[diagnosis]
+
+
+def test_a_device_plugin_without_the_drivers_libraries_lacks_the_runtime(matrix: Matrix) -> None:
+    line = "could not load NVML library: libnvidia-ml.so.1: cannot open shared object file: No such file or directory"
+    assert next(iter(said(f"{line}\n", matrix))) == "k8s.no-nvidia-runtime"
+
+
+@pytest.mark.parametrize(
+    ("line", "diagnosis"),
+    [
+        (
+            "Could not load dynamic library 'libnvinfer.so.7'; dlerror: libnvinfer.so.7: cannot open shared object "
+            "file: No such file or directory",
+            "tensorrt.missing",
+        ),
+        ('            "OOMKilled": false,', "host.out-of-memory"),
+        ("Killed 3 stale workers", "host.out-of-memory"),
+        ("exit code 1370", "host.out-of-memory"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "host.out-of-memory"),
+        ("ModuleNotFoundError: No module named 'triton'", "triton.mismatch"),
+        ("ERROR: No matching distribution found for torchmetrics==99", "pip.no-wheel"),
+        ("AttributeError: module 'numpy' has no attribute 'bool8x'", "numpy.removed-alias"),
+        (
+            "E: The repository 'https://mirror.example/debian buster Release' does not have a Release file.",
+            "apt.moved-repository",
+        ),
+        ("mount: /mnt: Insufficient permissions", "nvml.permission"),
+        ("RuntimeError: collective timed out and was terminated", "cuda.launch-timeout"),
+        ("ImportError: x.so: undefined symbol: cublasLtCreate", "cuda.driver-too-old"),
+        ("modprobe: ERROR: could not insert 'nvme': Required key not available", "driver.secure-boot"),
+    ],
+)
+def test_a_line_that_only_resembles_a_message_is_not_taken_for_it(line: str, diagnosis: str, matrix: Matrix) -> None:
+    assert diagnosis not in said(f"{line}\n", matrix)

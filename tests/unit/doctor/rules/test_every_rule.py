@@ -69,6 +69,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
     ),
     "driver.secure-boot": (
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
+        "insmod: ERROR: could not insert module ./kernel-open/nvidia.ko: Required key not available",
         "[ 5.1] Lockdown: modprobe: nvidia.ko: Loading of unsigned module is rejected",
         "systemd-modules-load[312]: Failed to insert module 'nvidia_drm': Key was rejected by service",
         "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
@@ -209,6 +210,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU "
         "driver",
         "CUDA error: CUDA driver version is insufficient for CUDA runtime version",
+        "ImportError: /venv/sgl_kernel/common_ops.abi3.so: undefined symbol: cuGreenCtxStreamCreate",
         "cudaErrorInsufficientDriver: CUDA driver version is insufficient",
         "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.",
         "[hevc_nvenc @ 0x5581] Driver does not support the required nvenc API version. Required: 12.1 Found: 12.0",
@@ -256,6 +258,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         " CUDA_VISIBLE_DEVICES after program start.",
         "failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error",
         "cuInit returned 999",
+        "RuntimeError: CUDA error: unknown error",
+        'level=INFO msg="Unable to load cudart library libcuda.so.575.57.08: cuda driver library init failure: 3"',
         "CUDA error 999: cudaErrorUnknown",
         "ggml_cuda_init: failed to initialize CUDA: unknown error",
         "cuda driver library init failure: 999",
@@ -383,6 +387,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object",
         "could not initialize NVML: ERROR_DRIVER_NOT_LOADED",
         "nvidia-container-cli: initialization error: driver rpc error: timed out: unknown",
+        "stderr: nvidia-container-cli.real: initialization error: driver error: failed to process request: unknown",
     ),
     "container.stale-cdi": (
         "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",

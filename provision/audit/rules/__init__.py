@@ -79,7 +79,7 @@ SCOPES: dict[str, str] = {
     "S02": "!curl|!wget|download",
     "S03": "plain-index|--trusted-host|--allow-insecure-host|$PIP_TRUSTED_HOST|$UV_INSECURE_HOST",
     "S04": "key|base-frameworks",
-    "X01": "stage|conda package",
+    "X01": "stage|requirements|conda package",
     "X02": "stage|requirements|conda mmcv|mmcv-full|openai-whisper",
 }
 """What must be there before a rule can find anything, by its id: words that must all hold, or one of several (``|``).

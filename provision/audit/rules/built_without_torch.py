@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from provision.audit.bases import may_have_frameworks
-from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
 from provision.audit.wanted import admits
 from provision.matrix.load import Matrix
 
 ID = "X01"
 
-_KINDS = ("stage", "conda")
+_KINDS = ("stage", "conda", "requirements")
 _INSTALLERS = ("pip", "uv")
 _COMMANDS = ("sync", "run", "lock", "add")
 
@@ -22,15 +22,21 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     del options
     if environment.kind not in _KINDS:
         return
+    # Of a file alone nobody knows the command; the plain one fails, one with `--no-build-isolation` may not.
+    severity = WARN if environment.kind == "requirements" else ""
     base = environment.base
     names = matrix.setting("audit_rules.toml", "build_needs_torch").entries
     has_torch = base is None or may_have_frameworks(matrix, environment)
     is_surely_there = base is not None and "torch" in base.frameworks
+    have: set[str] = set()
     for install in environment.installs:
         for requirement in install.requirements:
             bound = names.get(requirement.name)
-            if bound is not None and _is_one_of(requirement, bound) and _is_built(install, requirement):
-                yield from _judge(matrix, install, requirement, has_torch=has_torch, is_there=is_surely_there)
+            # What an earlier command installed meets a requirement without a version, and nothing is built.
+            is_met = requirement.name in have and requirement.version is None
+            if bound is not None and not is_met and _is_one_of(requirement, bound) and _is_built(install, requirement):
+                yield from _judge(matrix, install, requirement, severity, has_torch=has_torch, is_there=is_surely_there)
+        have.update(item.name for item in install.requirements)
         if any(item.name == "torch" for item in install.requirements):
             has_torch = is_surely_there = True
         elif not install.is_complete or install.requirements:
@@ -58,7 +64,7 @@ def _is_built(install: Install, requirement: Requirement) -> bool:
 
 
 def _judge(
-    matrix: Matrix, install: Install, requirement: Requirement, *, has_torch: bool, is_there: bool
+    matrix: Matrix, install: Install, requirement: Requirement, severity: str, *, has_torch: bool, is_there: bool
 ) -> Iterable[Finding]:
     if install.is_build_isolated:
         edits: list[Edit] = []
@@ -75,6 +81,7 @@ def _judge(
             else ""
             if is_there
             else "install torch in a command before, then give `--no-build-isolation`",
+            severity=severity,
             edits=edits,
             fix="build it beside the installed torch",
         )

@@ -146,9 +146,14 @@ _ASIDE = ("/compat/", "/i386-linux-gnu/", "/lib32/", "/stubs/")
 def gpu_driver_lib_match(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Compare the version in memory with the file names of the libraries the loader would take.
 
-    NVML's own complaint counts too, as it has compared the two.
+    NVML's own complaint counts too, as it has compared the two. Where a sandbox hides the kernel's file, the version
+    that nvidia-smi tells proves that a library is wrong, and not that all are right.
     """
-    loaded = host.driver.version
+    hidden: Unreadable | None = None
+    try:
+        loaded = host.driver.version
+    except Unreadable as error:
+        loaded, hidden = host.find_smi_driver_version(), error
     said = host.output("nvidia-smi-xml")
     should = f"libraries of {loaded}"
     faults: list[Fault] = []
@@ -174,6 +179,8 @@ def gpu_driver_lib_match(host: Snapshot, expected: Expectation, matrix: Matrix) 
         )
     if faults:
         return failed(faults[0].said, should, faults=faults)
+    if hidden is not None:
+        raise hidden
     if len(known) < len(found):
         nameless = next(library for library in found if library not in known)
         return unknown(f"{nameless.path} does not tell its version")

@@ -3,7 +3,7 @@
 # make test      lint, a container engine where root can have one, all tests, the scenarios every change must pass
 # make test-fast  while a change is made: the linters of Python, facts, resolver, rules and what is written, in a few minutes
 # make molecule  every Molecule scenario; MOLECULE_ARGS='upgrade-rollback' chooses, molecule/README.md says more
-# make bench     the figures of the README, as ratios within one run
+# make bench     figures of docs/measurements.md, as ratios within one run
 # make gpu       every GPU-dependent part on this machine's GPU, offline: PYTHON is a Python with PyTorch, see docs/gpu.md
 # make dist      sdist and wheel in dist/, the wheel installed into an environment of its own and tried
 # make site      the published site in .build/site: a page for each fact, the docs, the page of the matrix

@@ -46,6 +46,7 @@ _load("fleet_prometheus")
 _load("machines")
 _load("contradictions")
 _load("upstream")
+_load("asking")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,47 +6,9 @@ import json
 
 import machines
 import pytest
+from asking import MATRIX, ask, of_gpu, payload, text
 
-from provision.matrix.load import Matrix
 from provision.probe.output import Output
-from provision.records import replace
-from provision.signals.expectation import Expectation
-from provision.signals.signal import Signal
-from provision.verify.engine import verify_one
-
-MATRIX = Matrix()
-
-
-@pytest.fixture(autouse=True)
-def _show_broken_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROVISION_DEBUG", "1")
-
-
-def ask(check: str, outputs: dict[str, Output], *, machine: str = "hgx_h100", **changes: object) -> Signal:
-    """Return the answer of one check, asked as the engine asks it."""
-    expected: Expectation = replace(machines.EXPECTED[machine], **changes)
-    (result,) = verify_one(machines.snapshot(outputs), expected, MATRIX, [MATRIX.checks[check]])
-    return result.outcome
-
-
-def text(outputs: dict[str, Output], probe: str, content: str) -> dict[str, Output]:
-    """Return a machine on which a probe printed something else."""
-    return machines.replace_output(outputs, probe, text=content, status="ok", code=0)
-
-
-def payload(outputs: dict[str, Output], probe: str, **changes: object) -> dict[str, Output]:
-    """Return a machine on which fields of a payload's document are others."""
-    mark = "@provision-payload "
-    document = json.loads(outputs[probe].text.partition(mark)[2])
-    return text(outputs, probe, f"{mark}{json.dumps(document | changes)}\n")
-
-
-def of_gpu(outputs: dict[str, Output], probe: str, place: int, key: str, **values: object) -> dict[str, Output]:
-    """Return a machine on which a payload says something else of one GPU."""
-    gpus = json.loads(outputs[probe].text.partition("@provision-payload ")[2])["gpus"]
-    gpus[place][key] = gpus[place][key] | {name.replace("__", "-"): value for name, value in values.items()}
-    return payload(outputs, probe, gpus=gpus)
-
 
 H100 = machines.hgx_h100()
 GPU3 = "GPU 3 (0000:5d:00.0)"

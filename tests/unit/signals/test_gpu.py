@@ -6,25 +6,12 @@ import re
 
 import machines
 import pytest
+from asking import MATRIX, ask, text
 
-from provision.matrix.load import Matrix
-from provision.records import replace
 from provision.verify.engine import verify_hosts, verify_one
 
-MATRIX = Matrix()
 GPU3 = "GPU 3 (0000:5d:00.0)"
 XML = "nvidia-smi-xml"
-
-
-def ask(check, outputs, *, machine="hgx_h100", **changes):
-    """Return the answer of one check, asked as the engine asks it."""
-    expected = replace(machines.EXPECTED[machine], **changes)
-    (result,) = verify_one(machines.snapshot(outputs), expected, MATRIX, [MATRIX.checks[check]])
-    return result.outcome
-
-
-def text(outputs, probe, content):
-    return machines.replace_output(outputs, probe, text=content, status="ok", code=0)
 
 
 def element(name, value):

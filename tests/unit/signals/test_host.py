@@ -4,23 +4,7 @@ from __future__ import annotations
 
 import machines
 import pytest
-
-from provision.matrix.load import Matrix
-from provision.records import replace
-from provision.verify.engine import verify_one
-
-MATRIX = Matrix()
-
-
-def ask(check, outputs, *, machine="hgx_h100", **changes):
-    """Return the answer of one check, asked as the engine asks it."""
-    expected = replace(machines.EXPECTED[machine], **changes)
-    (result,) = verify_one(machines.snapshot(outputs), expected, MATRIX, [MATRIX.checks[check]])
-    return result.outcome
-
-
-def text(outputs, probe, content):
-    return machines.replace_output(outputs, probe, text=content, status="ok", code=0)
+from asking import ask, text
 
 
 class TestOs:

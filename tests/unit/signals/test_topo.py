@@ -4,33 +4,7 @@ from __future__ import annotations
 
 import machines
 import pytest
-
-from provision.matrix.load import Matrix
-from provision.probe.output import Output
-from provision.records import replace
-from provision.signals.expectation import Expectation
-from provision.signals.signal import Signal
-from provision.verify.engine import verify_one
-
-MATRIX = Matrix()
-
-
-@pytest.fixture(autouse=True)
-def _show_broken_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROVISION_DEBUG", "1")
-
-
-def ask(check: str, outputs: dict[str, Output], *, machine: str = "hgx_h100", **changes: object) -> Signal:
-    """Return the answer of one check, asked as the engine asks it."""
-    expected: Expectation = replace(machines.EXPECTED[machine], **changes)
-    (result,) = verify_one(machines.snapshot(outputs), expected, MATRIX, [MATRIX.checks[check]])
-    return result.outcome
-
-
-def text(outputs: dict[str, Output], probe: str, content: str) -> dict[str, Output]:
-    """Return a machine on which a probe printed something else."""
-    return machines.replace_output(outputs, probe, text=content, status="ok", code=0)
-
+from asking import ask
 
 H100 = machines.hgx_h100()
 

@@ -1,4 +1,4 @@
-"""A lock of either kind, read into what `cluster` and `tune` need of it."""
+"""A lock of either kind, read into what `cluster`, `slurm` and `tune` need of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from provision.cli.files import read_text
 from provision.errors import UsageError
-from provision.generate.cluster.options import Subject
+from provision.generate.subject import Subject
 from provision.resolve.stack import Stack
 
 __all__ = ["read_subject", "subject_of"]

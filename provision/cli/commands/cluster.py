@@ -32,21 +32,17 @@ from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import (
     add_request_flags,
-    given_inputs,
-    has_inputs,
-    other_words,
     read_matrix,
-    read_request,
-    read_values,
-    solve_request,
 )
+from provision.cli.scheduled import judge_variables, read_stack, refuse_starter
 from provision.errors import UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:
     from provision.fleet.admission import Judged
-    from provision.generate.cluster.options import ClusterOptions, Subject
+    from provision.generate.cluster.options import ClusterOptions
     from provision.generate.cluster.render import ClusterFiles
+    from provision.generate.subject import Subject
 
 __all__ = ["configure", "run"]
 
@@ -54,7 +50,6 @@ _OWNERS = ("operator", "node")
 _STRATEGIES = ("none", "single", "mixed")
 _SHARINGS = ("none", "time-slicing", "mps")
 _RUNNERS = ("jobset", "trainjob", "job", "rayjob", "raycluster", "deployment", "rayservice")
-_STARTERS = ("torchrun", "python", "python3")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -165,7 +160,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         raise UsageError("--context says nothing without --server-dry-run", hints=("leave it out, or ask the cluster",))
     chosen = _options(options)
     matrix = read_matrix(options)
-    subject = _subject(options, matrix, output)
+    subject = read_stack(options, "cluster", matrix, output)
     files = render_cluster(subject, _with_variables(chosen, options, subject, matrix, output), matrix)
     _refuse_idle(options)
     for sentence in files.warnings:
@@ -226,23 +221,6 @@ def _judged_text(item: Judged) -> str:
         else f"the cluster would not take {item.path}"
     )
     return "\n".join([said, *(f"  {line}" for line in item.because)])
-
-
-def _subject(options: argparse.Namespace, matrix: Matrix, output: Output) -> Subject:
-    from provision.cli.lock_file import read_subject, subject_of
-
-    values = read_values(options)
-    if options.lock is None:
-        inputs = given_inputs(options, output, matrix)
-        request = read_request(values, inputs)
-        return subject_of(solve_request(request, matrix, "cluster", other_words(options), values=values, inputs=inputs))
-    if values or has_inputs(options):
-        raise UsageError(
-            "--lock and a request exclude each other",
-            because=("the lock is the answer to a request already",),
-            hints=("leave one of the two out",),
-        )
-    return read_subject(options.lock)
 
 
 def _options(options: argparse.Namespace) -> ClusterOptions:
@@ -336,14 +314,8 @@ def _refuse_idle(options: argparse.Namespace) -> None:
                 because=(f"it is about {what}, and there is none",),
                 hints=(way_out, "or leave it out"),
             )
-    is_torch = options.runner in (None, "jobset", "trainjob", "job")
-    if options.script and is_torch and Path(options.script[0]).name in _STARTERS:
-        rest = " ".join(options.script[1:]) or "train.py"
-        raise UsageError(
-            f"`{shown(options.script[0])}` is no script",
-            because=("torchrun starts what stands behind `--`, and is put before it",),
-            hints=(f"write `-- {shown(rest)}`",),
-        )
+    if options.runner in (None, "jobset", "trainjob", "job"):
+        refuse_starter(options.script)
 
 
 def _with_variables(
@@ -356,20 +328,11 @@ def _with_variables(
     """
     if not options.env:
         return chosen
-    from provision.cli.commands.tune import refuse_settings
-    from provision.generate.tuning import Situation, judge, parse_setting
+    from provision.generate.tuning import Situation
     from provision.records import replace
 
-    settings = [parse_setting(text) for text in options.env]
-    if len({name for name, _ in settings}) < len(settings):
-        raise UsageError("--env names one variable twice", hints=("keep one of the two",))
     situation = Situation(libraries=subject.libraries, facts=frozenset({"container"}))
-    judgements = judge(settings, situation, matrix)
-    refuse_settings(judgements)
-    for item in judgements:
-        if item.row is not None:
-            output.warn(f"{item.name}={item.value}: {item.row.truth}; {item.row.instead}")
-    return replace(chosen, variables=dict(settings))
+    return replace(chosen, variables=judge_variables(options.env, situation, matrix, output))
 
 
 def _document(subject: Subject, files: ClusterFiles, folder: Path, written: tuple[str, ...]) -> dict[str, object]:

@@ -30,26 +30,20 @@ from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import (
     add_request_flags,
-    given_inputs,
-    has_inputs,
-    other_words,
     read_matrix,
-    read_request,
-    read_values,
-    solve_request,
 )
+from provision.cli.scheduled import judge_variables, read_stack, refuse_starter
 from provision.errors import UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:
-    from provision.generate.cluster.options import Subject
     from provision.generate.slurm.options import JobOptions
+    from provision.generate.subject import Subject
     from provision.generate.write import Artifact
 
 __all__ = ["configure", "run"]
 
 _RUNTIMES = ("pyxis", "apptainer", "host")
-_STARTERS = ("torchrun", "python", "python3")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -112,10 +106,10 @@ def run(options: argparse.Namespace, output: Output) -> int:
         raise UsageError(
             "--test-only asks about the files, and --dry-run writes none", hints=("leave one of them out",)
         )
-    _refuse_starter(options)
+    refuse_starter(options.script)
     chosen = _options(options)
     matrix = read_matrix(options)
-    subject = _subject(options, matrix, output)
+    subject = read_stack(options, "slurm", matrix, output)
     chosen = _with_variables(chosen, options, subject, matrix, output)
     artifacts = render_jobs(subject, chosen, matrix)
     if options.check:
@@ -152,23 +146,6 @@ def _row(name: str, code: int, said: str) -> dict[str, object]:
     return {"file": name, "is_taken": code == 0, "said": said}
 
 
-def _subject(options: argparse.Namespace, matrix: Matrix, output: Output) -> Subject:
-    from provision.cli.lock_file import read_subject, subject_of
-
-    values = read_values(options)
-    if options.lock is None:
-        inputs = given_inputs(options, output, matrix)
-        request = read_request(values, inputs)
-        return subject_of(solve_request(request, matrix, "slurm", other_words(options), values=values, inputs=inputs))
-    if values or has_inputs(options):
-        raise UsageError(
-            "--lock and a request exclude each other",
-            because=("the lock is the answer to a request already",),
-            hints=("leave one of the two out",),
-        )
-    return read_subject(options.lock)
-
-
 def _options(options: argparse.Namespace) -> JobOptions:
     from provision.generate.slurm.options import JobOptions
 
@@ -195,17 +172,6 @@ def _options(options: argparse.Namespace) -> JobOptions:
     )
 
 
-def _refuse_starter(options: argparse.Namespace) -> None:
-    """Refuse a script that names its starter once more."""
-    if options.script and Path(options.script[0]).name in _STARTERS:
-        rest = " ".join(options.script[1:]) or "train.py"
-        raise UsageError(
-            f"`{shown(options.script[0])}` is no script",
-            because=("torchrun starts what stands behind `--`, and is put before it",),
-            hints=(f"write `-- {shown(rest)}`",),
-        )
-
-
 def _with_variables(
     chosen: JobOptions, options: argparse.Namespace, subject: Subject, matrix: Matrix, output: Output
 ) -> JobOptions:
@@ -217,20 +183,11 @@ def _with_variables(
     """
     if not options.env:
         return chosen
-    from provision.cli.commands.tune import refuse_settings
     from provision.generate.slurm.jobs import job_situation
-    from provision.generate.tuning import judge, parse_setting
     from provision.records import replace
 
-    settings = [parse_setting(text) for text in options.env]
-    if len({name for name, _ in settings}) < len(settings):
-        raise UsageError("--env names one variable twice", hints=("keep one of the two",))
-    judgements = judge(settings, job_situation(subject, chosen), matrix)
-    refuse_settings(judgements)
-    for item in judgements:
-        if item.row is not None:
-            output.warn(f"{item.name}={item.value}: {item.row.truth}; {item.row.instead}")
-    return replace(chosen, variables=dict(settings))
+    situation = job_situation(subject, chosen)
+    return replace(chosen, variables=judge_variables(options.env, situation, matrix, output))
 
 
 def _text(

@@ -137,29 +137,28 @@ def _reference(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
 
 @_rule("runtime-class")
 def _runtime_class(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
-    offered = {item.name for item in bundle.of("RuntimeClass")}
-    if bundle.values is not None:
-        offered.add(bundle.fact("runtime_class"))
-    for load, pods in _groups(bundle):
-        name = pods.spec.get("runtimeClassName")
-        if name is not None and str(name) not in offered and f"RuntimeClass/{name}" not in bundle.existing:
-            yield (
-                load.owner.path,
-                f"{load.owner} runs under RuntimeClass {name}, which nothing makes",
-                f"say that it is there: `--existing RuntimeClass/{name}`",
-            )
+    operator = set() if bundle.values is None else {bundle.fact("runtime_class")}
+    return _missing_class(bundle, "RuntimeClass", "runtimeClassName", "runs under", operator)
 
 
 @_rule("priority-class")
 def _priority_class(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
-    offered = {item.name for item in bundle.of("PriorityClass")} | set(bundle.facts("builtin_priorities"))
+    builtin = set(bundle.facts("builtin_priorities"))
+    return _missing_class(bundle, "PriorityClass", "priorityClassName", "has", builtin)
+
+
+def _missing_class(
+    bundle: Bundle, kind: str, field: str, verb: str, elsewhere: set[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield work whose Pods name a class that neither the files nor the cluster make."""
+    offered = {item.name for item in bundle.of(kind)} | elsewhere
     for load, pods in _groups(bundle):
-        name = pods.spec.get("priorityClassName")
-        if name is not None and str(name) not in offered and f"PriorityClass/{name}" not in bundle.existing:
+        name = pods.spec.get(field)
+        if name is not None and str(name) not in offered and f"{kind}/{name}" not in bundle.existing:
             yield (
                 load.owner.path,
-                f"{load.owner} has PriorityClass {name}, which nothing makes",
-                f"say that it is there: `--existing PriorityClass/{name}`",
+                f"{load.owner} {verb} {kind} {name}, which nothing makes",
+                f"say that it is there: `--existing {kind}/{name}`",
             )
 
 

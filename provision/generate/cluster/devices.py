@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from provision.errors import IncompatibleError, UnknownError, UsageError
-from provision.generate.cluster.options import ClusterOptions, Subject
+from provision.generate.cluster.options import ClusterOptions
 from provision.generate.cluster.shapes import check_shape
+from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, MigProfile
 from provision.matrix.query import find_gpus

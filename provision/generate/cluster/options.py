@@ -18,7 +18,6 @@ __all__ = [
     "SERVING",
     "SHARINGS",
     "ClusterOptions",
-    "Subject",
     "Tenant",
     "WarmUp",
     "parse_existing",
@@ -55,31 +54,6 @@ _CPUS_MAX = 4096
 _QUOTA_MAX = 1_000_000
 _WORD_MAX = 4096
 _PORT_MAX = 65_535
-
-
-@record
-class Subject:
-    """What a lock says, whichever kind it is.
-
-    Attributes:
-        name: For people.
-        digest: ``sha256:…`` of the lock.
-        facts_date: Day of the lock's facts (ISO).
-        driver_minimum: Lowest driver of the stack.
-        driver_branch: Branch to install where one may choose.
-        gpus: Names of the GPUs asked for.
-        libraries: Library → version without local part: ``nccl``, ``torch``, ``tensorflow``, ``jax``.
-        node_drivers: System → driver that gpu-node.yml installs there; empty for the lock of an image.
-    """
-
-    name: str
-    digest: str
-    facts_date: str
-    driver_minimum: str
-    driver_branch: str | None = None
-    gpus: tuple[str, ...] = ()
-    libraries: Mapping[str, str] = NOTHING
-    node_drivers: Mapping[str, str] = NOTHING
 
 
 @record

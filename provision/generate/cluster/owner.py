@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from provision.errors import IncompatibleError, UnknownError
-from provision.generate.cluster.options import ClusterOptions, Subject
+from provision.generate.cluster.options import ClusterOptions
+from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
 from provision.matrix.query import secure_minimums
 from provision.records import record

@@ -16,8 +16,9 @@ from provision.generate.cluster.devices import (
     find_products,
     resource_name,
 )
-from provision.generate.cluster.options import SERVING, ClusterOptions, Subject, Tenant
+from provision.generate.cluster.options import SERVING, ClusterOptions, Tenant
 from provision.generate.cluster.owner import Ownership, decide_owner
+from provision.generate.subject import Subject
 from provision.generate.tuning import Situation, container_variables
 from provision.matrix.load import Matrix
 from provision.records import plain, record

@@ -9,7 +9,7 @@ from provision.errors import IncompatibleError, UsageError
 from provision.generate.cluster.admission import Contradiction, judge
 from provision.generate.cluster.manifest import to_yaml
 from provision.generate.cluster.nodepool import node_pool
-from provision.generate.cluster.options import RAY, SERVING, ClusterOptions, Subject
+from provision.generate.cluster.options import RAY, SERVING, ClusterOptions
 from provision.generate.cluster.owner import Ownership
 from provision.generate.cluster.plan import Plan, make_plan
 from provision.generate.cluster.plugin import plugin_manifests
@@ -22,6 +22,7 @@ from provision.generate.cluster.tenant import tenant_manifests
 from provision.generate.cluster.training import compose_file, nccl_tests_job, training, verify_job
 from provision.generate.cluster.values import operator_values
 from provision.generate.cluster.watching import monitor_objects
+from provision.generate.subject import Subject
 from provision.generate.write import Artifact
 from provision.matrix.load import Matrix
 from provision.records import record

@@ -6,11 +6,11 @@ from typing import Any
 
 from provision.generate.cluster.devices import plugin_config
 from provision.generate.cluster.manifest import to_yaml
-from provision.generate.cluster.options import Subject
 from provision.generate.cluster.plan import Plan
 from provision.generate.cluster.shapes import check_shape
 from provision.generate.cluster.watching import COUNTERS
 from provision.generate.monitoring import render_counters
+from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_gpus, module_flavours
 

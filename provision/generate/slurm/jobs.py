@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from provision.errors import UsageError
-from provision.generate.cluster.options import Subject
 from provision.generate.quote import join_shell, quote_shell
 from provision.generate.slurm.options import JobOptions
+from provision.generate.subject import Subject
 from provision.generate.tuning import Situation, container_variables
 from provision.generate.write import Artifact
 from provision.matrix.load import Matrix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from provision.generate.cluster.options import Subject
+from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
 from provision.records import replace
 

@@ -12,8 +12,9 @@ import yaml
 
 from provision.errors import IncompatibleError
 from provision.generate.cluster.admission import RULES, Contradiction, judge
-from provision.generate.cluster.options import ClusterOptions, Subject, Tenant, WarmUp
+from provision.generate.cluster.options import ClusterOptions, Tenant, WarmUp
 from provision.generate.cluster.render import render_cluster
+from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
 from provision.records import replace
 

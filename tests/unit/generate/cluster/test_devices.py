@@ -12,7 +12,8 @@ from provision.generate.cluster.devices import (
     plugin_config,
     resource_name,
 )
-from provision.generate.cluster.options import ClusterOptions, Subject, Tenant
+from provision.generate.cluster.options import ClusterOptions, Tenant
+from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
 from provision.records import replace
 

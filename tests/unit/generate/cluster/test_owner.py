@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from provision.errors import IncompatibleError, UnknownError
-from provision.generate.cluster.options import ClusterOptions, Subject
+from provision.generate.cluster.options import ClusterOptions
 from provision.generate.cluster.owner import decide_owner
+from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
 from provision.records import replace
 

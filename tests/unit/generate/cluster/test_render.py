@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from provision.errors import UnknownError, UsageError
-from provision.generate.cluster.options import ClusterOptions, Subject, Tenant, WarmUp
+from provision.generate.cluster.options import ClusterOptions, Tenant, WarmUp
 from provision.generate.cluster.render import ClusterFiles, render_cluster
 from provision.generate.cluster.shapes import find_faults, shape_of
+from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
 from provision.records import replace
 

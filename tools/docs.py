@@ -261,9 +261,9 @@ def runbooks() -> str:
             "",
             f"### {check.id}",
             "",
-            f"{_sentence(check.title)} *{check.severity.capitalize()}, level {check.level}.*{compared}",
+            f"{sentence(check.title)} *{check.severity.capitalize()}, level {check.level}.*{compared}",
             "",
-            f"{_sentence(check.remedy)}",
+            f"{sentence(check.remedy)}",
             "",
             f"Reads: {', '.join(check.probes)}. Source: {_named(matrix, check.source)}.",
             "",
@@ -275,9 +275,9 @@ def runbooks() -> str:
             "",
             f"### {diagnosis.id}",
             "",
-            f"{_sentence(diagnosis.title)} *{diagnosis.severity.capitalize()}, {diagnosis.layer} layer.*",
+            f"{sentence(diagnosis.title)} *{diagnosis.severity.capitalize()}, {diagnosis.layer} layer.*",
             "",
-            _sentence(diagnosis.cause),
+            sentence(diagnosis.cause),
             "",
             *(f"{number}. {step}" for number, step in enumerate(diagnosis.fix, 1)),
             "",
@@ -304,7 +304,8 @@ def xids() -> str:
     return "\n".join(heading) + "\n" + table(("Xid", "meaning", "severity", "action", "then"), rows)
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Return a text as a sentence: with a capital letter, and ended."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "`", "?")) else f"{text}."
 
@@ -362,7 +363,7 @@ def command_flags(name: str) -> str:
     lines = _groups(parser, shared, level=3)
     known = shared | set(_flags(parser))
     for action, inner in _actions(parser):
-        lines += [f"### provision {name} {action}", "", _sentence(_prose(inner)), "", *_groups(inner, known, level=4)]
+        lines += [f"### provision {name} {action}", "", sentence(_prose(inner)), "", *_groups(inner, known, level=4)]
     if lines:
         lines = ["## Flags", "", *lines]
     return "\n".join(
@@ -473,9 +474,9 @@ def roles_page() -> str:
     ]
     for role in found:
         meta = yaml.safe_load((role / "meta" / "main.yml").read_text(encoding="utf-8"))["galaxy_info"]
-        lines += [f"## {role.name}", "", _sentence(meta["description"]), ""]
+        lines += [f"## {role.name}", "", sentence(meta["description"]), ""]
         others = {name: spec for name, spec in _role_specs(role).items() if name != "main"}
-        lines += [f"- `tasks_from: {name}`: {_sentence(spec['short_description'])}" for name, spec in others.items()]
+        lines += [f"- `tasks_from: {name}`: {sentence(spec['short_description'])}" for name, spec in others.items()]
         lines += ([""] if others else []) + [role_variables(role)]
     return "\n".join(lines).rstrip("\n") + "\n"
 

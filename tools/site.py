@@ -28,6 +28,10 @@ from provision.matrix.load import Matrix
 from provision.matrix.query import find_first_branch, serves
 from provision.versions import is_prefix_of, parse
 
+# Run as a module, this has the root on its path and not its own folder.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from docs import sentence, table
+
 __all__ = ["LANGUAGES", "badge", "build", "fact_pages", "main"]
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -119,7 +123,7 @@ def fact_pages(matrix: Matrix, language: str) -> dict[str, str]:
             sections[page.section].append((f"[{_cell(page.title)}]({page.id}.md)", page.summary))
     for section, rows in sections.items():
         heading = f"---\ndescription: {_quoted(say(section))}\n---\n\n# {say(section)}\n\n"
-        pages[f"{section}/index.md"] = heading + _table((say("name"), say("meaning")), rows)
+        pages[f"{section}/index.md"] = heading + table((say("name"), say("meaning")), rows)
     return pages
 
 
@@ -140,7 +144,7 @@ class _Page:
     def values(self, say: _Say, rows: Iterable[tuple[str, object]]) -> None:
         """Add a table of single values; what nobody states is left out."""
         known = [(say(key), _cell(str(value))) for key, value in rows if value not in (None, "", ())]
-        self.parts.append(_table((say("property"), say("value")), known))
+        self.parts.append(table((say("property"), say("value")), known))
 
     def add(self, heading: str, body: str) -> None:
         """Add a part under a heading."""
@@ -181,7 +185,7 @@ def _torch(matrix: Matrix, say: _Say) -> Iterator[_Page]:
             ],
         )
         header = (say("build"), "CUDA", say("driver from"), "Python", "cuDNN", "NCCL", say("gpu code"))
-        table = [
+        lines = [
             (
                 f"![torch {row.torch}+{row.variant}](../badge/{_badge_name(row)})",
                 row.cuda,
@@ -193,7 +197,7 @@ def _torch(matrix: Matrix, say: _Say) -> Iterator[_Page]:
             )
             for row in rows
         ]
-        page.add(say("builds"), _table(header, table))
+        page.add(say("builds"), table(header, lines))
         if rows:
             page.add(say("try"), _commands(f"--torch {release.version} --cuda {_minor(rows[0].cuda)}"))
         yield page
@@ -231,7 +235,7 @@ def _jax(matrix: Matrix, say: _Say) -> Iterator[_Page]:
         page = _Page("jax", version, f"JAX {version}", f"JAX {version}: CUDA ≥ {floors}; Python {_span(rows)}.")
         page.rely(*rows)
         header = (say("build"), "CUDA", say("driver from"), "Python", "cuDNN")
-        table = [
+        lines = [
             (
                 row.variant,
                 f"≥ {row.cuda_floor}",
@@ -241,7 +245,7 @@ def _jax(matrix: Matrix, say: _Say) -> Iterator[_Page]:
             )
             for row in rows
         ]
-        page.add(say("builds"), _table(header, table))
+        page.add(say("builds"), table(header, lines))
         page.add(say("try"), _commands(f"--jax {version}"))
         yield page
 
@@ -344,20 +348,20 @@ def _xids(matrix: Matrix, say: _Say) -> Iterator[_Page]:
 
 def _checks(matrix: Matrix, say: _Say) -> Iterator[_Page]:
     for row in matrix.checks.values():
-        page = _Page("check", row.id, row.id, _sentence(row.title))
+        page = _Page("check", row.id, row.id, sentence(row.title))
         page.rely(row)
         page.values(say, [("severity", row.severity)])
-        page.add(say("what to do"), f"{_sentence(row.remedy)}\n")
+        page.add(say("what to do"), f"{sentence(row.remedy)}\n")
         page.add(say("try"), "```sh\nprovision verify ssh://gpu001 --lock provision.lock\n```\n")
         yield page
 
 
 def _diagnoses(matrix: Matrix, say: _Say) -> Iterator[_Page]:
     for row in matrix.diagnoses.values():
-        page = _Page("diagnosis", row.id, _sentence(row.title).rstrip("."), _sentence(row.title))
+        page = _Page("diagnosis", row.id, sentence(row.title).rstrip("."), sentence(row.title))
         page.rely(row)
         page.values(say, [("name", row.id), ("severity", row.severity)])
-        page.add(say("cause"), f"{_sentence(row.cause)}\n")
+        page.add(say("cause"), f"{sentence(row.cause)}\n")
         page.add(say("fix"), "".join(f"{number}. {step}\n" for number, step in enumerate(row.fix, 1)))
         if row.explains:
             known = [f"[{name}](../check/{name}.md)" if name in matrix.checks else name for name in row.explains]
@@ -538,11 +542,6 @@ def _navigation(source: Path, language: str) -> Iterator[Mapping[str, Any]]:
         yield {say("docs"): "docs/README.md"}
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
-
-
 def _commands(words: str, *, is_image: bool = True) -> str:
     image = f"provision image {words}\n" if is_image else ""
     return f"```sh\nprovision resolve {words}\n{image}```\n"
@@ -578,11 +577,6 @@ def _cell(text: str) -> str:
 
 def _quoted(text: str) -> str:
     return yaml.safe_dump(text, allow_unicode=True, width=10_000).splitlines()[0]
-
-
-def _sentence(text: str) -> str:
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", "`", "?")) else f"{text}."
 
 
 def main(words: Sequence[str] | None = None) -> int:

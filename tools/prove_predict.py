@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.assets import asset_dir
-from provision.planner.predict.tables import Measured, detect, read_sheet
+from provision.predict.tables import Measured, detect, read_sheet
 from provision.records import record
 
 # Run as a module, this has the root on its path and not its own folder.

@@ -21,8 +21,8 @@ import numpy as np
 
 from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
-from provision.planner.predict.predictor import Predictor
-from provision.planner.predict.tables import Measured, detect, read_sheet
+from provision.predict.predictor import Predictor
+from provision.predict.tables import Measured, detect, read_sheet
 from provision.records import record, replace
 
 __all__ = ["main", "train"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from provision.bench.bands import Band, Unjudged
+from provision.bench.compare import Comparison
+from provision.bench.results import Figure, Results
 from provision.cli.screen import align
-from provision.planner.bench.bands import Band, Unjudged
-from provision.planner.bench.compare import Comparison
-from provision.planner.bench.results import Figure, Results
 
 __all__ = ["show_comparison", "show_results"]
 

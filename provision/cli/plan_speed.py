@@ -6,9 +6,9 @@ from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu
 from provision.planner.memory import Layout, Serving, Training
-from provision.planner.predict import Forecast, PredictRequest, estimate
 from provision.planner.shape import Shape
 from provision.planner.speed import Roofline, Speed
+from provision.predict import Forecast, PredictRequest, estimate
 
 __all__ = ["Forecasts"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from provision.cli.paragraph import wrap
 from provision.cli.screen import align
-from provision.planner.predict.evaluation import Evaluation, Score
-from provision.planner.predict.request import Forecast, PredictRequest
+from provision.predict.evaluation import Evaluation, Score
+from provision.predict.request import Forecast, PredictRequest
 from provision.records import fields_of, plain
 
 __all__ = ["evaluation_document", "forecast_document", "show_evaluation", "show_forecast"]

@@ -19,8 +19,8 @@ from provision.planner.memory import (
     estimate_serving,
     estimate_training,
 )
-from provision.planner.predict.precision import is_lacking
 from provision.planner.shape import Shape
+from provision.predict.precision import is_lacking
 from provision.records import record
 
 __all__ = ["Fit", "UnfitError", "fit_job", "unmet"]

@@ -13,10 +13,10 @@ from provision.planner.cost import Cost, Extras, MissingPriceError, add_up
 from provision.planner.fit import Fit, UnfitError, fit_job, unmet
 from provision.planner.job import Job
 from provision.planner.memory import BYTES, lora_parameters, read_constants
-from provision.planner.predict.precision import first_capabilities
 from provision.planner.service import Service, size_service
 from provision.planner.speed import NoSpeedError, Speed, Speeds
 from provision.planner.spot import Interruption, interrupt, mtbf_of_bin
+from provision.predict.precision import first_capabilities
 from provision.records import record, replace
 
 __all__ = ["Plan", "Rejection", "Row", "Terms", "make_plan", "summarise"]

@@ -9,8 +9,8 @@ from provision.errors import DataError, ProvisionError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, Utilisation
 from provision.planner.memory import BYTES, Layout, Serving, Training, cache_bytes_per_token
-from provision.planner.predict.hardware import Hardware
 from provision.planner.shape import Shape
+from provision.predict.hardware import Hardware
 from provision.records import record
 
 __all__ = ["NoSpeedError", "Roofline", "Speed", "Speeds", "peak_tflops", "training_flops"]

@@ -9,9 +9,9 @@ from provision.cli.plan_speed import Forecasts
 from provision.errors import UnknownError
 from provision.matrix.load import Matrix
 from provision.planner.memory import Layout, Training
-from provision.planner.predict import Forecast
 from provision.planner.shape import find_shape
 from provision.planner.speed import Roofline
+from provision.predict import Forecast
 
 MATRIX = Matrix()
 LLAMA = find_shape(MATRIX, "llama-3.1-8b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from provision.cli.predict_text import show_evaluation
-from provision.planner.predict.evaluation import Evaluation, Score
+from provision.predict.evaluation import Evaluation, Score
 
 TRAIN = ("predict", "--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "8")
 LLAMA = ("--model", "llama-3.1-8b", "--gpu", "h100")

@@ -21,12 +21,12 @@ from proof_faults import FAULTS, Fault, Made, NotHereError, Scene
 from proof_process import run
 from proof_record import NOT_RUN, Outcome, Record, Step, failed, passed, skipped
 
+from provision.bench.compare import run_noise
+from provision.bench.results import Figure, Results, read_results
 from provision.errors import IncompatibleError, ProvisionError, UnknownError
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_gpus as find_models
-from provision.planner.bench.compare import run_noise
-from provision.planner.bench.results import Figure, Results, read_results
-from provision.planner.predict import PredictRequest, estimate
+from provision.predict import PredictRequest, estimate
 from provision.probe.bundle import read_bundle, write_bundle
 from provision.probe.catalogue import PROBES, probes_of
 from provision.probe.output import Unreadable

@@ -111,15 +111,15 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if options.action == "compare":
         return _compare(options, output)
     if options.action == "show":
-        from provision.planner.bench.results import read_results
+        from provision.bench.results import read_results
 
         return _give(read_results(options.files[0]), options, output)
     return _measure(options, output)
 
 
 def _measure(options: argparse.Namespace, output: Output) -> int:
-    from provision.planner.bench.cases import choose
-    from provision.planner.bench.runner import Environment, Run, find_device, run_cases
+    from provision.bench.cases import choose
+    from provision.bench.runner import Environment, Run, find_device, run_cases
 
     if options.python and options.image:
         raise UsageError("--python and --image name two environments", hints=("keep one of the two",))
@@ -157,10 +157,10 @@ def _measure(options: argparse.Namespace, output: Output) -> int:
 
 
 def _give(results: Any, options: argparse.Namespace, output: Output) -> int:
+    from provision.bench.bands import find_unjudged, judge
+    from provision.bench.roofline import roofline_svg
     from provision.cli.bench_text import show_results
-    from provision.planner.bench.bands import find_unjudged, judge
-    from provision.planner.bench.roofline import roofline_svg
-    from provision.planner.predict.hardware import Hardware
+    from provision.predict.hardware import Hardware
     from provision.records import plain
 
     matrix = read_matrix(options)
@@ -178,9 +178,9 @@ def _give(results: Any, options: argparse.Namespace, output: Output) -> int:
 
 
 def _compare(options: argparse.Namespace, output: Output) -> int:
+    from provision.bench.compare import compare
+    from provision.bench.results import read_results
     from provision.cli.bench_text import show_comparison
-    from provision.planner.bench.compare import compare
-    from provision.planner.bench.results import read_results
     from provision.records import plain
 
     *before, last = options.files
@@ -230,7 +230,7 @@ class _Book:
         Raises:
             UsageError: There is a file and nobody said to go on with it, or it is of another machine.
         """
-        from provision.planner.bench.results import read_results
+        from provision.bench.results import read_results
 
         if self._path is None or not self._path.exists():
             return
@@ -259,7 +259,7 @@ class _Book:
 
     def results(self, order: list[str]) -> Any:
         """Return what there is, in the order of the cases, others behind."""
-        from provision.planner.bench.results import Results
+        from provision.bench.results import Results
 
         names = [*order, *(name for name in self._figures if name not in order)]
         figures = tuple(self._figures[name] for name in names if name in self._figures)

@@ -26,8 +26,8 @@ from provision.cli.parser import Once, Parser, add_choice, parse_path, shown
 from provision.cli.predict_text import evaluation_document, forecast_document, show_evaluation, show_forecast
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
-from provision.planner.predict.baseline import BASELINES
-from provision.planner.predict.request import TASKS
+from provision.predict.baseline import BASELINES
+from provision.predict.request import TASKS
 
 __all__ = ["configure", "run"]
 
@@ -143,7 +143,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, output: Output) -> int:
     """Forecast one run, or score a table."""
-    from provision.planner.predict.predictor import Predictor
+    from provision.predict.predictor import Predictor
 
     predictor = Predictor(read_matrix(options))
     measured = [row for path in options.measured or () for row in _read_measured(path, output)]
@@ -151,8 +151,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         return _evaluate(options, predictor, measured, output)
     if options.strict:
         raise UsageError("--strict is for --evaluate")
-    from provision.planner.predict.baseline import Baseline
-    from provision.planner.predict.calibration import Calibration
+    from provision.predict.baseline import Baseline
+    from provision.predict.calibration import Calibration
 
     request = _read_request(options)
     for row in measured:
@@ -182,8 +182,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], output: Output) -> int:
-    from provision.planner.predict.evaluation import evaluate
-    from provision.planner.predict.tables import detect, read_sheet
+    from provision.predict.evaluation import evaluate
+    from provision.predict.tables import detect, read_sheet
 
     if options.task or options.gpu or options.model:
         raise UsageError("--evaluate takes its runs from the table", hints=("leave out the flags of a run",))
@@ -221,8 +221,8 @@ def _progress(output: Output) -> Iterator[Callable[[int], None]]:
 
 
 def _read_measured(path: Path, output: Output) -> list[Any]:
-    from provision.planner.predict.evaluation import read_rows
-    from provision.planner.predict.tables import detect, read_sheet
+    from provision.predict.evaluation import read_rows
+    from provision.predict.tables import detect, read_sheet
 
     sheet = read_sheet(path)
     rows, _, empty = read_rows(sheet, detect(sheet))
@@ -232,7 +232,7 @@ def _read_measured(path: Path, output: Output) -> list[Any]:
 
 
 def _read_request(options: argparse.Namespace) -> Any:
-    from provision.planner.predict.request import PredictRequest
+    from provision.predict.request import PredictRequest
 
     for flag in ("task", "gpu"):
         if getattr(options, flag) is None:

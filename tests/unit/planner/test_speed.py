@@ -57,7 +57,7 @@ def test_passes_of_few_tokens_wait_for_the_weights():
 @pytest.mark.parametrize("gpu", [gpu for gpu in MATRIX.gpus if gpu.tflops_fp16_tensor], ids=lambda gpu: gpu.id)
 def test_plan_and_predict_have_one_peak(gpu):
     from provision.errors import UnknownError
-    from provision.planner.predict.hardware import Hardware
+    from provision.predict.hardware import Hardware
 
     hardware = Hardware(MATRIX)
     try:

@@ -1,8 +1,0 @@
-"""Tables of measurements: what their rows asked for and what came out."""
-
-from __future__ import annotations
-
-from provision.planner.predict.tables.kinds import KINDS, Kind, Measured, detect
-from provision.planner.predict.tables.sheet import Sheet, read_sheet
-
-__all__ = ["KINDS", "Kind", "Measured", "Sheet", "detect", "read_sheet"]

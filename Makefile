@@ -6,6 +6,7 @@
 # make bench     figures of docs/measurements.md, as ratios within one run
 # make gpu       every GPU-dependent part on this machine's GPU, offline: PYTHON is a Python with PyTorch, see docs/gpu.md
 # make dist      sdist and wheel in dist/, the wheel installed into an environment of its own and tried
+# make collection  the Ansible collection gpu.provision, assembled from playbooks/ and packed into .build/collection
 # make site      the published site in .build/site: a page for each fact, the docs, the page of the matrix
 # make docs      rewrite the parts of the docs that are generated, and run their examples again
 # make clean     remove build outputs and caches; .venv stays
@@ -13,7 +14,7 @@
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test test-fast scenarios molecule engine browser prometheus gpu bench dist site docs clean \
+.PHONY: install dev lint test test-fast scenarios molecule engine browser prometheus gpu bench dist collection site docs clean \
 	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
@@ -134,6 +135,9 @@ dist: $(DEVELOPMENT)
 	.build/dist/venv/bin/provision image --cuda 11.8 --torch 2.1 -o .build/dist/image -q
 	.build/dist/venv/bin/provision check .build/dist/image
 	.build/dist/venv/bin/provision doctor --xid 79 >.build/dist/doctor.txt
+
+collection: $(DEVELOPMENT)
+	$(BIN)/python tools/collection.py .build/collection
 
 site: $(DEVELOPMENT)
 	rm -rf .build/site

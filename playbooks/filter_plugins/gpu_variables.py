@@ -69,8 +69,10 @@ def _read_known(roles: str) -> tuple[str, ...]:
         text = path.read_text(encoding="utf-8")
         known.update(re.findall(r"^[ -]*(gpu_[a-z0-9_]+):", text, re.MULTILINE))
         known.update(re.findall(r"^\s+(?:register|loop_var|index_var): [\"']?(gpu_[a-z0-9_]+)", text, re.MULTILINE))
-    # What the plays make for themselves before the preflight, as a rollback does.
-    for path in sorted([*Path(roles).parent.glob("gpu-node*.yml"), *Path(roles).parent.glob("tasks/*.yml")]):
+    # What the plays make for themselves before the preflight, as a rollback does. A collection has a folder for them.
+    plays = [found for folder in ("", "playbooks/") for found in Path(roles).parent.glob(f"{folder}gpu[-_]node*.yml")]
+    plays += [found for folder in ("", "playbooks/") for found in Path(roles).parent.glob(f"{folder}tasks/*.yml")]
+    for path in sorted(plays):
         known.update(re.findall(r"\b(gpu_node_[a-z0-9_]+)\b", path.read_text(encoding="utf-8")))
     return tuple(sorted(known))
 

@@ -11,9 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 EXAMPLES = sorted(path.parent for path in (PLAYBOOKS / "inventory").glob("*/hosts.yml"))
+LISTED = sorted((PLAYBOOKS / "inventory").glob("*/gpu.*.yml"))
+"""Examples whose hosts an inventory plugin lists."""
 PLAYS = sorted(PLAYBOOKS.glob("*.yml"))
 
 
@@ -71,8 +74,23 @@ def test_every_example_is_told_of(example: Path) -> None:
     assert f"({example.name}/hosts.yml)" in (PLAYBOOKS / "inventory" / "README.md").read_text(encoding="utf-8")
 
 
+def test_listed_hosts_become_nodes_and_the_file_is_one_that_its_plugin_reads() -> None:
+    assert {path.parent.name for path in LISTED} == {"aws", "azure", "gcp", "netbox"}
+    readme = (PLAYBOOKS / "inventory" / "README.md").read_text(encoding="utf-8")
+    for path in LISTED:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        plugin = document["plugin"].rpartition(".")[2]
+        # amazon.aws, google.cloud and azure.azcollection take the names of files that end in the plugin's.
+        assert path.name in (f"gpu.{plugin}.yml", "gpu.netbox.yml"), path
+        conditions = {**document.get("groups", {}), **document.get("conditional_groups", {})}
+        assert isinstance(conditions["gpu_nodes"], str), path
+        variables = yaml.safe_load((path.parent / "group_vars/gpu_nodes/main.yml").read_text(encoding="utf-8"))
+        assert "ansible_python_interpreter" in variables
+        assert f"({path.relative_to(PLAYBOOKS / 'inventory')})" in readme
+
+
 def test_addresses_of_examples_belong_to_nobody() -> None:
-    for example in EXAMPLES:
+    for example in (*EXAMPLES, *(path.parent for path in LISTED)):
         for file in example.rglob("*.yml"):
             for line in file.read_text(encoding="utf-8").splitlines():
                 assert "://" not in line or ".example" in line, f"{file}: {line}"

@@ -50,9 +50,11 @@ def find_age(request: Request, stack: Stack, matrix: Matrix, uploaded: Mapping[t
     for line in request.requirements:
         requirement = requirement_of(line)
         name = normalise_name(requirement.name)
-        if is_exact(str(requirement.specifier)) and name in stack.packages:
+        if is_exact(requirement.specifier) and name in stack.packages:
             pinned.add((name, stack.packages[name].partition("+")[0]))
     days = {pin: uploaded[pin][:10] for pin in pinned if pin in uploaded}
+    if not days:
+        return None
     for framework in FRAMEWORKS:
         version = stack.frameworks.get(framework)
         released = _released(framework, version, matrix) if version is not None else None

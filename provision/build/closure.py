@@ -246,10 +246,8 @@ def _choose(question: Question, stack: Stack, matrix: Matrix, uv: Uv) -> tuple[F
 
 def _framework_bounds(stack: Stack, matrix: Matrix, found: tuple[Found, ...]) -> tuple[str, ...]:
     """Return the bounds in no metadata that packages of the open half set to the first half."""
-    from packaging.requirements import Requirement
-
     versions = {item.name: item.version for item in found if is_open(item.name)}
-    return tuple(line for line in hidden_needs(matrix, stack, versions)[1] if not is_open(Requirement(line).name))
+    return tuple(line for line in hidden_needs(matrix, stack, versions)[1] if not is_open(requirement_of(line).name))
 
 
 def _agrees(stack: Stack, matrix: Matrix, found: tuple[Found, ...]) -> bool:
@@ -375,7 +373,7 @@ def _is_met(line: str, versions: Mapping[str, str], *, is_needed: bool = False) 
     version = versions.get(needed.name)
     if version is None:
         return not is_needed
-    return not str(needed.specifier) or version in spec_of(str(needed.specifier))
+    return not needed.specifier or version in spec_of(needed.specifier)
 
 
 def _merge(
@@ -427,16 +425,7 @@ def _lock_file(item: Found, why: str, layer: str = "rest") -> LockedPackage:
 
 
 def _asked(image: ImagePart) -> set[str]:
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
-
-    names = set()
-    for line in open_lines(image):
-        try:
-            names.add(canonicalize_name(Requirement(line).name))
-        except InvalidRequirement:  # an address without a name
-            continue
-    return {str(name) for name in names}
+    return {normalise_name(requirement_of(line).name) for line in open_lines(image)}
 
 
 def _sources(stack: Stack) -> int:

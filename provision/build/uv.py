@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from packaging.utils import canonicalize_name
-
 from provision.build.local import Local
 from provision.build.reader import Reader, trusted_certificates
 from provision.errors import ActionFailedError, MissingDependencyError, install_command, without_secrets
@@ -32,7 +30,7 @@ from provision.index.address import IndexAddress
 from provision.records import NOTHING, record
 from provision.resolve.environment import wheel_rank
 from provision.resolve.halves import Fixed
-from provision.resolve.requirements import LOCAL, SECRETS_HINT, requirement_of
+from provision.resolve.requirements import LOCAL, SECRETS_HINT, normalise_name, requirement_of
 
 __all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "SourceNeeds", "Uv", "account_variables", "find_uv"]
 
@@ -505,7 +503,7 @@ def _write(path: Path, lines: Iterable[str]) -> None:
 
 
 def _name_of(line: str) -> str:
-    return str(canonicalize_name(requirement_of(line).name))
+    return normalise_name(requirement_of(line).name)
 
 
 def _project(question: Question) -> list[str]:

@@ -71,7 +71,7 @@ class Trials:
     ) -> None:
         self._answer = answer
         self._lock = lock
-        self._uv = uv
+        self.uv = uv
         self._words = words
         self._deadline: float | None = None
         self._count = 0
@@ -106,7 +106,7 @@ class Trials:
             return None
         self._count += 1
         try:
-            with self._uv.until(self._deadline):
+            with self.uv.until(self._deadline):
                 return lock()
         except ProvisionError:
             self.failed.append(change)
@@ -201,7 +201,7 @@ def _cudas(request: Request, trials: Trials) -> Iterator[Way | None]:
 def _releases(request: Request, names: set[str], trials: Trials) -> Iterator[Way | None]:
     for part, line in _lines(request, names):
         requirement = requirement_of(line)
-        if not str(requirement.specifier):
+        if not requirement.specifier:
             continue
         name = normalise_name(requirement.name)
         found = trials(_with_line(request, part, line, _respecified(line, "")), f"any version of {name}")
@@ -237,7 +237,7 @@ def _lines(request: Request, names: set[str]) -> list[tuple[str, str]]:
 
 def _respecified(line: str, specifier: str) -> str:
     requirement = requirement_of(line)
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
     marker = f"; {requirement.marker}" if requirement.marker is not None else ""
     return f"{requirement.name}{extras}{specifier}{marker}"
 

@@ -111,7 +111,7 @@ def lock_lines(
         if not set(renewed) & set(FRAMEWORKS):
             request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
     opened = Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
-    asked = uv or ask_uv(image_options, options)
+    asked = uv or (trials.uv if trials is not None else ask_uv(image_options, options))
     locked = lock_whole(request, matrix, stack, asked, opened, trials)
     locked = _lock_sources(locked, matrix, options, image_options, asked, opened, before=before, renewed=renewed)
     _tell_built(locked, output)
@@ -134,6 +134,8 @@ def _lock_sources(
     renewed: Sequence[str],
 ) -> Stack:
     """Return the stack with what makes wheels of its sources; see `lock_lines`."""
+    if stack.image is None or not any(package.is_built for package in stack.image.packages):
+        return stack
     from provision.build.closure import lock_sources
     from provision.build.sources import Sources
     from provision.index.address import known_index

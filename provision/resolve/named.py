@@ -395,7 +395,7 @@ def _cuda_major(line: FrameworkLine) -> int | None:
         UnknownError: They ask for another accelerator, or for a CUDA that is already there.
         UsageError: They name two.
     """
-    extras = sorted(requirement_of(line.requirement.text).extras)
+    extras = requirement_of(line.requirement.text).extras
     for extra in extras:
         if _FOREIGN_EXTRA.fullmatch(extra.lower().replace("_", "-")):
             what = "takes CUDA from the system" if "local" in extra and "cuda" in extra else "is not for NVIDIA GPUs"

@@ -156,7 +156,7 @@ def _asked_versions(lines: tuple[str, ...], python: str, platform: str) -> dict[
     for line in parse_requirements("\n".join(lines), "-r"):
         held = requirement_of(line.text)
         if held.marker is None or held.marker.evaluate(place):
-            asked.setdefault(line.name, []).append(str(held.specifier) or None)
+            asked.setdefault(line.name, []).append(held.specifier or None)
     return asked
 
 

@@ -10,11 +10,12 @@ from provision.errors import UsageError, without_secrets
 from provision.records import record
 
 if TYPE_CHECKING:
-    from packaging.requirements import Requirement
+    from packaging.markers import Marker
 
 __all__ = [
     "LOCAL",
     "SECRETS_HINT",
+    "Line",
     "UserRequirement",
     "exact_line",
     "is_local_name",
@@ -31,6 +32,11 @@ _PATH = re.compile(r"^(?:\.{0,2}/|\.|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|t
 _ADDRESS = re.compile(r"(?:git\+)?[a-z]+://\S+")
 _EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)(?:\[[^\]]*\])?")
 _ARCHIVE = re.compile(r"(?:\.git|\.whl|\.zip|\.tar\.gz|\.tgz|\.tar\.bz2)$")
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_NUMBER = r"[0-9]+(?:\.[0-9]+)*"
+_BOUND = rf"(?:(?:<=|>=|<|>) *{_NUMBER}|~= *[0-9]+\.{_NUMBER}|[=!]= *{_NUMBER}(?:\.\*|\+[a-z0-9]+)?)"
+_PLAIN = re.compile(rf"({_NAME}) *(?:\[ *({_NAME}(?: *, *{_NAME})*) *\])? *({_BOUND}(?: *, *{_BOUND})*)?")
+"""What most lines are: a name, extras, bounds that are numbers."""
 _SHOWN = 80
 _READABLE = "it would be readable in the image and its lock"
 SECRETS_HINT = (
@@ -69,6 +75,25 @@ class UserRequirement:
     def is_named(self) -> bool:
         """Whether the line itself says what the distribution is called."""
         return _ADDRESS.match(self.text) is None
+
+
+@record
+class Line:
+    """A requirement taken apart.
+
+    Attributes:
+        name: As written.
+        extras: Sorted.
+        specifier: Versions that will do (``<3,>=2.3``), its clauses sorted; empty for any.
+        url: The address that it names.
+        marker: Where it counts; everywhere, unless there is one.
+    """
+
+    name: str
+    extras: tuple[str, ...] = ()
+    specifier: str = ""
+    url: str | None = None
+    marker: Marker | None = None
 
 
 @lru_cache(maxsize=64)
@@ -112,15 +137,12 @@ def parse_line(line: str, where: str, number: int = 1) -> UserRequirement:
     Raises:
         UsageError: It is none that a request can hold.
     """
-    from packaging.requirements import InvalidRequirement
-    from packaging.utils import canonicalize_name
-
     shown = repr(without_secrets(line)[:_SHOWN])
     if (reason := _why_refused(line)) is not None:
         raise UsageError(f"{where}: {reason[0]}: {shown}", hints=reason[1:])
     try:
         requirement = requirement_of(line)
-    except InvalidRequirement as error:
+    except ValueError as error:
         because = without_secrets(str(error).splitlines()[0])
         raise UsageError(
             f"{where}: {shown} is no requirement",
@@ -130,23 +152,35 @@ def parse_line(line: str, where: str, number: int = 1) -> UserRequirement:
     if requirement.url is not None:
         _check_address(requirement.url, shown, where)
     return UserRequirement(
-        name=canonicalize_name(requirement.name), specifier=str(requirement.specifier), text=line, line=number
+        name=normalise_name(requirement.name), specifier=requirement.specifier, text=line, line=number
     )
 
 
 @lru_cache(maxsize=32768)
-def requirement_of(line: str) -> Requirement:
+def requirement_of(line: str) -> Line:
     """Return a requirement taken apart; an address alone gets the name that its last part suggests.
 
     Raises:
-        InvalidRequirement: It is none.
+        ValueError: It is none.
     """
-    # packaging.requirements costs a command more than the rest of its start-up; only requirement lines need it.
+    if plain := _PLAIN.fullmatch(line):
+        _, extras, bounds = (text.replace(" ", "") for text in plain.groups(""))
+        return Line(
+            name=plain[1],
+            extras=tuple(sorted(set(extras.split(",")) - {""})),
+            specifier=",".join(sorted(set(bounds.split(",")))),
+        )
+    # packaging.requirements costs a command more than the rest of its start-up; only other lines need it.
     from packaging.requirements import Requirement
 
-    if _ADDRESS.match(line):
-        return Requirement(f"{_suggested_name(line.split()[0])} @ {line}")
-    return Requirement(line)
+    found = Requirement(f"{_suggested_name(line.split()[0])} @ {line}" if _ADDRESS.match(line) else line)
+    return Line(
+        name=found.name,
+        extras=tuple(sorted(found.extras)),
+        specifier=str(found.specifier),
+        url=found.url,
+        marker=found.marker,
+    )
 
 
 def _suggested_name(address: str) -> str:

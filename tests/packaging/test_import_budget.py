@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +62,14 @@ def test_command_imports_nothing_heavy(words: list[str]) -> None:
     imported = _imported("-m", "provision", *words) - BARE
     assert "provision.cli.main" in imported
     assert not imported & HEAVY
+
+
+def test_lines_of_a_name_and_numbers_import_nothing_heavy(tmp_path: Path) -> None:
+    lines = tmp_path / "requirements.txt"
+    lines.write_text("einops\ntqdm>=4.60,<5\nuvicorn[standard]==0.30.*\n", encoding="utf-8")
+    words = ["image", "--torch", "2.4", "-r", str(lines), "--offline", "--print"]
+    assert not (_imported("-m", "provision", *words) - BARE) & HEAVY
+
+
+def test_asking_uv_imports_nothing_heavy() -> None:
+    assert not (_imported("-c", "import provision.build.closure") - BARE) & HEAVY

@@ -116,7 +116,7 @@ def find_file(name: str) -> Source | None:
 
 
 def _read_text(path: Path) -> str:
-    from provision.cli.files import read_bytes
+    from provision.files import read_bytes
 
     flag = "FILE"
     try:

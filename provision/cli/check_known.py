@@ -71,7 +71,7 @@ def _tell(baseline: Path, lost: list[Known], output: Output) -> None:
 
 
 def _read(path: Path) -> Counter[Known]:
-    from provision.cli.files import read_text
+    from provision.files import read_text
 
     text = read_text(path, "--baseline", bytes_max=_BYTES_MAX)
     try:

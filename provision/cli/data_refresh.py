@@ -203,7 +203,7 @@ def _changelog(options: argparse.Namespace) -> Path | None:
 
 
 def _write_entry(path: Path, lines: list[str], output: Output, *, is_writing: bool) -> None:
-    from provision.cli.files import read_text
+    from provision.files import read_text
     from provision.refresh.land import write_entry
 
     text = read_text(path, "--changelog", bytes_max=_CHANGELOG_BYTES_MAX)

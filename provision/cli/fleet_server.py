@@ -46,7 +46,7 @@ def connect(options: argparse.Namespace, action: str) -> Prometheus:
 
 
 def _read_password(options: argparse.Namespace) -> str | None:
-    from provision.cli.files import read_text
+    from provision.files import read_text
 
     if (options.user is None) != (options.password_file is None):
         raise UsageError("--user and --password-file go together", hints=("name both, or none",))

@@ -100,7 +100,7 @@ def simulate_fleet(options: argparse.Namespace, matrix: Matrix, output: Output) 
         UsageError: A file or a flag makes no sense, or a job fits into no fleet.
         UnknownError: The facts know no price of the machine.
     """
-    from provision.cli.files import read_text
+    from provision.files import read_text
     from provision.fleet.simulate.engine import simulate, size_for_mean, size_for_peak
     from provision.fleet.simulate.trace import read_trace
     from provision.records import plain

@@ -7,10 +7,10 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.cli.files import read_text
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path
 from provision.errors import UsageError
+from provision.files import read_text
 from provision.generate.fragment import FRAGMENTS, write_fragment
 from provision.matrix.load import Matrix
 

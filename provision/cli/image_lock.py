@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from provision.cli.files import read_text
 from provision.cli.parser import did_you_mean, shown
 from provision.cli.request import solve_request
 from provision.errors import DriftError, UsageError
+from provision.files import read_text
 from provision.generate.formats import FORMATS
 from provision.generate.image import ImageOptions
 from provision.generate.write import OPTIONS, Artifact, find_losses, own_steps

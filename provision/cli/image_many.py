@@ -19,7 +19,7 @@ from provision.resolve.stack import Stack
 if TYPE_CHECKING:
     from provision.build.uv import Uv
     from provision.build.ways import Trials
-    from provision.cli.project import Inputs
+    from provision.project.inputs import Inputs
 
 __all__ = ["LinesOfMany", "LocksOfMany", "kept_day"]
 

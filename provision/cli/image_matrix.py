@@ -13,20 +13,21 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from provision.cli.files import read_text
 from provision.cli.image_lock import with_options
 from provision.cli.image_logins import refuse_ssh, with_logins
 from provision.cli.output import Output
 from provision.cli.parser import did_you_mean, shown
-from provision.cli.project import Inputs, read_inputs
 from provision.cli.request import read_request, solve_request
 from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError, UsageError
+from provision.files import read_text
 from provision.generate.bake import BakeOptions, BakeStack, render_bake
 from provision.generate.formats import render_format
 from provision.generate.image import ImageOptions, check_value
 from provision.generate.write import Artifact
 from provision.index.account import Accounts
 from provision.matrix.load import Matrix
+from provision.project.inputs import Inputs
+from provision.project.read import read_inputs
 from provision.records import NOTHING, record
 from provision.resolve.request import Request, parse_request
 from provision.resolve.stack import Stack

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from provision.build.closure import Opened
     from provision.build.uv import Uv
     from provision.build.ways import Trials
-    from provision.cli.pins import Pin
-    from provision.cli.project import Inputs
+    from provision.project.inputs import Inputs
+    from provision.project.pins import Pin
 
 __all__ = ["add_whole_flags", "ask_uv", "find_trials", "has_lines", "is_offline", "lock_build", "lock_lines"]
 
@@ -314,7 +314,7 @@ def _kept(pins: Sequence[Pin], stack: Stack) -> dict[str, str]:
     """Return what uv is to prefer: the pins of the open half, and of the first half those that the stack has."""
     if not pins:
         return {}
-    from provision.cli.pins import held
+    from provision.project.pins import held
     from provision.resolve.halves import is_open
 
     plain = {name: pin.version.partition("+")[0] for name, pin in held(pins, stack).items()}
@@ -329,7 +329,7 @@ def _tell_moved(pins: Sequence[Pin], stack: Stack, output: Output) -> None:
     """Tell what of the versions of the project's own lock could not be kept."""
     if not pins:
         return
-    from provision.cli.pins import moved
+    from provision.project.pins import moved
 
     if left := list(moved(pins, stack)):
         rest = f" and {len(left) - _PINS_SHOWN} more" if left[_PINS_SHOWN:] else ""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from provision.cli.files import read_text
 from provision.errors import UsageError
+from provision.files import read_text
 from provision.generate.subject import Subject
 from provision.resolve.stack import Stack
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from provision.cli.files import read_text
 from provision.errors import UsageError
+from provision.files import read_text
 
 __all__ = ["read_manifests"]
 

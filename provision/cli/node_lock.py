@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from provision.cli.files import read_text
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import FLAG_HELP, read_matrix, read_request, refuse
 from provision.errors import DriftError, MissingDependencyError, ProvisionError, UnknownError, UsageError
+from provision.files import read_text
 from provision.generate.node import node_lock, render_node_lock
 from provision.records import replace
 from provision.resolve.node import solve_node

@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from provision.cli.files import read_text
 from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
@@ -27,6 +26,7 @@ from provision.errors import (
     UsageError,
     VerificationFailedError,
 )
+from provision.files import read_text
 from provision.node.events import CHANGED, FAILED, OK, UNREACHABLE, Run
 from provision.node.lock import COMMITTED, NodeLock, committed_lock, parse_lock
 from provision.records import record, replace

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from provision.cli.files import read_text
 from provision.cli.number import SCALES, number, whole
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import FLAG_HELP
 from provision.errors import UsageError
+from provision.files import read_text
 from provision.matrix.load import Matrix
 from provision.planner.catalogue import PURCHASES, read_rates
 from provision.planner.cost import Extras

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from provision.cli.files import read_text
 from provision.cli.output import Output
 from provision.errors import ProvisionError, UsageError
+from provision.files import read_text
 from provision.generate.scaling.policy import Policy, read_policy
 from provision.matrix.load import Matrix
 

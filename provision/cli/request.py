@@ -16,7 +16,7 @@ from provision.resolve.request import FLAVORS, PLATFORMS, Request, parse_request
 if TYPE_CHECKING:
     from provision.build.ways import Trials, Way
     from provision.cli.output import Output
-    from provision.cli.project import Inputs
+    from provision.project.inputs import Inputs
     from provision.resolve.named import FrameworkLine
     from provision.resolve.stack import Reason, Refusal, Stack
 
@@ -147,7 +147,7 @@ def given_inputs(options: argparse.Namespace, output: Output, matrix: Matrix | N
     """
     if not has_inputs(options):
         return None
-    from provision.cli.project import read_inputs
+    from provision.project.read import read_inputs
 
     inputs = read_inputs(
         options.requirements or (),
@@ -348,7 +348,7 @@ def keep_pins(
     """Return the answer to a request with the frameworks that a lock of the project pins, where they can be had."""
     if inputs is None or not inputs.pins:
         return stack
-    from provision.cli.pins import with_pinned_frameworks
+    from provision.project.pins import with_pinned_frameworks
 
     pinned = with_pinned_frameworks(stack, request, matrix, inputs.pins, is_image=is_image)
     return replace(pinned, request=stack.request)

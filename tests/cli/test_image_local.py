@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from provision.build.local import Local, write_local
-from provision.cli.project import read_inputs
 from provision.errors import IncompatibleError, ProvisionError
+from provision.project.read import read_inputs
 from provision.resolve.requirements import LOCAL
 
 TORCH = "2.4.1"

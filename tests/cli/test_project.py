@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.cli.project import python_bound, read_inputs
 from provision.errors import ProvisionError
+from provision.project.pythons import python_bound
+from provision.project.read import read_inputs
 
 
 @pytest.fixture(autouse=True)

@@ -321,7 +321,7 @@ class _Progress:
 
 def _read_digest(path: Path) -> str:
     """Return the digest of a provision.lock, or of the one in a folder."""
-    from provision.cli.files import read_text
+    from provision.files import read_text
     from provision.resolve.stack import Stack
 
     file = path / "provision.lock" if path.is_dir() else path

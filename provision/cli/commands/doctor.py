@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.diagnosis import ranks_document, report_document, show_report, show_xid, xid_document
-from provision.cli.files import read_log
+from provision.cli.log_file import read_log
 from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.paragraph import columns_of, wrap

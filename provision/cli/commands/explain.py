@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.facts import KINDS, describe_sources, fact_document, find_fact
-from provision.cli.files import read_text
 from provision.cli.output import Output
 from provision.cli.parser import shown
 from provision.cli.request import (
@@ -29,6 +28,7 @@ from provision.cli.request import (
     read_values,
 )
 from provision.errors import UsageError
+from provision.files import read_text
 from provision.matrix.load import Matrix
 from provision.resolve.stack import FactRef, Reason, Refusal, Stack
 

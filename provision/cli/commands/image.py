@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.build.local import Local, check_local, find_local, refuse_foreign, write_local
-from provision.cli.files import read_text
 from provision.cli.image_lock import (
     Change,
     Written,
@@ -61,6 +60,7 @@ from provision.errors import (
     UsageError,
     install_command,
 )
+from provision.files import read_text
 from provision.generate.formats import FORMATS, render_format
 from provision.generate.image import (
     CODE,
@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     from provision.build.code import Copy
     from provision.build.engine import Engine
     from provision.build.ways import Trials
-    from provision.cli.pins import Pin
     from provision.index.account import Accounts
+    from provision.project.pins import Pin
 
 __all__ = ["configure", "run"]
 

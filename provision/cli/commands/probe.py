@@ -182,7 +182,7 @@ def _parse(tool: str, name: str, *, options: argparse.Namespace, output: Output)
 
 def _read_recorded(path: Path) -> str:
     """Read a file that may hold anything: what is no text is for the parser to refuse."""
-    from provision.cli.files import open_stdin
+    from provision.files import open_stdin
 
     try:
         if str(path) == "-":

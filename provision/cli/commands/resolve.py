@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from provision.cli.files import open_stdin
 from provision.cli.fragment import add_fragment_flags, check_fragment_flags, give_fragment
 from provision.cli.output import Output
 from provision.cli.parser import Once, parse_path, shown
@@ -36,6 +35,7 @@ from provision.cli.request import (
 )
 from provision.cli.screen import show_stack
 from provision.errors import ProvisionError, UsageError
+from provision.files import open_stdin
 from provision.matrix.load import Matrix
 
 __all__ = ["configure", "run"]

@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.files import read_text
 from provision.cli.number import whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
@@ -37,6 +36,7 @@ from provision.cli.targets import (
 )
 from provision.cli.verdict import show_checks, show_verdict
 from provision.errors import MissingDependencyError, UsageError, VerificationFailedError
+from provision.files import read_text
 from provision.matrix.load import Matrix
 from provision.matrix.model import Check
 from provision.probe.catalogue import LEVELS, PROBES, probes_of

@@ -8,12 +8,7 @@ from typing import BinaryIO
 
 from provision.errors import UsageError
 
-__all__ = ["open_stdin", "read_bytes", "read_log", "read_text"]
-
-_GZIP = b"\x1f\x8b"
-_STRANGE_SHARE = 10
-_SHORT = 200
-"""Of fewer characters no share tells anything."""
+__all__ = ["check_size", "open_stdin", "read_bytes", "read_text"]
 
 
 def open_stdin(flag: str) -> BinaryIO:
@@ -55,48 +50,6 @@ def read_text(path: Path, flag: str, *, bytes_max: int) -> str:
         ) from error
 
 
-def read_log(path: Path, flag: str, *, bytes_max: int) -> str:
-    """Read a log as programs write it: gzip is unpacked, what is no UTF-8 is replaced, terminal escapes go.
-
-    Args:
-        path: The file; ``-`` is the standard input.
-        flag: The flag that named it, for the message.
-        bytes_max: Largest size that makes sense, unpacked.
-
-    Raises:
-        UsageError: The file is missing, unreadable, too large, damaged or no text.
-    """
-    from provision.probe.clean import clean
-
-    content = read_bytes(path, flag, bytes_max)
-    if content.startswith(_GZIP):
-        content = _unpack(content, path, flag, bytes_max)
-    text = content.decode("utf-8", errors="replace").removeprefix("\ufeff")
-    strange = text.count("\ufffd") + text.count("\x00")
-    if strange * _STRANGE_SHARE > len(text) > _SHORT:
-        raise UsageError(
-            f"{flag}: {path} is no text",
-            because=(f"{strange} of its {len(text)} characters cannot be read",),
-            hints=("make sure that it is the file you mean; gzip is unpacked, other archives are not",),
-        )
-    # A bar that a program draws anew goes back to the line's beginning: each state of it is a line.
-    return clean(text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def _unpack(content: bytes, path: Path, flag: str, bytes_max: int) -> bytes:
-    import gzip
-    import io
-    import zlib
-
-    try:
-        unpacked = gzip.GzipFile(fileobj=io.BytesIO(content)).read(bytes_max + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(
-            f"{flag}: {path} is a damaged gzip file", because=(str(error),), hints=("fetch it once more",)
-        ) from error
-    return _check_size(unpacked, path, flag, bytes_max)
-
-
 def read_bytes(path: Path, flag: str, bytes_max: int) -> bytes:
     """Read a whole file; ``-`` is the standard input.
 
@@ -111,10 +64,15 @@ def read_bytes(path: Path, flag: str, bytes_max: int) -> bytes:
                 content = file.read(bytes_max + 1)
     except OSError as error:
         raise UsageError(f"{flag}: {path} cannot be read", because=(error.strerror or str(error),)) from error
-    return _check_size(content, path, flag, bytes_max)
+    return check_size(content, path, flag, bytes_max)
 
 
-def _check_size(content: bytes, path: Path, flag: str, bytes_max: int) -> bytes:
+def check_size(content: bytes, path: Path, flag: str, bytes_max: int) -> bytes:
+    """Return what a file holds, if it is no larger than makes sense.
+
+    Raises:
+        UsageError: It is.
+    """
     if len(content) > bytes_max:
         raise UsageError(
             f"{flag}: {path} is larger than {bytes_max // 1024} KiB", hints=("make sure that it is the file you mean",)

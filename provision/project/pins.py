@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from provision.cli.files import read_text
 from provision.errors import UsageError
+from provision.files import read_text
 from provision.matrix.load import Matrix
 from provision.records import record, replace
 from provision.resolve.halves import is_open

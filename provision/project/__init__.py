@@ -1,0 +1,1 @@
+"""What requirements files and whole projects ask for, read without running anything."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from provision.matrix.load import Matrix
@@ -12,9 +14,10 @@ from provision.resolve.request import FRAMEWORKS, Request, is_exact
 from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.stack import Stack
 
-__all__ = ["Age", "find_age"]
+__all__ = ["Age", "find_age", "find_changed", "find_younger"]
 
 _DAYS_MAX = 365
+_GIT_SECONDS = 5
 _DEPENDENTS = ("dependents", "optional_dependents")
 
 
@@ -76,6 +79,31 @@ def find_age(request: Request, stack: Stack, matrix: Matrix, uploaded: Mapping[t
                 day=max(days.values()),
             )
     return None
+
+
+def find_changed(project: Path) -> str | None:
+    """Return the day (ISO) of the last commit to a folder, where a git repository on this machine tells it."""
+    words = ["git", "-C", str(project), "log", "-1", "--format=%cs", "--", "."]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def find_younger(stack: Stack, uploaded: Mapping[tuple[str, str], str], day: str) -> tuple[str, ...]:
+    """Return which of the user's packages were published more than a year after a day (ISO), newest first.
+
+    Args:
+        stack: The lock.
+        uploaded: Name and version → when it was published (ISO), as the index says.
+        day: When the code that uses them was last changed.
+    """
+    end = (datetime.date.fromisoformat(day) + datetime.timedelta(days=_DAYS_MAX)).isoformat()
+    packages = stack.image.packages if stack.image is not None else ()
+    rows = [(uploaded.get((item.name, item.version), "")[:10], item) for item in packages if item.layer == "user"]
+    younger = sorted(((when, item.name, item.version) for when, item in rows if when > end), reverse=True)
+    return tuple(f"{name} {version}" for _, name, version in younger)
 
 
 def _released(framework: str, version: str, matrix: Matrix) -> str | None:

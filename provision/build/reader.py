@@ -185,7 +185,9 @@ def trusted_certificates(address: IndexAddress | None, ca_cert: str | None) -> s
     import ssl
 
     context = _trust(address, ca_cert)
-    return "".join(ssl.DER_cert_to_PEM_cert(found) for found in context.get_ca_certs(binary_form=True))
+    found = [ssl.DER_cert_to_PEM_cert(item) for item in context.get_ca_certs(binary_form=True)]
+    # The certificate of a server alone, which is no authority's, is not among them.
+    return "".join([*found, ca_cert or ""])
 
 
 def _trust(address: IndexAddress | None, ca_cert: str | None) -> ssl.SSLContext:

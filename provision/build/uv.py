@@ -421,6 +421,17 @@ class Uv:
                     break
         return tuple(found[:_ABSENT_SHOWN])
 
+    def serves(self, url: str) -> bool:
+        """Tell whether a file is where it is said to be, as far as this machine reaches."""
+        from http.client import HTTPException
+
+        reader = Reader(self._address, ca_cert=self._ca_cert, accounts=self._accounts, timeout_seconds=_PAGE_SECONDS)
+        try:
+            with reader.open(url, {"User-Agent": "provision"}):
+                return True
+        except (HTTPException, OSError, ValueError):
+            return False
+
     def _default_indexes(self) -> tuple[str, ...]:
         if self._index_url is not None:
             return (self._index_url,)

@@ -14,10 +14,11 @@ from provision.cli.image_lock import is_same
 from provision.cli.output import Output
 from provision.cli.parser import Once, shown
 from provision.cli.request import keep_pins
-from provision.errors import UsageError
+from provision.errors import IncompatibleError, MissingDependencyError, UsageError
 from provision.generate.image import ImageOptions
 from provision.matrix.load import Matrix
 from provision.records import replace
+from provision.resolve.prebuilt import published_lines
 from provision.resolve.request import FRAMEWORKS, Request
 from provision.resolve.stack import ProjectBuild, Refusal, Stack
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["add_whole_flags", "ask_uv", "find_trials", "has_lines", "is_offline", "lock_build", "lock_lines"]
 
 _PINS_SHOWN = 20
+_YOUNGER_SHOWN = 5
 _OF_THE_SOLVE = ("indexes", "overrides", "excludes", "sources")
 
 
@@ -112,14 +114,53 @@ def lock_lines(
             request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
     opened = Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
     asked = uv or (trials.uv if trials is not None else ask_uv(image_options, options))
-    locked = lock_whole(request, matrix, stack, asked, opened, trials)
+    locked = _lock_published(request, matrix, stack, asked, opened, output, before=before)
+    if locked is None:
+        locked = lock_whole(request, matrix, stack, asked, opened, trials)
     locked = _lock_sources(locked, matrix, options, image_options, asked, opened, before=before, renewed=renewed)
     _tell_built(locked, output)
     _tell_moved(pins, locked, output)
     if trials is not None and options.exclude_newer is None:
         _tell_age(request, locked, stack, matrix, asked, opened, trials, output)
+        if options.project is not None:
+            _tell_younger(Path(options.project), locked, asked, output)
     locked = replace(locked, request=stack.request)
     return before if before is not None and is_same(before, locked) else locked
+
+
+def _lock_published(
+    request: Request,
+    matrix: Matrix,
+    stack: Stack,
+    uv: Uv,
+    opened: Opened,
+    output: Output,
+    *,
+    before: Stack | None,
+) -> Stack | None:
+    """Return the stack with wheels that projects publish in place of what would be compiled; absent without such.
+
+    A wheel is for one build of PyTorch and one Python: where the rest moves those, there is none.
+    """
+    from provision.build.closure import lock_whole
+    from provision.resolve.solve import solve
+
+    known = {item.url for item in before.image.packages} if before is not None and before.image is not None else set()
+    addressed = ((line, line.partition(" @ ")[2]) for line in published_lines(stack, matrix))
+    lines = tuple(line for line, url in addressed if url in known or uv.serves(url))
+    if not lines:
+        return None
+    changed = replace(request, requirements=(*request.requirements, *lines))
+    start = solve(changed, matrix, is_image=True)
+    try:
+        locked = lock_whole(changed, matrix, start, uv, opened) if isinstance(start, Stack) else None
+    except (IncompatibleError, MissingDependencyError):
+        return None
+    if locked is None or (locked.packages["torch"], locked.python) != (stack.packages["torch"], stack.python):
+        return None
+    for line in lines:
+        output.note(f"{line} takes the place of what would be compiled; it was downloaded for its hash")
+    return locked
 
 
 def _lock_sources(
@@ -308,6 +349,21 @@ def _tell_age(
         f"{' and '.join(age.pins)} {'is' if len(age.pins) == 1 else 'are'} of {age.newest} at the latest, and "
         f"{age.framework}, which nothing in your lines bounds, is of {age.released}: they were not made for it; {way}"
     )
+
+
+def _tell_younger(project: Path, stack: Stack, uv: Uv, output: Output) -> None:
+    """Warn of packages that the code of a project cannot have known."""
+    from provision.build.age import find_changed, find_younger
+
+    day = find_changed(project)
+    younger = find_younger(stack, uv.uploaded, day) if day is not None else ()
+    if younger:
+        more = f" and {len(younger) - _YOUNGER_SHOWN} more" if younger[_YOUNGER_SHOWN:] else ""
+        output.warn(
+            f"the last commit of {project} is of {day}; more than a year younger "
+            f"{'is' if len(younger) == 1 else 'are'} {', '.join(younger[:_YOUNGER_SHOWN])}{more}: "
+            f"if its code fails with that, `--exclude-newer {day}` takes what was there then"
+        )
 
 
 def _kept(pins: Sequence[Pin], stack: Stack) -> dict[str, str]:

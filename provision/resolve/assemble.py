@@ -22,7 +22,7 @@ from provision.resolve.foreign import base_cuda, known_base
 from provision.resolve.halves import layer_of
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
-from provision.resolve.prebuilt import prebuilt_wheels
+from provision.resolve.prebuilt import wheels_in_place
 from provision.resolve.request import AUTO, CPU
 from provision.resolve.requirements import is_wheel, parse_requirements
 from provision.resolve.rules import (
@@ -47,7 +47,7 @@ from provision.resolve.stack import (
     Reason,
     Stack,
 )
-from provision.versions import branch_of, parse, spec_of
+from provision.versions import branch_of, parse
 
 __all__ = ["Solution", "assemble", "base_reasons", "base_warnings", "find_installer", "package_warnings"]
 
@@ -676,21 +676,12 @@ def _published(solution: Solution, matrix: Matrix) -> list[str]:
     torch = next((option.row for option in solution.options if option.framework == "torch"), None)
     if not isinstance(torch, TorchBuild) or solution.python is None:
         return []
-    bounds = {
-        line.name: line.specifier
-        for row in solution.extras
-        for line in parse_requirements("\n".join(row.requires), row.id)
-    }
-    found = []
-    for name in _compiled(solution, matrix)[0]:
-        bound = bounds.get(name)
-        wheels = prebuilt_wheels(matrix, name, torch, solution.python, MACHINES[solution.wish.platform])
-        wheels = tuple(item for item in wheels if not bound or item[0] in spec_of(bound))
-        # A line of the user may bound it too, and is left to the user.
-        if wheels and bound is not None:
-            version, address = wheels[0]
-            found.append(
-                f"{name} is compiled, which takes long; its project publishes {version} as a wheel for this stack, "
-                f"which the line `{name} @ {address}` takes in its place, by hash where that address answers"
-            )
-    return found
+    wish = solution.wish
+    compiled = _compiled(solution, matrix)[0]
+    requires = [*wish.request.requirements, *(line for row in solution.extras for line in row.requires)]
+    machine = MACHINES[wish.platform]
+    return [
+        f"{name} is compiled, which takes long; its project publishes {version} as a wheel for this stack, "
+        f"which the line `{name} @ {address}` takes in its place, by hash where that address answers"
+        for name, version, address in wheels_in_place(matrix, compiled, requires, torch, solution.python, machine)
+    ]

@@ -19,7 +19,7 @@ from provision.matrix.query import called_extras, driver_release, find_extra, fi
 from provision.records import replace
 from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import Base, choose_base, choose_cuda_image
-from provision.resolve.environment import Clash, Environment, cuda_runtime
+from provision.resolve.environment import MACHINES, Clash, Environment, cuda_runtime, wheel_rank
 from provision.resolve.explain import Proof, refuse
 from provision.resolve.kernels import reject_triton, serve_extras
 from provision.resolve.named import AddressLine, address_lines, implied_by, lines_about, named_lines
@@ -49,6 +49,9 @@ __all__ = [
     "reject_version",
     "solve",
 ]
+
+
+_WHEEL_DASHES = 4
 
 
 def solve(request: Request, matrix: Matrix, *, is_image: bool = False, proof: Proof | None = None) -> Stack | Refusal:
@@ -207,6 +210,20 @@ def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejec
             return Rejection(
                 rule="requirements", is_proved=is_proved, subject=option.label, because=because, facts=(option.fact,)
             )
+    return None
+
+
+def _reject_wheels(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:
+    """Return which wheel that a line takes from an address was built for another Python or machine."""
+    for text in wish.request.requirements:
+        address = re.split(r"[?#]|\s;", text.partition("://")[2])[0].strip()
+        if not address.endswith(".whl") or ";" in text:
+            continue
+        file = address.rpartition("/")[2]
+        if file.count("-") >= _WHEEL_DASHES and wheel_rank(file, python, MACHINES[wish.platform], None) is None:
+            label = " with ".join(option.label for option in options)
+            because = f"would be on a Python or machine that {file} of your requirements was not built for"
+            return Rejection(rule="requirements", is_proved=True, subject=label, because=because, facts=())
     return None
 
 
@@ -488,9 +505,10 @@ def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     """Choose the base and close the environment of options on one Python, or say why that cannot be done."""
     subject = " with ".join(option.label for option in options)
     has_lines = bool(wish.request.requirements or wish.request.constraints)
-    unasked = _reject_lines(wish, options, python) if python is not None and has_lines else None
-    if unasked is not None:
-        return unasked
+    if python is not None and has_lines:
+        unasked = _reject_lines(wish, options, python) or _reject_wheels(wish, options, python)
+        if unasked is not None:
+            return unasked
     base = choose_base(matrix, wish, options, python)
     if isinstance(base, Rejection):
         return replace(base, subject=subject)

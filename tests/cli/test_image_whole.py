@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
+import os
 import signal
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from provision.resolve import prebuilt
+from tests.unit.build import package_index
 
 TORCH = "2.4.1"
 
@@ -196,3 +201,81 @@ def test_old_pins_beside_an_open_framework_are_warned_of_with_a_day_that_was_tri
     assert "they were not made for it" not in image(*words, "--exclude-newer", "2026-02-01").err
     index.files["torch"].pop("torch-2.3.1-py3-none-any.whl")
     assert "`--exclude-newer 2023-07-13` was tried and is no way" in image(*words).err
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for loopback with its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    words += ["-keyout", str(folder / "key"), "-out", str(folder / "cert")]
+    subprocess.run(words, check=True, capture_output=True)
+    (folder / "both").write_text((folder / "cert").read_text() + (folder / "key").read_text())
+    return folder
+
+
+@pytest.fixture
+def published(certificate, monkeypatch):
+    """A server that stands for the one where a project publishes its wheels, which knows flash-attn."""
+    with package_index.serve(certificate / "both") as served:
+        served.add("flash-attn", "2.8.3", "torch", "einops", tag="cp311-cp311-linux_x86_64")
+        address = f"{served.url}/flash-attn/flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"
+        monkeypatch.setattr(prebuilt, "prebuilt_wheels", lambda *_: (("2.8.3", address),))
+        served.ca_cert, served.address = str(certificate / "cert"), address
+        yield served
+
+
+def flash_attn():
+    packages = json.loads(Path("out/provision.lock").read_text())["image"]["packages"]
+    return next(item for item in packages if item["name"] == "flash-attn")
+
+
+def test_a_wheel_that_its_project_publishes_is_locked_in_place_of_a_build(image, index, published):
+    for name in ("einops", "ninja", "packaging", "setuptools"):
+        index.add(name, "25.0")
+    words = ("--torch", "2.4.1", "--python", "3.11", "--with", "flash-attn", "-o", "out", "--ca-cert")
+    answer = image(*words, published.ca_cert)
+    assert answer.code == 0, answer.err
+    assert f"flash-attn @ {published.address} takes the place of what would be compiled" in answer.err
+    row = flash_attn()
+    content = published.files["flash-attn"]["flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"][0]
+    assert (row["url"], row["sha256"]) == (published.address, hashlib.sha256(content).hexdigest())
+    assert "nvcc" not in Path("out/Dockerfile").read_text()
+    assert image(*words, published.ca_cert, "--check").code == 0
+    assert image("-o", "out", "--upgrade", "einops", "--ca-cert", published.ca_cert).code == 0
+    assert flash_attn() == row
+
+
+def test_where_the_address_does_not_answer_it_is_compiled_and_a_warning_says_so(image, index, published):
+    for name in ("einops", "ninja", "packaging", "setuptools", "wheel", "psutil"):
+        index.add(name, "25.0")
+    index.add_source("flash-attn", "2.8.3", "torch", "einops")
+    published.files.clear()
+    words = ("--torch", "2.4.1", "--python", "3.11", "--with", "flash-attn", "-o", "out")
+    answer = image(*words, "--ca-cert", published.ca_cert)
+    assert answer.code == 0, answer.err
+    assert "takes the place of" not in answer.err
+    assert f"the line `flash-attn @ {published.address}` takes in its place" in answer.err
+    assert "AS compile" in Path("out/Dockerfile").read_text()
+
+
+def test_packages_that_the_projects_last_commit_cannot_know_are_warned_of(image, index):
+    for version, day in (("1.0", "2023-01-01T00:00:00Z"), ("2.0", "2026-01-01T00:00:00Z")):
+        index.add("demo", version, day=day)
+    project(["torch==2.3.1", "demo"])
+    git = ("git", "-c", "user.name=x", "-c", "user.email=x@x.example", "-c", "init.defaultBranch=main")
+    day = {**os.environ, "GIT_COMMITTER_DATE": "2024-05-01T12:00:00Z", "GIT_AUTHOR_DATE": "2024-05-01T12:00:00Z"}
+    for words in (("init", "-q"), ("add", "pyproject.toml"), ("commit", "-q", "-m", "first")):
+        subprocess.run([*git, *words], check=True, env=day)
+    words = ("--project", ".", "-o", "out", "--dry-run")
+    answer = image(*words)
+    assert answer.code == 0, answer.err
+    assert "last commit of . is of 2024-05-01; more than a year younger is demo 2.0: if its code fails" in answer.err
+    assert "last commit" not in image(*words, "--exclude-newer", "2026-02-01").err
+    subprocess.run(
+        [*git, "commit", "-q", "--amend", "-C", "HEAD"],
+        check=True,
+        env={**os.environ, "GIT_COMMITTER_DATE": "2025-06-01T12:00:00Z"},
+    )
+    assert "last commit" not in image(*words).err

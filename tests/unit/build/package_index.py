@@ -7,12 +7,14 @@ import hashlib
 import http.server
 import io
 import json
+import ssl
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 DAY = "2024-01-01T00:00:00Z"
@@ -108,8 +110,8 @@ def _metadata(name: str, version: str, requires: tuple[str, ...]) -> str:
 
 
 @contextmanager
-def serve() -> Iterator[Index]:
-    """Serve an index that can still be filled."""
+def serve(certificate: Path | None = None) -> Iterator[Index]:
+    """Serve an index that can still be filled; over https, where there is a certificate with its key (PEM)."""
     index = Index()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -144,9 +146,14 @@ def serve() -> Iterator[Index]:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    scheme = "http"
+    if certificate is not None:
+        scheme, context = "https", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    index.url = f"http://127.0.0.1:{server.server_port}/simple"
+    index.url = f"{scheme}://127.0.0.1:{server.server_port}/simple"
     try:
         yield index
     finally:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from provision.matrix.load import Matrix
+from provision.records import replace
 from provision.resolve.prebuilt import prebuilt_wheels
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
-from provision.resolve.stack import Stack
+from provision.resolve.stack import Refusal, Stack
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,22 @@ def test_a_line_that_is_a_wheel_is_not_compiled_and_its_source_is(facts: Matrix)
         assert found.image.compiled == compiled
         assert (found.image.compile_base is not None) == bool(compiled)
         assert not any("publishes" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("tag", "python"), [("cp312-cp312-linux_x86_64", "3.12"), ("cp313-none-any", "3.13"), ("py3-none-any", "3.11")]
+)
+def test_a_wheel_from_an_address_chooses_the_python_it_was_built_for(facts: Matrix, tag: str, python: str) -> None:
+    lines = (f"demo @ https://mirror.example/demo-1.0-{tag}.whl",)
+    found = solve(replace(parse_request({"torch": "2.8.0"}), requirements=lines), facts, is_image=True)
+    assert isinstance(found, Stack)
+    assert found.python == python
+
+
+def test_a_wheel_from_an_address_for_another_machine_is_refused(facts: Matrix) -> None:
+    lines = ("demo @ https://mirror.example/demo-1.0-cp312-cp312-linux_aarch64.whl",)
+    found = solve(replace(parse_request({"torch": "2.8.0"}), requirements=lines), facts, is_image=True)
+    assert isinstance(found, Refusal)
+    assert any("demo-1.0-cp312-cp312-linux_aarch64.whl" in reason.because for reason in found.because)
+    other = replace(parse_request({"torch": "2.8.0", "platform": "linux/arm64"}), requirements=lines)
+    assert isinstance(solve(other, facts, is_image=True), Stack)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -248,6 +247,8 @@ def write_code(
         UsageError: A link leads out of a source, or nothing is left to copy.
         ActionFailedError: A file cannot be read or written.
     """
+    import shutil
+
     place, draft = folder / CODE, folder / f".{CODE}.{os.getpid()}.tmp"
     count, secrets = 0, []
     try:
@@ -276,6 +277,8 @@ def write_code(
 
 
 def _copy(files: dict[str, Path], target: Path, mtime: int) -> None:
+    import shutil
+
     for name, source in files.items():
         path = target / name if name else target
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from provision.build.code import date_file
 from provision.errors import ActionFailedError, DriftError, UsageError
 from provision.generate.recipe import LOCAL_FOLDER
 from provision.records import NOTHING, record
@@ -95,11 +93,15 @@ def write_local(folder: Path, found: Mapping[str, Path], before: Mapping[str, st
             if not target.exists() or not target.samefile(source):
                 draft = place / f".{name}.{os.getpid()}.tmp"
                 try:
+                    import shutil
+
                     shutil.copyfile(source, draft)
                     draft.replace(target)
                 finally:
                     draft.unlink(missing_ok=True)
             target.chmod(0o644)
+            from provision.build.code import date_file
+
             date_file(target, mtime)
         for name in before.keys() - found.keys():
             (place / name).unlink(missing_ok=True)

@@ -60,13 +60,13 @@ def with_logins(
     Raises:
         UsageError: The form has no secrets.
     """
-    from provision.index.address import known_index
-
     asked = asked_hosts(stack, options)
-    address = known_index()
-    for url in (address.url, *address.extra) if address is not None else ():
-        if host_of(url) in asked:
-            accounts.take(url, address.told_by if address is not None else "")
+    if asked:
+        from provision.index.address import told_accounts
+
+        for url, told_by in told_accounts():
+            if host_of(url) in asked:
+                accounts.take(url, told_by)
     found = {*kept} if is_locked else {*accounts.known(asked), *asked.intersection(kept)}
     logins = tuple(sorted(found))
     refuse_logins(form, logins)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -128,17 +129,23 @@ class Accounts:
         return "".join(lines)
 
     def _from_file(self) -> dict[str, tuple[str, str]]:
-        import netrc
-
         if self._kept is None:
             rows: Mapping[str, tuple[str, str | None, str | None]] = NOTHING
-            try:
-                place = self._variables.get("NETRC") or str((self._home or Path.home()) / ".netrc")
-                rows = netrc.netrc(place).hosts
-            except (OSError, netrc.NetrcParseError, UnicodeDecodeError, RuntimeError):
-                pass  # there is none, or one that pip cannot read either
+            with suppress(OSError, RuntimeError):  # there is no folder of the user's
+                place = Path(self._variables.get("NETRC") or (self._home or Path.home()) / ".netrc")
+                rows = _rows_of(place) if place.is_file() else NOTHING
             self._kept = {host: (row[0], row[2] or "") for host, row in rows.items() if host != "default"}
         return self._kept
+
+
+def _rows_of(place: Path) -> Mapping[str, tuple[str, str | None, str | None]]:
+    # This import takes longer than it takes to see that there is no such file.
+    import netrc
+
+    try:
+        return netrc.netrc(str(place)).hosts
+    except (OSError, netrc.NetrcParseError, UnicodeDecodeError):
+        return NOTHING  # pip cannot read it either
 
 
 def _word(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,8 +11,9 @@ from pathlib import Path
 from provision.errors import MissingDependencyError
 from provision.records import record
 
-__all__ = ["IndexAddress", "find_index", "known_index"]
+__all__ = ["IndexAddress", "find_index", "known_index", "told_accounts"]
 
+_SYSTEM = Path("/etc")
 _VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 _EXTRA_VARIABLES = ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 _CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
@@ -41,7 +41,7 @@ class IndexAddress:
 
 
 def find_index(
-    environment: Mapping[str, str] | None = None, *, home: Path | None = None, system: Path = Path("/etc")
+    environment: Mapping[str, str] | None = None, *, home: Path | None = None, system: Path = _SYSTEM
 ) -> IndexAddress:
     """Return the index that pip, or else uv, is configured for.
 
@@ -56,10 +56,7 @@ def find_index(
     variables = os.environ if environment is None else environment
     home = home or Path.home()
     said = _from_pip(variables, home, system)
-    found = _from_variables(variables)
-    if found is None and "index-url" in said:
-        found = said["index-url"]
-    found = found or _from_uv(variables, home, system) or _default_of_pip()
+    found = _told(variables, said, home, system) or _default_of_pip()
     if found is None:
         raise MissingDependencyError(
             "no package index is known",
@@ -67,9 +64,7 @@ def find_index(
             hints=(f"set {' or '.join(_VARIABLES)}", "or name one with `--index-url URL`"),
         )
     url, told_by = found
-    more = [word for name in _EXTRA_VARIABLES for word in variables.get(name, "").split()]
-    more = more or said.get("extra-index-url", ("", ""))[0].split()
-    extra = dict.fromkeys(_unnamed(word).rstrip("/") for word in more)
+    extra = _extra(variables, said)
     bundle = next((variables[name] for name in _CERTIFICATES if variables.get(name)), said.get("cert", ("", ""))[0])
     proxy = variables.get("PIP_PROXY") or said.get("proxy", ("", ""))[0]
     if proxy and "://" not in proxy:
@@ -91,7 +86,34 @@ def known_index() -> IndexAddress | None:
         return None
 
 
+def told_accounts() -> Iterator[tuple[str, str]]:
+    """Yield the indexes that this machine names, each with what names the first of them, if an account is in any."""
+    places = (*_pip_files(os.environ, Path.home(), _SYSTEM), *_uv_files(os.environ, Path.home(), _SYSTEM))
+    texts = (path.read_bytes() for path in places if os.access(path, os.R_OK) and path.is_file())
+    named = (os.environ.get(name, "").encode() for name in (*_VARIABLES, *_EXTRA_VARIABLES))
+    # To take these files apart costs more than to see that they hold none.
+    if not any(b"@" in text for text in (*named, *texts)):
+        return
+    said = _from_pip(os.environ, Path.home(), _SYSTEM)
+    found = _told(os.environ, said, Path.home(), _SYSTEM)
+    told_by = found[1] if found is not None else "a setting of pip or uv"
+    for url in (*((found[0].rstrip("/"),) if found is not None else ()), *_extra(os.environ, said)):
+        yield url, told_by
+
+
 _Found = tuple[str, str]
+
+
+def _told(variables: Mapping[str, str], said: Mapping[str, _Found], home: Path, system: Path) -> _Found | None:
+    """Return the index that stands in the place of the default."""
+    return _from_variables(variables) or said.get("index-url") or _from_uv(variables, home, system)
+
+
+def _extra(variables: Mapping[str, str], said: Mapping[str, _Found]) -> tuple[str, ...]:
+    """Return the indexes that are asked too."""
+    more = [word for name in _EXTRA_VARIABLES for word in variables.get(name, "").split()]
+    more = more or said.get("extra-index-url", ("", ""))[0].split()
+    return tuple(dict.fromkeys(_unnamed(word).rstrip("/") for word in more))
 
 
 def _from_variables(variables: Mapping[str, str]) -> _Found | None:
@@ -110,7 +132,9 @@ def _from_pip(variables: Mapping[str, str], home: Path, system: Path) -> Mapping
     commands that fetch wheels the word on downloads counts more, since that is what is done here.
     """
     said: dict[str, dict[str, _Found]] = {name: {} for name in _SECTIONS}
-    for path in _pip_files(variables, home, system):
+    for path in filter(Path.is_file, _pip_files(variables, home, system)):
+        import configparser
+
         parser = configparser.RawConfigParser()
         try:
             parser.read_string(path.read_text(encoding="utf-8"))
@@ -146,11 +170,9 @@ def _pip_files(variables: Mapping[str, str], home: Path, system: Path) -> Iterat
 
 
 def _from_uv(variables: Mapping[str, str], home: Path, system: Path) -> _Found | None:
-    import tomllib
+    for path in filter(Path.is_file, _uv_files(variables, home, system)):
+        import tomllib
 
-    named = variables.get("UV_CONFIG_FILE")
-    folder = Path(variables.get("XDG_CONFIG_HOME") or home / ".config")
-    for path in [Path(named)] if named else [folder / "uv" / "uv.toml", system / "uv" / "uv.toml"]:
         document: dict[str, object] = {}
         with suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
             document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -162,6 +184,13 @@ def _from_uv(variables: Mapping[str, str], home: Path, system: Path) -> _Found |
         if isinstance(single, str) and single:
             return single, str(path)
     return None
+
+
+def _uv_files(variables: Mapping[str, str], home: Path, system: Path) -> tuple[Path, ...]:
+    if named := variables.get("UV_CONFIG_FILE"):
+        return (Path(named),)
+    folder = Path(variables.get("XDG_CONFIG_HOME") or home / ".config")
+    return (folder / "uv" / "uv.toml", system / "uv" / "uv.toml")
 
 
 def _default_of_pip() -> _Found | None:

@@ -27,15 +27,16 @@ __all__ = [
     "requirement_of",
 ]
 
-_COMMENT = re.compile(r"(?:^|\s+)#.*$")
-_PATH = re.compile(r"^(?:\.{0,2}/|\.|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|tgz|tar\.bz2|txt)$")
-_ADDRESS = re.compile(r"(?:git\+)?[a-z]+://\S+")
-_EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)(?:\[[^\]]*\])?")
-_ARCHIVE = re.compile(r"(?:\.git|\.whl|\.zip|\.tar\.gz|\.tgz|\.tar\.bz2)$")
+# Compiled when they are first used: a request without lines needs none of them.
+_COMMENT = r"(?:^|\s+)#.*$"
+_PATH = r"^(?:\.{0,2}/|\.|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|tgz|tar\.bz2|txt)$"
+_ADDRESS = r"(?:git\+)?[a-z]+://\S+"
+_EGG = r"[#&]egg=([A-Za-z0-9._-]+)(?:\[[^\]]*\])?"
+_ARCHIVE = r"(?:\.git|\.whl|\.zip|\.tar\.gz|\.tgz|\.tar\.bz2)$"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _NUMBER = r"[0-9]+(?:\.[0-9]+)*"
 _BOUND = rf"(?:(?:<=|>=|<|>) *{_NUMBER}|~= *[0-9]+\.{_NUMBER}|[=!]= *{_NUMBER}(?:\.\*|\+[a-z0-9]+)?)"
-_PLAIN = re.compile(rf"({_NAME}) *(?:\[ *({_NAME}(?: *, *{_NAME})*) *\])? *({_BOUND}(?: *, *{_BOUND})*)?")
+_PLAIN = rf"({_NAME}) *(?:\[ *({_NAME}(?: *, *{_NAME})*) *\])? *({_BOUND}(?: *, *{_BOUND})*)?"
 """What most lines are: a name, extras, bounds that are numbers."""
 _SHOWN = 80
 _READABLE = "it would be readable in the image and its lock"
@@ -51,7 +52,7 @@ LOCAL = "file:///build/local/"
 """Where the build of an image finds wheels and archives of the machine that wrote the context."""
 
 _LOCAL_NAME = r"[A-Za-z0-9][A-Za-z0-9._+!-]*"
-_LOCAL_FILE = re.compile(rf"{LOCAL}{_LOCAL_NAME}#sha256=[0-9a-f]{{64}}")
+_LOCAL_FILE = rf"{LOCAL}{_LOCAL_NAME}#sha256=[0-9a-f]{{64}}"
 
 
 @record
@@ -74,7 +75,7 @@ class UserRequirement:
     @property
     def is_named(self) -> bool:
         """Whether the line itself says what the distribution is called."""
-        return _ADDRESS.match(self.text) is None
+        return re.match(_ADDRESS, self.text) is None
 
 
 @record
@@ -120,7 +121,7 @@ def parse_requirements(text: str, source: str) -> tuple[UserRequirement, ...]:
     """
     found = []
     for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
-        line = _COMMENT.sub("", raw.removesuffix("\r")).strip()
+        line = re.sub(_COMMENT, "", raw.removesuffix("\r")).strip()
         if line:
             found.append(parse_line(line, f"{source}, line {number}", number))
     return tuple(found)
@@ -163,7 +164,7 @@ def requirement_of(line: str) -> Line:
     Raises:
         ValueError: It is none.
     """
-    if plain := _PLAIN.fullmatch(line):
+    if plain := re.fullmatch(_PLAIN, line):
         _, extras, bounds = (text.replace(" ", "") for text in plain.groups(""))
         return Line(
             name=plain[1],
@@ -173,7 +174,7 @@ def requirement_of(line: str) -> Line:
     # packaging.requirements costs a command more than the rest of its start-up; only other lines need it.
     from packaging.requirements import Requirement
 
-    found = Requirement(f"{_suggested_name(line.split()[0])} @ {line}" if _ADDRESS.match(line) else line)
+    found = Requirement(f"{_suggested_name(line.split()[0])} @ {line}" if re.match(_ADDRESS, line) else line)
     return Line(
         name=found.name,
         extras=tuple(sorted(found.extras)),
@@ -184,12 +185,12 @@ def requirement_of(line: str) -> Line:
 
 
 def _suggested_name(address: str) -> str:
-    if egg := _EGG.search(address):
+    if egg := re.search(_EGG, address):
         return egg[1]
     parts = [part for part in address.partition("://")[2].partition("#")[0].rstrip("/").split("/") if part]
     # An archive of a repository is called after a branch; the repository comes two parts before it.
     last = parts[2] if "archive" in parts[3:] else parts[-1].partition("@")[0] if parts else ""
-    name = _ARCHIVE.sub("", last)
+    name = re.sub(_ARCHIVE, "", last)
     name = name.partition("-")[0] if last.endswith(".whl") else name
     return name if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name) else "unnamed"
 
@@ -203,7 +204,7 @@ def _check_address(url: str, shown: str, where: str) -> None:
             f"{where}: a repository behind ssh is named without a password and with slashes alone: {shown}",
             hints=("write its address as `git+ssh://git@HOST/PATH`, or as `git+https://HOST/PATH`",),
         )
-    if _LOCAL_FILE.fullmatch(url):
+    if re.fullmatch(_LOCAL_FILE, url):
         return
     if scheme == "file":
         raise UsageError(
@@ -255,7 +256,7 @@ def _why_refused(line: str) -> tuple[str, ...] | None:
         return ("an option, where a requirement is due", "write it into a requirements file and give that to `-r`")
     if any(mark in line for mark in ("$", "`", "{{", "}}")):
         return ("variables and templates are not expanded", "write the value itself")
-    if "://" not in line and (_PATH.search(line) or " @ ." in line or " @ /" in line):
+    if "://" not in line and (re.search(_PATH, line) or " @ ." in line or " @ /" in line):
         return (
             "no such file or project is here",
             "correct the path; for a project of your own write `--project DIR` in place of it, "

@@ -578,13 +578,12 @@ class Stack:
     @property
     def lock_digest(self) -> str:
         """``sha256:…`` over the canonical lock."""
-        import hashlib
-
-        return "sha256:" + hashlib.sha256(_canonical(self._plain()).encode()).hexdigest()
+        return _digest(self._plain())
 
     def to_json(self) -> dict[str, Any]:
         """Return the stack as plain data, ``lock_digest`` included."""
-        return {**self._plain(), "lock_digest": self.lock_digest}
+        document = self._plain()
+        return {**document, "lock_digest": _digest(document)}
 
     def _plain(self) -> dict[str, Any]:
         document: dict[str, Any] = {**plain(self), "request": plain_request(self.request)}
@@ -669,6 +668,12 @@ class Refusal:
     conflict: tuple[str, ...]
     because: tuple[Reason, ...]
     alternatives: tuple[Alternative, ...] = ()
+
+
+def _digest(document: dict[str, Any]) -> str:
+    import hashlib
+
+    return "sha256:" + hashlib.sha256(_canonical(document).encode()).hexdigest()
 
 
 def _canonical(document: dict[str, Any]) -> str:

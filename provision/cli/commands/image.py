@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -849,6 +848,8 @@ def _write_code(job: _Job, output: Output, *, is_ours: bool) -> None:
     """Copy the user's code, or take away the copy that an earlier write left and nothing names any more."""
     if not job.copies:
         if is_ours and not (job.options.copies or job.options.projects) and not output.is_dry_run:
+            import shutil
+
             shutil.rmtree(job.folder / CODE, ignore_errors=True)
         return
     from provision.build.code import write_code

@@ -40,11 +40,13 @@ class Setup:
         needs: Of the project itself; ``None`` where it does not say.
         extras: Name → of that extra.
         python: The Pythons it allows, as a specifier.
+        builds: Of its build (``setup_requires``); ``None`` where it does not say.
     """
 
     needs: Needs | None = None
     extras: dict[str, Needs] = NOTHING  # type: ignore[assignment]
     python: str | None = None
+    builds: Needs | None = None
 
 
 def read_setup_py(source: Source) -> Setup:
@@ -72,7 +74,9 @@ def read_setup_py(source: Source) -> Setup:
     for word in call.keywords:
         if word.arg is None:
             words |= script.mapping(word.value)
-    needs = script.needs(words["install_requires"]) if "install_requires" in words else None
+    needs, builds = (
+        script.needs(words[key]) if key in words else None for key in ("install_requires", "setup_requires")
+    )
     named = script.mapping(words["extras_require"]) if "extras_require" in words else {}
     extras = {name: script.needs(value) for name, value in named.items()}
     python = script.value(words["python_requires"]) if "python_requires" in words else None
@@ -80,6 +84,7 @@ def read_setup_py(source: Source) -> Setup:
         needs=needs,
         extras=extras,
         python=python.value if isinstance(python, ast.Constant) and isinstance(python.value, str) else None,
+        builds=builds,
     )
 
 
@@ -269,14 +274,20 @@ def read_setup_cfg(source: Source) -> Setup:
         raise UsageError(f"{source.file} is malformed", because=(str(error).splitlines()[0],)) from error
 
     def needs(section: str, key: str) -> Needs:
-        text = parser.get(section, key)
+        return listed(parser.get(section, key))
+
+    def listed(text: str) -> Needs:
         if text.strip().startswith("file:"):
             return Needs(files=tuple(part.strip() for part in text.strip().removeprefix("file:").split(",")))
         return Needs(lines=tuple((line.strip(), 0) for line in text.splitlines() if line.strip()))
 
     options, extras = "options", "options.extras_require"
+    builds = parser.get(options, "setup_requires", fallback=None)
+    if builds is not None and "\n" not in builds:
+        builds = builds.replace(";", "\n")  # in one line it separates requirements, and begins no marker
     return Setup(
         needs=needs(options, "install_requires") if parser.has_option(options, "install_requires") else None,
         extras={name: needs(extras, name) for name in parser.options(extras)} if parser.has_section(extras) else {},
         python=parser.get(options, "python_requires", fallback=None),
+        builds=listed(builds) if builds is not None else None,
     )

@@ -543,13 +543,13 @@ def _ask_builders(
 
 
 def _refuse_build(stack: Stack, question: Question, failed: NoSolution, uv: Uv) -> ProvisionError:
-    hints = ["change `[build-system] requires` in its pyproject.toml"]
+    hints = ["change `[build-system] requires` in its pyproject.toml, or `setup_requires` in its setup script"]
     if failed.is_dated and not isinstance(uv.ask(replace(question, published_before=None)), NoSolution):
         hints.insert(0, f"`{_DATELESS}` works: it takes what was published later too")
     kind = UnknownError if failed.absent else IncompatibleError
     return kind(
         f"what builds the project cannot be installed on Python {stack.python}",
-        because=(*failed.because, f"`[build-system] requires` asks for {', '.join(question.lines)}"),
+        because=(*failed.because, f"its build asks for {', '.join(question.lines)}"),
         hints=hints,
     )
 

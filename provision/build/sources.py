@@ -1,6 +1,7 @@
-"""What a source asks for to be built: ``[build-system] requires`` of a folder, an archive or a commit of a repository.
+"""What a source asks for to be built, be it a folder, an archive or a commit of a repository.
 
-Nothing of it is run. What shows only when a script runs is not told.
+That is ``[build-system] requires``, and for setuptools ``setup_requires`` too. Nothing of it is run, so that what shows
+only when a script runs is not told.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 from provision.build.local import Local
 from provision.build.reader import Reader
@@ -23,15 +24,32 @@ from provision.build.uv import Found, account_variables
 from provision.errors import ProvisionError, UsageError
 from provision.index.account import Accounts
 from provision.index.address import IndexAddress
+from provision.records import record
 from provision.resolve.requirements import LOCAL, parse_line
 
-__all__ = ["Sources", "build_requires", "requires_of"]
+if TYPE_CHECKING:
+    from provision.audit.setup_script import Needs
+
+__all__ = ["BuildNeeds", "Sources", "build_needs"]
 
 _BYTES_MAX = 1024 * 1024
 _ARCHIVE_BYTES_MAX = 512 * 1024 * 1024
 _GIT_SECONDS = 120
 _PYPROJECT = "pyproject.toml"
 _SCRIPTS = ("setup.py", "setup.cfg")
+
+
+@record
+class BuildNeeds:
+    """What a build asks for.
+
+    Attributes:
+        lines: Requirements, sorted.
+        unread: Places of what shows only when a script runs.
+    """
+
+    lines: tuple[str, ...]
+    unread: tuple[str, ...] = ()
 
 
 class Sources:
@@ -57,11 +75,11 @@ class Sources:
         texts: Mapping[str, str] = {}
         with suppress(OSError, ProvisionError, subprocess.SubprocessError, tarfile.TarError, zipfile.BadZipFile):
             texts = self._commit(found) if (found.url or "").startswith("git+") else self._archive(found)
-        # A script may let its backend ask for more.
-        if not texts or any("setup_requires" in texts.get(name, "") for name in _SCRIPTS):
+        if not texts:
             return None
         with suppress(UsageError):
-            return tuple(sorted(requires_of(texts.get(_PYPROJECT), f"{found.name} {found.version}")))
+            needs = _needs_of(texts, f"{found.name} {found.version} ")
+            return None if needs.unread else needs.lines
         return None
 
     def _archive(self, found: Found) -> dict[str, str]:
@@ -140,7 +158,7 @@ def _wanted(member: str) -> str | None:
     return match[1] if match is not None and match[1] in (_PYPROJECT, *_SCRIPTS) else None
 
 
-def build_requires(folder: Path) -> tuple[str, ...]:
+def build_needs(folder: Path) -> BuildNeeds:
     """Return what the build of a project asks for.
 
     Raises:
@@ -151,35 +169,53 @@ def build_requires(folder: Path) -> tuple[str, ...]:
             f"{folder} is not there, which says what builds the project",
             hints=("write the folder again with `--project DIR --install-project`",),
         )
-    path = folder / _PYPROJECT
-    try:
-        text = path.read_bytes()[: _BYTES_MAX + 1].decode("utf-8") if path.is_file() else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--install-project: {path} cannot be read", because=(str(error),)) from error
-    return requires_of(text, str(path))
+    texts = {}
+    for path in (folder / name for name in (_PYPROJECT, *_SCRIPTS)):
+        try:
+            if path.is_file():
+                texts[path.name] = path.read_bytes()[: _BYTES_MAX + 1].decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--install-project: {path} cannot be read", because=(str(error),)) from error
+    return _needs_of(texts, f"{folder}{os.sep}")
 
 
-def requires_of(text: str | None, path: str) -> tuple[str, ...]:
-    """Return ``[build-system] requires`` of a ``pyproject.toml``, or setuptools where there is none.
-
-    Args:
-        text: The file; absent where there is none.
-        path: How messages call it.
+def _needs_of(texts: Mapping[str, str], before: str) -> BuildNeeds:
+    """Return what files ask for, by their names; ``before`` is what stands before these in messages.
 
     Raises:
-        UsageError: It does not say, or says what cannot be locked.
+        UsageError: They do not say, or say what cannot be locked.
     """
     from provision.audit.model import Source
     from provision.audit.places import read_toml
+    from provision.audit.setup_script import read_setup_cfg, read_setup_py
 
-    if text is None:
-        return ("setuptools",)
-    table = read_toml(Source(path, text)).data.get("build-system", {"requires": ["setuptools"]})
+    path = f"{before}{_PYPROJECT}"
+    table: Any = {"requires": ["setuptools"]}
+    if _PYPROJECT in texts:
+        table = read_toml(Source(path, texts[_PYPROJECT])).data.get("build-system", table)
     requires = table.get("requires") if isinstance(table, dict) else None
     if not isinstance(requires, list) or not all(isinstance(line, str) for line in requires):
         raise UsageError(
             f"{path}: [build-system] has no list `requires`",
             hints=('name there what builds the project, as in `requires = ["setuptools"]`',),
         )
-    where = f"{path} ([build-system] requires)"
-    return tuple(parse_line(line.strip(), where).text for line in requires)
+    lines = [(line, f"{path} ([build-system] requires)") for line in requires]
+    unread = []
+    if str(table.get("build-backend", "setuptools")).startswith("setuptools"):
+        for name, read in (("setup.py", read_setup_py), ("setup.cfg", read_setup_cfg)):
+            if "setup_requires" not in texts.get(name, ""):
+                continue
+            builds: Needs | None = None
+            with suppress(UsageError):
+                builds = read(Source(f"{before}{name}", texts[name])).builds
+            if builds is None:
+                unread.append(f"{before}{name}")
+                continue
+            if builds.unread is not None or builds.files:
+                unread.append(f"{before}{name}{f', line {builds.unread}' if builds.unread else ''}")
+            for text, number in builds.lines:
+                if line := re.sub(r"(?:^|\s)#.*$", "", text).strip():
+                    lines.append((line, f"{before}{name}{f', line {number}' if number else ''} (setup_requires)"))
+    return BuildNeeds(
+        lines=tuple(sorted({parse_line(line.strip(), where).text for line, where in lines})), unread=tuple(unread)
+    )

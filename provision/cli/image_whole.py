@@ -227,14 +227,20 @@ def lock_build(
         uv: Who is asked, unless the flags alone say.
     """
     from provision.build.closure import Opened, lock_project, with_build_base
-    from provision.build.sources import build_requires
+    from provision.build.sources import build_needs
 
     stack = with_build_base(stack, matrix)
     known = before.image.project_build if before is not None and before.image is not None else None
     if known is not None:
         requires = known.requires
     else:
-        requires = tuple(sorted({line for folder in folders for line in build_requires(folder)}))
+        asked = [build_needs(folder) for folder in folders]
+        requires = tuple(sorted({line for needs in asked for line in needs.lines}))
+        for place in (place for needs in asked for place in needs.unread):
+            output.warn(
+                f"{place}: what `setup_requires` holds shows only when the script runs, and is not in the lock; "
+                "the build fails on what `[build-system] requires` does not name"
+            )
     # uv resolves for no interpreter without the lock on its threads.
     if requires and (is_offline(options) or stack.python is None or stack.python.endswith("t")):
         if known is not None:

@@ -1,11 +1,11 @@
 """Measure what locking an image with lines of its own costs beside `uv pip compile` of the same lines.
 
-    python tests/benchmarks/lock_whole.py [--runs N] [--json FILE]
+    python tests/benchmarks/lock_whole.py [LIST ...] [--runs N] [--json FILE]
 
 Both are whole processes and ask the index that this machine is told of, with a warm cache of uv. Each list is run as
 A B, A B, ..., so that a busy machine slows both alike; uv gets the framework in the version that the lock has, the same
-Python and platform, the same day, and writes hashes too. The ratios of pairs are what to quote; time never makes it
-fail.
+index, interpreter, Python and platform, the same day, and writes hashes too. The ratios of pairs are what to quote;
+time never makes it fail.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from provision.build.uv import find_uv
+from provision.index.address import known_index
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROVISION = (sys.executable, "-c", "import sys; from provision.cli.main import entry; sys.exit(entry())")
@@ -40,23 +41,25 @@ LISTS = {
 def main() -> None:
     """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(description="Measure the lock of lines against uv.")
+    parser.add_argument("lists", nargs="*", type=Path, help="requirements files to measure in place of the lists here")
     parser.add_argument("--runs", type=int, default=5, help="timed pairs of each list")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args()
     if arguments.runs < 1:
         parser.error("--runs: at least one")
     with tempfile.TemporaryDirectory() as scratch:
-        rows = {name: measure(Path(scratch), lines, arguments.runs) for name, lines in LISTS.items()}
+        lists = {file.parent.name: ("", *file.read_text().splitlines()) for file in arguments.lists} or LISTS
+        rows = {name: measure(Path(scratch), lines, arguments.runs) for name, lines in lists.items()}
     figures = {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "runs": arguments.runs, "lists": rows}
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
     print(f"{os.cpu_count()} CPUs, load {figures['load']:.1f}, {arguments.runs} pairs; medians, seconds")
-    print(f"{'list':14}{'packages':>9}{'provision':>11}{'uv':>7}{'ratio':>7}{'cpu ratio':>11}")
+    print(f"{'list':20}{'packages':>9}{'provision':>11}{'uv':>7}{'ratio':>7}{'cpu ratio':>11}")
     for name, row in rows.items():
         print(
-            f"{name:14}{row['packages']:9}{row['provision']:11.2f}{row['uv']:7.2f}{row['ratio']:7.2f}{row['cpu']:11.2f}"
+            f"{name[:19]:20}{row['packages']:9}{row['provision']:11.2f}{row['uv']:7.2f}{row['ratio']:7.2f}{row['cpu']:11.2f}"
         )
-    print(f"{'geometric mean':41}{geometric_mean(row['ratio'] for row in rows.values()):7.2f}")
+    print(f"{'geometric mean':47}{geometric_mean(row['ratio'] for row in rows.values()):7.2f}")
 
 
 def measure(scratch: Path, lines: Sequence[str], runs: int) -> dict[str, Any]:
@@ -72,7 +75,10 @@ def measure(scratch: Path, lines: Sequence[str], runs: int) -> dict[str, Any]:
     day = datetime.date.fromisoformat(lock["facts_date"]) + datetime.timedelta(days=1)
     theirs = [find_uv(), "pip", "compile", str(both), "-o", str(scratch / "locked.txt"), "--generate-hashes", "--quiet"]
     theirs += ["--no-config", "--python-version", lock["python"], "--python-platform", "x86_64-manylinux_2_28"]
-    theirs += ["--exclude-newer", f"{day}T00:00:00Z"]
+    # uv would look for an interpreter of that version, which can take seconds.
+    theirs += ["--exclude-newer", f"{day}T00:00:00Z", "--python", sys.executable]
+    if (index := known_index()) is not None:
+        theirs += ["--default-index", index.url]
     timed(theirs)
     pairs = []
     for _ in range(runs):

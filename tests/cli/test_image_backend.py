@@ -71,6 +71,38 @@ def test_what_builds_a_project_is_locked_with_all_that_it_needs_and_the_stage_lo
     assert "tool-of-setuptools" not in Path("ctx", "expect.json").read_text()
 
 
+def test_what_setup_py_asks_for_is_locked_with_it(image, index):
+    for name, version in (("setuptools", "75.0"), ("wheel", "0.45"), ("cython", "3.0"), ("torch", "2.4.1")):
+        index.add(name, version)
+    Path("app").mkdir()
+    script = "setup(name='app', install_requires=['torch==2.4.1'], setup_requires=['cython>=3', 'torch'])"
+    Path("app", "setup.py").write_text(f"from setuptools import setup\n{script}\n")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    assert backend() == {"cython": "3.0", "setuptools": "75.0", "torch": "2.4.1", "wheel": "0.45"}
+    assert "setup_requires" not in answer.err
+    assert image(*WORDS, "--check").code == 0
+
+
+def test_what_only_running_setup_py_would_tell_is_named(image, write):
+    write("setuptools>=61")
+    script = "from setuptools import setup\nsetup(name='app', setup_requires=['wheel', *asked()])\n"
+    Path("app", "setup.py").write_text(script)
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    assert "app/setup.py, line 2: what `setup_requires` holds shows only when the script runs" in answer.err
+    assert "wheel" in backend()
+
+
+def test_what_setup_py_asks_for_and_nothing_can_hold_is_refused_by_its_place(image, write):
+    write("setuptools>=61")
+    Path("app", "setup.py").write_text("from setuptools import setup\nsetup(setup_requires=['../tool'])\n")
+    answer = image(*WORDS)
+    assert answer.code == 2
+    assert "app/setup.py, line 2 (setup_requires)" in answer.err
+    assert not Path("ctx").exists()
+
+
 def test_a_lock_keeps_it_and_an_upgrade_renews_it_and_says_so(image, index, write):
     write("setuptools>=61")
     assert image(*WORDS).code == 0

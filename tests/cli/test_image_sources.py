@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+SETUPTOOLS = "[build-system]\nrequires = ['setuptools']\n"
 WORDS = ("--torch", "2.4.1", "-r", "own.txt", "-o", "ctx")
 
 
@@ -68,7 +69,10 @@ def test_what_builds_a_source_is_locked_with_all_that_it_needs_and_nothing_is_re
 @pytest.mark.parametrize(
     "source",
     [
-        pytest.param({"files": {"setup.py": "setup(setup_requires=['cython'])"}}, id="a script asks for more"),
+        pytest.param(
+            {"files": {"pyproject.toml": SETUPTOOLS, "setup.py": "setup(setup_requires=asked())"}},
+            id="a script asks for more when it runs",
+        ),
         pytest.param({"builders": ["nobodys-backend"]}, id="no index has it"),
         pytest.param({"files": {"pyproject.toml": "[build-system]\n"}}, id="it does not say"),
     ],

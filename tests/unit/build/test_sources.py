@@ -68,10 +68,38 @@ def test_one_without_a_pyproject_is_built_with_setuptools(tmp_path: Path) -> Non
     assert requires(found(path), path) == ("setuptools",)
 
 
-@pytest.mark.parametrize("script", ["setup.py", "setup.cfg"])
-def test_a_script_that_may_ask_for_more_is_not_told(tmp_path: Path, script: str) -> None:
-    path = archive(tmp_path, {"pyproject.toml": PYPROJECT, script: "setup_requires = cython"})
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        pytest.param("setup.py", "asked = ['cython', 'numpy>=1']\nsetup(setup_requires=asked)", id="script"),
+        pytest.param("setup.cfg", "[options]\nsetup_requires =\n  cython  # and\n  numpy>=1\n", id="settings"),
+        pytest.param("setup.cfg", "[options]\nsetup_requires = cython; numpy>=1\n", id="settings in one line"),
+    ],
+)
+def test_what_a_script_asks_for_counts_too(tmp_path: Path, script: str, text: str) -> None:
+    path = archive(tmp_path, {"pyproject.toml": PYPROJECT, script: text})
+    assert requires(found(path), path) == ("cython", "numpy>=1", *ASKED)
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        pytest.param("setup.py", "setup(setup_requires=asked())", id="what it runs"),
+        pytest.param("setup.py", "setup_requires = ['cython']\nsetup(**asked())", id="what it hands on"),
+        pytest.param("setup.py", "print 'setup_requires'", id="a script for Python 2"),
+        pytest.param("setup.cfg", "[options]\nsetup_requires = file: build.txt\n", id="a list"),
+        pytest.param("setup.cfg", "setup_requires = cython", id="no settings"),
+    ],
+)
+def test_what_shows_when_a_script_runs_is_not_told(tmp_path: Path, script: str, text: str) -> None:
+    path = archive(tmp_path, {"pyproject.toml": PYPROJECT, script: text})
     assert requires(found(path), path) is None
+
+
+def test_a_script_beside_another_backend_asks_for_nothing(tmp_path: Path) -> None:
+    pyproject = '[build-system]\nrequires = ["flit-core"]\nbuild-backend = "flit_core.buildapi"\n'
+    path = archive(tmp_path, {"pyproject.toml": pyproject, "setup.py": "setup(setup_requires=['cython'])"})
+    assert requires(found(path), path) == ("flit-core",)
 
 
 def test_another_file_than_the_locked_one_is_not_told(tmp_path: Path) -> None:

@@ -89,6 +89,20 @@ def _branch(_: Mapping[str, str], case: Case) -> str | None:
     return driver.partition(".")[0] if driver else None
 
 
+def _module_package(values: Mapping[str, str], case: Case) -> str | None:
+    """Name what pip calls a module that is missing, the module itself where both have one name."""
+    module = values.get("module", "").partition(".")[0]
+    row = next((row for row in case.matrix.rows("diagnoses.toml", "module") if row.id == module), None)
+    return row.package if row is not None else module or None
+
+
+def _system_package(values: Mapping[str, str], case: Case) -> str | None:
+    """Name the packages that bring a library of the system, as the newest system of the facts calls them."""
+    library = values.get("library")
+    row = next((row for row in case.matrix.rows("system_libraries.toml", "library") if row.id == library), None)
+    return next(iter(row.packages.values()), None) if row is not None else None
+
+
 def _torchvision(_: Mapping[str, str], case: Case) -> str | None:
     """Name the torchvision that goes with the PyTorch of the case."""
     torch = torch_of(case).version
@@ -113,5 +127,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, str], Case], str | None]] = {
     "torch_cuda": _torch_cuda,
     "toolkit_package": _toolkit_package,
     "branch": _branch,
+    "module_package": _module_package,
+    "system_package": _system_package,
     "torchvision": _torchvision,
 }

@@ -24,6 +24,8 @@ __all__ = ["BRIDGE", "Case", "Quote"]
 _Value = TypeVar("_Value")
 
 _QUOTE_CHARACTERS = 200
+_SPOKEN_XID = r"\bXid(?:s| errors?| codes?)?\W{1,4}(?P<code>[0-9]{1,3})\b(?!\.[0-9]|[%:]?\s?true)"
+"""An Xid in a sentence of a person or of another program; the kernel's own lines are read by their form."""
 BRIDGE = r"(?:172\.17\.0\.[0-9]{1,3}|172\.(?:1[89]|2[0-9]|30)\.0\.1)\b"
 """Addresses that docker gives to its bridges and to what hangs on the first of them."""
 
@@ -179,6 +181,8 @@ class Case:
                 except Unreadable:
                     continue
             found += [KernelEvent(kind="xid", code=code, text=f"Xid {code}, given by number") for code in self.xids]
+            if not found:
+                found += self._spoken_xids()
             self._events = tuple(found)
         return tuple(event for event in self._events if event.kind in kinds)
 
@@ -191,6 +195,16 @@ class Case:
     def xid(self, *codes: int) -> tuple[KernelEvent, ...]:
         """Return the Xids of some codes, oldest first."""
         return tuple(event for event in self.events("xid") if event.code in codes)
+
+    def _spoken_xids(self) -> Iterator[KernelEvent]:
+        """Yield the Xids that pasted text only speaks of, each once; lists of those that a program ignores are none."""
+        names = dict(self.texts)
+        told: set[int] = set()
+        for quote in self.find_all(_SPOKEN_XID):
+            code, line = int(quote.match["code"]), quote.line.lower()
+            if quote.where in names and code not in told and "ignore" not in line and "ignoring" not in line:
+                told.add(code)
+                yield KernelEvent(kind="xid", code=code, text=quote.line)
 
     def _open_pages(self) -> tuple[Page, ...]:
         """Return the texts that can be searched, each read once for all rules."""

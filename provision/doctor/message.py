@@ -32,6 +32,8 @@ class Message:
         """Ask the row's signals; where they are not known find the message, and fill what it names into the steps."""
         row = self._row
         quote = case.find(*row.patterns)
+        if row.is_pasted and quote is not None and quote.where not in dict(case.texts):
+            return None
         sign = explain_faults(case, case.faults(*row.signals), expected=row.expected, quote=quote, unseen=row.unseen)
         if sign is not None or quote is None or not all(case.find(pattern) for pattern in row.needs):
             return sign

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from provision.doctor.case import Case
 from provision.doctor.stack import driver_of, torch_of
+from provision.matrix.model import ErrorMeaning
 from provision.probe.clean import clean_line
 from provision.records import record
 
-__all__ = ["Suspect", "find_suspect", "name_versions"]
+__all__ = ["Suspect", "find_meaning", "find_suspect", "name_versions"]
 
 _LINE_CHARACTERS = 240
 
@@ -100,6 +102,21 @@ def find_suspect(text: str) -> Suspect | None:
     line = clean_line(lines[number], _LINE_CHARACTERS)
     layer, _, step = next(row for row in _LAYERS if row[1].search(line))
     return Suspect(number=number + 1, line=line, where=f"it comes from {layer}", next=step)
+
+
+def find_meaning(case: Case, suspect: Suspect | None) -> ErrorMeaning | None:
+    """Return what the facts say of the error in the line that most likely failed, else of the first one in the text.
+
+    Args:
+        case: The text, and the facts.
+        suspect: The line, where there is one.
+    """
+    rows: Sequence[ErrorMeaning] = case.matrix.rows("diagnoses.toml", "meaning")
+    if suspect is not None:
+        for row in rows:
+            if any(re.search(pattern, suspect.line, re.IGNORECASE) for pattern in row.patterns):
+                return row
+    return next((row for row in rows if case.find(*row.patterns)), None)
 
 
 def name_versions(case: Case) -> tuple[str, ...]:

@@ -771,6 +771,7 @@ class Diagnosis(Fact):
     ``unseen`` says what would settle it, and ``message_confidence`` how sure a message alone is where that is not
     ``medium``. ``needs`` lists expressions that some line must
     match as well, ``examples`` texts that the row explains, ``expected`` what stands there instead on a sound machine.
+    A row that ``is_pasted`` counts in texts that a person gave, not in what a probe came upon by trying.
     """
 
     id: str
@@ -789,6 +790,7 @@ class Diagnosis(Fact):
     needs: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     expected: str = ""
+    is_pasted: bool = False
     runbook: str
 
 
@@ -802,6 +804,30 @@ class Soname(Fact):
 
     id: str
     wheels: tuple[str, ...]
+
+
+@record
+class ErrorMeaning(Fact):
+    """What an error says that has many causes, for texts that no diagnosis knows (``diagnoses.toml``, ``[[meaning]]``).
+
+    ``patterns`` are regular expressions for a line, ``meaning`` one clause, and ``next`` what to do then.
+    """
+
+    id: str
+    patterns: tuple[str, ...]
+    meaning: str
+    next: str
+
+
+@record
+class ModulePackage(Fact):
+    """What pip calls a module that a program imports under another name (``diagnoses.toml``, ``[[module]]``).
+
+    ``id`` is the module (``flash_attn``), ``package`` what stands behind ``pip install``, its options with it.
+    """
+
+    id: str
+    package: str
 
 
 @record
@@ -1406,7 +1432,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "system_libraries.toml": {"library": SystemLibrary, "need": SystemNeed},
     "knowledge.toml": {"item": Knowledge},
     "checks.toml": {"check": Check, "limit": Limit},
-    "diagnoses.toml": {"diagnosis": Diagnosis, "soname": Soname},
+    "diagnoses.toml": {"diagnosis": Diagnosis, "meaning": ErrorMeaning, "module": ModulePackage, "soname": Soname},
     "performance.toml": {"floor": PerformanceFloor, "nvlink": NvlinkLayout},
     "xid.toml": {"xid": Xid, "setting": Setting},
     "alerts.toml": {

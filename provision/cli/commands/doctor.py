@@ -32,7 +32,7 @@ from provision.cli.targets import add_probe_flags, add_target_flags, collect_fro
 from provision.doctor.case import Case
 from provision.doctor.engine import Report, diagnose
 from provision.doctor.ranks import Ranks, read_ranks
-from provision.doctor.suspect import find_suspect, name_versions
+from provision.doctor.suspect import find_meaning, find_suspect, name_versions
 from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
@@ -240,18 +240,21 @@ def _unknown(name: str, text: str, matrix: Matrix, ranks: Sequence[str] = ()) ->
             f"nothing in {name} is a known sign of a failure", because=("it is empty",), hints=(_LOOK_HINT,)
         )
     suspect = find_suspect(text)
-    versions = name_versions(Case(matrix, None, ((name, text),)))
+    case = Case(matrix, None, ((name, text),))
+    versions = name_versions(case)
+    meaning = find_meaning(case, suspect)
     return UnknownError(
         f"nothing in {name} is a known sign of a failure",
         because=(
             *ranks,
             *((f"line {suspect.number} most likely failed: {suspect.line}",) if suspect else ()),
+            *((meaning.meaning,) if meaning else ()),
             *((suspect.where,) if suspect and suspect.where else ()),
             *((f"the text names {', '.join(versions)}",) if versions else ()),
-            *(() if suspect else ("no line of it reads like an error",)),
+            *(() if suspect or meaning else ("no line of it reads like an error",)),
         ),
         hints=(
-            *((suspect.next,) if suspect else ()),
+            *((meaning.next,) if meaning else (suspect.next,) if suspect else ()),
             *((_NCCL_HINT,) if re.search("nccl", text, re.IGNORECASE) else ()),
             _LOOK_HINT,
         ),

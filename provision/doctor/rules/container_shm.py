@@ -29,6 +29,7 @@ SYMPTOMS = (
     r"Signal 7 \(SIGBUS\) received by PID",
     r"posix_fallocate failed",
     r"shared memory segment (?:/dev/shm/)?nccl-",
+    r"failed to (?:extend|open|create|attach).{0,30}(?:/dev/shm|shared memory)",
 )
 
 # A bus error says that memory behind an address is not there, and not which memory.

@@ -17,6 +17,11 @@ SYMPTOMS = (
     r"\bdevice[ =]+'?cuda:[0-9]{1,3}'?.{0,40}(?:not available|invalid|out of range)",
     r"\bdevice < num_gpus|AssertionError: Invalid device id\b",
     r"World size \([0-9]{1,4}\) is larger than the number of available GPUs",
+    r"(?:[Tt]ensor parallel size|number of required GPUs|num_gpus|world.?size|"
+    r"nproc)\b.{0,60}(?:cannot be larger than|exceeds|is larger than|greater than).{0,40}(?:available|visible|"
+    r"number of) .{0,12}GPUs",
+    r"(?:Requested|You requested) .{0,30}(?:GPU|gpu|device)s?\b.{0,60}(?:but|"
+    r"only) .{0,30}(?:[1-9][0-9]? (?:available|visible|GPU)|has(?: only)?: \[[0-9])",
 )
 
 

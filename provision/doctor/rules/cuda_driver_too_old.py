@@ -26,6 +26,11 @@ SYMPTOMS = (
     r"libcuda\.so[.0-9]{0,14}: undefined symbol: cu[A-Z]",
     r"undefined symbol: cu(?:GreenCtx|CtxFromGreenCtx|DevSmResource|DeviceGetDevResource)",
     r"This container was built for NVIDIA Driver Release .{0,120}compatibility mode is UNAVAILABLE",
+    r"ptxas application ptx input.{0,80}Unsupported \.version",
+    r"\b(?:CUDA|cu[A-Z]\w{3,30}|cuda[A-Z]\w{3,30})\W{0,3} ?(?:runtime |driver |initiali[sz]ation )?(?:error|"
+    r"failure|returned|failed)(?: with error)?(?: code)?\W{1,4}(?:35|36|222)\b(?! ?(?:[KMG]i?B|%|/))",
+    r"not implemented for CUDA below version|cudaErrorUnsupportedPtxVersion|cudaErrorCallRequiresNewerDriver|"
+    r"CUDA_ERROR_INSUFFICIENT_DRIVER|API call is not supported in the installed CUDA driver",
 )
 
 

@@ -19,6 +19,10 @@ SYMPTOMS = (
     r"The NVIDIA Driver was not detected\.\s{0,4}GPU functionality",
     r"init(?:iali[sz]ation)? failure: 100\b",
     r"RuntimeError: Failed to infer device type",
+    r"your machine only has: \[\]|only supported with GPUs, no GPUs found|"
+    r"Cannot access accelerator device when none is available",
+    r"exec: \W{0,2}nvidia-smi\W{0,2}: executable file not found|"
+    r"CUDA driver initialization failed, you might not have a CUDA",
 )
 
 

@@ -19,6 +19,8 @@ SYMPTOMS = (
     r"CUDA Version: ERR!",
     r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",
     r"libnvidia-ml\.so(?:\.1)?: cannot open shared object",
+    r"NVML_ERROR_LIBRARY_NOT_FOUND|CUDA driver library cannot be found|Failed to open libnvidia-ml|"
+    r"CUDA driver (?:is )?not (?:found|functional)|CudaSupportError: Error at driver init",
 )
 
 _NEEDED = ("compute", "all")

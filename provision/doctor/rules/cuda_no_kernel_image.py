@@ -31,6 +31,10 @@ SYMPTOMS = (
     r"was (?:not )?compiled (?:for|with) .{0,60}but (?:this|your|the) GPU (?:is|has) (?:sm_|compute "
     r"capability)",
     r"CUDA error: named symbol not found|cudaErrorSymbolNotFound",
+    r"\b(?:CUDA|cu[A-Z]\w{3,30}|cuda[A-Z]\w{3,30})\W{0,3} ?(?:runtime |driver |initiali[sz]ation )?(?:error|"
+    r"failure|returned|failed)(?: with error)?(?: code)?\W{1,4}(?:98|200|209)\b(?! ?(?:[KMG]i?B|%|/))",
+    r"PTX JIT compilation failed|cudaErrorInvalidPtx|Mismatched GPU Architecture|(?:compiled|"
+    r"built) for .{0,60}(?:sm_?|compute )[0-9]{2}.{0,60}but your (?:current )?(?:GPU|device)",
 )
 
 _TOLD = re.compile(r"compute capability ([0-9]{1,2}\.[0-9])")

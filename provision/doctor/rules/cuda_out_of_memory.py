@@ -24,6 +24,7 @@ SYMPTOMS = (
     r"Unable to find a valid cuDNN algorithm to run convolution",
     r"Cuda failure (?:[0-9]{1,2} )?'out of memory'",
     r"unable to allocate CUDA[0-9]{1,2} buffer",
+    r"cuda runtime error \(2\)|CUFFT_ALLOC_FAILED|CURAND_STATUS_ALLOCATION_FAILED",
 )
 
 _TOTAL = r"total capacity of ([0-9.]{1,8}) GiB of which ([0-9.]{1,8}) ([GM])iB is free"

@@ -18,6 +18,7 @@ SYMPTOMS = (
     r"(?:ggml_cuda_init|cuInit|cudaGetDeviceCount|initiali[sz]e CUDA).{0,60}\bunknown error\b(?! \()",
     r"init(?:iali[sz]ation)? failure: (?:3|999)\b",
     r"CUDA error: unknown error",
+    r"cuda runtime error \(30\)",
 )
 
 

@@ -21,6 +21,9 @@ SYMPTOMS = (
     r"CUDNN_STATUS_(?:EXECUTION_FAILED|MAPPING_ERROR)",
     r"(?<!handle: )CUDNN_STATUS_INTERNAL_ERROR",
     r"unable to find an engine to execute this computation",
+    r"CUDNN_STATUS_(?:BAD_PARAM|RUNTIME_PREREQUISITE_MISSING|LICENSE_ERROR|INVALID_VALUE)|"
+    r"cuDNN error: CUDNN_STATUS_SUCCESS",
+    r"linked against cuDNN [0-9.]{3,12} but loaded|not defined in file libcudnn",
 )
 
 _LOADED = re.compile(SYMPTOMS[1], re.IGNORECASE)

@@ -13,6 +13,8 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"could not open the device file /dev/nvidia",
     r"/dev/nvidia(?:ctl|[0-9]{1,3})\b.{0,60}(?:No such file or directory|ENOENT)",
+    r"(?:stat|lstat|open) failed: /dev/nvidia[a-z0-9-]{0,16}: no such file|Failed to (?:open|"
+    r"create) /dev/nvidia",
 )
 
 _CONTROL = "/dev/nvidiactl"

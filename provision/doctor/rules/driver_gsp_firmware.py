@@ -15,6 +15,7 @@ SYMPTOMS = (
     r"gsp[\w]{0,20}\.bin failed with error",
     r"Cannot initialize GSP firmware",
     r"RmInitAdapter failed",
+    r"rm_init_adapter(?:\([0-9]{1,2}\))? failed",
 )
 
 _EXPECTED = "firmware of the loaded driver's version below `/lib/firmware/nvidia`"

@@ -19,6 +19,7 @@ SYMPTOMS = (
     r"NVRM: API mismatch",
     r"NVML/RM version mismatch|NVMLError_LibRmVersionMismatch",
     r"\bnvml.{0,30}(?:init|err)\w{0,10}.{0,12}\b18\b",
+    r"NVML_ERROR_LIB_RM_VERSION_MISMATCH",
 )
 
 _VERSIONS = re.compile(r"client has the version ([0-9.]{3,20}).{0,20}kernel module has the version ([0-9.]{3,20})")

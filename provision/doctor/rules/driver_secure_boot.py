@@ -19,6 +19,7 @@ SYMPTOMS = (
     r"Failed to insert (?:module )?'?nvidia[\w-]{0,20}'?: (?:Key was rejected|Required key)",
     r"unsigned module loading is restricted",
     r"could not insert '?nvidia[\w-]{0,20}'?: Operation not permitted",
+    r"Loading of module with unavailable key is rejected|PKCS#7 signature not signed with a trusted key",
 )
 
 _EXPECTED = "a module signed with an enrolled key, or Secure Boot off"

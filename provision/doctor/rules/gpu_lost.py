@@ -15,6 +15,7 @@ SYMPTOMS = (
     r"\bGPU is lost\b",
     r"^(?!.{0,80}\bnouveau\b).{0,300}?GPU has fallen off the bus",
     r"^(?!.{0,80}\bnouveau\b).{0,300}?fallen off the bus and is not responding",
+    r"NVML_ERROR_GPU_IS_LOST",
 )
 
 _EXPECTED = "every GPU answers"

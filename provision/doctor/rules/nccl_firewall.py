@@ -20,6 +20,8 @@ SYMPTOMS = (
     r"socketPollConnect.{0,80}(?:refused|timed out|No route to host)",
     r"The (?:client|server) socket has (?:failed|timed out).{0,60}(?:connect|waiting)",
     r"Timed out after [0-9]{1,6} seconds waiting for clients",
+    r"socketStartConnect.{0,120}failed|connect\(\) timed out\. Original timeout|"
+    r"Software caused connection abort",
 )
 
 

@@ -14,6 +14,7 @@ SYMPTOMS = (
     r"RLIMIT_MEMLOCK is [0-9]{1,12} bytes",
     r"[Uu]nable to register memory.{0,80}Cannot allocate memory",
     r"ibv_(?:reg_mr|create_cq)\S{0,20} failed: Cannot allocate memory",
+    r"(?:Call to )?ibv_create_(?:qp|cq) failed(?!.{0,40}(?:Invalid|not supported|No such))",
 )
 
 

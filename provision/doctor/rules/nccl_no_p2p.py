@@ -15,6 +15,8 @@ SYMPTOMS = (
     r"Could not enable P2P between dev",
     r"Channel [0-9]{1,3}(?:/[0-9]{1,3})?.{0,60}via SHM/direct",
     r"peer access is not supported between these two devices|cudaErrorPeerAccessUnsupported",
+    r"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED|RTX (?:30[0-9]0|40[0-9]0|"
+    r"[34]000) .{0,40}support faster communication broadband",
 )
 
 _SWITCH = "NCCL_P2P_DISABLE"

@@ -14,6 +14,8 @@ SYMPTOMS = (
     r"IBV_WC_RETRY_EXC_ERR|IBV_WC_RNR_RETRY_EXC_ERR",
     r"transport retry counter exceeded",
     r"Call to ibv_modify_qp failed.{0,60}(?:Invalid argument|timed out|Network is unreachable)",
+    r"Call to ibv_modify_qp failed",
+    r"Got completion .{0,80}(?:error|status=?)\W{0,3}\w{0,24}\W{0,2}(?:5|10|12|13)\b",
 )
 
 

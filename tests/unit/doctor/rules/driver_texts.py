@@ -14,6 +14,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "driver.mismatch": (
         "pynvml.NVMLError_LibRmVersionMismatch: RM has detected an NVML/RM version mismatch.",
         "unable to load NVML management library, nvml init failure: 18",
+        "nvml: NVML_ERROR_LIB_RM_VERSION_MISMATCH",
         "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.105",
         "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",
         "NVRM: API mismatch: the client has the version 580.105.08, but\n"
@@ -32,6 +33,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is running.",
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-87-generic",
         "modprobe: ERROR: could not insert 'nvidia': No such device",
+        "modprobe: FATAL: Module nvidia-uvm not found in directory /lib/modules/6.8.0-40-generic",
+        "nvidia_uvm: disagrees about version of symbol nvidia_p2p_get_pages",
     ),
     "driver.secure-boot": (
         "modprobe: ERROR: could not insert 'nvidia': Operation not permitted",
@@ -42,6 +45,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
         "nvidia.ko: Loading of unsigned module is rejected",
+        "kernel: Loading of module with unavailable key is rejected",
     ),
     "driver.nouveau": (
         "nouveau              2306048  4",
@@ -64,6 +68,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "NVRM: installed in this system requires use of the NVIDIA open kernel modules.\n",
     ),
     "driver.gsp-firmware": (
+        "NVRM: rm_init_adapter(0) failed",
         "nvidia 0000:5d:00.0: Direct firmware load for nvidia/580.105.08/gsp_ga10x.bin failed with error -2",
         "loading /lib/firmware/nvidia/580.105.08/gsp_ga10x.bin failed with error -4",
         "NVRM: RmInitAdapter: Cannot initialize GSP firmware RM\nNVRM: GPU 0000:5d:00.0: RmInitAdapter failed!",
@@ -73,6 +78,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:5d:00.0)",
     ),
     "gpu.lost": (
+        "nvml: NVML_ERROR_GPU_IS_LOST",
         "Unable to determine the device handle for GPU0000:5D:00.0: Unknown Error",
         "Unable to determine the device handle for GPU 0000:5D:00.0: GPU is lost.  Reboot to recover this GPU",
         "NVRM: GPU 0000:5d:00.0: GPU has fallen off the bus.",
@@ -191,6 +197,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "[ 9000.5] INFO: task nvidia-smi:4242 blocked for more than 122 seconds.",
     ),
     "gpu.missing": (
+        "NVRM: Can't find an IRQ for your NVIDIA card!",
         "No devices were found",
         "NVRM: The NVIDIA probe routine failed for 1 device(s).",
         "NVRM: None of the NVIDIA devices were initialized.",

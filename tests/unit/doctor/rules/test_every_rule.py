@@ -28,6 +28,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NVIDIA: could not open the device file /dev/nvidia0 (No such file or directory).",
         'openat(AT_FDCWD, "/dev/nvidiactl", O_RDWR) = -1 ENOENT (No such file or directory)',
         'error gathering device information while adding custom device "/dev/nvidia3": No such file or directory',
+        "nvidia-container-cli: mount error: stat failed: /dev/nvidia-modeset: no such file or directory",
     ),
     "gpu.failed-test": (
         "17 of 1048576 sums are wrong",
@@ -52,6 +53,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "[ 99.1] NVRM: API mismatch: the client has the version 550.54.15, but",
         "pynvml.NVMLError_LibRmVersionMismatch: RM has detected an NVML/RM version mismatch.",
         'level=INFO msg="unable to load NVML management library, nvml init failure: 18"',
+        "nvml: NVML_ERROR_LIB_RM_VERSION_MISMATCH",
     ),
     "driver.stale-initramfs": (
         "nvidia/535.104.05, 6.8.0-49-generic, x86_64: installed\nnvidia/550.54.15, 6.8.0-49-generic, x86_64: installed",
@@ -66,6 +68,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "modprobe: FATAL: Module nvidia not found.",
         "nvidia: version magic '5.15.0-91-generic SMP mod_unload modversions ' should be '5.15.0-94-generic",
         "nvidia-persistenced: Failed to query NVIDIA devices. Please ensure that the NVIDIA device files exist",
+        "modprobe: FATAL: Module nvidia-uvm not found in directory /lib/modules/6.8.0-40-generic",
     ),
     "driver.secure-boot": (
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
@@ -74,6 +77,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "systemd-modules-load[312]: Failed to insert module 'nvidia_drm': Key was rejected by service",
         "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
         "modprobe: ERROR: could not insert 'nvidia': Operation not permitted",
+        "kernel: Loading of module with unavailable key is rejected",
     ),
     "driver.nouveau": (
         "[ 6.2] NVRM: GPU 0000:01:00.0 is already bound to nouveau.",
@@ -92,6 +96,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "[ 7.1] nvidia 0000:18:00.0: Direct firmware load for nvidia/550.54.15/gsp_ga10x.bin failed with error -2",
         "[ 7.2] NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x62:0x40:1860)",
         "[ 7.2] NVRM: Cannot initialize GSP firmware RM",
+        "NVRM: rm_init_adapter(0) failed",
     ),
     "pci.bar-space": (
         "[ 3.3] NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:",
@@ -103,6 +108,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "this GPU",
         "[ 8123.4] NVRM: GPU 0000:5d:00.0: GPU has fallen off the bus.",
         "The GPU has fallen off the bus and is not responding to commands.",
+        "nvml: NVML_ERROR_GPU_IS_LOST",
     ),
     "pci.d3cold": ("[ 4.4] nvidia 0000:5d:00.0: Unable to change power state from D3cold to D0, device inaccessible",),
     "xid.79": (
@@ -205,6 +211,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "[ 8.1] NVRM: The NVIDIA probe routine failed for 1 device(s).",
         "[ 8.1] NVRM: None of the NVIDIA devices were initialized.",
         "[ 8.1] nvidia: probe of 0000:5d:00.0 failed with error -1",
+        "NVRM: Can't find an IRQ for your NVIDIA card!",
     ),
     "cuda.driver-too-old": (
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU "
@@ -218,6 +225,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         " cuCtxCreate_v3",
         "ERROR: This container was built for NVIDIA Driver Release 535.86 or later, but version 470.82.01"
         " was detected and compatibility mode is UNAVAILABLE.",
+        "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.4; current version is '8.2'",
+        "CUDA failure 222",
+        "cudaErrorUnsupportedPtxVersion",
     ),
     "cuda.no-kernel-image": (
         "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
@@ -235,6 +245,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "nvrtc: error: invalid value for --gpu-architecture (-arch)",
         "the extension was compiled for sm_80, but your GPU has compute capability 12.0",
         "RuntimeError: CUDA error: named symbol not found",
+        "cudaLaunchKernel failed with error code 209",
+        "Mismatched GPU Architecture: The installed PaddlePaddle package was compiled for 80, but your "
+        "current GPU is 61.",
     ),
     "torch.cpu-build": (
         "AssertionError: Torch not compiled with CUDA enabled",
@@ -263,6 +276,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "CUDA error 999: cudaErrorUnknown",
         "ggml_cuda_init: failed to initialize CUDA: unknown error",
         "cuda driver library init failure: 999",
+        "cuda runtime error (30) : unknown error at THCGeneral.cpp:74",
     ),
     "cuda.hidden-devices": (
         "RuntimeError: No CUDA GPUs are available",
@@ -274,6 +288,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "WARNING: The NVIDIA Driver was not detected.  GPU functionality will not be available.",
         "cuda driver library init failure: 100",
         "RuntimeError: Failed to infer device type",
+        "But your machine only has: []",
+        'exec: "nvidia-smi": executable file not found in $PATH: unknown',
     ),
     "cuda.bad-ordinal": (
         "RuntimeError: CUDA error: invalid device ordinal",
@@ -283,6 +299,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "ValueError: device 'cuda:3' is not available",
         "RuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED",
         "ValueError: World size (2) is larger than the number of available GPUs (1) in this node.",
+        "Tensor parallel size (4) cannot be larger than the number of available GPUs (2).",
+        "You requested gpu: [0, 1] but your machine only has: [0]",
     ),
     "cuda.device-order": (
         "WARNING Detected different devices in the system: NVIDIA GeForce RTX 3090, NVIDIA GeForce GTX 1080 Ti."
@@ -303,6 +321,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
         "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
         "RuntimeError: GET was unable to find an engine to execute this computation",
+        "Check failed: status == CUDNN_STATUS_SUCCESS (3 vs. 0)  CUDNN_STATUS_BAD_PARAM",
+        "[TRT] TensorRT was linked against cuDNN 8.9.0 but loaded cuDNN 8.8.1",
     ),
     "cuda.no-driver-library": (
         "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
@@ -314,6 +334,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "| NVIDIA-SMI 535.129.03   Driver Version: 535.129.03   CUDA Version: ERR!      |",
         "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
         "OSError: libnvidia-ml.so.1: cannot open shared object file: No such file or directory",
+        "numba.cuda.cudadrv.error.CudaSupportError: CUDA driver library cannot be found.",
     ),
     "cuda.out-of-memory": (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
@@ -332,6 +353,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
         "NCCL WARN Cuda failure 2 'out of memory'",
         "llama_model_load: error loading model: unable to allocate CUDA0 buffer",
+        "RuntimeError: cuda runtime error (2) : out of memory at THCStorage.cu:66",
     ),
     "cuda.profiling-denied": (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
@@ -388,6 +410,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "could not initialize NVML: ERROR_DRIVER_NOT_LOADED",
         "nvidia-container-cli: initialization error: driver rpc error: timed out: unknown",
         "stderr: nvidia-container-cli.real: initialization error: driver error: failed to process request: unknown",
+        "INFO:    Could not find any nv files on this host!",
     ),
     "container.stale-cdi": (
         "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
@@ -412,6 +435,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "  traceback : Signal 7 (SIGBUS) received by PID 4242",
         "NCCL WARN Call to posix_fallocate failed : No space left on device",
         "NCCL WARN Error while creating shared memory segment nccl-shm-recv-4a1b-0-1-2 (size 9637888)",
+        "NCCL WARN Error: failed to extend /dev/shm/nccl-8fTp3k to 9637892 bytes",
     ),
     "nccl.wrong-interface": (
         "node-a:4242:4301 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>",
@@ -432,6 +456,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "misc/socket.cc NCCL WARN socketPollConnect: connect to 10.20.0.7 returned No route to host",
         "The client socket has timed out after 900s while trying to connect to (gpu001, 29500).",
         "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+        "misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.2<43210> failed : Software "
+        "caused connection abort",
     ),
     "nccl.watchdog": (
         "[rank3]:[E] [PG 0 Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812, "
@@ -455,6 +481,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "[1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value stor"
         "e by key '0', but store->get('0') got error: Connection reset by peer",
         "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.7]:4321",
+        "torch.distributed.DistNetworkError: failed to recv, got 0 bytes. Connection was likely closed. "
+        "Did the remote server shutdown or crash?",
     ),
     "nccl.no-rdma": (
         "NCCL INFO NET/IB : No device found.",
@@ -470,6 +498,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NCCL INFO Could not enable P2P between dev 0(=18000) and dev 1(=2a000)",
         "NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct",
         "cudaErrorPeerAccessUnsupported: peer access is not supported between these two devices",
+        "Using RTX 4000 series doesn't support faster communication broadband via P2P or IB.",
     ),
     "nccl.acs": (
         "# Out of bounds values : 42 FAILED",
@@ -480,6 +509,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.",
         "NET/OFI Unable to register memory (type = 1) for device 0. RC: 12, Error: Cannot allocate memory",
         "UCX  ERROR ibv_reg_mr(address) failed: Cannot allocate memory",
+        "NCCL WARN Call to ibv_create_qp failed",
     ),
     "rdma.port": (
         "\t\tState: Initializing\n\t\tPhysical state: LinkUp",
@@ -497,6 +527,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "IBV_WC_RETRY_EXC_ERR",
         "send completion with error: transport retry counter exceeded",
         "Call to ibv_modify_qp failed with error Connection timed out",
+        "NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_1:1",
+        "NCCL WARN NET/IB : Got completion with error 13, opcode 0, len 0, vendor err 130",
     ),
     "net.mtu": (
         "ping: local error: message too long, mtu=1500",

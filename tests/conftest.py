@@ -47,6 +47,7 @@ _load("machines")
 _load("contradictions")
 _load("upstream")
 _load("asking")
+_load("page_tables")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -50,7 +50,7 @@ def tabulate(matrix: Matrix, report: Report | None = None) -> dict[str, Any]:
         matrix: The facts.
         report: Told of what is solved, how many of how many.
     """
-    return {**survey(matrix, report), "map": _map(matrix)}
+    return {"dated": matrix.dated, "map": _map(matrix), **survey(matrix, report)}
 
 
 def _fill(tables: Mapping[str, Any], version: str) -> str:

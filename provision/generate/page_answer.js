@@ -3,10 +3,25 @@
 // is here goes through them in the solver's order. A test holds the answers against the solver.
 "use strict";
 
+// What is held more than once stands before what holds it, as ~position there; a dict as the number of its names.
+// eslint-disable-next-line no-unused-vars
+function unpack({ shapes, values }) {
+  const found = [];
+  const open = (value) => {
+    if (typeof value === "number") return value < 0 ? found[~value] : value;
+    if (Array.isArray(value)) return value.map(open);
+    if (!(value instanceof Object)) return value;
+    const [[shape, row]] = Object.entries(value);
+    return Object.fromEntries(shapes[shape].map((name, at) => [name, open(row[at])]));
+  };
+  for (const value of values) found.push(open(value));
+  return found.at(-1);
+}
+
 // eslint-disable-next-line no-unused-vars
 function makeAsker(tables) {
   const KINDS = ["torch", "tensorflow", "jax", "cuda"];
-  const [OWN_FACT, GPU_FACT] = [-1, -2];
+  const [GPU, CANDIDATE] = ["\x01", "\x04"];
   const { limits } = tables;
 
   const compare = (left, right) => {
@@ -24,15 +39,14 @@ function makeAsker(tables) {
     return found;
   };
 
-  const remember = (make) => {
-    const known = new Map();
-    return (key) => known.get(key) ?? known.set(key, make(key)).get(key);
-  };
-  const placeOf = remember((driver) => tables.thresholds.filter((text) => compare(text, driver) <= 0).length);
+  const places = new Map();
+  function placeOf(driver) {
+    if (!places.has(driver)) places.set(driver, tables.thresholds.filter((text) => compare(text, driver) <= 0).length);
+    return places.get(driver);
+  }
 
   // What the question gives: which branch every tree takes, and the names that stand in its words.
   function read(request) {
-    const kind = KINDS.find((name) => request[name] != null) || "cuda";
     const gpu = tables.gpus[request.gpus];
     const system = tables.systems.find((row) => row[0] === request.os);
     // A branch stands for its newest known release.
@@ -44,86 +58,81 @@ function makeAsker(tables) {
       gpus: gpu ? 1 + gpu[5] : 0,
       driver: driver == null ? 0 : placeOf(driver),
     };
-    // A tree is the number of a branching, as its part and each position from which another tree follows; or of a leaf.
+    // A part, then each position from which another tree follows, with that tree; or what is said.
     const walk = (tree) => {
-      while (tree >= 0) {
-        const node = tables.nodes[tree];
-        for (let i = 1; node[i] <= at[tables.axes[node[0]]]; i += 2) tree = node[i + 1];
+      while (typeof tree[0] === "string") {
+        let i = 1;
+        while (tree[i + 2] <= at[tree[0]]) i += 2;
+        tree = tree[i + 1];
       }
-      return tables.leaves[~tree];
+      return tree;
     };
-    const names = ["", gpu?.[0], driver, driver?.split(".")[0], "", request.os];
-    const say = (text, own) =>
-      tables.texts[text].replace(/[\x01-\x05]/g, (mark) => names[mark.charCodeAt()] || own?.label);
-    const facts = (numbers, own) => numbers.map((n) => (n === OWN_FACT ? own.fact : n === GPU_FACT ? gpu[6] : n));
-    return { kind, gpu, system, at, walk, say, facts, platform: request.platform || tables.platforms[gpu ? gpu[8] : 0] };
+    const names = ["", gpu?.[0], driver, driver?.split(".")[0], , request.os];
+    const say = (text, own) => text.replace(/[\x01-\x05]/g, (mark) => names[mark.charCodeAt()] ?? own.label);
+    const facts = { [CANDIDATE]: ({ fact }) => fact, [`gpu/${GPU}`]: () => gpu[6] };
+    const tell = (reason, own) => ({
+      ...reason, subject: say(reason.subject, own), because: say(reason.because, own),
+      facts: reason.facts.map((fact) => facts[fact.id]?.(own) ?? fact),
+    });
+    return { gpu, system, at, walk, say, tell, platform: request.platform || tables.platforms[gpu ? gpu[8] : 0] };
   }
-
-  const isRefusal = (leaf) => typeof leaf[0] === "number";
 
   function attempt(request) {
     const question = read(request);
-    const { kind, platform, at, walk } = question;
+    const { platform, at, walk } = question;
+    const kind = KINDS.find((name) => request[name] != null) || "cuda";
     const rejections = [];
-    const refuse = (leaf, own) => { for (const number of leaf) rejections.push({ row: tables.rejections[number], own }); };
-    const [offered, unknown] = tables.offers[platform][kind][request[kind] ?? tables.any];
+    const refuse = (found, own) => { for (const row of found) rejections.push({ row, own }); };
+    const [candidates, unknown] = tables.offers[platform][kind][request[kind] ?? tables.any];
     refuse(walk(tables.unfit[platform]));
-    if (!rejections.length) refuse(walk(unknown));
+    if (!rejections.length) refuse(unknown);
     if (rejections.length) return { question, rejections };
-    const candidates = tables.rows[offered].map((number) => tables.candidates[platform][number]);
     const kept = candidates.filter((candidate) => {
-      const found = tables.rows[candidate.rules].flatMap(walk);
-      const proved = found.find((number) => tables.rejections[number][1]);
-      refuse(found.length ? [proved ?? found[0]] : [], candidate);
+      const found = candidate.rules.flatMap(walk);
+      refuse(found.length ? [found.find((row) => row.is_proved) ?? found[0]] : [], candidate);
       return !found.length;
     });
     // A version that may have builds beside those that were rejected is not excluded by what rejects them.
-    const open = new Set(rejections.filter((item) => item.row[0] !== "os").map((item) => item.own.version));
+    const open = new Set(rejections.filter(({ row }) => row.rule !== "os").map(({ own }) => own.version));
     for (const { version } of kept) open.delete(version);
     for (const candidate of candidates) if (open.delete(candidate.version)) refuse(walk(candidate.open), candidate);
     for (const candidate of kept) {
-      const tries = walk(candidate.tries);
-      if (isRefusal(tries)) refuse(tries, candidate);
-      else for (const [base, closed, python] of tries) {
+      const found = walk(candidate.tries);
+      if (!found.tries) refuse(found, candidate);
+      else for (const [python, base, closed] of found.tries) {
         const stand = walk(base);
-        at.glibc = stand[3] ?? question.system?.[3];
-        const environment = isRefusal(stand) ? stand : walk(closed);
-        if (!isRefusal(environment)) return { question, found: { candidate, python, stand, environment } };
+        at.glibc = stand.glibc ?? question.system?.[3];
+        const environment = stand.base === undefined ? stand : walk(closed);
+        if (environment.need) return { question, found: { kind, candidate, python, stand, environment } };
         refuse(environment, candidate);
       }
     }
     return { question, rejections };
   }
 
-  function assemble(request, question, { candidate, python, stand, environment }) {
-    const { kind, gpu, system, walk, say } = question;
-    const texts = (numbers) => numbers.map((number) => say(number, candidate));
-    const [base, cudaBase, os, , cudnn, nccl] = stand;
-    const [driver, ofNeed, aboutNeed, [sm, ptx]] = walk(environment[8]);
-    const reasons = [...ofNeed, ...environment[6], ...stand[6]].map(([subject, text, facts]) => ({
-      subject, because: say(text, candidate), facts: question.facts(facts, candidate),
-    }));
+  function assemble(request, { gpu, system, platform, walk, say, tell }, { kind, candidate, python, stand, environment }) {
+    const need = walk(environment.need);
+    const reasons = [...need.reasons, ...environment.reasons, ...stand.reasons].map((reason) => tell(reason, candidate));
     const ofDriver = reasons.find((reason) => reason.subject === "driver");
     if (ofDriver) for (const { because } of taken(request)) ofDriver.because += `; ${because}`;
+    const warnings = [...Object.values(walk(tables.insecure)), ...need.warnings, ...stand.warnings, ...environment.warnings];
     const facts = [candidate.fact, ...reasons.flatMap((reason) => reason.facts), gpu?.[6], system?.[2]];
     return {
-      kind, framework: kind === "cuda" ? null : kind, version: candidate.version, label: candidate.label,
-      cuda: environment[0], cudnn: cudnn || environment[1], nccl: nccl || environment[2],
-      python, platform: question.platform, os: os || request.os,
-      packages: Object.fromEntries(tables.rows[environment[3]].map((number) => tables.packages[number])),
-      base: base && base[0], baseSize: base && base[1], cudaBase,
-      driver: { minimum: driver[0], recommended: driver[1], native: driver[2], maximum: driver[3] },
-      sm, ptx, size: environment[4],
-      install: environment[5] < 0 ? null : texts(tables.rows[environment[5]]).join(" "),
-      reasons,
-      warnings: texts([...walk(tables.insecure), ...aboutNeed, ...stand[7], ...environment[7]]),
-      facts: unique(facts.filter((fact) => fact != null)),
+      ...candidate, ...environment, ...need, ...stand, kind, python, platform, reasons,
+      framework: kind === "cuda" ? null : kind,
+      os: stand.os ?? request.os,
+      cudnn: stand.cudnn || environment.cudnn,
+      nccl: stand.nccl || environment.nccl,
+      packages: Object.fromEntries(environment.packages),
+      install: environment.install?.join(" "),
+      warnings: warnings.map((text) => say(text, candidate)),
+      facts: unique(facts.filter(Boolean)),
     };
   }
 
   // Why not
 
-  const isProved = (rejections) => rejections.length > 0 && rejections.every((item) => item.row[1]);
+  const isProved = (rejections) => rejections.length > 0 && rejections.every(({ row }) => row.is_proved);
 
   // Drop every part without which the question is still refused, and still proved where it was.
   function smallest(request, wasProved) {
@@ -131,7 +140,7 @@ function makeAsker(tables) {
     for (const part of tables.parts) {
       if (core[part] == null) continue;
       const isFramework = KINDS.slice(0, 3).includes(part);
-      if (isFramework && attempt(core).rejections.some((item) => item.row[2])) continue;
+      if (isFramework && attempt(core).rejections.some(({ row }) => row.subject)) continue;
       const fewer = { ...core, [part]: null };
       const found = tables.parts.some((name) => fewer[name] != null) && attempt(fewer).rejections;
       if (found && (!wasProved || isProved(found))) core = fewer;
@@ -160,39 +169,32 @@ function makeAsker(tables) {
   }
 
   // Group what is said alike of different candidates.
-  function chain(causes, { say, facts }) {
-    causes = causes.map(({ row: [rule, proved, subject, text, numbers], own }) => ({
-      rule, proved, subject: subject === "\x04" ? own.label : subject, because: say(text, own), facts: facts(numbers, own),
-    }));
-    const alike = [...group(causes, (cause) => JSON.stringify([cause.rule, cause.because, cause.proved])).values()];
+  function chain(causes, { tell }) {
+    const told = causes.map(({ row, own }) => tell(row, own));
+    const alike = [...group(told, (cause) => JSON.stringify([cause.rule, cause.because, cause.is_proved])).values()];
     const byRule = group(alike, ([cause]) => cause.rule);
     const shown = alike.filter((members) => byRule.get(members[0].rule).indexOf(members) < limits.GROUPS_SHOWN);
-    const reasons = shown.map((members) => ({
-      subject: members[0].rule,
-      because: sentence(unique(members.map((cause) => cause.subject).filter(Boolean)), members[0].because),
-      facts: unique(members.flatMap((cause) => cause.facts)).slice(0, limits.SUBJECTS_SHOWN + 2),
-    }));
-    for (const [rule, { length }] of byRule) {
-      if (length <= limits.GROUPS_SHOWN) continue;
-      reasons.push({ subject: rule, because: `${length - limits.GROUPS_SHOWN} more candidates fail likewise`, facts: [] });
-    }
-    return reasons;
+    const more = [...byRule].filter(([, { length }]) => length > limits.GROUPS_SHOWN);
+    return [
+      ...shown.map((members) => ({
+        because: sentence(unique(members.map((cause) => cause.subject).filter(Boolean)), members[0].because),
+        facts: unique(members.flatMap((cause) => cause.facts)).slice(0, limits.SUBJECTS_SHOWN + 2),
+      })),
+      ...more.map(([, { length }]) => ({ because: `${length - limits.GROUPS_SHOWN} more candidates fail likewise`, facts: [] })),
+    ];
   }
 
   function completeness(causes) {
-    const rules = ["cuda", "gpu", "gpu-library", "driver", "platform"];
-    const labels = causes.filter(({ row: [rule] }) => rules.includes(rule)).map(({ own }) => own?.label);
-    const rows = tables.complete.filter(([version]) => labels.some((label) => label?.startsWith(`${version}+`)));
-    if (!rows.length) return [];
-    const because = rows.length === 1 ? "is known with all its builds" : "are known with all their builds";
-    const facts = rows.map(([, fact]) => fact).slice(0, limits.SUBJECTS_SHOWN);
-    return [{ subject: "complete", because: sentence(rows.map(([version]) => version), because), facts }];
+    const builds = causes.filter(({ row, own }) => own && tables.of_builds.includes(row.rule)).map(({ own }) => own);
+    const closed = builds.filter(({ complete }) => complete.length);
+    if (!closed.length) return [];
+    const versions = unique(closed.map(({ version }) => `torch ${version}`));
+    const because = versions.length === 1 ? "is known with all its builds" : "are known with all their builds";
+    const facts = unique(closed.flatMap(({ complete }) => complete)).slice(0, limits.SUBJECTS_SHOWN);
+    return [{ because: sentence(versions, because), facts }];
   }
 
-  function taken(core) {
-    const found = tables.branches[core.driver];
-    return found ? [{ subject: "driver release", because: found[1], facts: [found[2]] }] : [];
-  }
+  const taken = (request) => tables.branches[request.driver]?.[1] ?? [];
 
   // What works instead
 

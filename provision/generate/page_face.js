@@ -3,7 +3,8 @@
 "use strict";
 
 (() => {
-  const tables = JSON.parse(document.getElementById("tables").textContent);
+  const { map, ...packed } = JSON.parse(document.getElementById("tables").textContent);
+  const tables = unpack(packed);
   const asker = makeAsker(tables);
   const $ = (id) => document.getElementById(id);
   const KINDS = { torch: "PyTorch", tensorflow: "TensorFlow", jax: "JAX", cuda: "CUDA alone" };
@@ -146,8 +147,8 @@
     document.querySelector('[data-part="cuda"]').classList.toggle("wide", isBare);
     if (!isBare) {
       const wishes = tables.wishes[state.kind].slice(1);
-      const exact = new Set(Object.values(tables.candidates).flat()
-        .filter((row) => row.label.startsWith(`${state.kind} `)).map((row) => row.version));
+      const exact = new Set(Object.values(tables.offers)
+        .flatMap((offers) => offers[state.kind][tables.any][0]).map((row) => row.version));
       fill($("version"), [
         ["", [mark("version", "", "newest")]],
         ["Series", wishes.filter((wish) => !exact.has(wish)).map((wish) => mark("version", wish, wish))],
@@ -219,22 +220,20 @@
     setTimeout(() => { button.textContent = before; }, 1500);
   }
 
-  function factItem(number) {
-    const [id, place, status, sources] = tables.facts[number];
-    const links = sources.flatMap((source, position) => {
-      const [title, publisher, url, retrieved] = tables.sources[source];
+  function factItem({ id, where, status, sources }) {
+    const links = sources.flatMap(([title, publisher, url, retrieved], position) => {
       const text = publisher ? `${publisher}: ${title}` : title;
       const shown = /^https?:\/\//.test(url) ? make("a", { href: url, rel: "noreferrer noopener" }, text) : text;
       return [position ? "; " : "", shown, retrieved ? ` (read ${retrieved})` : ""];
     });
     return make("li", {},
       make("span", { class: "id" }, id), make("span", { class: "tag" }, status), make("br"), ...links,
-      make("span", { class: "where" }, tables.places[place] ? ` · ${tables.places[place]}` : ""));
+      make("span", { class: "where" }, where ? ` · ${where}` : ""));
   }
 
-  function factList(numbers, isOpen) {
-    const list = make("ul", { class: "facts" }, ...[...new Set(numbers)].map(factItem));
-    return make("details", { open: isOpen }, make("summary", {}, `Sources (${new Set(numbers).size} facts)`), list);
+  function factList(facts, isOpen) {
+    const list = make("ul", { class: "facts" }, ...[...new Set(facts)].map(factItem));
+    return make("details", { open: isOpen }, make("summary", {}, `Sources (${list.children.length} facts)`), list);
   }
 
   function askedFor() {
@@ -276,7 +275,7 @@
       make("dl", { class: "parts" },
         ...part("CUDA", stack.cuda, stack.kind === "cuda" ? `toolkit ${stack.version}` : null),
         ...part("Driver", `${stack.driver.minimum} or newer`,
-          stack.driver.recommended ? `branch ${stack.driver.recommended} is recommended` : null),
+          stack.driver.recommended_branch ? `branch ${stack.driver.recommended_branch} is recommended` : null),
         ...part("Python", stack.python, eol ? `upstream support ends ${eol}` : null),
         ...part("cuDNN", stack.cudnn), ...part("NCCL", stack.nccl),
         ...companions.flatMap(([name, version]) => part(name, version)),
@@ -383,10 +382,10 @@
 
   // The map
 
-  const { generations, cells } = tables.map;
+  const { generations, cells } = map;
   const versions = Object.keys(cells).sort(asker.compare).reverse();
   for (const version of versions) {
-    for (const cuda of tables.map.cudas) {
+    for (const cuda of map.cudas) {
       // A cell without a name may have a build: the facts neither list it nor rule it out.
       if (asker.verdict({ torch: version, cuda }) === "refused") continue;
       cells[version][cuda] ??= ["", generations.map(() => -1)];
@@ -401,7 +400,7 @@
   const level = (count) => (count ? 1 + Math.round((6 * (count - fewest)) / Math.max(1, most - fewest)) : 0);
 
   function drawMap() {
-    const columns = tables.map.cudas;
+    const columns = map.cudas;
     const position = generations.indexOf(generation);
     const rows = versions.map((version) => {
       const made = columns.map((cuda) => {

@@ -270,6 +270,7 @@ def _distribution_of(row: Extra) -> str:
     return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
 
 
+@lru_cache(maxsize=None)
 def capability_of(sm: str) -> tuple[int, int]:
     """Return the compute capability of a compiled target: ``sm_120`` → (12, 0), ``compute_90a`` → (9, 0)."""
     number = re.sub(r"[^0-9]", "", sm.split("_")[1])

@@ -20,6 +20,7 @@ from provision.versions import branch_of, parse
 __all__ = [
     "ALTERNATIVES_MAX",
     "GROUPS_SHOWN",
+    "OF_BUILDS",
     "PAIR_TRIALS_MAX",
     "PAIR_VALUES_MAX",
     "PARTS",
@@ -28,7 +29,9 @@ __all__ = [
     "TRIALS_MAX",
     "Proof",
     "changes_of",
+    "completeness",
     "refuse",
+    "taken_release",
 ]
 
 ALTERNATIVES_MAX = 3
@@ -37,6 +40,9 @@ PAIR_TRIALS_MAX = 400
 PAIR_VALUES_MAX = 24
 SUBJECTS_SHOWN = 6
 GROUPS_SHOWN = 4
+
+OF_BUILDS = ("cuda", "gpu", "gpu-library", "driver", "platform")
+"""The rules whose word on every known build is a proof only where no other build can exist."""
 
 Trial = Callable[[Request], Any]
 """Returns a list of rejections where a request cannot be met, anything else where it can."""
@@ -71,20 +77,24 @@ def refuse(
         is_proved=is_proved,
         message=message,
         conflict=conflict,
-        because=(*_chain(causes), *(_completeness(causes, matrix) if is_proved else ()), *_release(core, matrix)),
+        because=(
+            *_chain(causes),
+            *(completeness(causes, matrix) if is_proved else ()),
+            *taken_release(core.driver, matrix),
+        ),
         alternatives=tuple(_alternatives(request, core, matrix, trial, proof or _has_no_say)),
     )
 
 
-def _release(core: Request, matrix: Matrix) -> Iterator[Reason]:
-    """Say which release a driver branch was taken as, where the conflict is about the driver."""
-    if core.driver is not None and "." not in core.driver:
-        branch = branch_of(core.driver)
+def taken_release(driver: str | None, matrix: Matrix) -> Iterator[Reason]:
+    """Say which release a driver branch was taken as."""
+    if driver is not None and "." not in driver:
+        branch = branch_of(driver)
         release = newest_release(matrix, branch)
         row = next((item for item in matrix.driver_branches if item.branch == branch), None)
         if release is not None and row is not None:
-            fact = fact_of("driver", core.driver, row)
-            yield Reason(subject="driver release", because=taken(core.driver, release), facts=(fact,))
+            fact = fact_of("driver", driver, row)
+            yield Reason(subject="driver release", because=taken(driver, release), facts=(fact,))
 
 
 def _is_proved(causes: list[Rejection]) -> bool:
@@ -224,13 +234,9 @@ def _sentence(subjects: list[str], because: str) -> str:
     return f"{names} {PLURAL.get(verb, verb)} {rest}"
 
 
-def _completeness(causes: list[Rejection], matrix: Matrix) -> Iterator[Reason]:
+def completeness(causes: list[Rejection], matrix: Matrix) -> Iterator[Reason]:
     """Say that the rejected builds are all there are, where that is what the proof rests on."""
-    versions = {
-        cause.version[1]
-        for cause in causes
-        if cause.version[0] == "torch" and cause.rule in ("cuda", "gpu", "gpu-library", "driver", "platform")
-    }
+    versions = {cause.version[1] for cause in causes if cause.version[0] == "torch" and cause.rule in OF_BUILDS}
     rows = [row for row in matrix.torch_releases if row.version in versions and row.is_variants_complete]
     if rows:
         facts = tuple(fact_of("torch", row.version, row) for row in rows)

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 
 import pytest
+from page_tables import read_tables
 
 from provision.cli.request import refuse
 from provision.errors import ProvisionError
@@ -93,14 +94,13 @@ def _of_resolver(values, matrix):
     }
 
 
-def _of_page(answer, tables):
+def _of_page(answer):
     if "stack" not in answer:
-        names = [row[0] for row in tables["facts"]]
         return {
             "exit": answer["exit"],
             "conflict": answer["conflict"],
             "because": [reason["because"] for reason in answer["because"]],
-            "facts": [[names[number] for number in reason["facts"]] for reason in answer["because"]],
+            "facts": [[fact["id"] for fact in reason["facts"]] for reason in answer["because"]],
             "alternatives": [[item["command"], item["change"]] for item in answer["alternatives"]],
         }
     stack = answer["stack"]
@@ -109,16 +109,14 @@ def _of_page(answer, tables):
         "exit": 0,
         "frameworks": {stack["framework"]: stack["version"]} if stack["framework"] else {},
         **{name: stack[name] for name in kept},
-        "driver": [stack["driver"][name] for name in ("minimum", "recommended", "native", "maximum")],
+        "driver": [stack["driver"][name] for name in ("minimum", "recommended_branch", "native", "maximum_branch")],
         "warnings": sorted(stack["warnings"]),
     }
 
 
 @pytest.fixture(scope="module")
 def tables(page):
-    text = page.read_text(encoding="utf-8")
-    data = text.split('<script type="application/json" id="tables">')[1].split("</script>")[0]
-    return json.loads(data)
+    return read_tables(page.read_text(encoding="utf-8"))
 
 
 def _ask(browser, tables, questions):
@@ -132,7 +130,7 @@ def _ask(browser, tables, questions):
 def test_libraries_older_than_the_gpu_are_open_on_the_page_too(opened, matrix, tables, cuda):
     values = {"jax": "0.4.34", "cuda": cuda, "gpu": "b200"}
     (answer,) = _ask(opened(), tables, [values])
-    assert _of_page(answer, tables) == _of_resolver(values, matrix)
+    assert _of_page(answer) == _of_resolver(values, matrix)
     assert answer["exit"] == (4 if cuda == "12.2" else 0)
 
 
@@ -142,7 +140,7 @@ def test_answers_are_those_of_the_resolver(opened, matrix, tables):
     kinds = Counter()
     wrong = []
     for values, answer in zip(questions, answers, strict=True):
-        said, expected = _of_page(answer, tables), _of_resolver(values, matrix)
+        said, expected = _of_page(answer), _of_resolver(values, matrix)
         kinds[expected["exit"]] += 1
         if said != expected:
             differing = {name: (said.get(name), expected.get(name)) for name in {*said, *expected}}

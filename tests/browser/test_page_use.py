@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from page_tables import read_tables
 
 from provision.generate import page as page_module
 from provision.resolve.request import parse_request
@@ -300,19 +301,24 @@ HOSTILE = "</script><script>window.struck = 1</script><img src=x onerror='window
 def test_hostile_facts_are_shown_as_text_and_do_nothing(browser, page, tmp_path):
     before, rest = page.read_text(encoding="utf-8").split('<script type="application/json" id="tables">')
     data, after = rest.split("</script>", 1)
+    gpu = read_tables(page.read_text(encoding="utf-8"))["gpus"][60][1]
     tables = json.loads(data)
-    for row in tables["gpus"]:
-        row[0] = HOSTILE + row[0]
-    for row in tables["systems"]:
-        row[1] = HOSTILE + row[1]
-    for row in tables["sources"]:
-        row[0], row[2] = HOSTILE, "javascript:window.struck = 1"
-    tables["texts"] = [f"{HOSTILE}{text}" for text in tables["texts"]]
-    tables["places"] = [HOSTILE] * len(tables["places"])
+
+    def spoil(value):
+        """Put hostile words into every text that people read, wherever it stands."""
+        if isinstance(value, list):
+            return [spoil(item) for item in value]
+        if isinstance(value, dict):
+            return {name: spoil(item) for name, item in value.items()}
+        if isinstance(value, str) and " " in value:
+            return HOSTILE + value
+        return "javascript:window.struck = 1" if str(value).startswith("http") else value
+
+    tables["values"] = spoil(tables["values"])
     struck = tmp_path / "struck.html"
     data = page_module._to_script_data(tables)
     struck.write_text(f'{before}<script type="application/json" id="tables">{data}</script>{after}', encoding="utf-8")
-    for fragment in (f"#torch=2.1&os=debian12&gpu={tables['gpus'][60][1]}", f"{REFUSED}&os=debian12"):
+    for fragment in (f"#torch=2.1&os=debian12&gpu={gpu}", f"{REFUSED}&os=debian12"):
         browser.get("about:blank")
         browser.get(struck.as_uri() + fragment)
         assert "window.struck" in browser.execute_script("return document.getElementById('answer').innerText")

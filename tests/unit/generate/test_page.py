@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from page_tables import read_tables
 
 from provision import __version__
 from provision.assets import asset_dir
@@ -131,10 +132,11 @@ def test_hostile_facts_stay_data(text: str) -> None:
     assert "<img" not in text
     reader = _Reader(text)
     assert sum(tag == "script" for tag, _ in reader.elements) == 3
-    tables = json.loads(next(words for tag, words in reader.texts if tag == "script"))
-    assert HOSTILE in {row[0] for row in tables["sources"]}
-    assert HOSTILE in {row[1] for row in tables["systems"]}
-    assert HOSTILE in tables["places"]
+    tables = read_tables(text)
+    systems = {row[1]: row[2] for row in tables["systems"]}
+    assert systems[HOSTILE]["sources"][0][0] == HOSTILE
+    facts = [row["fact"] for row, *_ in next(iter(tables["offers"].values()))["torch"].values() for row in row]
+    assert HOSTILE in {fact["where"] for fact in facts}
 
 
 def test_a_slot_inside_data_is_not_filled() -> None:

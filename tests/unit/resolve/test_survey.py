@@ -20,7 +20,7 @@ from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, match
 from provision.resolve.rules import OPTION_RULES, Wish, insecure_driver, reject_wish
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal
-from provision.resolve.survey import _AXES, BRANCH, CANDIDATE, DRIVER, GPU, NOTHING_SAID, _Survey
+from provision.resolve.survey import BRANCH, CANDIDATE, DRIVER, GPU, _Survey
 from provision.versions import branch_of, parse
 
 MATRIX = Matrix()
@@ -34,21 +34,28 @@ def tables() -> _Survey:
 
 
 def _walk(tables: _Survey, tree: int, at: Mapping[str, int]) -> Any:
-    """Return the leaf that a question gets to, as the page's script goes."""
-    while tree >= 0:
-        axis, *pairs = tables.nodes.values[tree]
-        tree = [child for start, child in zip(pairs[::2], pairs[1::2], strict=True) if start <= at[_AXES[axis]]][-1]
-    return tables.leaves.values[~tree]
+    """Return what a question gets to, plain."""
+    while tree in tables.children:
+        axis, children = tables.children[tree]
+        tree = children[at[axis]]
+    return _plain(tables, tree)
 
 
-def _said(tables: _Survey, leaf: Any, names: Mapping[str, str]) -> list[tuple[str, bool, str]]:
-    """Return the rejections of a leaf in the words of the resolver."""
+def _plain(tables: _Survey, number: int) -> Any:
+    row = tables.values[number]
+    if isinstance(row, dict):
+        return {name: _plain(tables, item) for name, item in row.items()}
+    return [_plain(tables, item) for item in row] if isinstance(row, list) else row
+
+
+def _said(rejections: Any, names: Mapping[str, str]) -> list[tuple[str, bool, str]]:
+    """Return rejections in the words of the resolver."""
     found = []
-    for rule, is_proved, _, text, _ in (tables.rejections.values[number] for number in leaf):
-        because = tables.texts.values[text]
+    for item in rejections:
+        because = item["because"]
         for mark, name in names.items():
             because = because.replace(mark, name)
-        found.append((rule, bool(is_proved), because))
+        found.append((item["rule"], item["is_proved"], because))
     return found
 
 
@@ -90,7 +97,7 @@ def test_a_tree_says_what_its_function_says_of_every_question(tables: _Survey) -
         # What is read depends on what was read before.
         words = f"{question.python} {question.os and question.os.id}" if question.cuda == "12.1" else question.driver
         asked.append(str(words))
-        return tables._leaf(("said", str(words)))
+        return tables.add({"said": str(words)})
 
     tree = tables._trace(say, {})
     count = len(tables.axes["python"]) * len(tables.axes["os"])
@@ -100,12 +107,12 @@ def test_a_tree_says_what_its_function_says_of_every_question(tables: _Survey) -
         at = {axis: draw.randrange(len(values)) for axis, values in tables.axes.items()}
         part = {axis: tables.axes[axis][position] for axis, position in at.items()}
         words = f"{part['python']} {part['os'] and part['os'].id}" if part["cuda"] == "12.1" else part["driver"]
-        assert _walk(tables, tree, at) == ("said", str(words))
+        assert _walk(tables, tree, at) == {"said": str(words)}
 
 
 def test_a_function_that_reads_nothing_is_a_leaf_and_a_part_that_changes_nothing_no_branch(tables: _Survey) -> None:
-    assert tables._trace(lambda question: NOTHING_SAID, {}) == NOTHING_SAID
-    assert tables._trace(lambda question: tables._leaf(("same", question.os == 1)), {}) == tables._leaf(("same", False))
+    assert tables._trace(lambda question: tables.nothing, {}) == tables.nothing
+    assert tables._trace(lambda question: tables.add([question.os == 1]), {}) == tables.add([False])
 
 
 def test_rules_say_of_any_gpu_driver_cuda_and_system_what_their_trees_say(tables: _Survey) -> None:
@@ -138,11 +145,11 @@ def test_rules_say_of_any_gpu_driver_cuda_and_system_what_their_trees_say(tables
         )
         names = {GPU: gpu.name, DRIVER: str(driver), CANDIDATE: option.label}
         expected = [(item.rule, item.is_proved, item.because) for item in reject_wish(MATRIX, wish)]
-        assert _said(tables, _walk(tables, unfit, at), names) == expected
+        assert _said(_walk(tables, unfit, at), names) == expected
         found = [rule(MATRIX, wish, option) for rule in OPTION_RULES]
         expected = [(item.rule, item.is_proved, item.because) for item in found if item is not None]
         leaves = [_walk(tables, tree, at) for tree in _trees(tables, option)]
-        assert [said for leaf in leaves for said in _said(tables, leaf, names)] == expected, (option.label, wish)
+        assert [said for leaf in leaves for said in _said(leaf, names)] == expected, (option.label, wish)
         rejected += bool(expected)
     assert QUESTIONS // 4 < rejected < QUESTIONS
 
@@ -153,7 +160,7 @@ def test_every_driver_is_called_insecure_as_the_resolver_calls_it(tables: _Surve
     for branch in range(100, 700):
         for driver in (str(branch), f"{branch}.10", f"{branch}.150.02", f"{branch}.299.99"):
             leaf = _walk(tables, tree, {"driver": _place(tables, driver)})
-            said = [tables.texts.values[number].replace(DRIVER, driver) for number in leaf]
+            said = [text.replace(DRIVER, driver) for text in dict(leaf).values()]
             expected = insecure_driver(MATRIX, driver)
             assert [text.replace(BRANCH, str(branch_of(driver))) for text in said] == (
                 [expected[0]] if expected else []
@@ -183,5 +190,5 @@ def test_one_changed_fact_changes_the_trees(tables: _Survey, tmp_path: Path) -> 
     for survey in (tables, changed):
         at = {"driver": _place(survey, "533.33"), "gpus": 0, "cuda": 0, "os": 0}
         leaves = [_walk(survey, tree, at) for tree in _trees(survey, option)]
-        ends.append([said for leaf in leaves for said in _said(survey, leaf, {})])
+        ends.append([said for leaf in leaves for said in _said(leaf, {})])
     assert ends == [[], [("driver", True, "needs driver 533.33.33 or newer")]]

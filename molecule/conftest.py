@@ -235,8 +235,9 @@ def driver(node: Node, profile: dict[str, Any], site_vars: dict[str, Any]) -> Dr
     kind = section["flavours"][flavour]
     is_moved = "gpu_driver_version" in wanted
     rows = [*kind["packages"], *section["profiles"][wanted.get("gpu_driver_profile", "compute")]]
-    packages = {row["name"]: None if is_moved else row["version"] for row in rows}
-    followers = frozenset(row["name"] for row in rows if not row["version"])
+    named = {row["name"].replace("{kernel_flavour}", "generic"): row["version"] for row in rows}
+    packages = {name: None if is_moved else version for name, version in named.items()}
+    followers = frozenset(name for name, version in named.items() if not version)
     version = str(wanted.get("gpu_driver_version", section["version"]))
     return Driver(version, packages, followers, kind["module"], kind["license"], kind.get("dkms_name"))
 

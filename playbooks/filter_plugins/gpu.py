@@ -6,7 +6,6 @@ cheap, and every drifted file, package or unit reported by itself.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
@@ -77,7 +76,8 @@ def plan_writing(
         ``paths`` of all that differ; ``together``, new files that one round trip writes, complete with mode, owner and
         group; ``folders`` that the others lack; ``write``, one by one; ``delete``. Items that are secret come without
         their content, since Ansible prints facts and loop items with -v; ``has_secret`` says that one of them is in
-        ``together``, ``has_rest`` that something is left for the others.
+        ``together``, ``has_rest`` that something is left for the others, ``is_editing`` that a file of its owner is
+        among these.
     """
     items = list(files)
     drifted = find_drifted(items, host)
@@ -91,19 +91,19 @@ def plan_writing(
         "write": [_conceal(item) for item in rest if not _is_doomed(item)],
         "delete": [item for item in rest if _is_doomed(item)],
         "has_rest": bool(rest),
+        "is_editing": any(item["path"] in MERGED_FILES for item in rest),
     }
 
 
-def pack_together(together: Iterable[Mapping[str, Any]], files: Iterable[Mapping[str, Any]]) -> str:
-    """Return what ``write.py`` of gpu_facts is called with: base64 of the items, each with its content.
+def pack_together(together: Iterable[Mapping[str, Any]], files: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the items that are written together, each with its content.
 
     Args:
         together: From :func:`plan_writing`.
         files: What that was planned from; it holds the contents that the plan conceals.
     """
     contents = {item["path"]: item["content"] for item in files if not _is_doomed(item)}
-    packed = [{**item, "content": contents[item["path"]]} for item in together]
-    return base64.b64encode(json.dumps(packed).encode()).decode()
+    return [{**item, "content": contents[item["path"]]} for item in together]
 
 
 def _pick_together(
@@ -163,6 +163,18 @@ def find_missing_packages(packages: Iterable[Mapping[str, Any]], host: Mapping[s
         if not is_there or item.get("version") not in (None, "", found["version"]):
             missing.append(dict(item))
     return missing
+
+
+def name_kernel(profile: Any, host: Mapping[str, Any]) -> Any:
+    """Return a lock's part for a system with the kernel's flavour where it says ``{kernel_flavour}``.
+
+    A node without a kernel of its own yet gets the plain one.
+    """
+    if isinstance(profile, str):
+        return profile.replace("{kernel_flavour}", str(host["kernel"].get("flavour") or "generic"))
+    if isinstance(profile, Mapping):
+        return {key: name_kernel(value, host) for key, value in profile.items()}
+    return [name_kernel(value, host) for value in profile] if isinstance(profile, list) else profile
 
 
 def list_specs(packages: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -354,6 +366,7 @@ class FilterModule:
             "gpu_drifted": find_drifted,
             "gpu_merge_json": merge_json,
             "gpu_missing": find_missing_packages,
+            "gpu_name_kernel": name_kernel,
             "gpu_specs": list_specs,
             "gpu_unit": find_unit,
             "gpu_unmerge_json": unmerge_json,

@@ -41,6 +41,8 @@ _NAME_MISSING = re.compile(
     r"Couldn't find any package by (?:glob|regex) '([^']*)')",
     re.MULTILINE,
 )
+_KEPT_OUT = 75
+"""What ``node.py`` of gpu_facts ends with where the node is another run's."""
 _TAIL_LINES = 12
 
 
@@ -333,6 +335,8 @@ def gpu_apt_explain(result: dict[str, Any]) -> str:
         The cause, a way out, and the last lines that apt printed.
     """
     text = _text(result)
+    if result.get("rc") == _KEPT_OUT:
+        return str(result.get("stderr") or "").strip()
     holder = _HOLDER.search(text)
     lines = [line for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("E:", "dpkg: error", "Error!", "Err:"))]

@@ -36,6 +36,8 @@ _OF_OTHERS = re.compile(
     r"|/etc/systemd/system/(?:[\w.-]+\.wants/)?provision-(?:gpu-exporter|gpu-textfile|grafana|verify)\.(?:service|timer)"
     r"|/etc/systemd/system/(?:grafana-server|nvidia-dcgm-exporter|prometheus(?:-[a-z-]+)?)\.service\.d/provision\.conf"
 )
+_PARTS = ("cuda", "cudnn", "nccl", "dcgm")
+"""Parts of a lock that can go by their packages alone, with nothing else of the stack depending on them."""
 _GOING = ("accounts", "keys", "purge", "release", "new", "auto", "manual")
 _DKMS_KEYS = ("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
 _SCHEMA = 1
@@ -305,6 +307,46 @@ def _lock_names(value: Any) -> set[str]:
     return set()
 
 
+def list_dropped(
+    host: Mapping[str, Any],
+    former: Mapping[str, Any],
+    lock: Mapping[str, Any],
+    baseline: Mapping[str, Any] | None,
+    *named: Any,
+) -> dict[str, list[str]]:
+    """Return what the lock before had of parts that stand by themselves, and this one has not.
+
+    Args:
+        host: ``gpu_facts_host``.
+        former: The lock of the present generation.
+        lock: The lock that is applied.
+        baseline: What the node was before the first run: that stays. Without it nothing goes.
+        named: What the roles' variables ask for besides.
+
+    Returns:
+        ``packages`` that are installed and go, ``homes`` of CUDA toolkits among them that the alternative has, and
+        ``along``, GPU software that had come as a dependency and goes where nothing needs it.
+    """
+    old, new = (_mapping(_mapping(row.get("profiles")).get(host["os"]["id"])) for row in (former, lock))
+    installed = {name for name, row in host["packages"].items() if row["status"][1:2] == "i"}
+    before = _mapping(_mapping(baseline).get("packages"))
+    stays = _lock_names(new) | _lock_names(list(named)) | set(before)
+    had = set().union(*(_lock_names(old.get(part)) for part in _PARTS))
+    gone = sorted((had - stays) & installed) if baseline is not None else []
+    homes = _mapping(_mapping(old.get("cuda")).get("homes"))
+    kept = _mapping(_mapping(new.get("cuda")).get("homes"))
+    choices = _mapping(_mapping(_mapping(host.get("alternatives")).get("cuda")).get("choices"))
+    return {
+        "packages": gone,
+        "homes": sorted({str(homes[version]) for version in homes if version not in kept} & set(choices)),
+        "along": sorted(
+            name
+            for name in installed - stays
+            if host["packages"][name].get("is_auto") and _is_family(name, host["packages"][name])
+        ),
+    }
+
+
 def choose_generation(host: Mapping[str, Any], wanted: Any = "") -> int:
     """Return the generation to go back to.
 
@@ -536,6 +578,7 @@ class FilterModule:
         return {
             "gpu_choose_generation": choose_generation,
             "gpu_choose_python": choose_python,
+            "gpu_dropped": list_dropped,
             "gpu_empty_folders": list_empty_folders,
             "gpu_expect_node": expect_node,
             "gpu_former": split_former,

@@ -300,6 +300,7 @@ def _next_steps(job: _Job, run: Run, state: Any, options: argparse.Namespace) ->
 def _prepare(options: argparse.Namespace, output: Output) -> _Job:
     from provision.node.ansible import make_environment
     from provision.node.hosts import GROUP, check_inventory, list_hosts, take_slice
+    from provision.node.lock import digest_inventory_locks
     from provision.node.playbook import playbook_path
     from provision.node.variables import parse_variables
 
@@ -333,16 +334,13 @@ def _prepare(options: argparse.Namespace, output: Output) -> _Job:
     hosts = list_hosts(inventories, pattern=pattern, limit=options.limit, words=vault, environment=environment)
     if options.slice_word is not None:
         hosts = take_slice(hosts, options.slice_word)
-    if lock is None:
-        pass
-    elif lock.is_committed:
-        output.note(
-            f"lock {lock.name} of the playbooks themselves, unless the inventory has one; facts of {lock.facts_date}"
-        )
-    else:
-        output.note(f"lock {lock.name}; facts of {lock.facts_date}")
-    if lock is not None and output.verbosity > 0:
-        output.note(f"lock digest {lock.digest}")
+    if lock is not None and lock.is_committed and digest_inventory_locks(inventories):
+        # Which hosts have it only Ansible knows; the result says it.
+        output.note("lock: the inventory's own")
+    elif lock is not None:
+        output.note(f"lock {lock.name}{' of the playbooks' * lock.is_committed}; facts of {lock.facts_date}")
+        if output.verbosity > 0:
+            output.note(f"lock digest {lock.digest}")
     return _Job(
         action=options.action,
         playbook=playbook,

@@ -56,6 +56,7 @@ def write_results(results: Sequence[HostResult], *, has_diff: bool) -> dict[str,
                 "failed_task": row.task,
                 "failed_role": row.role,
                 "message": row.message,
+                "notes": list(row.notes),
                 "changes": [_write_change(item, has_diff=has_diff) for item in row.changes],
             }
             for row in results
@@ -71,7 +72,7 @@ def _write_change(change: Change, *, has_diff: bool) -> dict[str, Any]:
 
 
 def show_results(results: Sequence[HostResult], output: Output, *, is_check: bool, done_before: int = 0) -> str:
-    """Return the lines of a run: what changed, then who failed and why, then every host, then the sum.
+    """Return the lines of a run: what changed, what is left to people, who failed and why, every host, the sum.
 
     Hosts on which the same happened share their lines.
 
@@ -82,6 +83,7 @@ def show_results(results: Sequence[HostResult], output: Output, *, is_check: boo
         done_before: How many hosts an earlier run has finished.
     """
     parts = [list(_show_changes(results, output, is_check=is_check))] if is_check or output.verbosity > 0 else []
+    parts.append(list(_show_notes(results, output)))
     parts.append(list(_show_errors(results, output)))
     rows = [("host", "result", "changed", "remote", "")]
     for row in results:
@@ -154,6 +156,25 @@ def _show_diff(diff: Mapping[str, str]) -> list[str]:
     if len(lines) > _DIFF_LINES_MAX:
         lines = [*lines[:_DIFF_LINES_MAX], f"… {len(lines) - _DIFF_LINES_MAX} lines more"]
     return lines
+
+
+def _show_notes(results: Sequence[HostResult], output: Output) -> Iterator[str]:
+    """Yield what roles said of hosts, those of which they said the same together."""
+    groups: dict[tuple[str, ...], list[HostResult]] = {}
+    for row in results:
+        # Most name their host.
+        notes = tuple(note.replace(row.name, "the node") if len(results) > 1 else note for note in row.notes)
+        if notes:
+            groups.setdefault(notes, []).append(row)
+    columns = columns_of(output)
+    for notes, rows in groups.items():
+        yield output.paint(f"{_names(row.name for row in rows)}: to know", "label")
+        for note in notes:
+            for line in note.splitlines():
+                # A command is worth most in one piece.
+                yield from (
+                    (f"  {line}",) if line.startswith((" ", "\t", "apt-get ")) else wrap(line, columns, lead="  ")
+                )
 
 
 def _show_errors(results: Sequence[HostResult], output: Output) -> Iterator[str]:

@@ -26,6 +26,7 @@ from provision.resolve.stack import (
     NodeProfile,
     Stack,
 )
+from provision.versions import parse
 
 __all__ = ["NODE_LOCK_VERSION", "lock_digest", "node_lock", "render_node_lock", "render_requirements"]
 
@@ -169,6 +170,9 @@ def _name(stack: Stack) -> str:
     parts = [f"driver{branch}" for branch in branches]
     parts.append(f"cuda{stack.cuda}")
     parts += [f"{name}{version}" for name, version in stack.frameworks.items()]
+    profiles = stack.node.profiles if stack.node else ()
+    toolkits = {toolkit.version for profile in profiles for toolkit in profile.toolkits}
+    parts += [f"toolkit{version}" for version in sorted(toolkits, key=parse)]
     return "-".join(parts)
 
 

@@ -42,7 +42,8 @@ _WRAPPERS = re.compile(
     r"|Error while resolving value for '[\w.]{1,100}': |The (?:filter|lookup|test) plugin '[\w.]{1,100}' failed: "
 )
 """What ansible-core puts before the words of a module, a role or a filter; where it happened is said anyway."""
-_WHOLE_MESSAGE_OF = ("gpu_preflight", "gpu_verify")
+_PROOF = "gpu_verify"
+_WHOLE_MESSAGE_OF = ("gpu_preflight", _PROOF)
 """Roles whose message is a list that is worth nothing when it is cut."""
 
 
@@ -78,6 +79,7 @@ class HostResult:
         counts: Ansible's own counts of tasks; empty where it never gave them.
         task: The task that failed.
         message: The last error, whole.
+        notes: What roles said for people to know, in the order in which they did.
     """
 
     name: str
@@ -89,6 +91,7 @@ class HostResult:
     task: str | None = None
     role: str | None = None
     message: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @record
@@ -117,6 +120,7 @@ class _Host:
     def __init__(self) -> None:
         self.roles: dict[str, str] = {}
         self.changes: list[Change] = []
+        self.notes: list[str] = []
         self.remote = 0
         self.counts: dict[str, int] = {}
         self.error: tuple[str, str | None, str] | None = None
@@ -225,6 +229,9 @@ class Run:
                     diff=diff,
                 )
             )
+        # The proof says of every host that it is proved, which the status says as well.
+        if event.get("said") and role != _PROOF:
+            host.notes.append(redact(clean(str(event["said"]))).strip())
         if status in (FAILED, UNREACHABLE):
             host.error = (task, role, redact(clean(str(event.get("message", "")))))
             host.trouble = status
@@ -287,6 +294,7 @@ class Run:
             task=task,
             role=role,
             message=message,
+            notes=tuple(dict.fromkeys(host.notes)),
         )
 
     def results(self) -> tuple[HostResult, ...]:

@@ -134,6 +134,14 @@ def _reject_options(request: Request, options: NodeOptions, matrix: Matrix, gpus
     if request.platform not in (None, PLATFORM):
         because = f"the facts know the packages of {PLATFORM} nodes only"
         raise RefusedError(No(is_proved=False, because=because, flags=("--platform", request.platform or "")))
+    for name in request.gpus:
+        rows = find_gpus(matrix, name)
+        if all(gpu.host is not None and f"linux/{gpu.host}" != PLATFORM for gpu in rows):
+            because = (
+                f"{rows[0].name} is part of {rows[0].host} machines, and the facts know the packages of {PLATFORM}"
+            )
+            facts = (fact_of("gpu", rows[0].id, rows[0]),)
+            raise RefusedError(No(is_proved=False, because=because, facts=facts, flags=("--gpu", name)))
     for minor in options.toolkits:
         releases = cuda_releases(matrix, minor)
         if not releases:

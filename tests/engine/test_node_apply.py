@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,73 @@ def test_exported_site_refuses_an_inventory_without_nodes(lock: Path, tmp_path: 
     )
     assert done.returncode != 0
     assert "gpu_nodes is empty" in done.stdout
+
+
+# Two runs at one node. What a run installs is a small package of Debian's in the place of a CUDA toolkit.
+
+TOOLKIT = "tree"
+SLOW = '[ "$DPKG_HOOK_ACTION" != configure ] || [ -e /run/mark ] || { touch /run/mark; sleep 45; }'
+
+
+@pytest.fixture
+def small_lock(lock: Path) -> Path:
+    document = json.loads(lock.read_text())["provision_lock"]
+    document["profiles"]["debian12"]["cuda"] = {
+        "versions": ["12.1"],
+        "packages": {"12.1": [{"name": TOOLKIT, "version": None}]},
+        "homes": {"12.1": "/usr"},
+        "default": "12.1",
+        "compat": {},
+    }
+    document["digest"] = lock_digest(document)
+    lock.write_text(json.dumps({"provision_lock": document}))
+    return lock
+
+
+def _apply(action: str, inventory: Path, lock: Path, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    folder.mkdir(exist_ok=True)
+    return _run(action, "-i", str(inventory), "--lock", str(lock), "--json", *words, folder=folder)
+
+
+def test_second_controller_is_told_who_is_at_work_and_the_first_ends_well(
+    machine: str, inventory: Path, small_lock: Path, tmp_path: Path
+) -> None:
+    script = "printf 'pre-invoke=%s\\n' \"$1\" >/etc/dpkg/dpkg.cfg.d/slow"
+    assert _docker("exec", machine, "sh", "-c", script, "sh", SLOW).returncode == 0
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(_apply, "apply", inventory, small_lock, "-t", "repos,cuda", folder=tmp_path / "one")
+        while not first.done() and _docker("exec", machine, "test", "-e", "/run/mark").returncode != 0:
+            time.sleep(0.5)
+        assert not first.done(), first.result().stdout + first.result().stderr
+        # Its own folder of states: a controller of its own, as far as the first can tell.
+        second = _apply("apply", inventory, small_lock, "-t", "repos,cuda", folder=tmp_path / "two")
+        was_first_at_work = not first.done()
+        done = first.result()
+    assert was_first_at_work, "the second came too late to show anything"
+    assert second.returncode != 0
+    message = _host(second)["message"]
+    assert "is at work on this node" in message
+    assert "installing packages for CUDA" in message
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = _docker("exec", machine, "dpkg-query", "-W", "-f", "${db:Status-Abbrev}", TOOLKIT)
+    assert shown.stdout.strip() == "ii"
+    third = _apply("apply", inventory, small_lock, "-t", "repos,cuda", folder=tmp_path / "two")
+    assert (third.returncode, _host(third)["changed_tasks"]) == (0, 0), third.stdout + third.stderr
+
+
+def test_what_a_user_installed_after_a_first_run_that_failed_is_the_users(
+    machine: str, inventory: Path, small_lock: Path, tmp_path: Path
+) -> None:
+    broken = _apply(
+        "apply", inventory, small_lock, "-t", "repos,cuda", "-e", "gpu_repos_proxy=http://127.0.0.1:9", folder=tmp_path
+    )
+    assert broken.returncode != 0
+    assert "Nothing was" in _host(broken)["message"], broken.stdout + broken.stderr
+    script = f"apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y install {TOOLKIT} htop"
+    assert _docker("exec", machine, "sh", "-c", script).returncode == 0
+    whole = _apply("apply", inventory, small_lock, "-t", "repos,cuda", folder=tmp_path)
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    removed = _apply("remove", inventory, small_lock, folder=tmp_path)
+    assert removed.returncode == 0, removed.stdout + removed.stderr
+    manual = _docker("exec", machine, "apt-mark", "showmanual", TOOLKIT, "htop").stdout.split()
+    assert manual == ["htop", TOOLKIT]

@@ -117,6 +117,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         event["remote"] = _count_remote(result.task, document, items, status)
         if status in ("failed", "unreachable", "ignored"):
             event["message"] = _explain(document, items)
+        if status == "ok" and event["action"] == "debug" and (said := _said(document.get("msg"))):
+            event["said"] = said
         changes = [_change(item, event["action"]) for item in items if item.get("changed")]
         if status == "changed":
             event["changes"] = changes or [_change(document, event["action"])]
@@ -201,6 +203,12 @@ def _change(document: Any, action: str) -> dict[str, Any]:
         if isinstance(diff, dict)
     ]
     return change
+
+
+def _said(message: Any) -> str:
+    """Return what a task tells the people who run the play; nothing where it shows a value."""
+    lines = message if isinstance(message, list) else [message]
+    return _cut("\n".join(map(_text, lines))) if all(isinstance(line, str) for line in lines) else ""
 
 
 def _label(value: Any) -> str:

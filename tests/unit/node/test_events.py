@@ -95,6 +95,15 @@ def test_changes_and_executions_are_collected() -> None:
     assert row.changes[0].diff == ({"before": "", "after": "1\n"},)
 
 
+def test_what_roles_say_to_people_is_kept_once_and_the_proof_says_nothing_new() -> None:
+    said = "had another version\nhttps://user:hunter2@mirror.example/"
+    events = [_result("a", said=said), _result("a", said=said), _result("a", role="gpu_verify", said="44 of 44")]
+    run = _feed(Run(["a"]), _start("make"), _play(0), *events)
+    (note,) = run.result_of("a").notes
+    assert note.startswith("had another version\n")
+    assert "hunter2" not in note
+
+
 @pytest.mark.parametrize(
     "line",
     [

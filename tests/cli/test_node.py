@@ -55,6 +55,18 @@ DRIVER = """
     mode: "0644"
   loop: [one, two]
 
+- name: Say what stays
+  ansible.builtin.debug:
+    msg: |-
+      {{ inventory_hostname }} had another version of these before the first run.
+      apt-get install --allow-downgrades {{ gpu_stays }}
+  when: gpu_stays is defined
+
+- name: Say what nobody asked about
+  ansible.builtin.debug:
+    msg: for -v alone
+    verbosity: 1
+
 - name: Wait
   ansible.builtin.command: "sleep {{ gpu_seconds | default(0) }}"
   changed_when: false
@@ -377,6 +389,28 @@ def test_lock_of_the_inventory_is_named_where_it_is_the_one_that_is_used(
     several = node("plan", "--json").document["result"]
     assert several["lock"] is None
     assert {row["name"]: row["hosts"] for row in several["locks"]} == {"own-lock": ["n1", "n2"], "third": ["n3"]}
+
+
+def test_first_line_names_the_lock_that_is_used_and_no_other(node: Callable[..., Answer], tmp_path: Path) -> None:
+    assert "lock test-lock of the playbooks; facts of 2026-11-21" in node("plan").err
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "gpu_nodes.json").write_text(json.dumps(_lock("own-lock")))
+    said = node("plan").err
+    assert "lock: the inventory's own" in said
+    assert "test-lock" not in said
+
+
+def test_what_roles_leave_to_people_is_shown_commands_whole_and_hosts_together(node: Callable[..., Answer]) -> None:
+    packages = " ".join(f"libnvidia-part{number}=525.147.05-7" for number in range(9))
+    shown = node("remove", "-e", f'gpu_stays="{packages}"')
+    assert shown.code == 0
+    command = f"  apt-get install --allow-downgrades {packages}"
+    assert shown.out.splitlines().count(command) == 1
+    assert "n1, n2, n3: to know" in shown.out
+    assert "for -v alone" not in shown.out
+    document = node("remove", "--json", "-e", f'gpu_stays="{packages}"').document["result"]
+    assert [len(row["notes"]) for row in document["hosts"]] == [1, 1, 1]
+    assert packages in document["hosts"][2]["notes"][0]
 
 
 def test_limit_slice_and_tags_choose(node: Callable[..., Answer], made: Path) -> None:

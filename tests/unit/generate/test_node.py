@@ -51,6 +51,17 @@ def document(stack: Stack, matrix: Matrix) -> dict[str, Any]:
     return yaml.safe_load(render_node_lock(stack, matrix))["provision_lock"]
 
 
+def test_locks_with_and_without_a_toolkit_have_names_of_their_own(matrix: Matrix) -> None:
+    request = parse_request({"driver": "580", "gpu": "h100"})
+    names = []
+    for toolkits in ([], ["12.8"], ["12.6", "12.8"]):
+        options = parse_node_options({"os": ["ubuntu24.04"], "toolkit": toolkits})
+        found = solve_node(request, options, matrix)
+        assert isinstance(found, Stack), found
+        names.append(node_lock(found, matrix)["name"])
+    assert [name.partition("-toolkit")[2] for name in names] == ["", "12.8", "12.6-toolkit12.8"]
+
+
 def playbook_filters() -> ModuleType:
     path = ROOT / "playbooks" / "filter_plugins" / "gpu_lock.py"
     spec = importlib.util.spec_from_file_location("playbook_filters", path)

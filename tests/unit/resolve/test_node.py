@@ -229,6 +229,14 @@ def test_modules_that_follow_the_kernel_have_no_version(matrix: Matrix) -> None:
     assert versions["nvidia-headless-no-dkms-580-server-open"] == found.driver.package_version
 
 
+@pytest.mark.parametrize("gpu", ["gh200", "gb200", "gb10"])
+def test_gpus_of_arm64_machines_get_no_packages_of_amd64(matrix: Matrix, gpu: str) -> None:
+    found = refusal(matrix, driver="580", gpu=gpu)
+    assert "is part of arm64 machines" in found.because[0].because
+    assert found.conflict == (f"--gpu {gpu}",)
+    assert not found.is_proved
+
+
 def test_fabric_manager_is_the_drivers_version(matrix: Matrix) -> None:
     found = profile(matrix, "ubuntu24.04", driver="580")
     assert {package.version for package in found.fabric.packages} == {found.driver.package_version}

@@ -6,16 +6,24 @@ pattern against every line, and most patterns have a part that must stand there 
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from heapq import merge
 from importlib import import_module
+from importlib.util import source_hash
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
-__all__ = ["Page", "find_needles", "fold"]
+from provision.matrix.cache import cache_folder
+
+__all__ = ["Page", "find_needles", "fold", "keep_needles"]
 
 _FEWEST_CHARACTERS = 3
 """A shorter needle stands in most lines and spares nothing."""
@@ -23,6 +31,7 @@ _FEWEST_CHARACTERS = 3
 _LINE_CHARACTERS = 16_384
 _WORD = re.compile(r"[a-z]{2,}")
 _RUN = re.compile(r"[a-z]{2,}")
+_FOUND: dict[str, list[str] | None] = {}
 _ALSO_MATCHED = str.maketrans({"\u0130": "i", "\u0131": "i", "\u017f": "s", "\u212a": "k"})
 """What a pattern takes for an ASCII letter when it ignores case, beside that letter's two forms."""
 
@@ -38,6 +47,50 @@ def _longest_word(needle: str) -> str:
     return max(_RUN.findall(needle), key=len, default="")
 
 
+def keep_needles() -> None:
+    """Write the needles that this run had to find beside those of other runs, so that the next one need not.
+
+    They go to the cache folder. One that is missing or cannot be written to only costs time.
+    """
+    path = _kept_path()
+    if path is None or not _FOUND:
+        return
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}.tmp")
+        draft.write_text(json.dumps(_kept() | _FOUND), encoding="utf-8")
+        draft.replace(path)
+        _FOUND.clear()
+        _kept.cache_clear()
+
+
+@lru_cache(maxsize=None)
+def _kept_path() -> Path | None:
+    """Return where needles are kept: under the digest of what finds them, by this interpreter."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    try:
+        digest = source_hash(Path(__file__).read_bytes()).hex()
+    except OSError:
+        return None
+    return folder / f"needles-{sys.version_info[0]}.{sys.version_info[1]}-{digest}.json"
+
+
+@lru_cache(maxsize=None)
+def _kept() -> dict[str, list[str] | None]:
+    path = _kept_path()
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_bytes()) if path is not None else {}
+        if isinstance(found, dict) and all(needles is None or _are_literals(needles) for needles in found.values()):
+            return found
+    return {}
+
+
+def _are_literals(needles: Any) -> bool:
+    return isinstance(needles, list) and all(isinstance(needle, str) for needle in needles)
+
+
 @lru_cache(maxsize=None)
 def find_needles(pattern: str) -> tuple[str, ...] | None:
     """Return literals in lower case of which a line that matches holds at least one, case ignored.
@@ -48,12 +101,18 @@ def find_needles(pattern: str) -> tuple[str, ...] | None:
     Returns:
         The literals, or ``None`` where the pattern has none that is worth looking for: then every line must be asked.
     """
+    kept = _kept()
+    if pattern in kept:
+        needles = kept[pattern]
+        return tuple(needles) if needles is not None else None
     try:
         # The interpreter's own reading of a pattern is no public module; without it every line is asked.
         parsed = import_module("re._parser").parse(pattern)
     except (ImportError, AttributeError):
         return None
-    return _of_sequence(parsed)
+    found = _of_sequence(parsed)
+    _FOUND[pattern] = list(found) if found is not None else None
+    return found
 
 
 def _of_sequence(items: Iterable[tuple[Any, Any]]) -> tuple[str, ...] | None:

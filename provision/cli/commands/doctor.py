@@ -31,6 +31,7 @@ from provision.cli.request import read_matrix
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_no_gpu, has_targets
 from provision.doctor.case import Case
 from provision.doctor.engine import Report, diagnose
+from provision.doctor.needles import keep_needles
 from provision.doctor.ranks import Ranks, read_ranks
 from provision.doctor.suspect import find_meaning, find_suspect, name_versions
 from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError
@@ -190,6 +191,7 @@ def _explain(options: argparse.Namespace, matrix: Matrix, texts: list[tuple[str,
     codes = () if options.xid is None else (options.xid,)
     ranks = read_ranks(texts) if len(texts) > 1 else None
     report, texts = _diagnose_texts(matrix, texts, codes, ranks)
+    keep_needles()
     row = matrix.xids.get(options.xid) if options.xid is not None else None
     if options.xid is not None and row is None:
         raise UnknownError(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from provision.cli.main import main
 from provision.cli.request import read_matrix
 from provision.doctor import needles
 from provision.doctor.case import Case
@@ -193,3 +194,66 @@ def test_a_line_without_an_end_is_searched_in_parts() -> None:
     assert max(map(len, page.lines)) < 20_000
     ((number, _),) = list(page.candidates((r"\bGPU is lost\b",)))
     assert page.lines[number].endswith(" GPU is lost")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Return an empty cache folder, with nothing found or read before."""
+    monkeypatch.setenv("PROVISION_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(needles, "_FOUND", {})
+    forget()
+    yield tmp_path / "cache"
+    forget()
+
+
+def forget():
+    for function in (needles._kept_path, needles._kept, find_needles):
+        function.cache_clear()
+
+
+def refuse(*arguments):
+    raise AttributeError(arguments)
+
+
+def test_needles_are_found_once_and_then_read(cache, monkeypatch):
+    sought = {pattern: find_needles(pattern) for pattern in (*PATTERNS, r"\d+ \d+")}
+    needles.keep_needles()
+    forget()
+    monkeypatch.setattr(needles, "_of_sequence", refuse)
+    assert {pattern: find_needles(pattern) for pattern in sought} == sought
+
+
+def test_needles_of_another_run_are_kept_beside_those_of_this_one(cache, monkeypatch):
+    find_needles("no devices were found")
+    needles.keep_needles()
+    forget()
+    find_needles("fallen off the bus")
+    needles.keep_needles()
+    forget()
+    monkeypatch.setattr(needles, "_of_sequence", refuse)
+    assert find_needles("no devices were found") == ("no devices were found",)
+    assert find_needles("fallen off the bus") == ("fallen off the bus",)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"fallen off the bus": 5}', b'{"a": [1]}'])
+def test_kept_needles_that_are_damaged_are_found_again(cache, content):
+    cache.mkdir()
+    needles._kept_path().write_bytes(content)
+    assert find_needles("fallen off the bus") == ("fallen off the bus",)
+    needles.keep_needles()
+    forget()
+    assert needles._kept() == {"fallen off the bus": ["fallen off the bus"]}
+
+
+def test_a_cache_folder_that_cannot_be_made_keeps_no_needles(tmp_path, cache, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PROVISION_CACHE_DIR", str(tmp_path / "file" / "below"))
+    assert find_needles("fallen off the bus") == ("fallen off the bus",)
+    needles.keep_needles()
+    assert not (tmp_path / "file").is_dir()
+
+
+def test_explaining_a_text_keeps_its_needles(tmp_path, cache, capsys):
+    (tmp_path / "error.log").write_text("RuntimeError: Numpy is not available\n")
+    assert main(["doctor", "--text", str(tmp_path / "error.log")]) == 0
+    assert [path.name.split("-")[0] for path in cache.glob("needles-*")] == ["needles"]

@@ -170,10 +170,10 @@ def extras_page() -> str:
         ]
         read = sum(bool(row.sm or row.sm_aarch64) for row in rows)
         paired.append((name, len(rows), span(row.version for row in rows), span(torches), read or ""))
-    prebuilt = [
-        (row.package, row.version, ", ".join(row.cuda), span(row.pythons), ", ".join(row.machines))
-        for row in matrix.rows("prebuilt.toml", "release")
-    ]
+    prebuilt = []
+    for row in matrix.rows("prebuilt.toml", "release"):
+        cuda = ", ".join(row.cuda or sorted(set(" ".join(row.builds.values()).split())))
+        prebuilt.append((row.package, row.version, cuda, span(row.pythons), ", ".join(row.machines)))
     needs = [
         (row.id, row.version, ", ".join(system_packages(matrix, [row.id], "debian12")), "yes" if row.is_source else "")
         for row in matrix.rows("system_libraries.toml", "need")

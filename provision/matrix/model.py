@@ -615,16 +615,19 @@ class Extra(Fact):
 class PrebuiltWheels(Fact):
     """Wheels that a project publishes beside the package index (``prebuilt.toml``, ``[[release]]``); no hash is known.
 
-    ``address`` has the words ``{version}``, ``{cuda}``, ``{torch}``, ``{abi}`` and ``{python}``. ``cuda`` maps a major
-    to its word, ``pythons`` a minor of torch to Pythons (``3.9 3.10``). ``cxx11_abi`` lists the flags of the C++ ABI.
+    ``address`` has the words ``{version}``, ``{cuda}``, ``{torch}``, ``{digits}`` (torch without its dot), ``{abi}``
+    and ``{python}``. ``pythons`` maps a minor of torch to Pythons (``3.9 3.10``), and ``builds`` to its builds
+    (``cu118 cu121``); where one wheel serves all of a major, ``cuda`` maps that to its word. ``cxx11_abi`` lists the
+    flags of the C++ ABI; empty where any will do.
     """
 
     package: str
     version: str
     address: str
-    cuda: dict[str, str]
+    cuda: Mapping[str, str] = NOTHING
+    builds: Mapping[str, str] = NOTHING
     pythons: dict[str, str]
-    cxx11_abi: tuple[int, ...]
+    cxx11_abi: tuple[int, ...] = ()
     machines: tuple[str, ...]
 
 

@@ -274,12 +274,25 @@ def _is_built_for(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
     need = row.requires.get(_TORCH)
     if not matches(row.paired_torch, torch.version) or not matches(need, torch.version):
         return False
+    if _is_kept_from(matrix, row, torch):
+        return False
     is_bare = _TORCH not in row.links if row.links else not row.platform_tags
     if need is None and row.paired_torch is None and row.platform_tags:
         return False
     if not is_bare and row.paired_torch is None and row.built_with is None and not _is_pin(need, torch):
         return False
     return _is_for_cuda(matrix, row, torch)
+
+
+def _is_kept_from(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
+    """Tell whether a build of PyTorch is known to bound a package to other releases, which its metadata does not say."""
+    return any(
+        not _admits(known.requires[row.package], row.version)
+        for known in matrix.constraints
+        if row.package in known.requires
+        and known.pythons is None
+        and binds(known, {_TORCH: torch.version}, (torch.variant,), "")
+    )
 
 
 def _is_overtaken(row: CompanionPackage, rows: Sequence[CompanionPackage], torch: Option) -> bool:

@@ -24,7 +24,7 @@ def prebuilt_wheels(
     Args:
         matrix: The facts.
         package: Normalised name.
-        build: The build of PyTorch; one whose C++ ABI is unknown has none.
+        build: The build of PyTorch; one whose C++ ABI is unknown has no wheel that depends on it.
         python: The Python (``3.12``).
         machine: ``x86_64`` or ``aarch64``.
 
@@ -34,12 +34,16 @@ def prebuilt_wheels(
     minor = ".".join(build.torch.split(".")[:2])
     found = []
     for row in matrix.rows_where("prebuilt.toml", "release", "package", package.__eq__):
-        cuda = row.cuda.get(build.cuda.partition(".")[0])
-        if cuda is None or machine not in row.machines or build.cxx11_abi not in row.cxx11_abi:
+        if row.builds:
+            cuda = build.variant if build.variant in row.builds.get(minor, "").split() else None
+        else:
+            cuda = row.cuda.get(build.cuda.partition(".")[0])
+        if cuda is None or machine not in row.machines or (row.cxx11_abi and build.cxx11_abi not in row.cxx11_abi):
             continue
         if python in row.pythons.get(minor, "").split():
-            words = {"version": row.version, "cuda": cuda, "torch": minor, "python": f"cp{python.replace('.', '')}"}
-            found.append((row.version, row.address.format(**words, abi=str(bool(build.cxx11_abi)).upper())))
+            words = {"version": row.version, "cuda": cuda, "torch": minor, "digits": minor.replace(".", "")}
+            words |= {"python": f"cp{python.replace('.', '')}", "abi": str(bool(build.cxx11_abi)).upper()}
+            found.append((row.version, row.address.format(**words)))
     return tuple(sorted(found, key=lambda item: parse(item[0]), reverse=True))
 
 

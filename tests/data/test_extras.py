@@ -106,7 +106,7 @@ def test_a_release_without_code_is_none_of_what_dali_may_be() -> None:
     assert isinstance(found, Stack)
     assert found.image is not None
     (line,) = (line for part in found.image.extras for line in part.requires)
-    admitted = requirement_of(line).specifier
+    admitted = spec_of(requirement_of(line).specifier)
     holding_code, empty = ("1.35.0", "1.53.0", "2.4.0"), ("1.36.0", "1.49.0", "1.51.2", "1.52.0")
     assert [version for version in (*holding_code, *empty) if version in admitted] == list(holding_code)
 
@@ -116,10 +116,20 @@ def test_a_release_of_cuml_without_wheels_is_none_that_is_taken() -> None:
     assert isinstance(found, Stack)
     assert found.image is not None
     (line,) = (line for part in found.image.extras for line in part.requires)
-    assert [version for version in ("25.8.0", "25.10.0", "26.10.0") if version in requirement_of(line).specifier] == [
+    assert [version for version in ("25.8.0", "25.10.0", "26.10.0") if version in spec_of(requirement_of(line).specifier)] == [
         "25.10.0",
         "26.10.0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("torch", "python", "extra", "way"),
+    [("2.2.1", "3.9", "vllm", "torch 2.3"), ("1.13.0", "3.9", "deepspeed", "torch 2.0")],
+)
+def test_releases_that_cannot_run_beside_a_torch_are_no_pair_of_it(torch, python, extra, way) -> None:
+    found = solve(parse_request({"torch": torch, "python": python, "with": extra}), MATRIX)
+    assert isinstance(found, Refusal)
+    assert way in {alternative.change for alternative in found.alternatives}
 
 
 def test_a_pinning_extra_alone_takes_the_newest_torch_that_it_pins() -> None:

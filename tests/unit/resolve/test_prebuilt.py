@@ -50,6 +50,14 @@ def test_what_was_not_published_is_not_named(facts: Matrix, torch: str, cuda: st
     assert prebuilt_wheels(facts, "flash-attn", _build(facts, torch, cuda), python, machine) == ()
 
 
+def test_a_wheel_for_one_build_alone_is_named_for_that_build(facts: Matrix) -> None:
+    ((version, address),) = prebuilt_wheels(facts, "torch-scatter", _build(facts, "2.4.1", "12.1"), "3.11", "x86_64")
+    assert version == "2.1.2"
+    assert address.endswith("/torch-2.4.0%2Bcu121/torch_scatter-2.1.2%2Bpt24cu121-cp311-cp311-linux_x86_64.whl")
+    assert prebuilt_wheels(facts, "torch-scatter", _build(facts, "2.6.0", "12.4"), "3.13", "x86_64")
+    assert prebuilt_wheels(facts, "torch-sparse", _build(facts, "2.8.0", "12.8"), "3.13", "x86_64") == ()
+
+
 def test_a_package_without_such_wheels_has_none(facts: Matrix) -> None:
     assert prebuilt_wheels(facts, "timm", _build(facts, "2.8.0", "12.8"), "3.12", "x86_64") == ()
 

@@ -285,7 +285,7 @@ def _is_built_for(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
 
 
 def _is_kept_from(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
-    """Tell whether a build of PyTorch is known to bound a package to other releases, which its metadata does not say."""
+    """Tell whether a build of PyTorch is known to go with other releases alone, which their metadata does not say."""
     return any(
         not _admits(known.requires[row.package], row.version)
         for known in matrix.constraints

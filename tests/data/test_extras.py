@@ -116,7 +116,9 @@ def test_a_release_of_cuml_without_wheels_is_none_that_is_taken() -> None:
     assert isinstance(found, Stack)
     assert found.image is not None
     (line,) = (line for part in found.image.extras for line in part.requires)
-    assert [version for version in ("25.8.0", "25.10.0", "26.10.0") if version in spec_of(requirement_of(line).specifier)] == [
+    assert [
+        version for version in ("25.8.0", "25.10.0", "26.10.0") if version in spec_of(requirement_of(line).specifier)
+    ] == [
         "25.10.0",
         "26.10.0",
     ]

@@ -26,6 +26,7 @@ from provision.records import record
 
 # Run as a module, this has the root on its path and not its own folder.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from measured_tables import KINDS
 from train_predict import RECIPES, SOURCES
 from train_predict import main as learn
 
@@ -80,7 +81,7 @@ def split_table(path: Path, is_held: Callable[[Measured], bool], folder: Path) -
         The file to learn from, the file to score, and how many rows the second has.
     """
     sheet = read_sheet(path)
-    kind = detect(sheet)
+    kind = detect(sheet, KINDS)
     kept, held = folder / f"learn-{path.name}", folder / f"score-{path.name}"
     count = 0
     with kept.open("w", newline="", encoding="utf-8") as to_learn, held.open("w", newline="", encoding="utf-8") as out:
@@ -106,7 +107,7 @@ def prove(split: Split, tables: dict[str, Path], say: Callable[[str], None]) -> 
     """
     path = tables[split.table]
     sheet = read_sheet(path)
-    kind = detect(sheet)
+    kind = detect(sheet, KINDS)
     names = [kind.read(cells).groups[split.group] for cells in sheet.rows if not kind.is_unmeasured(cells)]
     recipe = next(recipe for recipe in RECIPES if split.table in recipe.tables)
     total, covered, answered = 0, 0.0, 0.0
@@ -143,8 +144,8 @@ def prove(split: Split, tables: dict[str, Path], say: Callable[[str], None]) -> 
 
 
 def _score(held: Path, facts: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "provision", "predict", "--evaluate", str(held), "--data-dir", str(facts)]
-    done = subprocess.run([*command, "--json", "-q"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tools.score_predict", str(held), "--data-dir", str(facts)]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{held.name} could not be scored:\n{done.stdout}{done.stderr}")
     document: dict[str, Any] = json.loads(done.stdout)

@@ -14,6 +14,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,20 @@ import numpy as np
 from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
 from provision.predict.predictor import Predictor
+from provision.predict.request import PredictRequest
+from provision.predict.serving import Engine
 from provision.predict.tables import Measured, detect, read_sheet
-from provision.records import record, replace
+from provision.records import plain, record, replace
+
+# Run as a module, this has the root on its path and not its own folder.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from fit_serving import fit_engine, fit_stream
+from measured_tables import FIRST_TOKENS, KINDS
 
 __all__ = ["main", "train"]
 
 Array = Any
+Deployments = list[tuple[PredictRequest, float, float | None]]
 _TARGET = 0.80
 _SEED = 0
 
@@ -40,7 +49,7 @@ class Recipe:
     ``offsets`` names the keys whose own offset is learnt, with how many rows an offset counts as doubtful;
     ``holds`` the groups that are held out, each with the offsets that then remain known. ``doubtful`` names GPUs whose
     rows are learnt from but not judged by. ``alike`` counts how many rows are so alike that they tell what one does;
-    0 gives intervals of one width.
+    0 gives intervals of one width. ``metric`` is that of serving, whose physics is fitted as well.
     """
 
     name: str
@@ -52,6 +61,7 @@ class Recipe:
     folds: int = 8
     alike: float = 0.0
     doubtful: tuple[str, ...] = ()
+    metric: str | None = None
     about: str
 
 
@@ -61,6 +71,8 @@ SOURCES = {
     "megatron": "NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary*.md, Apache-2.0",
     "torchtitan": "pytorch/torchtitan, benchmarks/*.md, BSD-3-Clause",
     "nccl": "aiconfigurator-core (NVIDIA), measured NCCL tables, Apache-2.0",
+    "llamacpp": "llama.cpp on cloud machines (SpareCores) and XiongjieDai/GPU-Benchmarks-on-LLM-Inference; "
+    "nothing but nine constants of physics is taken from them",
     "serving": "aiconfigurator-core (NVIDIA), silicon tables, Apache-2.0",
 }
 
@@ -108,14 +120,18 @@ RECIPES = (
         doubtful=("l40s",),
         about="NCCL measurements inside one node",
     ),
-    Recipe(
-        name="serving-tpot",
-        tables=("serving",),
-        ridge=10.0,
-        trees=100,
-        offsets=(("model", 30.0), ("gpu", 30.0)),
-        holds=(("model", ("gpu",)), ("gpu", ("model",)), ("row", ("gpu", "model")), ("model", ())),
-        about="measured deployments of vLLM, SGLang and TensorRT-LLM",
+    *(
+        Recipe(
+            name=f"serving-{metric}",
+            metric=metric,
+            tables=("serving",),
+            ridge=10.0,
+            trees=trees,
+            offsets=(("model", 30.0), ("gpu", 30.0)),
+            holds=(("model", ("gpu",)), ("gpu", ("model",)), ("row", ("gpu", "model")), ("model", ())),
+            about="measured deployments of vLLM, SGLang and TensorRT-LLM",
+        )
+        for metric, trees in (("tpot", 80), ("ttft", 120))
     ),
 )
 
@@ -133,11 +149,13 @@ class Samples:
         values: What was measured.
     """
 
-    def __init__(self, predictor: Predictor, tables: Sequence[Path]) -> None:
+    def __init__(self, predictor: Predictor, tables: Sequence[Path], metric: str | None = None) -> None:
+        self.predictor = predictor
+        self.engines: dict[str, dict[int, Engine]] = {}
         rows: list[tuple[Measured, Any]] = []
         for table in tables:
             sheet = read_sheet(table)
-            kind = detect(sheet)
+            kind = FIRST_TOKENS if metric == "ttft" else detect(sheet, KINDS)
             read = []
             for cells in sheet.rows:
                 try:
@@ -151,11 +169,10 @@ class Samples:
                     rows.append((measured, predictor.signal(measured.request)))
                 except ProvisionError:
                     continue
+        self.requests = [measured.request for measured, _ in rows]
         self.features = tuple(sorted({name for _, signal in rows for name in signal.features}))
-        self.inputs = np.array([[signal.features[name] for name in self.features] for _, signal in rows])
         self.values = np.array([measured.value for measured, _ in rows])
-        self.physics = np.array([signal.physics for _, signal in rows])
-        self.residuals = np.log(self.values) - self.physics
+        self._take([signal for _, signal in rows])
         self.keys = {kind: np.array([signal.keys.get(kind, "") for _, signal in rows]) for kind in rows[0][1].keys}
         self.plain = np.array([[signal.batch, np.log(signal.size), signal.gpus, 1.0] for _, signal in rows])
         kinds = sorted({kind for measured, _ in rows for kind in measured.groups})
@@ -167,8 +184,21 @@ class Samples:
         self.groups["size"] = np.array(
             ["table " + m.groups["table"] if "table" in m.groups else m.groups.get("model", "") for m, _ in rows]
         )
+        if metric:
+            # Names of one and the same network, and its checkpoints in other precisions, are one group.
+            self.groups["model"] = self.keys["model"]
         order = np.random.RandomState(_SEED).permutation(len(rows))
         self.groups["row"] = np.array([f"{index % 10}" for index in order])
+
+    def _take(self, signals: Sequence[Any]) -> None:
+        self.inputs = np.array([[signal.features[name] for name in self.features] for signal in signals])
+        self.physics = np.array([signal.physics for signal in signals])
+        self.residuals = np.log(self.values) - self.physics
+
+    def under(self, engine: Engine) -> None:
+        """Describe the rows again, with other constants of serving."""
+        self.predictor.engine = engine
+        self._take([self.predictor.signal(request) for request in self.requests])
 
 
 class Fit:
@@ -284,9 +314,15 @@ def _grow(inputs: Array, targets: Array, count: int) -> Any:
     ).fit(inputs, targets)
 
 
-def hold_out(samples: Samples, recipe: Recipe, group: str, known: Sequence[str]) -> tuple[Array, Array]:
-    """Return, for every row, what a model that never saw its group predicts, and how difficult it finds that."""
+def hold_out(
+    samples: Samples, recipe: Recipe, group: str, known: Sequence[str], measured: Deployments | None = None
+) -> tuple[Array, Array]:
+    """Return, for every row, the logarithm that a model without its group predicts, and how difficult it finds that.
+
+    The constants of serving are fitted without the group as well, to the deployments in ``measured``.
+    """
     names = sorted(set(samples.groups[group]))
+    engines = samples.engines.setdefault(group, {})
     rank = np.random.RandomState(_SEED).permutation(len(names))
     fold_of = {name: int(rank[i]) % min(recipe.folds, len(names)) for i, name in enumerate(names)}
     folds = np.array([fold_of[name] for name in samples.groups[group]])
@@ -295,10 +331,38 @@ def hold_out(samples: Samples, recipe: Recipe, group: str, known: Sequence[str])
     for fold in sorted(set(folds)):
         out = folds == fold
         keys = {kind: names[~out] for kind, names in samples.keys.items()}
+        if measured is not None:
+            if fold not in engines:
+                engines[fold] = fit_engine(samples.predictor, _others(measured, samples, out))
+            samples.under(engines[fold])
         fit = Fit(samples.inputs[~out], samples.residuals[~out], keys, recipe, known)
         predicted[out] = fit.predict(samples.inputs[out], {kind: names[out] for kind, names in samples.keys.items()})
         difficulties[out] = fit.difficulty(samples.inputs[out])
+        predicted[out] += samples.physics[out]
     return predicted, difficulties
+
+
+def _others(measured: Deployments, samples: Samples, out: Array) -> Deployments:
+    """Return the deployments that are not among the rows held out."""
+    held = {replace(request, metric="tpot") for request, is_out in zip(samples.requests, out, strict=True) if is_out}
+    return [row for row in measured if row[0] not in held]
+
+
+def read_deployments(table: Path) -> Deployments:
+    """Return the deployments of a table of serving with both of their figures."""
+    found: Deployments = []
+    sheet = read_sheet(table)
+    kind = detect(sheet, KINDS)
+    for cells in sheet.rows:
+        first = None
+        try:
+            row = kind.read(cells)
+            with suppress(ProvisionError):
+                first = FIRST_TOKENS.read(cells).value
+            found.append((row.request, row.value, first))
+        except ProvisionError:
+            continue
+    return found
 
 
 def interval(misses: Array, groups: Array) -> tuple[float, float, float]:
@@ -335,15 +399,19 @@ def train(recipe: Recipe, tables: Sequence[Path], predictor: Predictor, say: Cal
     Returns:
         The JSON document.
     """
-    samples = Samples(predictor, tables)
+    measured = read_deployments(tables[0]) if recipe.metric else None
+    if measured is not None:
+        predictor.engine = fit_engine(predictor, measured)
+    whole = predictor.engine if measured is not None else None
+    samples = Samples(predictor, tables, recipe.metric)
     judged = []
     intervals: dict[str, list[float]] = {}
     for group, known in recipe.holds:
         if len(set(samples.groups[group])) < 2:
             continue
         judged_rows = ~np.isin(samples.keys["gpu"], recipe.doubtful) if known else np.full(len(samples.values), True)
-        predicted, difficulties = hold_out(samples, recipe, group, known)
-        misses = (samples.residuals - predicted)[judged_rows]
+        predicted, difficulties = hold_out(samples, recipe, group, known, measured)
+        misses = (np.log(samples.values) - predicted)[judged_rows]
         difficulty = difficulties[judged_rows]
         low, high, coverage = interval(misses / difficulty, samples.groups[group][judged_rows])
         errors = np.abs(np.exp(-misses) - 1)
@@ -363,6 +431,8 @@ def train(recipe: Recipe, tables: Sequence[Path], predictor: Predictor, say: Cal
     widest = max(intervals.values(), key=lambda pair: pair[1] - pair[0])
     intervals["any"] = intervals.get("none", widest)
     every = [kind for kind, _ in recipe.offsets]
+    if whole is not None:
+        samples.under(whole)
     fit = Fit(samples.inputs, samples.residuals, samples.keys, recipe, every)
     seed, *_ = np.linalg.lstsq(samples.plain, samples.values, rcond=None)
     return {
@@ -401,7 +471,7 @@ def train(recipe: Recipe, tables: Sequence[Path], predictor: Predictor, say: Cal
 def learn_networks(table: Path) -> dict[str, Any]:
     """Return operations, activations and parameters of every network a table names, and a guess from parameters."""
     sheet = read_sheet(table)
-    kind = detect(sheet)
+    kind = detect(sheet, KINDS)
     networks: dict[str, list[float]] = {}
     for cells in sheet.rows:
         try:
@@ -435,6 +505,43 @@ def learn_networks(table: Path) -> dict[str, Any]:
     }
 
 
+def learn_serving(table: Path, streams: Sequence[Path]) -> dict[str, Any]:
+    """Return how far engines stay from the hardware's ceilings, part by part."""
+    measured = read_deployments(table)
+    predictor = Predictor(Matrix())
+    engine = fit_engine(predictor, measured)
+    prompts = []
+    for path in streams:
+        sheet = read_sheet(path)
+        kind = detect(sheet, KINDS)
+        for cells in sheet.rows:
+            with suppress(ProvisionError):
+                row = kind.read(cells)
+                predictor.hardware.find(row.request.gpu)
+                if row.request.input_tokens and row.request.weight_bytes:
+                    prompts.append((row.request, row.value))
+    if prompts:
+        engine = replace(engine, stream=fit_stream(predictor, prompts))
+    return {
+        "schema_version": 1,
+        "note": "how often the ideal time of each part of a step, and of the wait for the first token, engines take; "
+        "layers, step, exchange_start, dispatch, scheduling, prompt_layers and constant are in micro- or milliseconds",
+        "sources": [
+            {"table": "serving", "what": SOURCES["serving"], "sha256": hashlib.sha256(table.read_bytes()).hexdigest()},
+            *(
+                {
+                    "table": "llamacpp",
+                    "what": SOURCES["llamacpp"],
+                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                }
+                for path in streams
+            ),
+        ],
+        "rows": len(measured) + len(prompts),
+        **plain(engine),
+    }
+
+
 def write(document: dict[str, Any], path: Path) -> None:
     """Write a document, one entry a line, so that a retrain gives a readable difference."""
     lines = []
@@ -456,7 +563,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Learn every model whose tables are given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for key, what in SOURCES.items():
+        if key == "llamacpp":
+            continue
         parser.add_argument(f"--{key}", type=Path, metavar="FILE", help=what)
+    parser.add_argument("--llamacpp", type=Path, action="append", metavar="FILE", help=SOURCES["llamacpp"])
     parser.add_argument("--only", metavar="NAME", action="append", help="learn only this model; may be repeated")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of the scores")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the files go")
@@ -464,6 +574,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     if options.timm and (not options.only or "networks" in options.only):
         write(learn_networks(options.timm), options.output / "networks.json")
+    if options.serving and (not options.only or "serving" in options.only):
+        write(learn_serving(options.serving, options.llamacpp or ()), options.output / "serving.json")
     for recipe in RECIPES:
         tables = [getattr(options, key) for key in recipe.tables]
         given = [(key, path) for key, path in zip(recipe.tables, tables, strict=True) if path]

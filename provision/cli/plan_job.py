@@ -10,15 +10,16 @@ from typing import Any
 from provision.cli.number import SCALES, number, whole
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import FLAG_HELP
-from provision.errors import UsageError
+from provision.errors import UnknownError, UsageError
 from provision.files import read_text
 from provision.matrix.load import Matrix
 from provision.planner.catalogue import PURCHASES, read_rates
 from provision.planner.cost import Extras
 from provision.planner.job import INTERCONNECTS, METHODS, TASKS, Job, check_job
-from provision.planner.memory import BYTES, CHECKPOINTING, OPTIMIZERS, SHARDINGS, STATES
+from provision.planner.memory import BYTES, CHECKPOINTING, LOSSES, OPTIMIZERS, SHARDINGS, STATES
 from provision.planner.plan import Terms
 from provision.planner.shape import SIZES, Shape, find_shape, make_shape, read_config
+from provision.predict.networks import Network, Networks
 from provision.records import NOTHING
 
 __all__ = ["STACK_FLAGS", "add_job_flags", "list_words", "read_job", "read_terms"]
@@ -27,6 +28,9 @@ STACK_FLAGS = ("torch", "tensorflow", "jax", "cuda", "python", "driver")
 """Flags of ``provision resolve`` that this command takes too."""
 
 _CONFIG_BYTES_MAX = 1024 * 1024
+_IMAGENET, _EPOCHS = 1_281_167, 90
+"""Images of ImageNet-1k (Russakovsky et al. 2015), and the epochs of He et al. 2016."""
+_SEQUENCE = 2048
 _RESERVED = ("1y", "3y")
 _DIGITS_OF_A_COUNT = 2
 """A number as short as this is no name of a GPU."""
@@ -67,7 +71,13 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
         flag = f"--{size.replace('_', '-')}"
         group.add_argument(flag, action=Once, type=_count(flag), metavar="N", help=_SIZE_HELP[size])
     _add_words(group, "--method", METHODS, "train all weights or adapters")
-    _add_words(group, "--precision", tuple(BYTES), "of the computation, or of served weights (bf16)")
+    add_choice(
+        group,
+        "--precision",
+        tuple(BYTES),
+        action="append",
+        help="of the computation, or of served weights (bf16); repeated, the cheapest of them serves",
+    )
     group.add_argument("--batch", action=Once, type=_count("--batch"), metavar="N", help="sequences an update sees")
     group.add_argument(
         "--micro-batch", action=Once, type=_count("--micro-batch"), metavar="N", help="sequences of a GPU at once"
@@ -81,6 +91,25 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="to train on (15t, 1e9)",
     )
+    group.add_argument(
+        "--samples",
+        action=Once,
+        type=_amount("--samples", SCALES, example="1.28m"),
+        metavar="N",
+        help="images or sequences of the data (of images: the 1,281,167 of ImageNet)",
+    )
+    group.add_argument(
+        "--epochs", action=Once, type=_amount("--epochs"), metavar="N", help="passes over them (1; of images: 90)"
+    )
+    group.add_argument(
+        "--image-size",
+        action=Once,
+        type=_count("--image-size"),
+        metavar="PIXELS",
+        help="edge of an image (what the network was made for)",
+    )
+    group.add_argument("--ttft-ms", action=Once, type=_amount("--ttft-ms"), metavar="MS", help=_TTFT_HELP)
+    group.add_argument("--tpot-ms", action=Once, type=_amount("--tpot-ms"), metavar="MS", help=_TPOT_HELP)
     group.add_argument("--hours", action=Once, type=_amount("--hours"), metavar="H", help="a duration instead")
     group.add_argument("--qps", action=Once, type=_amount("--qps"), metavar="N", help="requests a second to serve")
     group.add_argument(
@@ -95,6 +124,8 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     _add_words(tuning, "--states", tuple(STATES), "precision of weights, gradients and their copies (fp32)")
     _add_words(tuning, "--sharding", SHARDINGS, "what data-parallel GPUs share (zero3)")
     _add_words(tuning, "--checkpointing", CHECKPOINTING, "which activations are computed twice")
+    _add_words(tuning, "--loss", tuple(LOSSES), "all logits at once, in parts, or none (whole)")
+    tuning.add_argument("--update-at-once", action="store_true", help="each gradient is gone with its own update")
     tuning.add_argument("--compile", action="store_true", help="torch.compile: fewer copies of the logits")
     tuning.add_argument("--lora-rank", action=Once, type=_count("--lora-rank"), metavar="N", help="of adapters (16)")
     tuning.add_argument("--mig", action=Once, metavar="PROFILE", help="run in MIG instances (1g.10gb)")
@@ -167,6 +198,8 @@ _SIZE_HELP = {
     "experts": "experts a layer",
     "experts_active": "experts a token passes",
 }
+_TTFT_HELP = "of serving: the longest wait for the first token"
+_TPOT_HELP = "of serving: the longest time between tokens"
 _OUTPUT_HELP = "of a sequence, how many are the answer (256)"
 _SHARE_HELP = "with --spot: the part of the nodes that is spot, the others reserved or on demand"
 _LINK_HELP = (
@@ -201,24 +234,38 @@ def read_job(options: argparse.Namespace, matrix: Matrix) -> Job:
         raise UsageError("what is to be done is not said", hints=(f"give `--task` one of {', '.join(TASKS)}",))
     given = {
         "method": options.method,
-        "precision": options.precision,
+        "precision": options.precision[0] if options.precision else None,
         "optimizer": options.optimizer,
         "states": options.states,
         "sharding": options.sharding,
         "lora_rank": options.lora_rank,
+        "loss": options.loss,
         "micro_batch": options.micro_batch,
         "sequence": options.seq,
         "output": options.output_tokens,
         "max_nodes": options.max_nodes,
     }
+    network, shape = None, None
+    if options.task not in ("render", "hpc"):
+        network = _network(options, matrix)
+        shape = None if network is not None else _shape(options, matrix)
+    tokens, images, assumed = _amounts(options, network)
     job = Job(
         task=options.task,
-        shape=None if options.task in ("render", "hpc") else _shape(options, matrix),
+        shape=shape,
+        network=network,
+        name=options.model if network is not None else shape.name if shape is not None else "",
+        precisions=tuple(dict.fromkeys(options.precision)) if len(options.precision or ()) > 1 else (),
+        images=images,
+        ttft_ms=options.ttft_ms,
+        tpot_ms=options.tpot_ms,
+        assumed=assumed,
         checkpointing=options.checkpointing,
         is_compiled=options.compile,
+        updates_at_once=options.update_at_once,
         batch=options.batch,
         concurrent=options.concurrency,
-        tokens=options.tokens,
+        tokens=tokens,
         hours=options.hours,
         requests_per_second=options.qps,
         deadline_hours=options.deadline,
@@ -239,6 +286,49 @@ def read_job(options: argparse.Namespace, matrix: Matrix) -> Job:
     check_job(job)
     _check_flags(options, job, matrix)
     return job
+
+
+def _network(options: argparse.Namespace, matrix: Matrix) -> Network | None:
+    """Return the network of images that a name means; language models come first."""
+    if options.model is None:
+        return None
+    try:
+        find_shape(matrix, options.model)
+    except UnknownError:
+        return Networks(matrix.data_dir).find(options.model, options.image_size)
+    return None
+
+
+def _amounts(
+    options: argparse.Namespace, network: Network | None
+) -> tuple[float | None, float | None, tuple[str, ...]]:
+    """Return the tokens or the images to train on, and what was assumed of them.
+
+    Raises:
+        UsageError: They are said twice, or in what the model does not learn from.
+    """
+    counted = options.samples is not None or options.epochs is not None
+    if options.tokens is not None and (counted or network is not None):
+        why = "a network of images learns from no tokens" if network is not None else "both say how much is trained"
+        raise UsageError("--tokens does not go with this", because=(why,), hints=("give `--samples` and `--epochs`",))
+    if options.image_size is not None and network is None:
+        raise UsageError("--image-size is for a network of images", hints=("leave it out",))
+    if counted and options.task not in ("pretrain", "finetune"):
+        raise UsageError("--samples and --epochs are for training", hints=("`--qps` is the load of serving",))
+    if network is None:
+        if options.epochs is not None and options.samples is None:
+            raise UsageError("--epochs of how many samples is not said", hints=("give `--samples`",))
+        if options.samples is None:
+            return options.tokens, None, ()
+        return options.samples * (options.epochs or 1.0) * (options.seq or _SEQUENCE), None, ()
+    if options.hours is not None or options.task not in ("pretrain", "finetune"):
+        return None, None, ()
+    assumed = []
+    if options.samples is None:
+        assumed.append(f"the data is ImageNet's {_IMAGENET:,} images (`--samples` says yours)")
+    if options.epochs is None:
+        assumed.append(f"{_EPOCHS} epochs, as in the first recipe of ResNet (`--epochs` says yours)")
+    return None, (options.samples or _IMAGENET) * (options.epochs or _EPOCHS), tuple(assumed)
 
 
 def _shape(options: argparse.Namespace, matrix: Matrix) -> Shape | None:
@@ -271,6 +361,10 @@ def _check_flags(options: argparse.Namespace, job: Job, matrix: Matrix) -> None:
         raise UsageError("--tokens are for training", hints=("`--qps` is the load of serving, `--hours` how long",))
     if job.requests_per_second is not None and job.task != "inference":
         raise UsageError("--qps is for serving", hints=("`--task inference`",))
+    if (job.ttft_ms is not None or job.tpot_ms is not None) and (job.task != "inference" or job.shape is None):
+        raise UsageError("--ttft-ms and --tpot-ms are for serving language models", hints=("leave them out",))
+    if job.precisions and job.task != "inference":
+        raise UsageError("one precision trains", hints=("give `--precision` once",))
     if job.mig is not None:
         known = sorted({row.profile for row in matrix.rows("planning.toml", "mig_profile")})
         if job.mig not in known:

@@ -126,7 +126,8 @@ def show_row(row: Row, job: Job, columns: int) -> list[str]:
         facts += [("", text) for text in row.speed.basis]
     if row.service is not None:
         load = (
-            f"{row.service.replicas} for {row.service.requests_per_second:g} requests/s, {row.service.minimum} usually"
+            f"{row.service.replicas} for {row.service.requests_per_second:g} requests/s, "
+            f"{row.service.minimum} usually, {row.service.replicas_slow} where it is as slow as one run in ten"
         )
         facts.append(("replicas", f"{load}; scale by the queue, not by how busy the GPU is"))
     shortest, likely, longest = row.hours
@@ -153,6 +154,8 @@ def _explain_layout(row: Row) -> list[tuple[str, str]]:
         words += [f"{training.micro_batch} × {training.sequence} tokens at once"]
         words += [f"checkpointing {training.checkpointing}", f"{training.method}, {training.precision}"]
         return [("layout", ", ".join(words))]
+    if row.fit.images is not None:
+        return [("layout", f"{layout.gpus} data-parallel, {row.fit.images} images of a GPU at once")]
     if row.fit.serving is not None:
         serving = row.fit.serving
         said = f"{_count(layout.tensor, 'GPU')} a replica, {_count(serving.concurrent, 'sequence')} at once"
@@ -221,7 +224,7 @@ def plan_document(plan: Plan, job: Job, *, top: int) -> dict[str, Any]:
     """Return a plan as plain data."""
     return {
         "task": job.task,
-        "model": None if job.shape is None else job.shape.name,
+        "model": job.name or None,
         "winner": None if plan.winner is None else row_document(plan.winner),
         "rows": [row_document(row) for row in plan.rows[:top]],
         "rows_total": len(plan.rows),

@@ -11,7 +11,7 @@ from provision.predict.evaluation import Evaluation, Score
 from provision.predict.request import Forecast, PredictRequest
 from provision.records import fields_of, plain
 
-__all__ = ["evaluation_document", "forecast_document", "show_evaluation", "show_forecast"]
+__all__ = ["end_to_end", "evaluation_document", "forecast_document", "show_evaluation", "show_forecast"]
 
 _BASELINE_NAMES = {"seed": "the articles' formula", "constant": "constant utilisation"}
 _MODE_NAMES = {"given": "with --measured"}
@@ -19,7 +19,11 @@ _REFUSED_LISTED = 50
 
 
 def forecast_document(
-    request: PredictRequest, forecast: Forecast, baseline_name: str | None, baseline: float | None
+    request: PredictRequest,
+    forecast: Forecast,
+    baseline_name: str | None,
+    baseline: float | None,
+    first: Forecast | None = None,
 ) -> dict[str, Any]:
     """Return a forecast as plain data, with the parts of its request that were given."""
     given = {name: getattr(request, name) for name in fields_of(PredictRequest)}
@@ -29,13 +33,22 @@ def forecast_document(
     }
     if request.task == "train":
         document["total"] = {"value": forecast.value * request.gpus, "unit": "tokens/s"}
+    if first is not None:
+        document["first_token"] = plain(first)
+        document["end_to_end"] = dict(zip(("low", "value", "high"), end_to_end(request, forecast, first), strict=True))
     if baseline is not None:
         document["baseline"] = {"name": baseline_name, "value": baseline, "unit": forecast.unit}
     return document
 
 
 def show_forecast(
-    request: PredictRequest, forecast: Forecast, baseline_name: str | None, baseline: float | None, *, columns: int
+    request: PredictRequest,
+    forecast: Forecast,
+    baseline_name: str | None,
+    baseline: float | None,
+    first: Forecast | None = None,
+    *,
+    columns: int,
 ) -> str:
     """Return a forecast for a terminal of so many columns."""
     rows = [
@@ -45,6 +58,13 @@ def show_forecast(
     ]
     if request.task == "train" and request.gpus > 1:
         rows.insert(1, ("together", f"{_short(forecast.value * request.gpus)} tokens/s on {request.gpus} GPUs"))
+    if first is not None:
+        low, value, high = end_to_end(request, forecast, first)
+        rows[0] = ("between", f"{_short(forecast.value)} ms between tokens")
+        rows.insert(
+            2, ("first", f"{_short(first.value)} ms to the first token ({_short(first.low)} to {_short(first.high)})")
+        )
+        rows.insert(3, ("answer", f"{_short(value)} ms to the last token ({_short(low)} to {_short(high)})"))
     rows += [("rests on" if not index else "", text) for index, text in enumerate(forecast.basis)]
     if baseline is not None and baseline_name is not None:
         rows.append(("baseline", f"{_BASELINE_NAMES[baseline_name]} says {_short(baseline)} {forecast.unit}"))
@@ -66,6 +86,16 @@ def evaluation_document(found: Evaluation, baselines: Sequence[str]) -> dict[str
         "skipped_count": len(found.skipped),
         "assumed": dict(found.assumed),
     }
+
+
+def end_to_end(request: PredictRequest, between: Forecast, first: Forecast) -> tuple[float, float, float]:
+    """Return the milliseconds to the last token: an early, the likely and a late end."""
+    later = (request.output_tokens or 1024) - 1
+    return tuple(one + later * each for one, each in zip(_ends(first), _ends(between), strict=True))  # type: ignore[return-value]
+
+
+def _ends(forecast: Forecast) -> tuple[float, float, float]:
+    return forecast.low, forecast.value, forecast.high
 
 
 def show_evaluation(found: Evaluation, baselines: Sequence[str]) -> str:

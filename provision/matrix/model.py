@@ -1019,8 +1019,8 @@ class MemoryMeasurement(Fact):
     """A published peak of GPU memory that estimates are checked against (``planning.toml``, ``[[measured_memory]]``).
 
     ``memory_gib`` is per GPU. ``method`` is ``full``, ``lora`` or ``qlora``; ``states``, how weights and moments are
-    kept, ``fp32``, ``mixed`` or ``megatron``; ``sharding`` ``none``, ``zero1``, ``zero2`` or ``zero3``;
-    ``checkpointing`` ``none``, ``selective`` or ``full``.
+    kept, ``fp32``, ``mixed``, ``megatron`` or ``bf16``; ``sharding`` ``none``, ``zero1``, ``zero2`` or ``zero3``;
+    ``checkpointing`` ``none``, ``selective``, ``full`` or ``offload``; ``loss`` ``whole``, ``chunked`` or ``fused``.
     """
 
     id: str
@@ -1039,6 +1039,11 @@ class MemoryMeasurement(Fact):
     checkpointing: str
     is_compiled: bool
     memory_gib: float
+    optimizer: str = "adam"
+    loss: str = "whole"
+    updates_at_once: bool = False
+    lora_rank: int = 16
+    is_quantised_twice: bool = True
 
 
 @record

@@ -10,23 +10,27 @@ from provision.errors import UsageError
 from provision.matrix.model import CloudInstance, Gpu, MigProfile
 from provision.planner.job import Job
 from provision.planner.memory import (
-    CHECKPOINTING,
     Constants,
     Estimate,
     Layout,
     Serving,
     Training,
+    estimate_network,
     estimate_serving,
     estimate_training,
 )
 from provision.planner.shape import Shape
+from provision.predict.networks import Network
 from provision.predict.precision import is_lacking
 from provision.records import record
 
-__all__ = ["Fit", "UnfitError", "fit_job", "unmet"]
+__all__ = ["Fit", "UnfitError", "computing", "fit_job", "unmet"]
 
 _CONCURRENT_MOST = 256
 _BUSY_TOKENS = 16384
+# Activations go to the memory of the machine only where somebody says so: it is slow.
+_CHECKPOINTING_TRIED = ("none", "selective", "full")
+_IMAGES_MOST = 256
 # Weights in these are unpacked before they are multiplied, so that every GPU can serve them.
 _UNPACKED = ("fp4", "int4", "int8")
 
@@ -62,6 +66,7 @@ class Fit:
         usable_gib: What a GPU gives of its memory.
         share: Part of a GPU's compute that a process gets, below 1 in a MIG instance or a part of a GPU.
         is_elastic: The cache takes what is left, so that it cannot be too large.
+        images: That a GPU has at once, of a network of images.
     """
 
     layout: Layout
@@ -72,6 +77,7 @@ class Fit:
     replicas: int = 1
     share: float = 1.0
     is_elastic: bool = False
+    images: int | None = None
 
     @property
     def is_tight(self) -> bool:
@@ -103,9 +109,18 @@ def unmet(
         return f"{gpu.name} has no video encoder"
     if job.shape is None:
         return None
-    if job.precision not in _UNPACKED and is_lacking(gpu.compute_capability, job.precision, firsts):
-        return f"{gpu.name} does not compute in {job.precision}"
+    if not computing(job, gpu, firsts):
+        return f"{gpu.name} does not compute in {' or '.join(job.precisions or (job.precision,))}"
     return None
+
+
+def computing(job: Job, gpu: Gpu, firsts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the precisions of a job that a GPU computes in; weights that are unpacked first suit every GPU."""
+    return tuple(
+        precision
+        for precision in job.precisions or (job.precision,)
+        if precision in _UNPACKED or not is_lacking(gpu.compute_capability, precision, firsts)
+    )
 
 
 def _unjoined(wanted: str, instance: CloudInstance) -> str | None:
@@ -148,6 +163,10 @@ def fit_job(
     memory_gb = profile.memory_gb if profile is not None else instance.gpu_memory_gb
     usable = memory_gb * usable_share
     share = (profile.slices / profile.of_slices) if profile is not None else (instance.gpu_share or 1.0)
+    if job.network is not None:
+        gpus = 1 if profile is not None or not job.is_training else instance.gpu_count * nodes
+        copies = instance.gpu_count * (profile.instances_max if profile is not None else 1)
+        return (_fit_network(job, job.network, gpus, copies, constants, usable, share),)
     if job.shape is None:
         return (Fit(layout=Layout(gpus=instance.gpu_count * nodes), memory=None, usable_gib=usable, share=share),)
     if job.is_training:
@@ -156,11 +175,12 @@ def fit_job(
     return tuple(_fit_serving(job, job.shape, instance, constants, usable, share, copies, is_cut=profile is not None))
 
 
-def _tensors(instance: CloudInstance, shape: Shape, *, is_cut: bool) -> Iterator[int]:
-    """Yield how many GPUs may share every product: powers of two, and only over NVLink."""
+def _tensors(instance: CloudInstance, shape: Shape, *, is_cut: bool, is_serving: bool = False) -> Iterator[int]:
+    """Yield how many GPUs may share every product: powers of two, and in training only over NVLink."""
     yield 1
     tensor = 2
-    while not is_cut and instance.interconnect in ("nvlink", "nvswitch") and tensor <= instance.gpu_count:
+    joined = ("nvlink", "nvswitch", "pcie") if is_serving else ("nvlink", "nvswitch")
+    while not is_cut and instance.interconnect in joined and tensor <= instance.gpu_count:
         if shape.heads % tensor == 0 and instance.gpu_count % tensor == 0:
             yield tensor
         tensor *= 2
@@ -193,7 +213,7 @@ def _fit_training(
                 starved = layout
                 continue
             found: Fit | None = None
-            kinds = (job.checkpointing,) if job.checkpointing else CHECKPOINTING
+            kinds = (job.checkpointing,) if job.checkpointing else _CHECKPOINTING_TRIED
             for checkpointing, (micro_batch, micro_batches) in product(kinds, sizes):
                 training = Training(
                     method=job.method,
@@ -207,6 +227,8 @@ def _fit_training(
                     sequence=job.sequence,
                     is_compiled=job.is_compiled,
                     lora_rank=job.lora_rank,
+                    loss=job.loss,
+                    updates_at_once=job.updates_at_once,
                 )
                 try:
                     memory = estimate_training(shape, layout, training, constants)
@@ -230,6 +252,41 @@ def _fit_training(
             )
         raise UnfitError("no way to spread the model over its GPUs")
     raise UnfitError(_too_large(nearest[1], usable, nearest[2]))
+
+
+def _fit_network(
+    job: Job, network: Network, gpus: int, copies: int, constants: Constants, usable: float, share: float
+) -> Fit:
+    """Return how many images a GPU takes at once: as many as fit for sure, else as fit, and help."""
+    sizes = [2**power for power in range(_IMAGES_MOST.bit_length() - 1, -1, -1)]
+    if job.micro_batch is not None:
+        sizes = [job.micro_batch]
+    elif job.batch is not None:
+        sizes = [size for size in sizes if size * gpus <= job.batch]
+        if not sizes:
+            raise UnfitError(f"a batch of {job.batch} does not feed {gpus} GPUs")
+    fits = [
+        Fit(
+            layout=Layout(gpus=gpus),
+            memory=estimate_network(
+                network,
+                batch=size,
+                is_training=job.is_training,
+                gpus=gpus,
+                optimizer=job.optimizer,
+                constants=constants,
+            ),
+            usable_gib=usable,
+            share=share,
+            replicas=1 if job.is_training else copies,
+            images=size,
+        )
+        for size in sizes
+    ]
+    fitting = [fit for fit in fits if fit.memory is not None and fit.memory.total_gib <= usable]
+    if not fitting:
+        raise UnfitError(_too_large(cast("Estimate", fits[-1].memory), usable, Layout(gpus=gpus)))
+    return next((fit for fit in fitting if not fit.is_tight), fitting[-1])
 
 
 def _micro_batches(job: Job, layout: Layout) -> Iterator[tuple[int, int]]:
@@ -266,13 +323,15 @@ def _fit_serving(
 ) -> Iterator[Fit]:
     least: tuple[Estimate, Layout] | None = None
     is_any = False
-    for tensor in _tensors(instance, shape, is_cut=is_cut):
+    for precision, tensor in product(
+        job.precisions or (job.precision,), _tensors(instance, shape, is_cut=is_cut, is_serving=True)
+    ):
         layout = Layout(gpus=tensor, tensor=tensor)
 
-        def estimate(concurrent: int, layout: Layout = layout) -> tuple[Serving, Estimate]:
+        def estimate(concurrent: int, layout: Layout = layout, precision: str = precision) -> tuple[Serving, Estimate]:
             serving = Serving(
-                precision=job.precision,
-                cache_precision=job.cache_precision or _cache_of(job.precision),
+                precision=precision,
+                cache_precision=job.cache_precision or _cache_of(precision),
                 concurrent=concurrent,
                 sequence=job.sequence,
             )

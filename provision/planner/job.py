@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from provision.errors import UsageError
-from provision.planner.memory import BYTES, CHECKPOINTING, OPTIMIZERS, SHARDINGS
+from provision.planner.memory import BYTES, CHECKPOINTING, LOSSES, OPTIMIZERS, SHARDINGS
 from provision.planner.shape import Shape
+from provision.predict.networks import Network
 from provision.records import record
 
 __all__ = ["INTERCONNECTS", "METHODS", "TASKS", "Job", "check_job"]
@@ -22,12 +23,16 @@ class Job:
 
     Attributes:
         task: One of :data:`TASKS`.
-        shape: The model; rendering and HPC have none.
+        shape: The language model; ``network`` is the network of images in its place, called ``name``. Rendering and
+            HPC have neither.
         method: Of training: one of :data:`METHODS`.
+        precisions: Of served weights, several of which the cheapest is taken from.
+        loss: How logits become a loss; ``updates_at_once`` frees each gradient with its own update.
         batch: Sequences an update of the whole job sees. ``micro_batch`` are those of one GPU at once,
             as many as fit and help where nobody says.
         sequence: Tokens of a sequence, prompt and answer together; ``output`` are those of the answer.
-        tokens: Tokens to train on. ``hours`` is a duration instead.
+        tokens: Tokens to train on, or ``images``, all epochs together. ``hours`` is a duration instead.
+        ttft_ms: The longest wait for a first token that is served; ``tpot_ms`` that between tokens.
         requests_per_second: Of serving, at its usual load.
         concurrent: Sequences a replica serves at once.
         deadline_hours: Latest end. ``budget_usd`` is the most it may cost.
@@ -44,14 +49,19 @@ class Job:
 
     task: str
     shape: Shape | None = None
+    network: Network | None = None
+    name: str = ""
     method: str = "full"
     precision: str = "bf16"
+    precisions: tuple[str, ...] = ()
     optimizer: str = "adam"
     states: str = "fp32"
     sharding: str = "zero3"
     checkpointing: str | None = None
     is_compiled: bool = False
     lora_rank: int = 16
+    loss: str = "whole"
+    updates_at_once: bool = False
     batch: int | None = None
     micro_batch: int | None = None
     sequence: int = 2048
@@ -59,6 +69,9 @@ class Job:
     cache_precision: str | None = None
     concurrent: int | None = None
     tokens: float | None = None
+    images: float | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
     hours: float | None = None
     requests_per_second: float | None = None
     deadline_hours: float | None = None
@@ -75,6 +88,12 @@ class Job:
     checkpoint_gb_s: float | None = None
     restart_minutes: float | None = None
     spot_share: float | None = None
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def amount(self) -> float | None:
+        """What is to be trained on: tokens, or images."""
+        return self.tokens if self.network is None else self.images
 
     @property
     def is_training(self) -> bool:
@@ -95,11 +114,12 @@ def check_job(job: Job) -> None:
     for word, value, known in (
         ("task", job.task, TASKS),
         ("method", job.method, METHODS),
-        ("precision", job.precision, tuple(BYTES)),
+        *(("precision", precision, tuple(BYTES)) for precision in (job.precision, *job.precisions)),
         ("optimizer", job.optimizer, tuple(OPTIMIZERS)),
         ("sharding", job.sharding, SHARDINGS),
         ("checkpointing", job.checkpointing or "full", CHECKPOINTING),
         ("interconnect", job.interconnect or "ib", INTERCONNECTS),
+        ("loss", job.loss, tuple(LOSSES)),
     ):
         if value not in known:
             raise UsageError(f"{word} `{value}` is not known", hints=(f"choose of {', '.join(known)}",))
@@ -110,6 +130,9 @@ def check_job(job: Job) -> None:
         ("output", job.output),
         ("concurrency", job.concurrent),
         ("number of tokens", job.tokens),
+        ("number of images", job.images),
+        ("time to the first token", job.ttft_ms),
+        ("time between tokens", job.tpot_ms),
         ("number of hours", job.hours),
         ("number of requests a second", job.requests_per_second),
         ("deadline", job.deadline_hours),
@@ -143,7 +166,7 @@ def _check_parts(job: Job) -> None:
         if job.deadline_hours is not None and job.hours > job.deadline_hours:
             raise UsageError(f"{job.hours:g} hours do not end within {job.deadline_hours:g}")
         return
-    if job.shape is None:
+    if job.shape is None and job.network is None:
         raise UsageError("no model is named", hints=("give `--model`, `--config` or `--params`",))
     if job.is_training and job.precision in ("int8", "int4", "fp4"):
         raise UsageError(
@@ -155,15 +178,15 @@ def _check_parts(job: Job) -> None:
             f"an update of {job.batch} sequences does not hold {job.micro_batch} at once",
             hints=("give a larger `--batch`, or a smaller `--micro-batch`",),
         )
-    if job.is_training and (job.tokens is None) == (job.hours is None):
+    if job.is_training and (job.amount is None) == (job.hours is None):
         raise UsageError(
-            "how much is trained is said twice" if job.tokens else "how much is trained is not said",
-            hints=("give either `--tokens` or `--hours`",),
+            "how much is trained is said twice" if job.amount else "how much is trained is not said",
+            hints=("give one of `--tokens`, `--samples` with `--epochs`, or `--hours`",),
         )
     if job.task == "inference":
         if job.hours is None:
             raise UsageError("how long is served is not said", hints=("give `--hours`, 730 for a month",))
-        if job.output >= job.sequence:
+        if job.shape is not None and job.output >= job.sequence:
             raise UsageError(
                 f"an answer of {job.output} tokens leaves no prompt in a sequence of {job.sequence}",
                 hints=("`--seq` counts prompt and answer together",),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from provision.errors import DataError, UsageError
 from provision.matrix.load import Matrix
 from provision.planner.shape import Shape
+from provision.predict.networks import Network
 from provision.records import record
 
 __all__ = [
     "BYTES",
     "CHECKPOINTING",
+    "LOSSES",
     "OPTIMIZERS",
     "SHARDINGS",
     "STATES",
@@ -20,6 +22,7 @@ __all__ = [
     "Serving",
     "Training",
     "cache_bytes_per_token",
+    "estimate_network",
     "estimate_serving",
     "estimate_training",
     "lora_parameters",
@@ -34,20 +37,37 @@ BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8":
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
 """What is spread over the data-parallel GPUs: nothing, the optimizer's states, gradients too, parameters too."""
 
-CHECKPOINTING = ("none", "selective", "full")
-"""Which activations are kept for the way back: all, about every second product, or only the input of each layer."""
+CHECKPOINTING = ("none", "selective", "full", "offload")
+"""Which activations are kept for the way back: all, about every second product, or only the input of each layer, on the
+GPU or in the memory of the machine."""
 
-STATES = {"fp32": (4.0, 4.0, 0.0), "mixed": (2.0, 2.0, 4.0), "megatron": (2.0, 4.0, 4.0)}
+LOSSES = {"whole": None, "chunked": 2.0, "fused": 0.0}
+"""How logits become a loss: all at once, in parts whose fp32 copies follow one another, or without logits at all → the
+bytes a token and word of the vocabulary; those of a whole loss are in the facts."""
+
+STATES = {"fp32": (4.0, 4.0, 0.0), "mixed": (2.0, 2.0, 4.0), "megatron": (2.0, 4.0, 4.0), "bf16": (2.0, 2.0, 0.0)}
 """Way to keep them → bytes a parameter of weight, gradient and fp32 copy.
 
 Source: `fp32`: FSDP2 and torch.amp keep weights and gradients in fp32 and compute in bf16. `mixed`: ZeRO paper
 (arXiv:1910.02054), section 3.1. `megatron`: Megatron-LM's theoretical_memory_usage.py, gradients in fp32.
+`bf16`: everything in 16 bits, moments too, without a copy (torchtune and LitGPT on one GPU).
 """
 
-OPTIMIZERS = {"adam": 8.0, "adam8bit": 2.0, "momentum": 4.0, "lion": 4.0, "sgd": 0.0}
-"""Optimizer → bytes a trained parameter: its fp32 moments, or 8-bit ones."""
+OPTIMIZERS = {"adam": 8.0, "adam8bit": 2.0, "paged_adam8bit": 0.0, "momentum": 4.0, "lion": 4.0, "sgd": 0.0}
+"""Optimizer → bytes a trained parameter: its fp32 moments, or 8-bit ones; paged ones give way to whatever needs the GPU
+(bitsandbytes)."""
+
+_UNPACKING = 0.12
+"""Bytes a packed weight that unpacking keeps beyond the layer at work: half of what LitGPT's runs with bitsandbytes
+have over those in 16 bits, since torchtune's have none."""
+_QUANTISED = 0.5 + 0.0625
+"""Bytes of a weight in NF4 with an fp32 scale for each 64 of them (QLoRA, arXiv:2305.14314, section 3)."""
+_QUANTISED_TWICE = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""The same with scales of 8 bits, and an fp32 one for each 256 of these (double quantisation)."""
 
 _LORA_MATRICES = 2
+_KEPT_BYTES, _PASSING_BYTES = 8.0, 1.0
+"""Bytes an activation of a network of images takes while it is trained, and while it infers."""
 
 
 @record
@@ -97,6 +117,8 @@ class Training:
     """What is trained and how.
 
     ``micro_batch`` counts sequences a data-parallel GPU takes at once, ``micro_batches`` how often before it updates.
+    ``loss`` is one of :data:`LOSSES`. Where the optimizer ``updates_at_once``, a gradient is gone with its own update,
+    on the way back. ``is_quantised_twice``: 4-bit weights have scales of 8 bits.
     """
 
     method: str = "full"
@@ -111,6 +133,9 @@ class Training:
     is_compiled: bool = False
     has_flash: bool = True
     lora_rank: int = 16
+    loss: str = "whole"
+    updates_at_once: bool = False
+    is_quantised_twice: bool = True
 
 
 @record
@@ -194,7 +219,8 @@ def states_gib(
     """
     weight, gradient, copy = STATES[states]
     stage = SHARDINGS.index(sharding)
-    moments = copy + OPTIMIZERS[optimizer]
+    # Moments are kept in the precision of the weights, and 8-bit ones as they are.
+    moments = copy + OPTIMIZERS[optimizer] * (0.5 if states == "bf16" and "8bit" not in optimizer else 1.0)
     return (
         weight * parameters / (shards if stage >= 3 else 1) / GIB,
         gradient * parameters / (shards if stage >= 2 else 1) / GIB,
@@ -212,7 +238,7 @@ def _layer_bytes(shape: Shape, training: Training, checkpointing: str) -> float:
     hidden, query, keys = shape.hidden, shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     ffn = shape.ffn * shape.experts_active
     entry = 2.0 * hidden
-    if checkpointing == "full":
+    if checkpointing in ("full", "offload"):
         return entry
     if checkpointing == "selective":
         return entry + 2 * query + 2 * keys + 2 * ffn + 2 * hidden + 2 * query
@@ -241,11 +267,11 @@ def estimate_training(shape: Shape, layout: Layout, training: Training, constant
         shards=layout.shards,
     )
     parts = []
+    if is_full and training.updates_at_once:
+        gradients *= shape.layer_parameters / shape.parameters
     if not is_full:
-        each = BYTES["int4"] if training.method == "qlora" else BYTES[training.precision]
         spread = layout.shards if training.sharding == "zero3" else 1
-        frozen = each * shape.parameters / split / spread / GIB
-        parts.append(Part(name="frozen weights", gib=frozen, formula=f"{each:g} B × parameters"))
+        parts += _frozen_parts(shape, training, split * spread)
     parts += [
         Part(name="weights", gib=weights, formula=f"{training.states}, {training.sharding} over {layout.shards}"),
         Part(name="gradients", gib=gradients, formula=f"{training.states}, {training.sharding} over {layout.shards}"),
@@ -264,6 +290,48 @@ def estimate_training(shape: Shape, layout: Layout, training: Training, constant
         *_overhead(layout, constants),
     ]
     return _sum(parts, constants)
+
+
+def _frozen_parts(shape: Shape, training: Training, split: int) -> list[Part]:
+    """Return frozen weights: of QLoRA the layers alone are in 4 bits, and the one at work is unpacked to 16."""
+    if training.method != "qlora":
+        each = BYTES[training.precision]
+        gib = each * shape.parameters / split / GIB
+        return [Part(name="frozen weights", gib=gib, formula=f"{each:g} B × parameters")]
+    each = _QUANTISED_TWICE if training.is_quantised_twice else _QUANTISED
+    layers = shape.layers * shape.layer_parameters
+    ends = shape.parameters - layers
+    wide = BYTES["bf16"]
+    return [
+        Part(name="frozen weights", gib=each * layers / split / GIB, formula=f"{each:.3g} B × weights of layers"),
+        Part(name="frozen ends", gib=wide * ends / split / GIB, formula="embedding and output stay in 16 bits"),
+        Part(
+            name="unpacked",
+            gib=(wide * shape.layer_parameters + _UNPACKING * layers / split) / GIB,
+            formula="the layer at work in 16 bits, and what unpacking keeps",
+        ),
+    ]
+
+
+def estimate_network(
+    network: Network, *, batch: int, is_training: bool, gpus: int, optimizer: str, constants: Constants
+) -> Estimate:
+    """Return the memory a GPU needs for so many images at once, in mixed precision.
+
+    Source: Dollár, Singh, Girshick 2021 (activations, the outputs of all convolutions and products); in training each
+    is kept for the way back in 16 bits with what norms and non-linear layers keep beside it.
+    """
+    weights = network.parameters / GIB
+    kept = _KEPT_BYTES if is_training else _PASSING_BYTES
+    parts = [Part(name="weights", gib=4 * weights, formula="fp32, data-parallel")]
+    if is_training:
+        parts += [
+            Part(name="gradients", gib=4 * weights, formula="fp32, data-parallel"),
+            Part(name="optimizer", gib=OPTIMIZERS[optimizer] * weights, formula=optimizer),
+        ]
+    gib = kept * batch * network.macts_m * 1e6 / GIB
+    parts.append(Part(name="activations", gib=gib, formula=f"{batch} images of {network.image_size} pixels"))
+    return _sum([*parts, *_overhead(Layout(gpus=gpus), constants)], constants)
 
 
 def _check_layout(shape: Shape, layout: Layout) -> None:
@@ -301,12 +369,17 @@ def _activation_bytes(shape: Shape, layout: Layout, training: Training) -> float
     in_flight = min(layout.pipeline, training.micro_batches)
     kept = _layer_bytes(shape, training, training.checkpointing)
     working = _layer_bytes(shape, training, "none") - kept if training.checkpointing != "none" else 0.0
+    if training.checkpointing == "offload":
+        # Two layers are on the GPU: one at work, one on its way.
+        return tokens * (2 * kept + working) / layout.tensor
     return tokens * (kept * shape.layers / layout.pipeline * in_flight + working) / layout.tensor
 
 
 def _logit_bytes(shape: Shape, layout: Layout, training: Training, constants: Constants) -> float:
     tokens = training.micro_batch * training.sequence / layout.context
-    each = constants.logit_bytes_compiled if training.is_compiled else constants.logit_bytes
+    whole = constants.logit_bytes_compiled if training.is_compiled else constants.logit_bytes
+    own = LOSSES[training.loss]
+    each = whole if own is None else own
     return tokens * shape.vocab * each / layout.tensor
 
 

@@ -10,12 +10,13 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import CloudProvider, Gpu, MigProfile
 from provision.planner.catalogue import Offer, Price, price_of
 from provision.planner.cost import Cost, Extras, MissingPriceError, add_up
-from provision.planner.fit import Fit, UnfitError, fit_job, unmet
+from provision.planner.fit import Fit, UnfitError, computing, fit_job, unmet
 from provision.planner.job import Job
 from provision.planner.memory import BYTES, lora_parameters, read_constants
 from provision.planner.service import Service, size_service
-from provision.planner.speed import NoSpeedError, Speed, Speeds
+from provision.planner.speed import NoSpeedError, Objectives, Speed, Speeds
 from provision.planner.spot import Interruption, interrupt, mtbf_of_bin
+from provision.predict.networks import Network
 from provision.predict.precision import first_capabilities
 from provision.records import record, replace
 
@@ -229,6 +230,7 @@ class _Maker:
         job, instance = self._job, offer.instance
         if (why := unmet(job, instance, offer.gpu, self._encoderless, self._firsts)) is not None:
             raise _RefusedError("filter", why)
+        suited = replace(job, precisions=computing(job, offer.gpu, self._firsts) if job.precisions else ())
         profile = self._profile(offer)
         if offer.gpu.id not in self._stackless:
             self._stackless[offer.gpu.id] = self._no_stack(offer.gpu)
@@ -239,7 +241,7 @@ class _Maker:
         for nodes in self._node_counts(offer):
             try:
                 fits = fit_job(
-                    job,
+                    suited,
                     instance,
                     nodes,
                     self._constants,
@@ -318,7 +320,8 @@ class _Maker:
         try:
             speed = self._speed(offer, nodes, fit)
         except NoSpeedError as error:
-            if job.tokens is not None or job.requests_per_second is not None:
+            has_objectives = job.ttft_ms is not None or job.tpot_ms is not None
+            if job.amount is not None or job.requests_per_second is not None or has_objectives:
                 raise _RefusedError("speed", str(error)) from error
             assumed.append(str(error))
             speed = None
@@ -352,52 +355,78 @@ class _Maker:
             hours=(work[0] * stretch, work[1] * stretch, work[2] * stretch),
             cost=cost,
             risk=round(spot.interruptions, 6) if spot is not None else 0.0,
-            assumed=(*(job.shape.assumed if job.shape is not None else ()), *assumed),
+            assumed=(*(job.shape.assumed if job.shape is not None else ()), *job.assumed, *assumed),
         )
 
     def _speed(self, offer: Offer, nodes: int, fit: Fit) -> Speed | None:
         job = self._job
+        link = offer.instance.interconnect
+        if job.network is not None and fit.images is not None:
+            return self._share(self._images(offer, nodes, fit, job.network), fit.share)
         if job.shape is None:
             return None
         if fit.training is not None:
-            speed = self._speeds.train(
-                job.shape, offer.gpu, fit.layout, fit.training, nodes=nodes, link=offer.instance.interconnect
-            )
-            if fit.share == 1:
-                return speed
-            said = (*speed.basis, f"{fit.share:.0%} of the GPU")
-            return replace(
-                speed,
-                low=speed.low * fit.share,
-                median=speed.median * fit.share,
-                high=speed.high * fit.share,
-                basis=said,
+            return self._share(
+                self._speeds.train(job.shape, offer.gpu, fit.layout, fit.training, nodes=nodes, link=link), fit.share
             )
         if fit.serving is None:
             return None
-        return self._speeds.serve(job.shape, offer.gpu, fit.layout, fit.serving, output=job.output, share=fit.share)
+        return self._speeds.serve(
+            job.shape,
+            offer.gpu,
+            fit.layout,
+            fit.serving,
+            output=job.output,
+            share=fit.share,
+            objectives=Objectives(ttft_ms=job.ttft_ms, tpot_ms=job.tpot_ms),
+        )
+
+    def _images(self, offer: Offer, nodes: int, fit: Fit, network: Network) -> Speed:
+        speed = self._speeds.images(
+            network,
+            offer.gpu,
+            fit.layout,
+            batch=fit.images or 1,
+            nodes=nodes,
+            link=offer.instance.interconnect,
+            task="vision-training" if self._job.is_training else "vision-inference",
+            name=self._job.name,
+        )
+        return speed if self._job.is_training else replace(speed, unit="requests/s")
+
+    @staticmethod
+    def _share(speed: Speed, share: float) -> Speed:
+        if share == 1:
+            return speed
+        return replace(
+            speed,
+            low=speed.low * share,
+            median=speed.median * share,
+            high=speed.high * share,
+            basis=(*speed.basis, f"{share:.0%} of the GPU"),
+        )
 
     def _hours(self, speed: Speed | None) -> Hours:
         job = self._job
-        if job.tokens is None or speed is None:
+        if job.amount is None or speed is None:
             hours = job.hours or 0.0
             return (hours, hours, hours)
         seconds = 3600.0
         return (
-            job.tokens / speed.high / seconds,
-            job.tokens / speed.median / seconds,
-            job.tokens / speed.low / seconds,
+            job.amount / speed.high / seconds,
+            job.amount / speed.median / seconds,
+            job.amount / speed.low / seconds,
         )
 
     def _checkpoint_hours(self, nodes: int, assumed: list[str]) -> float:
         job = self._job
         size = job.checkpoint_gb
         if size is None:
-            if job.shape is None:
+            if job.shape is None and job.network is None:
                 minutes = self._limit("restart_minutes")
                 assumed.append(f"a checkpoint takes {minutes:g} min (`--checkpoint-gb` says better)")
                 return minutes / 60
-            trained = job.shape.parameters if job.method == "full" else lora_parameters(job.shape, job.lora_rank)
+            trained = _trained_parameters(job)
             # Weights in fp32 and the two moments of Adam, whatever the GPUs hold.
             size = trained * (BYTES["fp32"] + 2 * BYTES["fp32"]) / _GB
             assumed.append(f"a checkpoint is {size:.3g} GB: fp32 weights and two moments")
@@ -487,6 +516,12 @@ class _Maker:
             return add_up(tuple(pools), hours=work, gpus=offer.instance.gpu_count * nodes, extras=priced)
         except MissingPriceError as error:
             raise _RefusedError("price", str(error)) from error
+
+
+def _trained_parameters(job: Job) -> float:
+    if job.shape is None:
+        return job.network.parameters if job.network is not None else 0.0
+    return job.shape.parameters if job.method == "full" else lora_parameters(job.shape, job.lora_rank)
 
 
 def _origin(provider: CloudProvider, field: str) -> str:

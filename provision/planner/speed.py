@@ -1,38 +1,50 @@
-"""How fast a job runs: what the GPU could do at best, times the share that real runs reach."""
+"""How fast a placed job runs: the forecast of predict for the very run, for all of its GPUs or one replica."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Protocol
+import math
 
-from provision.errors import DataError, ProvisionError
+from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
-from provision.matrix.model import Gpu, Utilisation
-from provision.planner.memory import BYTES, Layout, Serving, Training, cache_bytes_per_token
+from provision.matrix.model import Gpu
+from provision.planner.memory import Layout, Serving, Training
 from provision.planner.shape import Shape
-from provision.predict.hardware import Hardware
-from provision.records import record
+from provision.predict.networks import Network
+from provision.predict.predictor import Predictor
+from provision.predict.request import Forecast, PredictRequest
+from provision.records import record, replace
 
-__all__ = ["NoSpeedError", "Roofline", "Speed", "Speeds", "peak_tflops", "training_flops"]
+__all__ = ["NoSpeedError", "Objectives", "Speed", "Speeds"]
 
-_TERA = 1e12
-_GIGA = 1e9
-_HALF = ("bf16", "fp16")
+_PEAK = 2.33
+"""Standard deviations above the mean that 99 of 100 moments of a random load stay below."""
+_CLOSE_ENOUGH = 1.1
+_MILLI = 1e-3
 
 
 class NoSpeedError(Exception):
-    """The facts do not tell how fast this is; the text says which fact is missing."""
+    """Nothing tells how fast this is, or it is too slow; the text says which."""
+
+
+@record
+class Objectives:
+    """What a served model must keep, in milliseconds: to the first token, and between tokens."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
 
 
 @record
 class Speed:
-    """A rate with the range most runs lie in.
+    """A rate with the range four of five runs lie in.
 
     Attributes:
         low: A tenth of the runs are slower; ``median`` is the middle, ``high`` what a tenth exceed.
-        unit: ``tokens/s`` of the whole job, or ``requests/s`` of one replica.
-        mode: Where it comes from: ``roofline``, or the mode of a forecast.
+        unit: ``tokens/s`` or ``images/s`` of the whole job, or ``requests/s`` of one replica.
+        mode: That of the forecast.
+        request: The run that was forecast; ``provision predict`` answers the same for it.
         basis: What it rests on, one sentence each.
+        ttft_ms: Of serving, at this rate: to the first token, and between tokens in ``tpot_ms``.
     """
 
     low: float
@@ -40,155 +52,198 @@ class Speed:
     high: float
     unit: str
     mode: str
+    request: PredictRequest
     basis: tuple[str, ...] = ()
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
 
 
-class Speeds(Protocol):
-    """What the plan asks how fast something is. Both raise :class:`NoSpeedError` where they cannot tell."""
-
-    def train(self, shape: Shape, gpu: Gpu, layout: Layout, training: Training, *, nodes: int, link: str) -> Speed:
-        """Return the tokens a second of the whole job; ``link`` joins the GPUs of a node."""
-
-    def serve(self, shape: Shape, gpu: Gpu, layout: Layout, serving: Serving, *, output: int, share: float) -> Speed:
-        """Return the requests a second of one replica."""
-
-
-def peak_tflops(gpu: Gpu, precision: str) -> float | None:
-    """Return the dense peak of a GPU in a precision, in 10¹² operations a second; ``None`` where it is unknown."""
-    if precision in _HALF:
-        return gpu.tflops_fp16_tensor
-    if precision in ("fp8", "int8"):
-        return gpu.tflops_fp8
-    if precision == "tf32":
-        return gpu.tflops_tf32
-    if precision in ("fp4", "int4"):
-        # Weights of four bits are multiplied in sixteen.
-        return gpu.tflops_fp16_tensor
-    return gpu.tflops_fp32
-
-
-def training_flops(shape: Shape, training: Training) -> float:
-    """Return the operations that training takes for one token, recomputation left out.
-
-    Source: Kaplan et al. (arXiv:2001.08361), 6 N, and 12 × layers × heads × head size × sequence for attention (PaLM,
-    arXiv:2204.02311, appendix B). Frozen weights need no gradient of their own: 4 N.
-    """
-    each = 6.0 if training.method == "full" else 4.0
-    attention = 12.0 * shape.layers * shape.heads * shape.head_size * training.sequence
-    return each * shape.active_parameters + attention
-
-
-class Roofline:
-    """Speeds from peaks and the utilisation that published runs reach.
+class Speeds:
+    """Asks predict, each run once. What it cannot tell raises :class:`NoSpeedError`.
 
     Args:
         matrix: The facts.
     """
 
     def __init__(self, matrix: Matrix) -> None:
-        self._rows: tuple[Utilisation, ...] = matrix.rows("planning.toml", "utilisation")
-        self._hardware = Hardware(matrix)
-        limits = {row.id: row.value for row in matrix.rows("planning.toml", "limit")}
-        try:
-            self._exponent = limits["scaling_exponent"]
-            self._pcie_low = limits["pcie_low_share"]
-        except KeyError as error:
-            raise DataError(f"planning.toml: the limit `{error.args[0]}` is missing") from error
-
-    def _peak(self, gpu: Gpu, precision: str) -> float:
-        """Return the peak of a GPU, where its row has none by the rate of its architecture's tensor cores."""
-        peak = peak_tflops(gpu, precision)
-        if peak is None and precision in (*_HALF, "fp4", "int4"):
-            with suppress(ProvisionError):
-                peak = self._hardware.find(gpu.id).tensor_flop_s / _TERA
-        return _known(peak, gpu, f"peak in {precision}")
-
-    def _utilisation(self, work: str, gpu: str, precision: str) -> Utilisation:
-        precision = "bf16" if precision in _HALF else precision
-        rows = [row for row in self._rows if row.work == work and row.gpu in (None, gpu)]
-        rows = [row for row in rows if row.precision in (None, precision)]
-        if not rows:
-            raise DataError(f"planning.toml: no utilisation of `{work}` without a GPU")
-        return max(rows, key=lambda row: (row.gpu is not None, row.precision is not None))
+        self._predictor = Predictor(matrix)
+        self._known: dict[PredictRequest, Forecast | ProvisionError] = {}
 
     def train(self, shape: Shape, gpu: Gpu, layout: Layout, training: Training, *, nodes: int, link: str) -> Speed:
         """Return the tokens a second of the whole job; ``link`` joins the GPUs of a node."""
-        peak = self._peak(gpu, training.precision)
-        row = self._utilisation("train", gpu.id, training.precision)
-        # A node more brings less than a node: the rest waits for the network.
-        effective = layout.gpus / nodes * nodes**self._exponent
-        slow = self._pcie_low if link == "pcie" and layout.gpus > 1 else 1.0
-        # The first micro-batch fills a pipeline and the last one drains it (GPipe, arXiv:1811.06965).
-        effective *= training.micro_batches / (training.micro_batches + layout.pipeline - 1)
-        ceiling = effective * peak * _TERA / training_flops(shape, training)
-        said: tuple[str, ...] = (
-            f"{row.median:.0%} of {peak:g} TFLOPS in {training.precision} ({row.id}, {row.runs} runs)",
+        request = PredictRequest(
+            task="train",
+            gpu=gpu.id,
+            gpus=layout.gpus,
+            nodes=nodes,
+            link=link,
+            model=shape.name,
+            precision=training.precision,
+            parameters=float(shape.parameters),
+            active_parameters=float(shape.active_parameters),
+            layers=shape.layers,
+            hidden=shape.hidden,
+            sequence=training.sequence,
+            micro_batch=float(training.micro_batch),
+            global_batch=float(training.micro_batch * training.micro_batches * layout.data),
+            # What is kept in the memory of the machine is the input of each layer, as with `full`.
+            recompute="full" if training.checkpointing == "offload" else training.checkpointing,
+            is_compiled=training.is_compiled,
+            is_finetune=training.method != "full",
+            tensor_parallel=layout.tensor,
+            pipeline_parallel=layout.pipeline,
         )
-        reading, memory = self._reading(shape, gpu, training), self._utilisation("decode", gpu.id, training.precision)
-        if reading * memory.median * effective < ceiling * row.median * (1 + slow) / 2:
-            tokens = training.micro_batch * training.sequence
-            said += (f"passes of {tokens} tokens wait for the weights: a larger `--micro-batch` or `--seq` is faster",)
-        return Speed(
-            low=min(ceiling * row.low * slow, reading * memory.low * effective),
-            median=min(ceiling * row.median * (1 + slow) / 2, reading * memory.median * effective),
-            high=min(ceiling * row.high, reading * memory.high * effective),
-            unit="tokens/s",
-            mode="roofline",
-            basis=said,
+        return _speed(request, self._ask(request), layout.gpus, "tokens/s")
+
+    def images(
+        self, network: Network, gpu: Gpu, layout: Layout, *, batch: int, nodes: int, link: str, task: str, name: str
+    ) -> Speed:
+        """Return the images a second of the whole job, with ``batch`` of them on a GPU at once."""
+        request = PredictRequest(
+            task=task,
+            gpu=gpu.id,
+            gpus=layout.gpus,
+            nodes=nodes,
+            link=link,
+            model=name,
+            precision="amp",
+            batch=float(batch),
+            image_size=network.image_size,
+            parameters=network.parameters,
+            gmacs=network.gmacs,
+            macts_m=network.macts_m,
+            is_compiled=False,
+            layout="nchw",
         )
+        return _speed(request, self._ask(request), layout.gpus, "images/s")
 
-    def _reading(self, shape: Shape, gpu: Gpu, training: Training) -> float:
-        """Return the tokens a second and GPU at which weights come through the memory: forward, and backward again.
+    def serve(
+        self,
+        shape: Shape,
+        gpu: Gpu,
+        layout: Layout,
+        serving: Serving,
+        *,
+        output: int,
+        share: float,
+        objectives: Objectives | None = None,
+    ) -> Speed:
+        """Return the requests a second of one replica: as many as keep its sequences, and what is asked of them.
 
-        Source: Williams, Waterman, Patterson 2009 (roofline).
+        At λ requests a second, λ × (first token + answer) sequences are at work on average (Little's law), and of a
+        random load 99 of 100 moments stay below that and 2.33 times its root. The most sequences that fit are not
+        exceeded, and neither is a time that must be kept.
+
+        Raises:
+            NoSpeedError: Nothing forecasts it, or even one sequence at a time is slower than what must be kept.
         """
-        tokens = training.micro_batch * training.sequence
-        read = 2 * BYTES[training.precision] * _read_parameters(shape, tokens)
-        return tokens * _known(gpu.memory_bandwidth_gb_s, gpu, "memory bandwidth") * _GIGA / read
+        kept = objectives or Objectives()
+        answers: dict[int, Speed | None] = {}
 
-    def serve(self, shape: Shape, gpu: Gpu, layout: Layout, serving: Serving, *, output: int, share: float) -> Speed:
-        """Return the requests a second of one replica, all of its sequences busy.
+        def at(most: int) -> Speed | None:
+            if most not in answers:
+                answers[most] = self._at(shape, gpu, layout, serving, output, share, kept, most)
+            return answers[most]
 
-        A prompt is computed at once, then every token of the answer reads weights and cache once.
-        """
-        peak = self._peak(gpu, serving.precision) * share
-        bandwidth = _known(gpu.memory_bandwidth_gb_s, gpu, "memory bandwidth") * share
-        compute = self._utilisation("prefill", gpu.id, serving.precision)
-        memory = self._utilisation("decode", gpu.id, serving.precision)
-        prompt = max(serving.sequence - output, 1)
-        flops = 2.0 * shape.active_parameters * prompt
-        weights = BYTES[serving.precision] * _read_parameters(shape, serving.concurrent)
-        middle = serving.concurrent * (prompt + output / 2)
-        cache = middle * cache_bytes_per_token(shape, serving.cache_precision)
+        # The more sequences, the later each token: the most that keep the times are found by halving.
+        low, high = 1, serving.concurrent
+        best = at(low)
+        if best is None:
+            raise NoSpeedError(f"one request at a time is slower than what must be kept on {gpu.name}")
+        found = at(high)
+        if found is not None:
+            return found
+        while high > low * _CLOSE_ENOUGH and high - low > 1:
+            middle = round(math.sqrt(low * high))
+            speed = at(middle)
+            if speed is None:
+                high = middle
+            else:
+                low, best = middle, speed
+        return best
 
-        def rate(of_compute: float, of_memory: float) -> float:
-            prefill = flops / (peak * _TERA * of_compute * layout.tensor)
-            token = (weights + cache) / (bandwidth * _GIGA * of_memory * layout.tensor)
-            # Prompts queue for the compute that tokens in flight leave.
-            return serving.concurrent / (serving.concurrent * prefill + output * token)
+    def _at(
+        self,
+        shape: Shape,
+        gpu: Gpu,
+        layout: Layout,
+        serving: Serving,
+        output: int,
+        share: float,
+        kept: Objectives,
+        most: int,
+    ) -> Speed | None:
+        """Return the rate at which no more than so many sequences are at work; ``None`` where a time is not kept."""
+        root = (math.sqrt(_PEAK**2 + 4 * most) - _PEAK) / 2
+        usual = max(root**2, 1.0)
+        request = PredictRequest(
+            task="serve",
+            gpu=gpu.id,
+            gpus=layout.tensor,
+            model=shape.name,
+            precision=serving.precision,
+            parameters=float(shape.parameters),
+            active_parameters=float(shape.active_parameters),
+            layers=shape.layers,
+            hidden=shape.hidden,
+            batch=round(usual, 3),
+            input_tokens=max(serving.sequence - output, 1),
+            output_tokens=output,
+            tensor_parallel=layout.tensor,
+            backend="vllm",
+        )
+        between = self._ask(request)
+        first = self._ask(replace(request, metric="ttft"))
+        tpot, ttft = between.value / share, first.value / share
+        if (kept.tpot_ms is not None and tpot > kept.tpot_ms) or (kept.ttft_ms is not None and ttft > kept.ttft_ms):
+            return None
 
-        said = f"{memory.median:.0%} of {bandwidth:g} GB/s between tokens"
-        prompts = f"{compute.median:.0%} of {peak:g} TFLOPS in prompts"
+        def rate(each: float, one: float) -> float:
+            return usual * share / ((one + (output - 1) * each) * _MILLI)
+
         return Speed(
-            low=rate(compute.low, memory.low),
-            median=rate(compute.median, memory.median),
-            high=rate(compute.high, memory.high),
+            low=rate(between.high, first.high),
+            median=rate(between.value, first.value),
+            high=rate(between.low, first.low),
             unit="requests/s",
-            mode="roofline",
-            basis=(said, prompts),
+            mode=f"forecast, {between.mode}",
+            request=request,
+            basis=(
+                f"{tpot:.3g} ms between tokens and {ttft:.3g} ms to the first one, {usual:.3g} sequences on average",
+                *between.basis,
+                *between.cautions,
+            ),
+            ttft_ms=ttft,
+            tpot_ms=tpot,
         )
 
+    def _ask(self, request: PredictRequest) -> Forecast:
+        """Return the forecast of a run.
 
-def _read_parameters(shape: Shape, concurrent: int) -> float:
-    """Return how many parameters a step reads: with experts, more of them the more sequences there are."""
-    if shape.experts == 1:
-        return float(shape.parameters)
-    unused = (1 - shape.experts_active / shape.experts) ** concurrent
-    idle = (shape.parameters - shape.active_parameters) / (1 - shape.experts_active / shape.experts)
-    return shape.parameters - idle * unused if shape.experts > shape.experts_active else float(shape.parameters)
+        Raises:
+            NoSpeedError: There is none.
+        """
+        if request not in self._known:
+            try:
+                self._known[request] = self._predictor.forecast(self._predictor.describe(request))
+            except ProvisionError as error:
+                self._known[request] = error
+        found = self._known[request]
+        if isinstance(found, ProvisionError):
+            raise NoSpeedError(found.message)
+        return found
 
 
-def _known(value: float | None, gpu: Gpu, what: str) -> float:
-    if not value:
-        raise NoSpeedError(f"the facts have no {what} of {gpu.name}")
-    return float(value)
+def _speed(request: PredictRequest, forecast: Forecast, gpus: int, unit: str) -> Speed:
+    # Tokens are forecast of each GPU, images of all of them.
+    times = gpus if forecast.unit.endswith("/GPU") else 1
+    beyond = tuple(f"beyond what it was learnt from in {name.replace('_', ' ')}" for name in forecast.extrapolates[:2])
+    return Speed(
+        low=forecast.low * times,
+        median=forecast.value * times,
+        high=forecast.high * times,
+        unit=unit,
+        mode=f"forecast, {forecast.mode}",
+        request=request,
+        basis=(*forecast.basis, *forecast.cautions, *beyond),
+    )

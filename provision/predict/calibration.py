@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from math import exp, log, sqrt
 
 from provision.predict.bounds import clip, is_beyond
 from provision.predict.predictor import Described, Predictor
 from provision.predict.request import Forecast
-from provision.records import replace
+from provision.records import record, replace
 
 __all__ = ["Calibration"]
 
@@ -17,28 +17,48 @@ _Z = 1.2816
 """Half width of a normal distribution's 80 % interval, in standard deviations."""
 _NOISE = 0.03
 """What repeated runs on other hosts differ by, in logarithms, at the least."""
-_DOUBT_KNOWN = 0.05
-"""How far, in logarithms, a forecast may be off for a setup or model that was learnt from, as a standard deviation."""
-_DOUBT_UNKNOWN = 0.3
-"""The same for one that was not."""
-_PRIOR_ROWS = 5
-"""How many rows the expected scatter counts for, against the one seen."""
-_DOUBT_SUITE = 30.0
-"""The same for a network whose operations nobody stated: everything."""
-_ROUNDS = 3
-_SETUPS = 0.1
-"""How far setups that were learnt from differ in what is new about a table, at the least."""
+_OWN = 0.3
+"""Part of what a forecast may miss by, as a variance, that nothing but a run close to it tells."""
+_SHARED_KNOWN, _SHARED_UNKNOWN = 0.25, 1.0
+"""Weight of what all runs of one GPU, or of one model, miss alike: where its own offset was learnt, and where not."""
+_NEAREST = 40
+"""Measured runs that one forecast is made from: the others are further away."""
+_KEPT = 64
+"""Measured runs kept of one GPU or model, evenly spaced, where there are more."""
+_CONTRADICT = 4.0
+"""Repeated measurements that differ by more, in expected standard deviations, contradict each other."""
+_SAME = 1e-9
 _NAMED_GPUS = 4
 
-Found = tuple[float, int]
+
+@record
+class _Point:
+    """One run where the distances between runs are taken: its coordinates, what it is of, and its doubt."""
+
+    place: tuple[float, ...]
+    gpu: str
+    model: str
+    kind: str
+    variance: float
+    gpu_weight: float
+    model_weight: float
+    miss: float = 0.0
 
 
 class Calibration:
-    """Forecasts corrected by measured rows of the same kind of work; those of another say nothing of a run.
+    """Forecasts corrected by measured runs of the same kind of work; those of another say nothing of a run.
+
+    A run's miss is the logarithm of measured over cold. Before anything is measured, it is around zero and as wide as
+    the cold interval; what runs have in common (GPU, model, setup, closeness in size, batch and speed) says how far the
+    miss of one tells that of another. A forecast follows its probes by exactly that, and is drawn to the cold one for
+    the rest. Probes that contradict each other, or that foretell one another worse than cold forecasts do, are not
+    followed.
 
     Args:
         predictor: Made the cold forecasts.
         rows: What was measured: the described run and its value.
+
+    Source: Rasmussen, Williams 2006, section 2.2 (Gaussian process regression); Gelman et al. 2013, section 5.4.
     """
 
     def __init__(self, predictor: Predictor, rows: Sequence[tuple[Described, float]]) -> None:
@@ -50,7 +70,7 @@ class Calibration:
     def has(self, run: Described) -> bool:
         """Tell whether the model of a run was among those measured."""
         work = self._works.get(_work(run))
-        return work is not None and work.has(run)
+        return work is not None and bool(work.models.get(_subject(run)))
 
     def forecast(self, run: Described, cold: Forecast) -> Forecast:
         """Return a forecast moved by the measurements that speak of it; the cold one where none does.
@@ -64,133 +84,151 @@ class Calibration:
 
 
 class _Work:
-    """Forecasts of one kind of work corrected by measured rows of it.
-
-    A row's miss is the logarithm of measured over cold. It is shared out: what all setups have in common, what the
-    rows of one setup (GPU, precision, mode) do, and what is left to each model. How far a forecast follows the
-    measurements depends on their number and scatter, and on how much was known before.
-
-    Args:
-        predictor: Made the cold forecasts.
-        rows: What was measured: the described run and its value.
-
-    Source: Gelman et al. 2013, section 5.4 (partial pooling with known variances).
-    """
+    """Measured runs of one kind of work."""
 
     def __init__(self, predictor: Predictor, rows: Sequence[tuple[Described, float]]) -> None:
         self._predictor = predictor
         # Where a measured run beats its ceiling, what was asked or the facts are wrong, and the measurements stand.
         self._keeps_bounds = not any(is_beyond(run.signal, log(value)) for run, value in rows)
-        misses = [
-            (_setup(run), _subject(run), run.signal.keys["gpu"], log(value) - run.estimate.middle)
-            for run, value in rows
-        ]
-        self._gpus = sorted({gpu for _, _, gpu, _ in misses})
-        self._setups = _medians([(setup, miss) for setup, _, _, miss in misses])
-        self._boards = _medians([(gpu, miss) for _, _, gpu, miss in misses])
-        self._common, self._common_left = self._in_common([run for run, _ in rows])
-        self._doubt_model = _DOUBT_SUITE if any(run.request.task == "suite" for run, _ in rows) else _DOUBT_UNKNOWN
-        if self._doubt_model == _DOUBT_SUITE:
-            # Networks differ a thousandfold: only what is left of each says how setups differ (Tukey's median polish).
-            for _ in range(_ROUNDS):
-                scale = _medians([(subject, miss - self._setups[setup][0]) for setup, subject, _, miss in misses])
-                left = [(setup, miss - scale[subject][0]) for setup, subject, _, miss in misses]
-                self._setups = _medians(left)
-            boards = [(gpu, miss - scale[subject][0]) for _, subject, gpu, miss in misses]
-            self._boards = _medians(boards)
-            self._common, self._common_left = 0.0, 0.0
-        rest = [(subject, setup, miss - self._setups[setup][0]) for setup, subject, _, miss in misses]
-        self._own = _medians([((subject, setup), miss) for subject, setup, miss in rest])
-        self._alike = _medians([((subject, _manner(setup)), miss) for subject, setup, miss in rest])
-        self._subjects = _medians([(subject, miss) for subject, _, miss in rest])
-        self._scatter = _scatter([miss for *_, miss in rest], _SETUPS)
-        self._left = _scatter([miss - self._subjects[subject][0] for subject, _, miss in rest], _DOUBT_KNOWN)
-
-    def has(self, run: Described) -> bool:
-        """Tell whether the model of a run was among those measured."""
-        return _subject(run) in self._subjects
-
-    def _in_common(self, runs: Sequence[Described]) -> tuple[float, float]:
-        """Return how far all setups miss alike, and the standard deviation of that."""
-        medians = [median for median, _ in self._setups.values()]
-        if not medians:
-            return 0.0, 0.0
-        middle = _median(medians)
-        differ = max(_spread([median - middle for median in medians]) if len(medians) > 2 else 0.0, _SETUPS)
-        if not all(set(run.estimate.known) & {"gpu", "setup"} for run in runs):
-            differ = max(differ, _DOUBT_UNKNOWN)
-        return _pool((middle, len(medians)), _DOUBT_UNKNOWN, differ)
+        points = [replace(self._point(run), miss=log(value) - run.estimate.middle) for run, value in rows]
+        self.gpus: dict[str, list[_Point]] = defaultdict(list)
+        self.models: dict[str, list[_Point]] = defaultdict(list)
+        for point in points:
+            self.gpus[point.gpu].append(point)
+            self.models[point.model].append(point)
+        self._kept = {
+            name: members[:: max(1, len(members) // _KEPT)][:_KEPT]
+            for named in (self.gpus, self.models)
+            for name, members in named.items()
+        }
+        self._trust: dict[str, str | None] = {}
 
     def forecast(self, run: Described, cold: Forecast) -> Forecast:
-        """Return a forecast moved by the measurements that speak of it; the cold one where none does.
-
-        Args:
-            run: What is asked.
-            cold: Its cold forecast.
-        """
-        setup, subject, gpu = _setup(run), _subject(run), run.signal.keys["gpu"]
-        board = self._setups.get(setup) or self._boards.get(gpu)
-        own = (
-            self._own.get((subject, setup)) or self._alike.get((subject, _manner(setup))) or self._subjects.get(subject)
-        )
-        if board is None and own is None:
+        asked = self._point(run)
+        near = {id(point): point for name in (asked.gpu, asked.model) for point in self._kept.get(name, ())}
+        points = sorted(near.values(), key=lambda point: -_covariance(asked, point))[:_NEAREST]
+        if not points:
             return cold
-        known = set(run.estimate.known)
-        middle, doubt = run.estimate.middle + self._common, self._common_left**2 if board is None else 0.0
-        if board is not None:
-            own_part = (board[0] - self._common, board[1])
-            prior = _DOUBT_KNOWN if known & {"gpu", "setup"} else self._doubt_model
-            shift, left = _pool(own_part, prior, self._scatter)
-            middle, doubt = middle + shift, doubt + left**2
-        if own is not None:
-            shift, left = _pool(own, _DOUBT_KNOWN if "model" in known else self._doubt_model, self._left)
-            middle, doubt = middle + shift, doubt + left**2
-        told = (*(("gpu", "setup") if board else ()), *(("model",) if own else ()))
-        width = self._predictor.half_width(run, told)
-        if run.model is None:
-            width = _Z * (self._left if own else self._scatter)
-        width = sqrt(max(width, _Z * _NOISE) ** 2 + _Z**2 * doubt)
-        low, high = middle - width, middle + width
+        if (why := self._distrust(asked)) is not None:
+            return replace(cold, cautions=(*cold.cautions, why))
+        shift, variance = _regress(asked, points)
+        middle = run.estimate.middle + shift
+        half = _Z * sqrt(max(variance, _NOISE**2))
+        low, high = middle - half, middle + half
         if self._keeps_bounds:
             low, middle, high = clip(run.signal, low, middle, high)
-        if board is not None:
-            mode, basis = "calibrated", f"{board[1]} measured runs on {run.request.gpu}"
+        own = self.gpus.get(asked.gpu, [])
+        if own:
+            mode, basis = "calibrated", f"{_count(own)} on {run.request.gpu}"
         else:
-            mode, basis = "transfer", f"{own[1] if own else 0} measured runs on {', '.join(self._gpus[:_NAMED_GPUS])}"
-        return replace(
-            cold,
-            value=exp(middle),
-            low=exp(low),
-            high=exp(high),
-            mode=mode,
-            basis=(*cold.basis, basis),
+            elsewhere = self.models.get(asked.model, [])
+            names = ", ".join(sorted({point.gpu for point in elsewhere})[:_NAMED_GPUS])
+            mode, basis = "transfer", f"{_count(elsewhere)} on {names}"
+        return replace(cold, value=exp(middle), low=exp(low), high=exp(high), mode=mode, basis=(*cold.basis, basis))
+
+    def _point(self, run: Described) -> _Point:
+        signal = run.signal
+        half = (run.estimate.high - run.estimate.low) / 2
+        # What has no offset of its own is told by features, and as good as known.
+        open_ = set(self._predictor.model(run.model).document["offsets"]) if run.model else {"gpu", "model", "setup"}
+        unknown = open_ - set(run.estimate.known)
+        return _Point(
+            place=(signal.physics, log(max(signal.batch, _SAME)) / 2, log(max(signal.gpus, 1)), log(signal.size) / 2),
+            gpu=signal.keys["gpu"],
+            model=_subject(run),
+            kind=_kind(run),
+            variance=(half / _Z) ** 2,
+            gpu_weight=_SHARED_UNKNOWN if {"gpu", "setup"} & open_ <= unknown and open_ else _SHARED_KNOWN,
+            model_weight=_SHARED_UNKNOWN if "model" in unknown else _SHARED_KNOWN,
         )
 
+    def _distrust(self, asked: _Point) -> str | None:
+        """Return why the measurements of a GPU are not followed, or ``None`` where they are."""
+        if asked.gpu not in self._trust:
+            self._trust[asked.gpu] = _judge(self._kept.get(asked.gpu, [])[:_NEAREST])
+        return self._trust[asked.gpu]
 
-def _pool(found: Found, doubt: float, scatter: float) -> tuple[float, float]:
-    """Return how far to move by a median of misses, and the standard deviation that is left."""
-    median, count = found
-    noise = scatter**2 / count
-    trust = doubt**2 / (doubt**2 + noise)
-    return trust * median, sqrt(trust * noise)
+
+def _judge(points: Sequence[_Point]) -> str | None:
+    """Return why measured runs are not to be followed: they contradict each other, or foretell each other badly."""
+    for index, point in enumerate(points):
+        for other in points[:index]:
+            if point.place == other.place and point.model == other.model and point.kind == other.kind:
+                apart = abs(point.miss - other.miss)
+                if apart > _CONTRADICT * sqrt(2 * (_NOISE**2 + 0.05 * point.variance)):
+                    return (
+                        f"two measured runs of one kind on {point.gpu} differ by a factor of {exp(apart):.3g}: "
+                        "none is followed, and the forecast stays cold"
+                    )
+    if len(points) < 2:
+        return None
+    left = [abs(point.miss - _regress(point, [o for o in points if o is not point])[0]) for point in points]
+    if sum(left) > sum(abs(point.miss) for point in points):
+        return (
+            f"the measured runs on {points[0].gpu} foretell each other worse than the cold forecasts do: "
+            "none is followed"
+        )
+    return None
+
+
+def _covariance(one: _Point, other: _Point) -> float:
+    """Return how far the misses of two runs go together."""
+    distance = sum((a - b) ** 2 for a, b in zip(one.place, other.place, strict=True))
+    close = exp(-distance / 2)
+    gpu = sqrt(one.gpu_weight * other.gpu_weight) if one.gpu == other.gpu else 0.0
+    model = sqrt(one.model_weight * other.model_weight) if one.model == other.model else 0.0
+    alike = (1.0 if one.kind == other.kind else 0.5) * (0.5 + 0.5 * close)
+    total = sqrt(one.gpu_weight * other.gpu_weight) + sqrt(one.model_weight * other.model_weight)
+    shared = (gpu + model) / total * alike
+    own = close if gpu and model and one.kind == other.kind else 0.0
+    return sqrt(one.variance * other.variance) * ((1 - _OWN) * shared + _OWN * own)
+
+
+def _regress(asked: _Point, points: Sequence[_Point]) -> tuple[float, float]:
+    """Return the miss to expect of a run, and its variance, given those of others (Cholesky; a few dozen of them)."""
+    if not points:
+        return 0.0, asked.variance
+    rows: list[list[float]] = []
+    half: list[float] = []
+    spread: list[float] = []
+    for index, point in enumerate(points):
+        row: list[float] = []
+        for column in range(index):
+            value = _covariance(point, points[column])
+            value -= sum(a * b for a, b in zip(row, rows[column], strict=False))
+            row.append(value / rows[column][column])
+        own = point.variance + _NOISE**2 - sum(a * a for a in row)
+        row.append(sqrt(max(own, _SAME)))
+        rows.append(row)
+        half.append((point.miss - sum(a * b for a, b in zip(row, half, strict=False))) / row[-1])
+        towards = _covariance(asked, point) - sum(a * b for a, b in zip(row, spread, strict=False))
+        spread.append(towards / row[-1])
+    shift = sum(a * b for a, b in zip(half, spread, strict=True))
+    # Where probes miss by more than was expected, so may everything else.
+    seen = sum(a * a for a in half) / len(half)
+    variance = max(asked.variance - sum(a * a for a in spread), 0.0)
+    prior = 4
+    return shift, variance * max(1.0, (prior + len(half) * seen) / (prior + len(half)))
+
+
+def _count(points: Sequence[_Point]) -> str:
+    return f"{len(points)} measured run{'' if len(points) == 1 else 's'}"
 
 
 def _work(run: Described) -> str:
     """Return what kind of work a run is; networks are trained on images and infer from them by the same operations."""
+    if run.request.task == "serve":
+        return f"serve/{run.request.metric}"
     return "vision" if run.request.task.startswith("vision") else run.request.task
 
 
-def _setup(run: Described) -> str:
+def _kind(run: Described) -> str:
+    """Return how a run is made, whatever its GPU and model: precision, layout, mode, software, operation."""
     request, keys = run.request, run.signal.keys
     if "setup" in keys:
-        return keys["setup"]
-    parts = (keys["gpu"], request.precision, request.backend or "", request.stack or "", request.operation or "")
+        return keys["setup"].partition("/")[2]
+    parts = (request.precision, request.backend or "", request.stack or "", request.operation or "")
     return "/".join((*parts, "prompt" if request.task == "decode" and request.input_tokens else ""))
-
-
-def _manner(setup: str) -> str:
-    """Return what is left of a setup without its GPU: precision, layout, mode."""
-    return setup.partition("/")[2]
 
 
 def _subject(run: Described) -> str:
@@ -201,28 +239,3 @@ def _subject(run: Described) -> str:
     if request.task == "decode":
         return f"{run.signal.keys['model']}/{'prompt' if request.input_tokens else 'decode'}"
     return run.signal.keys["model"]
-
-
-def _medians(rows: Sequence[tuple[Hashable, float]]) -> dict[Hashable, Found]:
-    grouped: dict[Hashable, list[float]] = defaultdict(list)
-    for name, miss in rows:
-        grouped[name].append(miss)
-    return {name: (_median(misses), len(misses)) for name, misses in grouped.items()}
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def _scatter(misses: Sequence[float], expected: float) -> float:
-    """Return the standard deviation of misses; a handful of them moves the expected one only so far."""
-    count = len(misses)
-    seen = _spread(misses)
-    return max(_NOISE, sqrt((count * seen**2 + _PRIOR_ROWS * expected**2) / (count + _PRIOR_ROWS)))
-
-
-def _spread(misses: Sequence[float]) -> float:
-    """Return the standard deviation that the median absolute deviation tells, deaf to single broken rows."""
-    return 1.4826 * _median([abs(miss) for miss in misses]) if misses else 0.0

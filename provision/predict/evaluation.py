@@ -13,14 +13,13 @@ from provision.predict.request import Forecast
 from provision.predict.tables import Kind, Measured, Sheet
 from provision.records import record
 
-__all__ = ["Evaluation", "Refused", "Score", "evaluate", "read_rows"]
+__all__ = ["Evaluation", "Refused", "Score", "evaluate", "read_rows", "score"]
 
 _INFINITY = float("inf")
 _CLOSE = 0.08
 """What the articles claim to miss by at most."""
 _PROBES = 5
 _ROWS_MIN = 12
-_FOLDS = 10
 _NAMED = 3
 
 
@@ -141,30 +140,26 @@ def evaluate(
     for row in (*rows, *measured):
         predictor.networks.learn(row.request)
     runs: list[tuple[Described, float]] = []
-    lines: list[int] = []
     refused = list(bad)
     for row in rows:
         try:
             runs.append((predictor.describe(row.request), row.value))
-            lines.append(row.line)
         except (IncompatibleError, UnknownError, UsageError) as error:
             refused.append(Refused(line=row.line, reason=error.message))
         on_row(len(rows))
-    if kind.is_suite:
-        return _evaluate_suite(kind, predictor, runs, lines, refused, empty)
     calibration = Calibration(predictor, _described(predictor, measured)) if measured else None
     cold = [predictor.forecast(run) for run, _ in runs]
     answers = (
         [calibration.forecast(run, first) for (run, _), first in zip(runs, cold, strict=True)] if calibration else cold
     )
     values = [value for _, value in runs]
-    modes = {"given": _score(answers, values, len(refused))} if calibration else {}
-    modes["cold"] = _score(cold, values, len(refused))
+    modes = {"given": score(answers, values, len(refused))} if calibration else {}
+    modes["cold"] = score(cold, values, len(refused))
     modes |= _inner_modes(predictor, runs, cold)
     baselines, is_fitted_here = _baselines(predictor, runs)
     return Evaluation(
         kind=kind.name,
-        score=_score(answers, values, len(refused)),
+        score=score(answers, values, len(refused)),
         modes=modes,
         baselines={
             name: _score_plain(
@@ -210,48 +205,6 @@ def _baselines(
     return found, any(name is None for name, _ in groups)
 
 
-def _evaluate_suite(
-    kind: Kind,
-    predictor: Predictor,
-    runs: Sequence[tuple[Described, float]],
-    lines: Sequence[int],
-    refused: list[Refused],
-    empty: list[Refused],
-) -> Evaluation:
-    """Score a table of networks whose operations are not stated: each tenth of it with the others measured."""
-    answers: list[Forecast] = []
-    values: list[float] = []
-    answered: list[tuple[Described, float]] = []
-    for fold in range(_FOLDS):
-        calibration = Calibration(predictor, [row for index, row in enumerate(runs) if index % _FOLDS != fold])
-        for (run, value), line in zip(runs[fold::_FOLDS], lines[fold::_FOLDS], strict=True):
-            blank = predictor.forecast(run)
-            answer = calibration.forecast(run, blank)
-            if answer.mode == blank.mode or not calibration.has(run):
-                refused.append(Refused(line=line, reason=f"`{run.request.model}` was measured nowhere else"))
-                continue
-            answers.append(answer)
-            values.append(value)
-            answered.append((run, value))
-    score = _score(answers, values, len(refused))
-    baseline = Baseline.fit([(run.signal, value) for run, value in answered]) if answered else None
-    return Evaluation(
-        kind=kind.name,
-        score=score,
-        modes={"calibrated": score},
-        baselines={
-            name: _score_plain([baseline.predict(name, run.signal) for run, _ in answered], values, len(refused))
-            for name in BASELINES
-        }
-        if baseline
-        else {},
-        refused=tuple(sorted(refused, key=lambda row: row.line)),
-        skipped=tuple(empty),
-        is_baseline_in_sample=True,
-        is_in_sample=False,
-    )
-
-
 def _is_in_sample(predictor: Predictor, sheet: Sheet, runs: Sequence[tuple[Described, float]]) -> bool:
     names = {run.model for run, _ in runs if run.model}
     return any(
@@ -282,10 +235,11 @@ def _inner_modes(
             if probes and index not in probes:
                 moved["calibrated"].append(calibrated.forecast(run, cold[index]))
                 values["calibrated"].append(value)
-    return {mode: _score(answers, values[mode], 0) for mode, answers in moved.items() if answers}
+    return {mode: score(answers, values[mode], 0) for mode, answers in moved.items() if answers}
 
 
-def _score(answers: Sequence[Forecast], values: Sequence[float], refused: int) -> Score:
+def score(answers: Sequence[Forecast], values: Sequence[float], refused: int) -> Score:
+    """Return how far forecasts are off, with so many rows beside them that were refused."""
     covered = sum(answer.low <= value <= answer.high for answer, value in zip(answers, values, strict=True))
     plain = _score_plain([answer.value for answer in answers], values, refused)
     return Score(

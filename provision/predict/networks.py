@@ -50,6 +50,24 @@ class Networks:
             raise DataError(f"{self._path} cannot be read", because=(str(error),)) from error
         return document
 
+    @cached_property
+    def _others(self) -> dict[str, list[float]]:
+        """Networks that no table of measurements has, by all of their names; activations may be guessed."""
+        path = self._path.with_name("models.json")
+        try:
+            rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["networks"]
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{path} cannot be read", because=(str(error),)) from error
+        found = {}
+        for row in rows:
+            area = (row["image_size"] / _EDGE) ** 2
+            guess = self._document["guess"]
+            millions = (log(row["gmacs"] / area) - guess["gmacs"][0]) / guess["gmacs"][1]
+            macts = row.get("macts_m") or exp(guess["macts_m"][0] + guess["macts_m"][1] * millions) * area
+            for name in (row["id"], *row.get("aliases", ())):
+                found[name] = [row["image_size"], row["parameters"] / 1e6, row["gmacs"], macts]
+        return found
+
     def learn(self, request: PredictRequest) -> None:
         """Remember a network whose operations a table's row tells, for rows of the same table that do not."""
         if request.model and request.gmacs and request.macts_m and request.parameters:
@@ -72,6 +90,15 @@ class Networks:
             macts_m=request.macts_m or found.macts_m,
         )
 
+    def find(self, name: str, image_size: int | None = None) -> Network | None:
+        """Return the operations of a network by its name, or ``None`` where no file has it."""
+        bare = name.lower().rsplit("/", 1)[-1].partition(".")[0]
+        return (
+            self.of(PredictRequest(task="vision-inference", gpu="", model=name, image_size=image_size))
+            if (self._shipped(name.lower()) or self._shipped(bare))
+            else None
+        )
+
     def _known(self, request: PredictRequest) -> Network:
         if request.gmacs and request.macts_m and request.parameters:
             return Network(
@@ -83,7 +110,7 @@ class Networks:
         name = (request.model or "").lower()
         # Weights of one network bear its name and, behind a dot, what they were trained on: `resnet50.a1_in1k`.
         bare = name.rsplit("/", 1)[-1].partition(".")[0]
-        known = self._seen.get(name) or self._seen.get(bare) or self._shipped(bare)
+        known = self._seen.get(name) or self._seen.get(bare) or self._shipped(name) or self._shipped(bare)
         if known:
             size = request.image_size or min(known, key=lambda edge: abs(edge - _EDGE))
             near = known[min(known, key=lambda edge: abs(log(edge / size)))]
@@ -129,7 +156,7 @@ class Networks:
         )
 
     def _shipped(self, name: str) -> dict[int, Network]:
-        row = self._document["networks"].get(name)
+        row = self._document["networks"].get(name) or self._others.get(name)
         if row is None:
             return {}
         size, parameters, gmacs, macts = row

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from functools import cached_property
 from math import exp, log
 from pathlib import Path
 
+from provision.errors import DataError
 from provision.matrix.load import Matrix
-from provision.predict import collective, serving, suite, training, vision
-from provision.predict.bounds import hold, widen
+from provision.predict import collective, serving, training, vision
+from provision.predict.bounds import hold, is_beyond, widen
 from provision.predict.hardware import Hardware
 from provision.predict.networks import Networks
 from provision.predict.regression import Estimate, Regression, read_regression
@@ -57,6 +60,19 @@ class Predictor:
         self._matrix = matrix
         self._shares: dict[str, tuple[float, float]] = {}
 
+    @cached_property
+    def engine(self) -> serving.Engine:
+        """What serving engines make of the ceilings; a fit may set another.
+
+        Raises:
+            DataError: The file is missing or is no JSON.
+        """
+        path = self._folder / "serving.json"
+        try:
+            return serving.Engine.read(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{path} cannot be read", because=(str(error),)) from error
+
     def signal(self, request: PredictRequest) -> Signal:
         """Return the physics of one run.
 
@@ -65,8 +81,6 @@ class Predictor:
             UnknownError: The GPU, the model's size or the network's operations are not known.
             UsageError: The request contradicts itself.
         """
-        if request.task == "suite":
-            return suite.describe(request, self.hardware)
         accelerator = self.hardware.find(request.gpu)
         if request.task == "collective":
             return collective.describe(request, accelerator)
@@ -74,9 +88,10 @@ class Predictor:
             return vision.describe(request, accelerator, self.networks.of(request))
         shape = self.shapes.of(request)
         if request.task == "serve":
-            return serving.describe(request, accelerator, shape)
+            describe = serving.describe_first if request.metric == "ttft" else serving.describe
+            return describe(request, accelerator, shape, self.engine)
         if request.task == "decode":
-            return serving.describe_decode(request, accelerator, shape)
+            return serving.describe_decode(request, accelerator, shape, self.engine.stream)
         training.check_precision(request.precision, accelerator)
         return training.describe(request, accelerator, shape)
 
@@ -100,13 +115,20 @@ class Predictor:
         signal = self.signal(request)
         name = self._name_of_model(request)
         if name is None:
-            estimate = Estimate(middle=signal.physics, low=signal.physics - _UNLEARNT, high=signal.physics + _UNLEARNT)
+            low, high = self._unlearnt(request)
+            estimate = Estimate(middle=signal.physics, low=signal.physics + low, high=signal.physics + high, known=())
         else:
             signal, estimate = self._learnt(request, signal, name)
         if signal.doubt:
             estimate = widen(estimate, 0.0, signal.doubt)
         estimate, is_held = hold(signal, estimate, self._reached(request.task))
         return Described(request=request, signal=signal, estimate=estimate, model=name, is_held=is_held)
+
+    def _unlearnt(self, request: PredictRequest) -> tuple[float, float]:
+        """Return the 80 % interval of physics alone, in logarithms."""
+        if request.task == "decode" and request.input_tokens:
+            return self.engine.stream["low"], self.engine.stream["high"]
+        return -_UNLEARNT, _UNLEARNT
 
     def _learnt(self, request: PredictRequest, signal: Signal, name: str) -> tuple[Signal, Estimate]:
         """Return what was learnt of a run, of its neighbour in 8 bits where no run in 16 was learnt from.
@@ -116,6 +138,16 @@ class Predictor:
         """
         regression = self.model(name)
         estimate = regression.estimate(signal.physics, signal.features, signal.keys)
+        if request.task == "serve" and is_beyond(signal, estimate.middle) and not is_beyond(signal, signal.physics):
+            # Its constants were fitted by themselves, and hold further than what was learnt on top of them.
+            low, high = regression.interval(())
+            said = (
+                "what was learnt on top of physics would beat the ceilings of the hardware here: physics alone stands"
+            )
+            signal = replace(signal, cautions=(*signal.cautions, said))
+            return signal, replace(
+                estimate, middle=signal.physics, low=signal.physics + low, high=signal.physics + high, known=()
+            )
         if request.task != "train" or request.precision not in training.SIXTEEN_BIT:
             return signal, estimate
         if "sixteen_bit" not in estimate.outside:
@@ -153,9 +185,6 @@ class Predictor:
     def forecast(self, described: Described) -> Forecast:
         """Return a forecast from specifications, or with measurements of the same model elsewhere behind it."""
         estimate, signal, name = described.estimate, described.signal, described.model
-        if described.request.task == "suite":
-            said = "nothing: only measured runs of the network itself tell how fast it is"
-            return Forecast(value=1.0, low=0.0, high=float("inf"), unit=signal.unit, mode="none", basis=(said,))
         basis = [*signal.notes]
         if described.is_held:
             basis.append("the ceilings of the hardware, and the shares of them that measured runs reach")
@@ -199,7 +228,7 @@ class Predictor:
         if request.task.startswith("vision"):
             return "vision"
         if request.task == "serve":
-            return "serving-tpot"
+            return f"serving-{request.metric}"
         if request.task == "train":
             return f"training-{training.choose_stack(request, self.hardware.find(request.gpu))}"
         return None

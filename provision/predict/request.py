@@ -9,7 +9,7 @@ from provision.records import record
 
 __all__ = ["TASKS", "Forecast", "PredictRequest"]
 
-TASKS = ("train", "serve", "decode", "vision-inference", "vision-training", "collective", "suite")
+TASKS = ("train", "serve", "decode", "vision-inference", "vision-training", "collective")
 _LARGEST = 1e18
 """Beyond it logarithms of products would leave the range of numbers."""
 
@@ -22,12 +22,17 @@ class PredictRequest:
     on one machine, ``collective`` of NCCL. Parameters are counts, ``message_bytes`` bytes, ``image_size`` pixels of an
     edge, ``gmacs`` 10⁹ multiply-adds and ``macts_m`` 10⁶ activations of one image. ``micro_batch`` is per GPU.
     ``stack`` names the training software: ``fsdp`` (PyTorch) or ``megatron``.
-    ``suite`` is any network whose operations nobody stated; only measurements of the network itself can forecast it.
+    ``nodes`` hold the GPUs and ``link`` joins those of a node (``pcie``, ``nvlink``, ``nvswitch``), where that is said.
+    ``metric`` of serving is the time between tokens (``tpot``) or to the first one (``ttft``), in milliseconds.
+    Where serving is disaggregated, ``workers`` decode the sequences of ``batch`` and ``prefill_workers`` read prompts,
+    on ``prefill_gpus`` each. ``cached_share`` is the part of a prompt that a prefix cache has, from 0 to below 1.
     """
 
     task: str
     gpu: str
     gpus: int = 1
+    nodes: int | None = None
+    link: str | None = None
     model: str | None = None
     precision: str = "bf16"
     stack: str | None = None
@@ -49,7 +54,12 @@ class PredictRequest:
     output_tokens: int | None = None
     batch: float | None = None
     backend: str | None = None
+    metric: str = "tpot"
     is_disaggregated: bool = False
+    workers: int | None = None
+    prefill_workers: int | None = None
+    prefill_gpus: int | None = None
+    cached_share: float | None = None
     attention_parallel: int = 1
     weight_bytes: float | None = None
     image_size: int | None = None
@@ -62,6 +72,7 @@ class PredictRequest:
 
     _COUNTS: ClassVar = (
         "gpus",
+        "nodes",
         "parameters",
         "active_parameters",
         "layers",
@@ -77,13 +88,20 @@ class PredictRequest:
         "output_tokens",
         "batch",
         "attention_parallel",
+        "workers",
+        "prefill_workers",
+        "prefill_gpus",
         "weight_bytes",
         "image_size",
         "gmacs",
         "macts_m",
         "message_bytes",
     )
-    _WORDS: ClassVar = {"recompute": ("none", "selective", "full"), "stack": ("fsdp", "megatron")}
+    _WORDS: ClassVar = {
+        "recompute": ("none", "selective", "full"),
+        "stack": ("fsdp", "megatron"),
+        "metric": ("tpot", "ttft"),
+    }
 
     def __post_init__(self) -> None:
         """Refuse what no run can be.
@@ -99,6 +117,8 @@ class PredictRequest:
                 raise UsageError(f"{name.replace('_', ' ')} is {value}, and must be a number above zero")
             if value is not None and value > _LARGEST:
                 raise UsageError(f"{name.replace('_', ' ')} is {value:.3g}, and nothing has so many")
+        if self.cached_share is not None and not 0 <= self.cached_share < 1:
+            raise UsageError(f"a cached share of {self.cached_share:g} is none", hints=("give one from 0 to below 1",))
         for name, known in self._WORDS.items():
             value = getattr(self, name)
             if value is not None and value not in known:

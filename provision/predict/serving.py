@@ -1,109 +1,292 @@
-"""Milliseconds between tokens of served language models; tokens a second of one stream.
+"""Served language models: milliseconds between tokens, milliseconds to the first one, tokens a second of one stream.
 
-The time to the first token is a queue, which follows from how requests arrive: nothing here forecasts it.
+A step of decoding is the sum of what its operators take: weights and cache come through the memory, products are
+multiplied, GPUs exchange what they have, engines schedule. Each part is what the hardware would take at its ceiling,
+times a constant that says how far engines stay from it; the constants were fitted to published measurements
+(``serving.json``), and a regression takes what is left.
 """
 
 from __future__ import annotations
 
-from math import log, log2
+import math
+from collections.abc import Mapping
+from math import ceil, log, log2, sqrt
+from typing import Any
 
 from provision.predict.hardware import Accelerator
 from provision.predict.request import PredictRequest
 from provision.predict.shapes import Shape
 from provision.predict.signal import Signal
+from provision.records import record
 
-__all__ = ["describe", "describe_decode"]
+__all__ = ["Engine", "describe", "describe_decode", "describe_first", "first_terms", "prompt_seconds", "step_terms"]
 
-_BYTES = {"fp4": 0.55, "nvfp4": 0.55, "mxfp4": 0.55, "int4": 0.55, "fp8": 1.0, "int8": 1.0, "mxfp8": 1.0, "fp32": 4.0}
+_BYTES = {"fp4": 0.5625, "nvfp4": 0.5625, "mxfp4": 0.53, "int4": 0.55, "fp8": 1.0, "int8": 1.0, "mxfp8": 1.0, "fp32": 4}
+"""Bytes a weight takes, its scales included."""
 _FOUR_BIT_BYTES = 0.5
+_FOUR_BIT = ("fp4", "nvfp4", "mxfp4")
 _BACKENDS = ("trtllm", "vllm", "sglang")
+_AMPERE, _BLACKWELL = 8.0, 10.0
+_PASS_TOKENS = 512
+"""Tokens of a prompt that llama.cpp reads at once (`--ubatch-size`)."""
+_LATENT_OPERATIONS = 2 * (576 + 512)
+"""Operations of one head and one token of cache, where the cache is latent (DeepSeek-V2, arXiv:2405.04434)."""
 
 
-def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) -> Signal:
-    """Return what one served model under load looks like.
+@record
+class Engine:
+    """What engines make of the hardware's ceilings.
 
-    A step reads the weights that its tokens meet and the cache of each sequence, multiplies, and exchanges between
-    GPUs twice a layer.
+    Attributes:
+        step: Part of a step → how often its ideal time it takes.
+        engines: Engine → part → its own factor on top.
+        shared: Share and exponent that make the sequences of one decoding machine of those of all, where nobody says
+            how many machines decode.
+        first: Part of the wait for the first token → how often its ideal time it takes, for machines that decode as
+            well and for those that do not.
+        stream: Constants of one stream that reads a prompt; see :func:`prompt_seconds`.
+    """
+
+    step: Mapping[str, float]
+    engines: Mapping[str, Mapping[str, float]]
+    shared: tuple[float, float]
+    first: Mapping[str, Mapping[str, float]]
+    stream: Mapping[str, float]
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Engine:
+        """Return the constants of the parsed ``serving.json``."""
+        share, exponent = document["shared"]
+        return cls(
+            step=document["step"],
+            engines=document["engines"],
+            shared=(share, exponent),
+            first=document["first"],
+            stream=document["stream"],
+        )
+
+
+def _width(request: PredictRequest) -> float:
+    return _BYTES.get(request.precision, 2.0)
+
+
+def _dense_width(shape: Shape, width: float) -> float:
+    """Return the bytes of a weight outside of the experts, which four-bit checkpoints of sparse models keep wider."""
+    return width if not shape.is_sparse or width >= 1 else 1.0
+
+
+def _rate(request: PredictRequest, accelerator: Accelerator) -> float:
+    """Return the operations a second in the precision that the weights are multiplied in."""
+    wide = accelerator.tensor_flop_s
+    eight = accelerator.eight_bit_flop_s or wide
+    if request.precision in _FOUR_BIT and accelerator.compute_capability >= _BLACKWELL:
+        return 4 * wide
+    return max(eight, wide) if request.precision in {"fp8", "mxfp8", "int8"} else wide
+
+
+def _gpus(request: PredictRequest) -> int:
+    return max(1, request.tensor_parallel) * max(1, request.pipeline_parallel)
+
+
+def _sequences(request: PredictRequest, engine: Engine) -> float:
+    """Return the sequences at once of one machine that decodes."""
+    batch = request.batch or 1.0
+    if not request.is_disaggregated:
+        return batch
+    if request.workers:
+        return max(1.0, batch / request.workers)
+    share, exponent = engine.shared
+    return min(batch, max(1.0, share * math.pow(batch, exponent)))
+
+
+def _prompt(request: PredictRequest, accelerator: Accelerator, shape: Shape, gpus: int) -> tuple[float, float]:
+    """Return the seconds of a prompt's products and of its attention at the peak of so many GPUs."""
+    tokens = (request.input_tokens or 1024) * (1 - (request.cached_share or 0.0))
+    context = request.input_tokens or 1024
+    products = 2 * shape.active_parameters * tokens / gpus / _rate(request, accelerator)
+    attention = 2 * shape.layers * shape.hidden * tokens * context / gpus / accelerator.tensor_flop_s
+    return products, attention
+
+
+def step_terms(
+    request: PredictRequest, accelerator: Accelerator, shape: Shape, engine: Engine
+) -> tuple[dict[str, float], float]:
+    """Return the seconds that each part of a step of decoding takes at the hardware's ceiling, and its sequences.
 
     Args:
         request: With ``batch`` (sequences at once), ``input_tokens``, ``output_tokens`` and the split.
         accelerator: The GPU.
         shape: Sizes of the model.
+        engine: For how sequences are shared out where that is not said.
 
-    Source: Pope et al. 2022 (cost of a decoding step).
+    Source: Pope et al. 2022 (cost of a step of decoding); arXiv:2405.04434 (latent attention). With uniform routing,
+    n tokens meet a share 1 - (1 - k / E)^n of the experts.
     """
-    gpus = max(1, request.tensor_parallel)
-    batch = request.batch or 1.0
-    inputs = request.input_tokens or 1024
-    outputs = request.output_tokens or 1024
-    width = _BYTES.get(request.precision, 2.0)
-    # A token meets a share of the experts; many tokens meet them all.
-    met = (
-        shape.parameters
-        if not shape.is_sparse
-        else min(
-            shape.parameters, shape.active_parameters * min(batch, shape.parameters / shape.active_parameters) ** 0.9
-        )
-    )
-    speed = accelerator.memory_bytes_s * gpus
-    weights = met * width / speed
-    cache = batch * (inputs + outputs / 2) * shape.layers * shape.cache_values / speed
-    compute = 2 * shape.active_parameters * batch / (accelerator.tensor_flop_s * gpus)
-    exchange = shape.layers * (2e-6 + (8e-6 if gpus > 1 else 0.0))
-    step = weights + cache + compute + exchange
-    prefill = 2 * shape.active_parameters * inputs / (0.4 * accelerator.tensor_flop_s * gpus) + exchange
-    physics = log(1e3 * step)
-    # What no software beats: what one token meets comes through the memory once.
-    least = shape.active_parameters * (width if width >= 1 else _FOUR_BIT_BYTES) / speed
-    load = log2(batch)
-    features: dict[str, float] = {
-        "weights": log(weights / step),
-        "cache": log(cache / step),
-        "compute": log(compute / step),
-        "exchange": log(exchange / step),
-        "step": log(step * 1e3),
-        "prefill": log(prefill * 1e3),
-        "batch": load,
-        "batch_squared": load * load,
-        "inputs": log2(inputs / 1024),
-        "outputs": log2(outputs / 1024),
-        "ratio": log2(inputs / outputs),
-        "interference": log(1 + batch * prefill / (outputs * step)),
-        "gpus": log2(gpus),
-        "gpus_batch": log2(gpus) * load,
-        "attention_parallel": log2(request.attention_parallel),
-        "expert_parallel": log2(request.expert_parallel),
-        "sparsity": log(shape.parameters / shape.active_parameters),
-        "active": log(shape.active_parameters / 2e10),
-        "layers": log(shape.layers / 60),
-        "width": log2(width),
-        "disaggregated": 1.0 if request.is_disaggregated else 0.0,
-        "disaggregated_batch": load if request.is_disaggregated else 0.0,
-        "two_dies": 1.0 if accelerator.dies > 1 else 0.0,
-        "bandwidth": log(accelerator.memory_bytes_s / 4e12),
-        **{f"backend_{name}": 1.0 if request.backend == name else 0.0 for name in _BACKENDS},
-        **{f"backend_{name}_batch": load if request.backend == name else 0.0 for name in _BACKENDS},
-        **{
-            f"backend_{name}_active": log(shape.active_parameters / 2e10) if request.backend == name else 0.0
-            for name in _BACKENDS
-        },
+    gpus = _gpus(request)
+    width = _width(request)
+    batch = _sequences(request, engine)
+    alone = max(1, request.attention_parallel)
+    heads = max(1, gpus // alone)
+    inputs, outputs = request.input_tokens or 1024, request.output_tokens or 1024
+    routed = shape.routed_parameters
+    met = 1 - (1 - shape.expert_share) ** batch if routed else 0.0
+    context = (inputs + outputs / 2) * shape.cached_share
+    # Latent caches are not split by heads, and more GPUs than heads of keys and values repeat them.
+    split = 1 if shape.latent_heads else min(heads, max(1, shape.kv_heads))
+    memory = accelerator.memory_bytes_s
+    moved = 2 * 2 * shape.layers * shape.hidden * batch / alone
+    products, attention = _prompt(request, accelerator, shape, gpus)
+    waits = 0.0 if request.is_disaggregated else batch / outputs
+    terms = {
+        "weights": (shape.parameters - routed) * _dense_width(shape, width) / heads / memory,
+        "experts": routed * met * width / gpus / memory,
+        "cache": batch * context * shape.layers * shape.cache_values / split / alone / memory,
+        "products": 2 * shape.active_parameters * batch / gpus / _rate(request, accelerator),
+        "latent": _LATENT_OPERATIONS
+        * shape.latent_heads
+        * shape.layers
+        * context
+        * batch
+        / gpus
+        / accelerator.tensor_flop_s,
+        "layers": 1e-6 * shape.layers,
+        "step": 1e-3,
+        "exchange_start": 1e-6 * shape.layers if gpus > 1 else 0.0,
+        "exchange": moved / accelerator.link_bytes_s if gpus > 1 else 0.0,
+        "dispatch": 1e-6 * shape.layers if routed and request.expert_parallel > 1 else 0.0,
+        "scheduling": 1e-6 * batch / alone,
+        "prompt_products": waits * products,
+        "prompt_attention": waits * attention,
+        "prompt_layers": 1e-6 * waits * shape.layers,
     }
+    return terms, batch
+
+
+def step_parts(request: PredictRequest, terms: Mapping[str, float], engine: Engine) -> dict[str, float]:
+    """Return the seconds that each part of a step takes in the engine of a request."""
+    own = engine.engines.get(request.backend or "", {})
+    return {name: engine.step[name] * own.get(name, 1.0) * value for name, value in terms.items()}
+
+
+def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape, engine: Engine) -> Signal:
+    """Return what the time between tokens of one served model under load looks like.
+
+    Args:
+        request: With ``batch`` (sequences at once), ``input_tokens``, ``output_tokens`` and the split.
+        accelerator: The GPU.
+        shape: Sizes of the model.
+        engine: The constants.
+    """
+    terms, batch = step_terms(request, accelerator, shape, engine)
+    parts = step_parts(request, terms, engine)
+    step = sum(parts.values())
+    gpus, width = _gpus(request), _width(request)
+    inputs, outputs = request.input_tokens or 1024, request.output_tokens or 1024
+    # What no software beats: what one token meets comes through the memory once.
+    least = shape.active_parameters * (width if width >= 1 else _FOUR_BIT_BYTES) / accelerator.memory_bytes_s / gpus
+    read = terms["weights"] + terms["experts"]
     return Signal(
-        physics=physics,
-        features=features,
+        physics=log(1e3 * step),
+        features=_features(request, accelerator, parts, batch),
         keys={"gpu": accelerator.id, "model": shape.name},
         unit="ms",
         size=shape.parameters,
-        batch=batch,
+        batch=request.batch or 1.0,
         gpus=gpus,
         higher_is_better=False,
         notes=(
-            f"{1e3 * weights:.3g} ms a step to read weights in {request.precision}, "
-            f"{1e3 * cache:.3g} ms a cache of 8 bits, at the memory's ceiling",
+            f"{1e3 * read:.3g} ms a step to read weights in {request.precision}, "
+            f"{1e3 * terms['cache']:.3g} ms a cache of 8 bits, at the memory's ceiling",
             f"{batch:.0f} sequence{'' if batch == 1 else 's'} at once, {inputs} tokens in and {outputs} out each",
         ),
         bound=log(1e3 * least),
         cautions=_too_large(shape.parameters * width, accelerator, gpus),
+    )
+
+
+def _features(
+    request: PredictRequest, accelerator: Accelerator, parts: Mapping[str, float], batch: float
+) -> dict[str, float]:
+    step = sum(parts.values())
+    prompts = sum(value for name, value in parts.items() if name.startswith("prompt"))
+    return {
+        **{name: value / step for name, value in parts.items() if not name.startswith("prompt")},
+        "prompts": prompts / step,
+        "time": log(1e3 * step),
+        "batch": log2(batch),
+        "load": log2((request.batch or 1.0) / _gpus(request)),
+        "gpus": log2(_gpus(request)),
+        "attention_parallel": log2(request.attention_parallel),
+        "expert_parallel": log2(request.expert_parallel),
+        "inputs": log2((request.input_tokens or 1024) / 1024),
+        "outputs": log2((request.output_tokens or 1024) / 1024),
+        "width": log2(_width(request)),
+        "disaggregated": 1.0 if request.is_disaggregated else 0.0,
+        "shared": 1.0 if request.is_disaggregated and not request.workers else 0.0,
+        "before_blackwell": 1.0 if accelerator.compute_capability < _BLACKWELL else 0.0,
+        **{f"backend_{name}": 1.0 if request.backend == name else 0.0 for name in _BACKENDS},
+    }
+
+
+def first_terms(
+    request: PredictRequest, accelerator: Accelerator, shape: Shape, engine: Engine
+) -> tuple[dict[str, float], float]:
+    """Return the parts of the wait for the first token in seconds, and the share of time that prompts take.
+
+    Where as many sequences are at work all the time, the next prompt comes when an answer ends: prompts take a share
+    ρ = n p / (n p + m s) of the time, of n sequences, p seconds a prompt and m steps of s seconds, and a prompt waits
+    for those before it as in a queue, ρ / (1 - ρ) of its own time.
+
+    Source: Kleinrock 1975, volume 1 (waiting in an M/M/1 queue).
+    """
+    terms, _ = step_terms(request, accelerator, shape, engine)
+    step = sum(step_parts(request, terms, engine).values())
+    gpus = request.prefill_gpus or _gpus(request)
+    machines = request.prefill_workers or 1
+    products, attention = _prompt(request, accelerator, shape, gpus)
+    prompt = engine.step["prompt_products"] * products + engine.step["prompt_attention"] * attention
+    each = (request.batch or 1.0) / machines
+    busy = each * prompt / (each * prompt + (request.output_tokens or 1024) * step)
+    return {
+        "constant": 1e-3,
+        "layers": 1e-6 * shape.layers,
+        "step": step,
+        "prompt": prompt,
+        "queue": prompt * busy / max(1 - busy, 1e-3),
+        "burst": prompt * busy * each,
+        "meeting": prompt * each**0.5,
+        "scheduling": 1e-6 * (request.batch or 1.0),
+    }, busy
+
+
+def describe_first(request: PredictRequest, accelerator: Accelerator, shape: Shape, engine: Engine) -> Signal:
+    """Return what the wait for the first token looks like; arguments as of :func:`describe`."""
+    terms, busy = first_terms(request, accelerator, shape, engine)
+    factors = engine.first["disaggregated" if request.is_disaggregated else "aggregated"]
+    parts = {name: factors[name] * value for name, value in terms.items()}
+    wait = sum(parts.values())
+    step = step_parts(request, step_terms(request, accelerator, shape, engine)[0], engine)
+    gpus = request.prefill_gpus or _gpus(request)
+    products, _ = _prompt(request, accelerator, shape, gpus)
+    features = {
+        **_features(request, accelerator, step, _sequences(request, engine)),
+        **{f"first_{name}": log(1e3 * value + 1e-3) for name, value in terms.items()},
+        "busy": busy,
+        "prefill_gpus": log2(gpus),
+        "prefill_workers": log2(request.prefill_workers or 1),
+    }
+    return Signal(
+        physics=log(1e3 * wait),
+        features=features,
+        keys={"gpu": accelerator.id, "model": shape.name},
+        unit="ms",
+        size=shape.parameters,
+        batch=request.batch or 1.0,
+        gpus=_gpus(request),
+        higher_is_better=False,
+        notes=(f"prompts take {busy:.0%} of the time", f"{1e3 * products:.3g} ms a prompt at the GPU's ceiling"),
+        # Software may multiply in half the bits, and a prompt may be found in a cache.
+        bound=None,
     )
 
 
@@ -115,13 +298,51 @@ def _too_large(weight_bytes: float, accelerator: Accelerator, gpus: int) -> tupl
     return (f"weights of {weight_bytes / 1e9:.3g} GB do not fit into {room}: take more GPUs or fewer bits",)
 
 
-def describe_decode(request: PredictRequest, accelerator: Accelerator, shape: Shape) -> Signal:
+def _narrow_rate(accelerator: Accelerator) -> float:
+    """Return the operations a second with sums in 16 bits, at which boards for games are twice as fast as with 32."""
+    if accelerator.compute_capability < _AMPERE:
+        return accelerator.tensor_flop_s
+    return max(accelerator.tensor_flop_s, 4 * (accelerator.fp32_flop_s or 0.0))
+
+
+def prompt_seconds(
+    tokens: float, weight_bytes: float, accelerator: Accelerator, shape: Shape, stream: Mapping[str, float]
+) -> float:
+    """Return the seconds that one stream takes to read a prompt, in passes of some hundred tokens.
+
+    Each pass starts its kernels, layer by layer, and reads the weights; narrow matrices and passes of few tokens leave
+    multiplying units idle; attention grows with the square of the prompt.
+
+    Args:
+        tokens: Of the prompt.
+        weight_bytes: Read in one pass.
+        accelerator: The GPU.
+        shape: Sizes of the model.
+        stream: Constants of ``serving.json``.
+    """
+    rate = _narrow_rate(accelerator)
+    at_once = min(tokens, _PASS_TOKENS)
+    passes = ceil(tokens / _PASS_TOKENS)
+    idle = sqrt(at_once**2 + stream["tile"] ** 2) / at_once
+    idle *= 1 + math.pow(stream["narrow"] / shape.hidden, stream["narrow_power"])
+    return (
+        passes * (shape.layers * stream["layer"] + stream["step"])
+        + passes * stream["weights"] * weight_bytes / accelerator.memory_bytes_s
+        + stream["products"] * idle * 2 * shape.active_parameters * tokens / rate
+        + stream["attention"] * 2 * shape.layers * shape.hidden * tokens**2 / rate
+    )
+
+
+def describe_decode(
+    request: PredictRequest, accelerator: Accelerator, shape: Shape, stream: Mapping[str, float]
+) -> Signal:
     """Return what one stream on one machine looks like: bytes read a token, or operations of a prompt.
 
     Args:
         request: With ``weight_bytes``, and ``input_tokens`` where a prompt is read rather than tokens made.
         accelerator: The GPU.
         shape: Sizes of the model.
+        stream: Constants of ``serving.json``.
 
     Source: Pope et al. 2022.
     """
@@ -131,12 +352,9 @@ def describe_decode(request: PredictRequest, accelerator: Accelerator, shape: Sh
     size *= min(1.0, shape.active_parameters / shape.parameters)
     tokens = request.input_tokens or 0
     if tokens:
-        seconds = (
-            2 * shape.active_parameters / (0.3 * accelerator.tensor_flop_s)
-            + (size / accelerator.memory_bytes_s + 25e-6 * shape.layers) / tokens
-        )
+        seconds = prompt_seconds(tokens, size, accelerator, shape, stream) / tokens
         # Software that multiplies in 8 bits is twice as fast.
-        least = shape.active_parameters / accelerator.tensor_flop_s
+        least = shape.active_parameters / _narrow_rate(accelerator)
     else:
         length = (request.output_tokens or 128) / 2
         cache = 2 * length * shape.layers * shape.cache_values

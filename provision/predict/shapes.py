@@ -34,8 +34,10 @@ _ASPECT_EXPONENT = 0.35
 class Shape:
     """Sizes of one transformer.
 
-    ``cache_values`` counts the numbers that one token leaves in the key-value cache of one layer. ``is_exact`` is
-    False where layers and width were guessed from the number of parameters.
+    ``cache_values`` counts the numbers that one token leaves in the key-value cache of one layer; ``cached_share`` of
+    the layers keep all tokens, the others a window. A token meets ``expert_share`` of the experts, 1 where there are
+    none. ``latent_heads`` are the attention heads over a latent cache, 0 where keys and values are kept as they are.
+    ``is_exact`` is False where layers and width were guessed from the number of parameters.
     """
 
     name: str
@@ -44,12 +46,24 @@ class Shape:
     layers: int
     hidden: int
     cache_values: float
+    heads: int = 1
+    kv_heads: int = 8
+    latent_heads: int = 0
+    expert_share: float = 1.0
+    cached_share: float = 1.0
     is_exact: bool = True
 
     @property
     def is_sparse(self) -> bool:
         """Tell whether a token meets only some of the parameters."""
         return self.active_parameters < 0.9 * self.parameters
+
+    @property
+    def routed_parameters(self) -> float:
+        """Parameters of the experts among which tokens choose."""
+        if self.expert_share >= 1:
+            return 0.0
+        return min(self.parameters, (self.parameters - self.active_parameters) / (1 - self.expert_share))
 
     def training_flop(self, sequence: int) -> float:
         """Return the operations of one token's forward and backward pass.
@@ -130,6 +144,11 @@ class Shapes:
             layers=layers,
             hidden=hidden,
             cache_values=cache,
+            heads=(row or {}).get("heads") or max(1, hidden // 128),
+            kv_heads=(row or {}).get("kv_heads") or 8,
+            latent_heads=(row or {}).get("latent_heads") or 0,
+            expert_share=_expert_share(row, total, active or total),
+            cached_share=(row or {}).get("cached_share") or 1.0,
             is_exact=exact,
         )
 
@@ -144,6 +163,13 @@ class Shapes:
                 return None
             bare = shorter
         return None
+
+
+def _expert_share(row: dict[str, Any] | None, total: float, active: float) -> float:
+    """Return the share of the experts that a token meets; where nobody says, that of the parameters."""
+    if row and row.get("experts"):
+        return float(row["experts_active"] / row["experts"])
+    return active / total if active < 0.9 * total else 1.0
 
 
 def _parse(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log, log2
+from math import hypot, log, log2
 
 from provision.errors import IncompatibleError, UnknownError, UsageError
 from provision.predict.hardware import Accelerator
@@ -21,6 +21,11 @@ _DEFAULT_TOKENS = 4096
 _WIDE = frozenset({"fp32", "tf32"})
 _HALF_AS_FAST = log(2) / 2
 """Half the distance, in logarithms, from half to all of a speed."""
+
+_PCIE_DRAG, _PCIE_DOUBT = 0.22, 0.25
+"""The middle of 0.6 and 1 as a logarithm, and half of the way between them."""
+_SCALING_EXPONENT = 0.9
+_GPUS_OF_A_NODE = 8
 
 
 def choose_stack(request: PredictRequest, accelerator: Accelerator) -> str:
@@ -74,7 +79,8 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
         spent *= 2 / 3
     micro_batch = request.micro_batch or _choose_micro_batch(request, sequence)
     tokens = micro_batch * sequence
-    physics = log(rate / spent)
+    drag, unsure = joined(request)
+    physics = log(rate / spent) - drag
     attention = 12 * shape.layers * shape.hidden * sequence / flop
     split = request.tensor_parallel * request.pipeline_parallel
     accumulation = 1.0
@@ -124,9 +130,27 @@ def describe(request: PredictRequest, accelerator: Accelerator, shape: Shape) ->
             *(() if shape.is_exact else ("layers and width are guessed from the number of parameters",)),
         ),
         bound=_bound(request, accelerator, flop),
-        doubt=_HALF_AS_FAST if request.precision in _WIDE else 0.0,
+        doubt=hypot(unsure, _HALF_AS_FAST if request.precision in _WIDE else 0.0),
         cautions=_cautions(request.precision, accelerator),
     )
+
+
+def joined(request: PredictRequest) -> tuple[float, float]:
+    """Return what links slow a run down by, and half the 80 % interval of that, as logarithms.
+
+    GPUs on PCI Express alone keep from 0.6 of their speed to all of it, and a machine more, of few GPUs each, brings
+    0.9 of a power of what it would alone; the runs that forecasts were learnt from had neither.
+
+    Source: `pcie_low_share` and `scaling_exponent` of planning.toml.
+    """
+    drag = unsure = 0.0
+    if request.link == "pcie" and request.gpus > 1:
+        drag, unsure = _PCIE_DRAG, _PCIE_DOUBT
+    nodes = request.nodes or 1
+    if nodes > 1 and request.gpus / nodes < _GPUS_OF_A_NODE:
+        drag += (1 - _SCALING_EXPONENT) * log(nodes)
+        unsure = hypot(unsure, (1 - _SCALING_EXPONENT) * log(nodes))
+    return drag, unsure
 
 
 def _cautions(precision: str, accelerator: Accelerator) -> tuple[str, ...]:

@@ -9,11 +9,14 @@ from provision.predict.hardware import Accelerator
 from provision.predict.networks import Network
 from provision.predict.request import PredictRequest
 from provision.predict.signal import Signal
+from provision.predict.training import joined
 
 __all__ = ["UNIT", "describe", "family"]
 
 UNIT = "images/s"
 
+_SCALING = 0.95
+"""Share of ideal that each doubling of GPUs keeps: what Lambda's published runs have in the median."""
 _EXACT_FLOOR = 0.005
 """Below so many 10⁹ multiply-adds the tables' two digits say nothing."""
 
@@ -57,7 +60,10 @@ def describe(request: PredictRequest, accelerator: Accelerator, network: Network
     compute = passes * 2e9 * gmacs / (0.5 * peak)
     traffic = passes * 1e6 * max(network.macts_m, 0.05) * 4 / (0.8 * accelerator.memory_bytes_s)
     weights = 2 * network.parameters / accelerator.memory_bytes_s / batch
-    physics = -log(compute + traffic + weights)
+    drag, unsure = joined(request)
+    # Each GPU has images of its own, and gradients are exchanged: each doubling keeps most of it.
+    together = log(request.gpus) * (1 + log(_SCALING) / log(2)) - (drag if passes > 1 else 0.0)
+    physics = together - log(compute + traffic + weights)
     name = request.model or ""
     operations = log(gmacs)
     activations = log(max(network.macts_m, 0.05))
@@ -111,12 +117,13 @@ def describe(request: PredictRequest, accelerator: Accelerator, network: Network
         unit=UNIT,
         size=network.parameters,
         batch=batch,
-        gpus=1.0,
+        gpus=request.gpus,
         notes=(
             f"{network.gmacs:.3g} GMAC and {network.macts_m:.3g} million activations an image",
             *(() if network.is_exact else ("operations are guessed from the number of parameters",)),
         ),
-        bound=log(peak / (passes * 2e9 * gmacs)) if network.is_exact else None,
+        bound=log(request.gpus * peak / (passes * 2e9 * gmacs)) if network.is_exact else None,
+        doubt=unsure if passes > 1 else 0.0,
     )
 
 

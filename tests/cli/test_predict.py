@@ -9,7 +9,8 @@ from provision.predict.evaluation import Evaluation, Score
 
 TRAIN = ("predict", "--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "8")
 LLAMA = ("--model", "llama-3.1-8b", "--gpu", "h100")
-NCCL = "system,op_name,num_gpus,bytes,busbw_gbs\n"
+ALL_REDUCE = "collective,h100_sxm,all_reduce,8,536870912,445\n"
+NCCL = "task,gpu,operation,gpus,message_bytes,measured\n"
 
 
 def test_a_forecast_names_its_interval_mode_and_basis(provision):
@@ -76,7 +77,7 @@ def test_probe_runs_calibrate(provision, tmp_path):
 
 def test_a_table_is_scored(provision, tmp_path):
     table = tmp_path / "table.csv"
-    table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,445\nh100_sxm,all_gather,8,536870912,336\n")
+    table.write_text(NCCL + ALL_REDUCE + "collective,h100_sxm,all_gather,8,536870912,336\n")
     result = provision("predict", "--evaluate", str(table), "--json").document["result"]
     assert {"mdape_percent", "answered_share", "coverage_80", "within_8_share"} <= set(result)
     assert result["mdape_percent"] < 15
@@ -145,21 +146,21 @@ def test_bad_input_is_worded(provision, words, code, says):
 
 def test_a_bad_row_counts_as_missed_and_is_named(provision, tmp_path):
     table = tmp_path / "table.csv"
-    table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,445\nh100_sxm,all_reduce,NaN,512,1\n")
+    table.write_text(NCCL + ALL_REDUCE + "collective,h100_sxm,all_reduce,many,512,1\n")
     answer = provision("predict", "--evaluate", str(table), "--json")
     assert answer.code == 0
     assert "row 3: row 3: column" not in answer.err
     assert "1 row is refused" in answer.err
-    assert "column `num_gpus` is empty or NaN" in answer.err
+    assert "`many` in column `gpus` is no number" in answer.err
     assert answer.document["result"]["answered_share"] == 0.5
     strict = provision("predict", "--evaluate", str(table), "--strict")
     assert strict.code == 2
-    assert "row 3: column `num_gpus` is empty or NaN" in strict.err
+    assert "row 3: `many` in column `gpus` is no number" in strict.err
 
 
 def test_the_three_figures_of_a_score_stand_at_the_top_of_the_document(provision, tmp_path):
     table = tmp_path / "table.csv"
-    table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,445\n")
+    table.write_text(NCCL + "collective,h100_sxm,all_reduce,8,536870912,445\n")
     document = provision("predict", "--evaluate", str(table), "--json").document
     for key in ("mdape_percent", "answered_share", "coverage_80"):
         assert document[key] == document["result"][key]
@@ -206,23 +207,22 @@ def test_a_score_keeps_within_eighty_columns_and_tells_forecasts_that_cannot_be(
     assert "below zero" not in show_evaluation(found, ())
 
 
-def test_what_is_taken_for_a_missing_column_is_said(provision, tmp_path):
+def test_a_table_of_another_project_is_led_to_what_reads_it(provision, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("gpu,model,batch_size,samples_per_sec\nRTX4090,resnet50,256,4000\n")
-    answer = provision("predict", "--evaluate", str(table), "--json")
-    assert answer.code == 0
-    assert "`layout` (nchw), `mode` (eager)" in answer.err
-    assert "batch_size" not in answer.err
-    assert answer.document["result"]["assumed"]["precision"] == "amp"
+    answer = provision("predict", "--evaluate", str(table))
+    assert answer.code == 2
+    assert "lacks the columns `task`, `measured`" in answer.err
+    assert "tools.score_predict" in answer.err
 
 
 def test_a_table_of_nothing_but_bad_rows_is_refused(provision, tmp_path):
     table = tmp_path / "table.csv"
-    table.write_text(NCCL + "h100_sxm,all_reduce,8,536870912,NaN\n")
+    table.write_text(NCCL + "collective,h100_sxm,all_reduce,8,536870912,NaN\n")
     answer = provision("predict", "--evaluate", str(table))
     assert answer.code == 2
     assert "has no measured row" in answer.err
-    assert "row 2: column `latency_ms` is empty or NaN" in answer.err
+    assert "row 2: column `measured` is empty or NaN" in answer.err
 
 
 def test_a_collective_over_more_gpus_than_a_machine_has_is_no_forecast_of_a_network(provision):

@@ -27,7 +27,7 @@ from provision.matrix.model import Gpu
 from provision.planner.catalogue import list_offers
 from provision.planner.job import Job
 from provision.planner.plan import Plan, Row, make_plan
-from provision.planner.speed import Roofline, Speeds
+from provision.planner.speed import Speeds
 from provision.resolve.request import Request, parse_request
 from provision.resolve.stack import Refusal, Stack
 
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if not offers:
         raise _refuse_empty(options)
     stacks = _Stacks(options, job, matrix)
-    plan = make_plan(job, offers, terms, matrix, speeds=_speeds(options, job, matrix), no_stack=stacks.no_stack)
+    plan = make_plan(job, offers, terms, matrix, speeds=Speeds(matrix), no_stack=stacks.no_stack)
     if plan.winner is None:
         raise _refuse(plan, job, len(offers))
     top = options.top or _TOP
@@ -99,14 +99,6 @@ def run(options: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _speeds(options: argparse.Namespace, job: Job, matrix: Matrix) -> Speeds:
-    if not job.is_training:
-        return Roofline(matrix)
-    from provision.cli.plan_speed import Forecasts
-
-    return Forecasts(matrix, is_shipped=options.data_dir is None)
-
-
 class _Stacks:
     """Software stacks by GPU, each solved once."""
 
@@ -114,7 +106,7 @@ class _Stacks:
         from provision.cli.request import read_request
 
         values = {name: getattr(options, name) for name in STACK_FLAGS if getattr(options, name) is not None}
-        if not any(name in values for name in ("torch", "tensorflow", "jax")) and job.shape is not None:
+        if not any(name in values for name in ("torch", "tensorflow", "jax")) and job.name:
             # A model runs on a framework; which version is the resolver's choice.
             values["torch"] = ">0"
         elif not values:
@@ -245,8 +237,7 @@ def _write_chart(plan: Plan, job: Job, options: argparse.Namespace, output: Outp
     from provision.cli.plan_text import COLUMNS
     from provision.planner.chart import html_text, svg_text
 
-    name = job.shape.name if job.shape is not None else "job"
-    heading = f"{job.task} of {name}" if job.shape is not None else job.task
+    heading = f"{job.task} of {job.name}" if job.name else job.task
     if options.chart.suffix == ".svg":
         output.save(options.chart, svg_text(plan))
     else:

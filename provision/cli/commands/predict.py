@@ -64,6 +64,7 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "input_tokens": ("serve", "decode"),
     "output_tokens": ("serve", "decode"),
     "backend": ("serve",),
+    "cached": ("serve",),
     **dict.fromkeys(("image_size", "channels_last", "torch", "gmacs", "macts"), ("vision",)),
     **dict.fromkeys(("operation", "message"), ("collective",)),
     "batch": ("train", "serve", "vision"),
@@ -78,8 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     if isinstance(parser, Parser):
         parser.elsewhere.update(_ELSEWHERE)
     run_flags = parser.add_argument_group("the run")
-    # A suite is what some tables hold; nobody can ask for one run of it without a measurement.
-    tasks = (*(task for task in TASKS if task != "suite"), *_SYNONYMS)
+    tasks = (*TASKS, *_SYNONYMS)
     add_choice(run_flags, "--task", tasks, metavar="TASK", help=", ".join(tasks))
     _add(run_flags, "--model", str, "NAME", "a language model (llama-3.1-8b) or an image network (resnet50)")
     _add(run_flags, "--gpu", str, "NAME", "the GPU (h100, a100-80gb, rtx-4090)")
@@ -115,6 +115,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add(language, "--input-tokens", _whole, "N", "tokens of a prompt (1024)")
     _add(language, "--output-tokens", _whole, "N", "tokens of an answer (1024)")
     add_choice(language, "--backend", ("vllm", "sglang", "trtllm"), help="serving software")
+    _add(language, "--cached", _share, "SHARE", "part of each prompt that a prefix cache has, 0 to below 1 (0)")
     images = parser.add_argument_group("images and collectives")
     _add(images, "--image-size", _whole, "PIXELS", "edge of an image (what the network was made for)")
     images.add_argument("--channels-last", action="store_true", help="images lie in memory pixel by pixel")
@@ -174,11 +175,21 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if forecast.extrapolates:
         named = ", ".join(name.replace("_", " ") for name in forecast.extrapolates[:4])
         output.warn(f"this lies beyond what was learnt from ({named}): trust the interval less")
+    first = _first_token(predictor, request)
     output.give(
-        forecast_document(request, forecast, options.baseline, baseline),
-        show_forecast(request, forecast, options.baseline, baseline, columns=columns_of(output)),
+        forecast_document(request, forecast, options.baseline, baseline, first),
+        show_forecast(request, forecast, options.baseline, baseline, first, columns=columns_of(output)),
     )
     return 0
+
+
+def _first_token(predictor: Any, request: Any) -> Any:
+    """Return the forecast of the wait for the first token, where something is served."""
+    from provision.records import replace
+
+    if request.task != "serve":
+        return None
+    return predictor.forecast(predictor.describe(replace(request, metric="ttft")))
 
 
 def _evaluate(options: argparse.Namespace, predictor: Any, measured: list[Any], output: Output) -> int:
@@ -244,7 +255,7 @@ def _read_request(options: argparse.Namespace) -> Any:
     is_image = task.startswith("vision")
     if task != "collective" and options.model is None and options.params is None and options.gmacs is None:
         raise UsageError("--model is missing", hints=("name a model, or give its size with `--params`",))
-    if (is_image or task == "decode") and (options.gpus or 1) > 1:
+    if task in ("decode", "vision-inference") and (options.gpus or 1) > 1:
         raise UsageError(
             f"--gpus {options.gpus}: a forecast of `{task}` is of one GPU",
             hints=("leave out `--gpus`" + (": each GPU has images of its own" if is_image else ""),),
@@ -277,6 +288,7 @@ def _read_request(options: argparse.Namespace) -> Any:
         "input_tokens": options.input_tokens,
         "output_tokens": options.output_tokens,
         "backend": options.backend,
+        "cached_share": options.cached,
         "image_size": options.image_size,
         "layout": "nhwc" if options.channels_last else "nchw",
         "framework": options.torch,
@@ -333,6 +345,10 @@ def _add(group: Any, flag: str, kind: Any, metavar: str, text: str) -> None:
 def _number(flag: str) -> Callable[[str], float]:
     """Return a reader of a number above zero, with a unit such as ``B`` or ``MiB`` behind it or none."""
     return number(flag, is_above=True, units=_UNITS)
+
+
+def _share(flag: str) -> Callable[[str], float]:
+    return number(flag)
 
 
 def _whole(flag: str) -> Callable[[str], int]:

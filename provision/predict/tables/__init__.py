@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from provision.predict.tables.kinds import KINDS, Kind, Measured, detect
+from provision.predict.tables.kinds import PROBES, Kind, Measured, detect, precision_of
 from provision.predict.tables.sheet import Sheet, read_sheet
 
-__all__ = ["KINDS", "Kind", "Measured", "Sheet", "detect", "read_sheet"]
+__all__ = ["PROBES", "Kind", "Measured", "Sheet", "detect", "precision_of", "read_sheet"]

@@ -15,7 +15,7 @@ from provision.planner.handoff import dstack_text, inventory_text, skypilot_text
 from provision.planner.job import Job
 from provision.planner.plan import Plan, Terms, make_plan
 from provision.planner.shape import find_shape
-from provision.planner.speed import Roofline
+from provision.planner.speed import Speeds
 
 MATRIX = Matrix()
 
@@ -25,7 +25,7 @@ def plan(**where):
         task="finetune", shape=find_shape(MATRIX, "llama-3.1-8b"), tokens=1e9, sequence=4096, **where.pop("job", {})
     )
     terms = Terms(purchases=("on-demand", "spot"), rates=read_rates(MATRIX, {}), extras=Extras())
-    return make_plan(job, list_offers(MATRIX, **where), terms, MATRIX, speeds=Roofline(MATRIX))
+    return make_plan(job, list_offers(MATRIX, **where), terms, MATRIX, speeds=Speeds(MATRIX))
 
 
 WHOLE = plan()

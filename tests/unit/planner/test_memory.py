@@ -46,6 +46,11 @@ def estimate_of(row) -> Estimate:
             micro_batches=row.micro_batches,
             sequence=row.sequence,
             is_compiled=row.is_compiled,
+            optimizer=row.optimizer,
+            loss=row.loss,
+            updates_at_once=row.updates_at_once,
+            lora_rank=row.lora_rank,
+            is_quantised_twice=row.is_quantised_twice,
         ),
         CONSTANTS,
     )

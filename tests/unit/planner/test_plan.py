@@ -11,11 +11,11 @@ from provision.planner.cost import Extras
 from provision.planner.job import Job, check_job
 from provision.planner.plan import Terms, make_plan, summarise
 from provision.planner.shape import find_shape
-from provision.planner.speed import Roofline
+from provision.planner.speed import Speeds
 from provision.records import replace
 
 MATRIX = Matrix()
-SPEEDS = Roofline(MATRIX)
+SPEEDS = Speeds(MATRIX)
 LLAMA = find_shape(MATRIX, "llama-3.1-8b")
 FINETUNE = Job(task="finetune", shape=LLAMA, tokens=1e9, sequence=4096)
 SERVE = Job(task="inference", shape=LLAMA, hours=730.0, requests_per_second=10.0)
@@ -249,9 +249,10 @@ def test_serving_takes_enough_replicas_for_the_peak():
 
 @pytest.mark.parametrize("limit", ["nodes", "max_nodes"])
 def test_serving_takes_no_more_machines_than_allowed(limit):
-    usual = plan(SERVE, gpus=["l4"]).winner
+    busy = replace(SERVE, requests_per_second=100.0)
+    usual = plan(busy, gpus=["l4"]).winner
     assert usual.nodes > 2
-    few = plan(replace(SERVE, **{limit: 2}), gpus=["l4"])
+    few = plan(replace(busy, **{limit: 2}), gpus=["l4"])
     assert all(row.nodes <= 2 for row in few.rows)
     assert any("2 are allowed" in item.why for item in few.rejected)
 

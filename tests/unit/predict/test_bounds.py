@@ -71,14 +71,15 @@ def test_tokens_do_not_come_faster_than_weights_are_read(predictor):
     least = 8.03e9 * 2 / (2 * 300e9) * 1e3
     forecast = _forecast(predictor, SERVE)
     assert forecast.low == pytest.approx(least, rel=0.01)
-    assert forecast.value > 1.2 * least
-    assert forecast.high > 2 * forecast.value
+    # Engines read weights at 80 to 90 % of the bandwidth, and do more than that in a step.
+    assert 1.1 * least < forecast.value < 1.5 * least
+    assert forecast.high > 1.5 * forecast.value
     assert forecast.mode == "cold"
     assert any("would beat the ceilings" in text for text in forecast.cautions)
 
 
-def test_a_held_forecast_claims_no_measurement(predictor):
-    assert not any("measured deployments" in text or "itself was" in text for text in _forecast(predictor, SERVE).basis)
+def test_a_held_forecast_claims_no_measurement_of_its_model(predictor):
+    assert not any("itself was" in text for text in _forecast(predictor, SERVE).basis)
 
 
 @pytest.mark.parametrize("gpu", ["h100", "h200", "b200", "a100", "l4", "l40s", "t4", "v100", "rtx-4090"])
@@ -179,10 +180,11 @@ def test_operations_that_are_given_count_without_the_rest(predictor):
 def test_a_table_with_a_precision_the_gpu_lacks_is_scored_as_a_miss(predictor, tmp_path):
     from provision.predict.evaluation import evaluate
     from provision.predict.tables import detect, read_sheet
+    from tools.measured_tables import KINDS
 
     path = tmp_path / "table.csv"
     path.write_text(
         "task,model,gpu,gpus,precision,measured\ntrain,llama-3.1-8b,a100,8,fp8,7\ntrain,llama-3.1-8b,a100,8,bf16,4000\n"
     )
     sheet = read_sheet(path)
-    assert evaluate(sheet, detect(sheet), predictor).score.answered_share == 0.5
+    assert evaluate(sheet, detect(sheet, KINDS), predictor).score.answered_share == 0.5

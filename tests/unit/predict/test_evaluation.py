@@ -16,6 +16,7 @@ from provision.predict.predictor import Predictor
 from provision.predict.request import PredictRequest
 from provision.predict.tables import Measured, detect, read_sheet
 from provision.records import replace
+from tools.measured_tables import KINDS
 
 RUN = PredictRequest(task="train", model="llama-3.1-8b", gpu="h100", gpus=8, sequence=4096, micro_batch=2)
 HEADING = "task,model,gpu,gpus,sequence,micro_batch,measured\n"
@@ -30,7 +31,7 @@ def _evaluate(predictor, tmp_path, lines, **words):
     path = tmp_path / "table.csv"
     path.write_text(HEADING + "".join(lines))
     sheet = read_sheet(path)
-    return evaluate(sheet, detect(sheet), predictor, **words)
+    return evaluate(sheet, detect(sheet, KINDS), predictor, **words)
 
 
 def _line(predictor, factor, **changes):
@@ -78,12 +79,12 @@ def test_measured_rows_calibrate_the_score(predictor, tmp_path):
     path = tmp_path / "probes.csv"
     path.write_text(HEADING + "".join(lines))
     probes = read_sheet(path)
-    rows = [detect(probes).read(cells) for cells in probes.rows]
+    rows = [detect(probes, KINDS).read(cells) for cells in probes.rows]
     gpu = {"gpu": "rtx-4090"}
     lines = [_line(predictor, 0.5, sequence=s, **gpu) for s in (1024, 2048, 4096)]
     path.write_text(HEADING + "".join(lines))
     probes = read_sheet(path)
-    rows = [detect(probes).read(cells) for cells in probes.rows]
+    rows = [detect(probes, KINDS).read(cells) for cells in probes.rows]
     found = _evaluate(predictor, tmp_path, [_line(predictor, 0.5, sequence=8192, **gpu)], measured=rows)
     assert found.modes["cold"].mdape_percent == pytest.approx(100)
     assert found.score.mdape_percent < 20
@@ -116,25 +117,6 @@ def test_measurements_elsewhere_make_a_transfer(predictor):
     cold = predictor.forecast(here)
     calibration = Calibration(predictor, [(there, exp(there.estimate.middle))])
     assert calibration.forecast(here, cold).mode == "transfer"
-
-
-def test_networks_of_unknown_operations_are_forecast_from_their_own_runs(predictor, tmp_path):
-    speeds = {"v100-sxm2-16gb": 1.0, "a100-sxm4-80gb": 2.2, "h100-sxm5-80gb": 4.5, "rtx-3090": 0.9}
-    lines = ["precision,gpu,gpu_count,model,throughput,unit,batch_per_gpu\n"]
-    for model, scale in (("waveglow", 1e5), ("ssd", 200.0), ("ncf", 1e7), ("gnmt", 5e4)):
-        lines += [
-            f"fp16,{gpu},{gpus},{model},{scale * speed * gpus**0.95:g},x/s,32\n"
-            for gpu, speed in speeds.items()
-            for gpus in (1, 2, 4, 8)
-        ]
-    lines.append("fp16,h100-sxm5-80gb,1,only_here,7,x/s,32\n")
-    path = tmp_path / "table.csv"
-    path.write_text("".join(lines))
-    sheet = read_sheet(path)
-    found = evaluate(sheet, detect(sheet), predictor)
-    assert found.score.mdape_percent < 8
-    assert [row.line for row in found.refused] == [len(lines)]
-    assert set(found.modes) == {"calibrated"}
 
 
 def test_no_measurement_at_all_leaves_the_forecast_cold(predictor):
@@ -179,7 +161,7 @@ def test_one_table_may_mix_tasks_each_with_its_own_baseline(predictor, tmp_path)
     heading = "task,model,gpu,gpus,precision,sequence,micro_batch,batch,operation,measured\n"
     path.write_text(heading + "".join(rows))
     sheet = read_sheet(path)
-    found = evaluate(sheet, detect(sheet), predictor)
+    found = evaluate(sheet, detect(sheet, KINDS), predictor)
     assert found.score.mdape_percent == pytest.approx(0, abs=1e-6)
     assert (found.score.rows, found.score.answered_share) == (3, 1)
     assert found.baselines["constant"].p90_percent < 1000
@@ -194,28 +176,9 @@ def test_no_number_in_a_cell_breaks_the_score(predictor, tmp_path, cell):
     lines = [",".join([*good[:place], cell, *good[place + 1 :]]) + "\n" for place in range(4, len(good))]
     path.write_text(heading + ",".join(good) + "\n" + "".join(lines))
     sheet = read_sheet(path)
-    found = evaluate(sheet, detect(sheet), predictor)
+    found = evaluate(sheet, detect(sheet, KINDS), predictor)
     assert found.score.rows + len(found.skipped) == 1 + len(lines)
     assert all(row.reason for row in found.refused)
-
-
-@pytest.mark.parametrize(
-    ("heading", "good", "bad"),
-    [
-        ("system,m,n,k,latency_ms,tflops", "h100_sxm,64,64,64,0.01,", "h100_sxm,0.2,64,64,1,"),
-        (
-            "benchmark,accelerator,accelerators,global_batch_size,minutes_to_target_olympic_mean",
-            "bert,H100,8,256,5",
-            "bert,H100,0.4,256,5",
-        ),
-    ],
-)
-def test_a_speed_that_cannot_be_is_refused_by_row(predictor, tmp_path, heading, good, bad):
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join([heading, *[good] * 12, bad]) + "\n")
-    sheet = read_sheet(path)
-    found = evaluate(sheet, detect(sheet), predictor)
-    assert [row.line for row in found.refused] == [14]
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
@@ -236,7 +199,7 @@ def test_a_table_of_failures_is_refused(predictor, tmp_path):
     path.write_text("phase,gpu,model_quant,tokens_per_s,status\ndecode,3090 24GB,70B F16,,OOM\n")
     sheet = read_sheet(path)
     with pytest.raises(UsageError, match="no measured row"):
-        evaluate(sheet, detect(sheet), predictor)
+        evaluate(sheet, detect(sheet, KINDS), predictor)
 
 
 def test_the_articles_formula_can_be_fitted_where_it_is_true(predictor):

@@ -13,6 +13,7 @@ from provision.matrix.load import Matrix
 from provision.predict.predictor import Predictor
 from provision.predict.request import PredictRequest
 from provision.predict.tables import detect, read_sheet
+from tools.measured_tables import KINDS
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "compat" / "predict"
@@ -137,7 +138,7 @@ def test_what_is_evaluated_is_what_was_trained(trained):
     wanted = fit.predict(samples.inputs, samples.keys)
     model = read_regression(trained / "one" / "collective.json")
     sheet = read_sheet(trained / "nccl.csv")
-    kind = detect(sheet)
+    kind = detect(sheet, KINDS)
     for cells, residual in zip(sheet.rows, wanted, strict=True):
         signal = predictor.signal(kind.read(cells).request)
         found = model.estimate(signal.physics, signal.features, signal.keys)

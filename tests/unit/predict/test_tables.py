@@ -7,6 +7,7 @@ import pytest
 from provision.errors import UsageError
 from provision.predict.evaluation import read_rows
 from provision.predict.tables import detect, read_sheet
+from tools.measured_tables import KINDS
 
 FOUNDRY = "Model,SeqLen (T),# GPUs,GPU,Throughput (T/s/GPU),MicroBatchSize,NumParams,Activation Checkpointing\n"
 NCCL = "system,op_name,num_gpus,bytes,busbw_gbs\n"
@@ -21,7 +22,7 @@ def _sheet(tmp_path, text):
 
 def _rows(tmp_path, text, **words):
     sheet = _sheet(tmp_path, text)
-    return read_rows(sheet, detect(sheet), **words)
+    return read_rows(sheet, detect(sheet, KINDS), **words)
 
 
 @pytest.mark.parametrize(
@@ -36,18 +37,16 @@ def _rows(tmp_path, text, **words):
         ("gpu,model_file,tokens_per_s\n", "decode"),
         ("phase,gpu,model_quant,tokens_per_s (somebody@abc 2024),status\n", "decode-table"),
         ("task,gpu,gpus,model,measured\n", "probes"),
-        ("round,benchmark,accelerator,accelerators,minutes_to_target_olympic_mean\n", "mlperf"),
-        ("system,m,n,k,latency_ms,tflops\n", "products"),
     ],
 )
 def test_columns_tell_the_kind(tmp_path, heading, kind):
     cells = ",".join("1" for _ in heading.strip().split(","))
-    assert detect(_sheet(tmp_path, heading + cells + "\n")).name == kind
+    assert detect(_sheet(tmp_path, heading + cells + "\n"), KINDS).name == kind
 
 
 def test_a_strange_table_is_refused_with_the_columns_it_lacks(tmp_path):
     with pytest.raises(UsageError) as caught:
-        detect(_sheet(tmp_path, "system,op_name,bytes\nh100,all_reduce,8\n"))
+        detect(_sheet(tmp_path, "system,op_name,bytes\nh100,all_reduce,8\n"), KINDS)
     assert "`num_gpus`" in caught.value.because[0]
 
 
@@ -93,14 +92,6 @@ def test_bus_bandwidth_comes_from_the_latency_where_it_is_not_given(tmp_path):
     text = "system,op_name,num_gpus,bytes,latency_ms,busbw_gbs\nh100_sxm,all_reduce,8,1000000,0.01,\n"
     rows, _, _ = _rows(tmp_path, text)
     assert rows[0].value == pytest.approx(1.75e6 / 1e-5 / 1e9)
-
-
-def test_a_speed_follows_from_a_time_where_only_that_is_given(tmp_path):
-    heading = "benchmark,accelerator,accelerators,global_batch_size,minutes_to_target_olympic_mean\n"
-    rows, _, _ = _rows(tmp_path, heading + "bert,NVIDIA H100-SXM5-80GB,16,4096,5\n")
-    assert (rows[0].value, rows[0].request.batch, rows[0].request.gpus) == (0.2, 256, 16)
-    rows, _, _ = _rows(tmp_path, "system,m,n,k,latency_ms,tflops\nh100_sxm,1024,1024,1024,0.01,\n")
-    assert rows[0].value == pytest.approx(2 * 1024**3 / 1e-5 / 1e12)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +140,7 @@ def test_cells_may_be_parted_as_spreadsheets_do(tmp_path, separator, mark, end):
     path = tmp_path / "table.csv"
     path.write_bytes((mark + text.replace(",", separator).replace("\n", end)).encode())
     sheet = read_sheet(path)
-    rows, bad, _ = read_rows(sheet, detect(sheet), is_strict=False)
+    rows, bad, _ = read_rows(sheet, detect(sheet, KINDS), is_strict=False)
     assert ([row.value for row in rows], bad) == ([72.3], [])
 
 

@@ -85,7 +85,7 @@ def test_a_size_is_read_out_of_a_name_and_a_version_is_none(written, billions, a
     assert not shape.is_exact
 
 
-@pytest.mark.parametrize("written", ["DeepSeek V2 Lite", "grok-2", "step-3.5-flash", "bert-large"])
+@pytest.mark.parametrize("written", ["DeepSeek V2 Lite", "grok-2", "step-3.5-flash", "roberta-large"])
 def test_a_model_whose_size_nobody_says_is_unknown(written):
     with pytest.raises(UnknownError, match="the size of the model"):
         _shape(written)

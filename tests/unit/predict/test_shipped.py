@@ -25,6 +25,7 @@ TITLES = {
     "vision": "images",
     "collective": "collectives",
     "serving-tpot": "serving",
+    "serving-ttft": "serving, first token",
 }
 
 

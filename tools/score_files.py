@@ -51,7 +51,7 @@ FAMILIES: Mapping[str, frozenset[str]] = {
         "moved": "B06 C06 C10",
         "name": "C04 C15 C17 C18 unread",
         "numpy": "C09 C17 N01",
-        "nvcc": "B05 X01",
+        "nvcc": "B05 B12 X01",
         "pair": "C02 C03 C09 C10 C11 C13 C16 C17",
         "platform": "C17 C18",
         "python": "B06 C02 C17 C18 L01",

@@ -10,7 +10,8 @@ from provision.audit.dockerfile import parse_dockerfile
 from provision.audit.model import Environment, Options, Source
 from provision.audit.places import Placed, read_yaml
 from provision.audit.requirements_file import Reader
-from provision.audit.shell import Part, Text
+from provision.audit.script import read_joined, run_of, words
+from provision.audit.shell import Text
 from provision.errors import UsageError
 from provision.records import replace
 
@@ -18,7 +19,6 @@ __all__ = ["parse_devcontainer"]
 
 _COMMANDS = ("onCreateCommand", "updateContentCommand", "postCreateCommand")
 """What runs once, in this order, when a container is made."""
-_END = "END_OF_COMMAND"
 _PIECE = r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*|/\*.*?\*/)*[\]}])|\t'
 """A string, which stays, or what YAML does not know: a comment, a comma before an end, a tab."""
 
@@ -73,14 +73,13 @@ def parse_devcontainer(source: Source, read: Reader, options: Options) -> tuple[
         return list(parsed.stages), [found]
     if not isinstance(data.get("image"), str):
         return [], []
-    parts = [_plain("FROM "), placed.text("image"), _plain("\n")]
+    parts = [words("FROM "), placed.text("image"), words("\n")]
     if data.get("features"):
         # Each runs a script of its own, which may install anything.
-        parts.append(_plain("RUN $FEATURES\n"))
+        parts.append(words("RUN $FEATURES\n"))
     for text in _commands(placed):
-        parts += [_plain(f"RUN <<{_END}\n"), text, _plain(f"\n{_END}\n")]
-    whole = Text("".join(part.text for part in parts), [offset for part in parts for offset in part.at])
-    stages = parse_dockerfile(Part(source, whole), read).stages
+        parts += run_of(text)
+    stages = read_joined(source, parts, read).stages
     # It is made on a machine for one person, by a tool that hands GPUs in.
     return [replace(stage, is_target=False) for stage in stages], []
 
@@ -91,13 +90,9 @@ def _commands(placed: Placed) -> Iterator[Text]:
         command = placed.data.get(name)
         values = command if isinstance(command, dict) else {"": command}
         for key, value in values.items():
-            if isinstance(value, str) and _END not in value:
+            if isinstance(value, str):
                 yield placed.text(name, key) if key else placed.text(name)
 
 
 def _blanked(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
-
-
-def _plain(text: str) -> Text:
-    return Text(text, [-1] * len(text))

@@ -24,6 +24,7 @@ KINDS = (
     "pipfile",
     "pixi",
     "setup",
+    "script",
 )
 
 # Tried in order and compiled when they are tried; capitals do not matter.
@@ -39,6 +40,7 @@ _NAMES = (
     (r"pipfile", "pipfile"),
     (r"pixi\.toml", "pixi"),
     (r"setup\.(?:cfg|py)", "setup"),
+    (r"(?:.*[._-])?(?:install|setup|requirements?|env(?:ironment)?)(?:[._-].*)?\.(?:sh|bash)", "script"),
 )
 _LISTS = r"(?:.*[._-])?(?:requirements?|reqs?)/(?:[^/]+/)*[^/]+\.(?:txt|in)"
 """Paths of requirements that lie in a folder of such files, from the name of a folder on."""
@@ -135,6 +137,8 @@ def find_kind(source: Source) -> str:
                 return kind
     elif name.endswith((".txt", ".in")):
         return "requirements"
+    elif name.endswith((".sh", ".bash")):
+        return "script"
     elif not name.endswith(_OTHER_KINDS) and begins_dockerfile(source.text):
         return "dockerfile"
     raise UsageError(
@@ -142,7 +146,7 @@ def find_kind(source: Source) -> str:
         because=("neither its name nor its beginning is that of one",),
         hints=(
             "known: Dockerfiles, requirements, constraints, environment.yml, pyproject.toml, Pipfile, pixi.toml, "
-            "setup.cfg, setup.py, uv.lock, poetry.lock, compose files and devcontainer.json",
+            "setup.cfg, setup.py, uv.lock, poetry.lock, compose files, devcontainer.json and shell scripts",
             "`provision check - --stdin-filename Dockerfile < FILE` says what a file is",
         ),
     )
@@ -184,6 +188,12 @@ def parse_document(source: Source, read: Reader, options: Options, *, context: s
         document = Document(source, kind, environments)
         document.others = others
         document.reads = tuple(other.file for other in others)
+        return document
+    if kind == "script":
+        from provision.audit.script import parse_script
+
+        document = Document(source, kind, [])
+        document.environments, document.reads = parse_script(source, read)
         return document
     if kind in ("pipfile", "pixi", "setup"):
         return _parse_other(source, kind, read)

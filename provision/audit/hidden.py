@@ -82,9 +82,10 @@ def broken_bounds(
                 matrix,
                 rule,
                 span=(requirement or held.requirement).span,
-                message=f"{row.package} {held.version} does not work with the {name} it gets",
+                message=f"{row.package} {held.version} does not work with "
+                + (requirement.text if pinned is not None and requirement is not None else f"the {name} it gets"),
                 reasons=(
-                    because,
+                    *((because,) if pinned is None else ()),
                     f"{row.package} {row.versions or 'in every version'} needs {name}{bound}",
                     row.symptom,
                 ),

@@ -135,7 +135,7 @@ def _other_names(matrix: Matrix) -> set[str]:
     settings = matrix.settings("audit_rules.toml")
     return {
         *settings["placeholders"].entries,
-        *(key.partition(" ")[0] for key in settings["old_release_pythons"].entries),
+        *settings["framework_builds"].values,
     }
 
 

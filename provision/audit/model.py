@@ -377,7 +377,7 @@ class Environment:
 
     Attributes:
         kind: ``stage``, ``requirements``, ``constraints`` (its install is never complete), ``conda``, ``pyproject``,
-            ``lock``, ``service`` or ``image``.
+            ``lock``, ``script``, ``service`` or ``image``.
         file: The file it was read from.
         name: Name of the stage (its number when it has none), group, service or image.
         span: Where it begins: the FROM, the first line, the service.

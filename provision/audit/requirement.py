@@ -89,7 +89,8 @@ def parse_requirement(
         while match := _CLAUSE.match(text, position):
             if match[1] != "===" and not _is_version(match[2]):
                 return None
-            if match[2].endswith(".*") and match[1] not in ("==", "!="):
+            # Neither a wild card nor a local part has an order.
+            if (match[2].endswith(".*") or "+" in match[2]) and match[1] not in ("==", "!=", "==="):
                 return None
             if not clauses:
                 spec_start = match.start(1)

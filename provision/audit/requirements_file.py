@@ -231,7 +231,8 @@ def _read_requirement(
         _leave(listing, "path", line, source)
         return
     if is_strict:
-        raise _fault(line, source, f"`{_short(bare)}` is no requirement")
+        why = ("a local version such as +cu118 can only be asked for by `==`",) if re.search(_LOCAL, bare) else ()
+        raise _fault(line, source, f"`{_short(bare)}` is no requirement", why)
     _leave(listing, "malformed", line, source)
 
 
@@ -338,10 +339,14 @@ def _read_named(
     listing.take(inner, is_constraint=is_constraint)
 
 
-def _fault(line: Text, source: Source, what: str) -> UsageError:
+_LOCAL = r"[<>~]=?\s*[0-9][^,;]*\+"
+
+
+def _fault(line: Text, source: Source, what: str, why: tuple[str, ...] = ()) -> UsageError:
     place = source.position(line.span(source.file, 0, len(line.text)))
     return UsageError(
         f"{place.file}:{place.line}: {what}",
+        because=why,
         hints=("write one requirement such as `name==version`, or one option of pip, a line",),
     )
 

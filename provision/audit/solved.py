@@ -36,7 +36,7 @@ __all__ = [
     "ways_out",
 ]
 
-_KINDS = frozenset(("stage", "requirements", "conda", "pyproject"))
+_KINDS = frozenset(("stage", "requirements", "conda", "pyproject", "script"))
 _INSTALLERS = frozenset(("pip", "uv", "poetry", "pdm"))
 
 
@@ -113,6 +113,11 @@ def problem_of(environment: Environment, matrix: Matrix, options: Options, insta
     python = install.python or python_of(environment, None, options)
     machine = "aarch64" if platform_of(environment, options) == ("linux/arm64",) else "x86_64"
     own = [index for index in install.indexes if not index.is_explicit and index.kind != "channel"]
+    pages = matrix.setting("audit_rules.toml", "jax_wheel_pages").values
+    if own and all(index.url is not None and index.url.startswith(tuple(pages)) for index in own):
+        # They have the binary parts of jax, and jax itself comes from the index.
+        own = []
+        opaque |= dict.fromkeys(matrix.setting("audit_rules.toml", "jax_binary_parts").values)
     return Asked(
         install=install,
         pythons=(python,) if python is not None else _allowed(matrix, environment.pythons),

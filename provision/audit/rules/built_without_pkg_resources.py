@@ -12,7 +12,7 @@ from provision.matrix.load import Matrix
 
 ID = "X02"
 
-_KINDS = ("stage", "requirements", "conda")
+_KINDS = ("stage", "requirements", "conda", "script")
 _INSTALLERS = ("pip", "uv")
 _PIP = "pip"
 _EVERY = ">=0"

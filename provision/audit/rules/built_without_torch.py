@@ -12,7 +12,7 @@ from provision.matrix.load import Matrix
 
 ID = "X01"
 
-_KINDS = ("stage", "conda", "requirements")
+_KINDS = ("stage", "conda", "requirements", "script")
 _INSTALLERS = ("pip", "uv")
 _COMMANDS = ("sync", "run", "lock", "add")
 

@@ -25,6 +25,11 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if install.installer != "conda" or not install.is_complete or not is_from_channel(install, is_alone=False):
             continue
         asked = {item.name: item for item in install.requirements if item.ecosystem == "conda"}
+        no_choice = _no_choice(matrix, asked.get(CUDA_CHOICE))
+        if no_choice is not None:
+            # No other channel has that package.
+            yield no_choice
+            continue
         torch = asked.get(PYTORCH)
         wish = wish_of(torch) if torch is not None else None
         if torch is None or wish is None:
@@ -41,11 +46,29 @@ def _releases(matrix: Matrix, wish: str) -> list[TorchRelease]:
     return [row for row in matrix.torch_releases if matches(wish, row.version)]
 
 
+def _no_choice(matrix: Matrix, cuda: Requirement | None) -> Finding | None:
+    """Return that the package that chooses the build never was there for this CUDA."""
+    wanted = wish_of(cuda) if cuda is not None else None
+    have = matrix.setting("audit_rules.toml", "conda_pytorch_cudas").values
+    if cuda is None or wanted is None or any(matches(".".join(wanted.split(".")[:2]), minor) for minor in have):
+        return None
+    return found(
+        matrix,
+        ID,
+        span=cuda.span,
+        message=f"the channel pytorch has no {cuda.text}",
+        reasons=(f"{CUDA_CHOICE} was made for CUDA {', '.join(have)}",),
+        hint=f"for releases before that name another CUDA, write `{_TOOLKIT}` with its version in its place",
+    )
+
+
 def _by_toolkit(matrix: Matrix, wish: str, cuda: Requirement | None, toolkit: Requirement | None) -> Finding | None:
     """Return that the package which chose the build in former releases is asked for."""
     since = matrix.setting("audit_rules.toml", "conda_pytorch_cuda_since").value or "0"
-    if toolkit is None or cuda is not None or parse(wish) < parse(since):
+    if toolkit is None or cuda is not None:
         return None
+    if parse(wish) < parse(since):
+        return _too_old(matrix, wish, toolkit)
     return found(
         matrix,
         ID,
@@ -54,6 +77,23 @@ def _by_toolkit(matrix: Matrix, wish: str, cuda: Requirement | None, toolkit: Re
         reasons=(f"from {since} on the channel chooses the build by {CUDA_CHOICE}",),
         hint=f"write `{CUDA_CHOICE}{toolkit.text.rpartition(_TOOLKIT)[2]}` in its place, and add the channel nvidia",
         facts=[f"torch/{row.version}" for row in _releases(matrix, wish)],
+    )
+
+
+def _too_old(matrix: Matrix, wish: str, toolkit: Requirement) -> Finding | None:
+    """Return that a toolkit is older than any CUDA that a release was built for."""
+    releases = _releases(matrix, wish)
+    have = sorted({cuda for row in releases for name in row.variants if (cuda := cuda_of(name))}, key=parse)
+    wanted = wish_of(toolkit)
+    if wanted is None or not have or parse(wanted).release[:2] >= parse(have[0]).release[:2]:
+        return None
+    return found(
+        matrix,
+        ID,
+        span=toolkit.span,
+        message=f"pytorch {wish} was never built for CUDA {wanted}",
+        reasons=(f"the oldest CUDA of its builds is {have[0]}",),
+        facts=[f"torch/{row.version}" for row in releases],
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from provision.audit.bases import may_have_frameworks
 from provision.audit.channels import conda_pytorch
 from provision.audit.model import INFO, Environment, Finding, Options
+from provision.audit.solved import asked_of, taken_of
 from provision.audit.verdict import found
 from provision.audit.wanted import Wanted, effective, resolve
 from provision.matrix.load import Matrix
@@ -14,7 +15,7 @@ from provision.resolve.request import FRAMEWORKS
 
 ID = "C06"
 
-_KINDS = ("stage", "requirements")
+_KINDS = ("stage", "requirements", "script")
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
@@ -34,7 +35,16 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
 
         stack = resolve(environment, matrix, options, wanted)
         reasons = []
-        if isinstance(stack, Stack):
+        taken = [
+            version
+            for asked in asked_of(environment, matrix, options)
+            if asked.install == wanted.install
+            for version in taken_of(matrix, asked, framework)
+        ]
+        if isinstance(stack, Stack) and taken and stack.frameworks[framework] not in taken:
+            # An extra that no newer release has holds no installer back.
+            reasons.append(f"as of {matrix.dated} that is {framework} {taken[0]}")
+        elif isinstance(stack, Stack):
             reasons.append(
                 f"as of {matrix.dated} that is {framework} {stack.frameworks[framework]} for CUDA {stack.cuda}, "
                 f"which needs driver {stack.driver.minimum} or newer"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.model import Edit, Environment, Finding, Install, Options
+from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
-from provision.versions import parse
+from provision.versions import parse, spec_of
 
 ID = "C15"
 
@@ -23,9 +23,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     for install, requirement in environment.requirements():
         if requirement.name not in real or requirement.ecosystem != "pypi" or requirement.url is not None:
             continue
-        version = requirement.version
-        is_real = version is None or parse(version) < parse(since)
-        if requirement.name == _TENSORFLOW_GPU and requirement.specifier and is_real:
+        if requirement.name == _TENSORFLOW_GPU and requirement.specifier and not _takes(requirement, since):
             continue
         name = real[requirement.name]
         is_plain = requirement.is_literal and not requirement.specifier and not requirement.extras
@@ -42,6 +40,16 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             edits=edits,
             fix=f"ask for {name}",
         )
+
+
+def _takes(requirement: Requirement, since: str) -> bool:
+    """Tell whether an installer takes the placeholder, the last release of all, by a pin or where no bound is below."""
+    if requirement.version is not None:
+        return parse(requirement.version) >= parse(since)
+    try:
+        return since in spec_of(requirement.specifier)
+    except ValueError:
+        return False
 
 
 def _named(install: Install, environment: Environment, matrix: Matrix, asked: str, name: str) -> str:

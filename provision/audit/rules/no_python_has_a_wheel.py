@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.model import ERROR, Environment, Finding, Options
+from provision.audit.model import ERROR, Environment, Finding, Options, Requirement
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.versions import parse, spec_of
@@ -12,23 +12,29 @@ from provision.versions import parse, spec_of
 ID = "L01"
 
 _LAST_PATCH = 99
+_UPPER = ("<", "==", "~=")
+"""What bounds a release from above."""
+_WITH_TORCH = frozenset(("torchvision", "torchaudio", "torchtext"))
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
-    """Hold the newest Python of each pinned release against the one in force, or against all that are supported."""
+    """Hold the newest Python of what each bound admits against the one in force, or against all that are supported."""
+    told: set[int] = set()
     for install, requirement in environment.requirements():
-        if requirement.ecosystem != "pypi" or requirement.url is not None or requirement.version is None:
+        if requirement.ecosystem != "pypi" or requirement.url is not None:
             continue
         if requirement.applies is not True or requirement.is_locked or install.is_dry:
             continue
-        version = requirement.version.partition("+")[0]
-        last, is_listed = _last_python(matrix, requirement.name, version)
+        # Whoever reads it of torch knows it of what goes with torch.
+        if requirement.name in _WITH_TORCH and id(install) in told:
+            continue
+        last, is_listed = _last_python(matrix, requirement)
         if last is None:
             continue
         python = install.python or environment.python or options.python
         if python is None and not _may_be_any_supported(environment, last):
             continue
-        reasons = [f"the newest Python with a wheel of {requirement.name} {version} is {last}"]
+        reasons = [f"the newest Python with a wheel of {requirement.name} {_shown(requirement)} is {last}"]
         if python is not None:
             minor = ".".join(python.removesuffix("t").split(".")[:2])
             if is_listed or parse(minor) <= parse(last):
@@ -42,6 +48,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             message = f"{requirement.text} installs on no {f'Python {allowed}' if allowed else 'supported Python'}"
             if row is not None:
                 reasons.append(f"Python {last} ended on {row.end_of_life}")
+        if requirement.name == "torch":
+            told.add(id(install))
         yield found(
             matrix,
             ID,
@@ -50,6 +58,10 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             reasons=reasons,
             severity=ERROR if python is not None else "",
         )
+
+
+def _shown(requirement: Requirement) -> str:
+    return requirement.version.partition("+")[0] if requirement.version is not None else requirement.specifier
 
 
 def _may_be_any_supported(environment: Environment, last: str) -> bool:
@@ -64,19 +76,38 @@ def _may_be_any_supported(environment: Environment, last: str) -> bool:
     return environment.base is not None and environment.base.repository == "python"
 
 
-def _last_python(matrix: Matrix, name: str, version: str) -> tuple[str | None, bool]:
-    """Return the newest Python a release has a wheel for, and whether the facts list the release itself."""
+def _last_python(matrix: Matrix, requirement: Requirement) -> tuple[str | None, bool]:
+    """Return the newest Python that what is asked for has a wheel for, and whether the facts list its builds.
+
+    ``None`` where that is not known, or no matter: it is also there as source, or for Pythons to come.
+    """
     listed: Iterable[str] = ()
-    if name == "torch":
+    version = _shown(requirement)
+    if requirement.name == "torch":
         listed = [item for row in matrix.torch_builds_of({version}) for item in row.pythons]
-    elif name == "tensorflow":
+    elif requirement.name == "tensorflow":
         listed = [item for row in matrix.tensorflow if row.version == version for item in row.pythons]
     pythons = [item for item in listed if not item.endswith("t")]
     if pythons:
-        return max(pythons, key=lambda python: tuple(map(int, python.split(".")))), True
-    known = matrix.setting("audit_rules.toml", "old_release_pythons").entries
-    for key, last in known.items():
-        named, _, versions = key.partition(" ")
-        if named == name and version in spec_of(versions):
-            return last, False
-    return None, False
+        return max(pythons, key=parse), True
+    return _last_published(matrix, requirement), False
+
+
+def _last_published(matrix: Matrix, requirement: Requirement) -> str | None:
+    """Return the newest Python of all releases that a bound admits, ``None`` where one of them is for any Python."""
+    if not any(clause in requirement.specifier for clause in _UPPER):
+        return None
+    package = matrix.published(requirement.name)
+    try:
+        admitted = spec_of(",".join(clause.partition("+")[0] for clause in requirement.specifier.split(",")))
+    except ValueError:
+        return None
+    newest = matrix.pythons[0].version
+    last: list[str] = []
+    for version in package.versions if package is not None else ():
+        release = package.release(version) if package is not None and version in admitted else None
+        if release is not None:
+            if release.file_for(newest, "x86_64") is not None:
+                return None
+            last += release.pythons("x86_64")
+    return max(last, key=parse, default=None)

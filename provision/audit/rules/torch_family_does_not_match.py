@@ -25,6 +25,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         yield from _beside(matrix, install, requirement)
     torch = standing(environment, matrix, "torch")
     if torch is None or torch.version is None:
+        yield from _outside(environment, matrix, torch) if torch is not None else ()
         return
     release = next(iter(matrix.torch_releases_where(lambda version: version == torch.version)), None)
     if release is None:
@@ -62,6 +63,24 @@ def _beside(matrix: Matrix, install: Install, torch: Requirement) -> Iterator[Fi
             reasons=[f"{requirement.name} {version} needs torch{need}" for version, need in needs.items()],
             hint=f"{requirement.name} {right} was released with torch {have}" if right else "",
             facts=(f"torch/{have}",),
+        )
+
+
+def _outside(environment: Environment, matrix: Matrix, torch: Wanted) -> Iterator[Finding]:
+    """Yield the pinned companions whose torch lies outside the range that is asked for."""
+    for _, requirement in _last(environment, torch) if torch.specifier else ():
+        version = (requirement.version or "").partition("+")[0]
+        with_it = [row.version for row in matrix.torch_releases if getattr(row, requirement.name) == version]
+        if not with_it or any(admits(torch.specifier, have) for have in with_it):
+            continue
+        yield found(
+            matrix,
+            ID,
+            span=requirement.span,
+            message=f"{requirement.name} {version} does not belong to torch {torch.specifier}",
+            reasons=(f"{requirement.name} {version} was released with torch {' and '.join(with_it)}",),
+            hint="ask for the torch that it was released with, or for the release that goes with the newest one",
+            facts=tuple(f"torch/{have}" for have in with_it),
         )
 
 

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 import pytest
 
 from provision.audit.documents import find_kind, parse_document
+from provision.audit.engine import audit
 from provision.audit.model import Environment, Options, Source
 from provision.errors import UsageError
+from provision.matrix.load import Matrix
+
+MATRIX = Matrix()
 
 
 def read(name: str, text: str, files: Mapping[str, str] | None = None) -> list[Environment]:
@@ -343,3 +347,12 @@ def test_a_lock_entry_without_a_version_is_left_out(version: str) -> None:
     text = "\n".join(["version = 1\n", *rows])
     (found,) = read("uv.lock", text)
     assert asked(found) == ["a==1"]
+
+
+def test_a_script_is_judged_with_the_files_that_its_installs_name() -> None:
+    texts = {"gpu/install.sh": "pip install -r req/base.txt\n", "gpu/req/base.txt": "torch==2.1.0+cu118\n"}
+    sources = {name: Source(name, text) for name, text in texts.items()}
+    report = audit([sources["gpu/install.sh"]], sources.get, MATRIX, Options())
+    assert [(item.rule, item.span.file) for item in report.findings if item.severity == "error"] == [
+        ("C04", "gpu/req/base.txt")
+    ]

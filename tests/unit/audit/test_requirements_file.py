@@ -102,3 +102,10 @@ def test_a_malformed_line_is_refused_with_its_number(text: str, where: str) -> N
     with pytest.raises(UsageError) as caught:
         read(text)
     assert caught.value.message.startswith(where)
+
+
+@pytest.mark.parametrize("text", ["torch>=2.0.0+cu118", "torch >= 2.5.1+cu124", "torch~=2.1.0+cu118"])
+def test_a_local_version_has_no_order(text: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        read(f"{text}\n")
+    assert any("local version" in reason for reason in raised.value.because)

@@ -1,0 +1,45 @@
+"""A distribution that is on the index as source alone, while its wheels go by the CUDA they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from provision.audit.model import ERROR, Environment, Finding, Options, Requirement
+from provision.audit.verdict import found
+from provision.matrix.load import Matrix
+from provision.matrix.published import SOURCE
+from provision.versions import spec_of
+
+ID = "B12"
+
+
+def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
+    """Look for such a distribution where no release that is admitted has a wheel."""
+    del options
+    names = matrix.setting("audit_rules.toml", "wheels_by_cuda").entries
+    for install, requirement in environment.requirements():
+        if requirement.name not in names or requirement.ecosystem != "pypi" or requirement.url is not None:
+            continue
+        if requirement.applies is not True or install.is_dry or not _is_source(matrix, requirement):
+            continue
+        wheels = names[requirement.name].split()
+        yield found(
+            matrix,
+            ID,
+            span=requirement.span,
+            message=f"{requirement.text} is compiled here, with the nvcc that is there",
+            reasons=(f"{requirement.name} is on the index as source; its wheels are {' and '.join(wheels)}",),
+            hint=f"ask for the one of the CUDA in force, such as `{wheels[-1]}`",
+            severity=ERROR if environment.has_nvcc is False else "",
+        )
+
+
+def _is_source(matrix: Matrix, requirement: Requirement) -> bool:
+    package = matrix.published(requirement.name)
+    try:
+        admitted = spec_of(requirement.specifier)
+    except ValueError:
+        return False
+    newest = next((item for item in package.versions if item in admitted), None) if package is not None else None
+    release = package.release(newest) if package is not None and newest is not None else None
+    return release is not None and {release.file_for(row.version, "x86_64") for row in matrix.pythons} == {SOURCE}

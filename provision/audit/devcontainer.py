@@ -19,7 +19,7 @@ __all__ = ["parse_devcontainer"]
 
 _COMMANDS = ("onCreateCommand", "updateContentCommand", "postCreateCommand")
 """What runs once, in this order, when a container is made."""
-_PIECE = r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*|/\*.*?\*/)*[\]}])|\t'
+_PIECE = r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*+|/\*.*?\*/)*[\]}])|\t'
 """A string, which stays, or what YAML does not know: a comment, a comma before an end, a tab."""
 
 

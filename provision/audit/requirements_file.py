@@ -231,7 +231,7 @@ def _read_requirement(
         _leave(listing, "path", line, source)
         return
     if is_strict:
-        why = ("a local version such as +cu118 can only be asked for by `==`",) if re.search(_LOCAL, bare) else ()
+        why = ("a local version such as `+cu118` can only be asked for by `==`",) if re.search(_LOCAL, bare) else ()
         raise _fault(line, source, f"`{_short(bare)}` is no requirement", why)
     _leave(listing, "malformed", line, source)
 

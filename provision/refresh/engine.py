@@ -271,6 +271,7 @@ class Refresh:
             self.alarms,
             names=names,
             since=self._setting("published_since")["value"],
+            whole=self._setting("published_whole")["values"],
             without=self._setting("published_without_extras")["values"],
             dated=self._plan.dated,
             jobs=self._plan.jobs,

@@ -52,6 +52,7 @@ class Registry:
         alarms: Takes what must stop the refresh.
         names: Every distribution whose requirements are kept.
         since: Of releases from before this day (ISO) only versions are kept.
+        whole: Distributions whose releases from before are read too, from source where there is no wheel.
         without: Extras whose requirements are not kept, with stars: those for work on the distribution itself.
         dated: The day of new facts.
         jobs: Threads.
@@ -70,6 +71,7 @@ class Registry:
         *,
         names: Iterable[str],
         since: str,
+        whole: Iterable[str] = (),
         without: Iterable[str],
         dated: datetime.date,
         jobs: int = 4,
@@ -83,6 +85,7 @@ class Registry:
         self._alarms = alarms
         self._names = frozenset(names)
         self._since = since
+        self._whole = frozenset(whole)
         self._without = frozenset(without)
         self._dated = dated
         self._jobs = jobs
@@ -100,7 +103,12 @@ class Registry:
             self._alarms.raise_("unseen", f"{name}.{column}", f"the page of {name} has a column `{column}`")
         releases = _releases_of(page)
         known = self._known(name)
-        wanted = [version for version, files in releases.items() if version not in known and self._is_recent(files)]
+        is_whole = name in self._whole
+        wanted = [
+            version
+            for version, files in releases.items()
+            if version not in known and (is_whole or self._is_recent(files))
+        ]
         read = self._read(name, wanted, releases)
         rows = []
         for version, files in releases.items():
@@ -138,7 +146,12 @@ class Registry:
         self, name: str, versions: Sequence[str], releases: Mapping[str, Sequence[IndexFile]]
     ) -> dict[str, list[list[str]]]:
         """Return version → requirements by extra, without those that the index does not tell."""
-        asked = [(version, file) for version in versions if (file := _spokesman(releases[version])) is not None]
+        has_source = name in self._whole
+        asked = [
+            (version, file)
+            for version in versions
+            if (file := _spokesman(releases[version], has_source=has_source)) is not None
+        ]
 
         def read(item: tuple[str, IndexFile]) -> dict[str, list[str]] | str:
             try:
@@ -165,6 +178,13 @@ class Registry:
     def _said(self, file: IndexFile) -> dict[str, list[str]]:
         """Return what a wheel asks for and which extras it has; the same file cannot say anything else later."""
         kept: dict[str, list[str]] | None = self._reader.keep(file, "said")
+        if kept is None and not file.file.endswith(".whl"):
+            requires = list(self._reader.contents(file).requires_dist)
+            try:
+                kept = {"requires": requires, "extras": sorted(extras_of(requires))}
+            except InvalidRequirement as error:
+                raise UnreachableError(f"the needs of {file.file} cannot be read", because=(str(error),)) from error
+            self._reader.keep(file, "said", kept)
         if kept is None:
             text = self._metadata(file).decode("utf-8", "replace").replace("\r\n", "\n")
             message = HeaderParser().parsestr(text.partition("\n\n")[0])
@@ -259,9 +279,11 @@ def _releases_of(page: Page) -> dict[str, list[IndexFile]]:
     return {str(version): files for version, files in (final or found).items()}
 
 
-def _spokesman(files: Sequence[IndexFile]) -> IndexFile | None:
-    """Return the wheel whose metadata speak for a release: one for Linux on x86-64 where there is one."""
+def _spokesman(files: Sequence[IndexFile], *, has_source: bool) -> IndexFile | None:
+    """Return the file that speaks for a release: the wheel for Linux on x86-64, another wheel, or else the source."""
     wheels = [file for file in files if file.file.endswith(".whl")]
+    if not wheels and has_source:
+        return next((file for file in files if file.file.endswith((".tar.gz", ".zip"))), None)
     return max(wheels, key=lambda item: (_is_common(item.file), item.file), default=None)
 
 

@@ -71,3 +71,8 @@ def test_what_is_not_here_is_not_judged(text: str) -> None:
 def test_what_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"devcontainer\.json"):
         check(text)
+
+
+def test_a_bracket_in_a_comment_ends_nothing() -> None:
+    text = IMAGE.replace("\n}", '\n\t// "forwardPorts": [],\n\t"name": "x",\n}')
+    assert found(check(text)) == [("C03", "torchvision==0.18.1")]

@@ -182,7 +182,7 @@ def list_specs(packages: Iterable[Mapping[str, Any]]) -> list[str]:
     words = []
     for item in packages:
         name, version = item["name"], item.get("version")
-        if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]*([a-z0-9.]|\+\+)(:[a-z0-9]+)?", name):
+        if not re.fullmatch(r"[a-z0-9][a-z0-9+._-]*([a-z0-9.]|\+\+)(:[a-z0-9]+)?", name):
             raise AnsibleFilterError(f"gpu_specs: {name!r} is no package name")
         if version and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+:~-]*", version):
             raise AnsibleFilterError(f"gpu_specs: {version!r} is no version of {name}")

@@ -26,6 +26,7 @@ SourceFileLoader(_GPU.__name__, str(Path(__file__).with_name("gpu.py"))).exec_mo
 _ROOT = "/var/lib/provision"
 _ENVIRONMENTS = "/opt/provision/envs/"
 _PREFERENCES = "/etc/apt/preferences.d/provision-gpu"
+_VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
 _FAMILY = re.compile(r"nvidia|cuda|cudnn|nccl|datacenter-gpu-manager|^libnv(?!me|pair)|^dkms$")
 _MODULE_PACKAGE = re.compile(r"dkms|modules|kernel")
 """Packages of the family that bring a module, or build one."""
@@ -79,10 +80,18 @@ def judge_packages(
     add("dpkg", not broken, broken or "clean", "clean")
     pins = _mapping(profile.get("repos")).get("pins") or []
     if pins and wanted.get("has_pins", True):
-        found = _mapping(host["files"].get(_PREFERENCES))
-        missing = [pin for pin in pins if f"Package: {_words(pin['packages'])}\n" not in str(found.get("text", ""))]
-        add("pins", not missing, f"{len(pins) - len(missing)} of {len(pins)} in {_PREFERENCES}", f"{len(pins)}")
+        path = _PREFERENCES if profile.get("manager", "apt") == "apt" else _VERSION_LOCKS
+        text = str(_mapping(host["files"].get(path)).get("text", ""))
+        missing = [pin for pin in pins if not all(line in text for line in _pin_lines(pin, path))]
+        add("pins", not missing, f"{len(pins) - len(missing)} of {len(pins)} in {path}", f"{len(pins)}")
     return sorted(rows, key=lambda row: row["status"] != "fail")
+
+
+def _pin_lines(pin: Mapping[str, Any], path: str) -> list[str]:
+    """Return the lines by which a pin is known in the file of apt's preferences or of dnf's version locks."""
+    if path == _PREFERENCES:
+        return [f"Package: {_words(pin['packages'])}\n"]
+    return [f"{name}-{pin['version']}.*\n" for name in str(pin["packages"]).split()]
 
 
 def _judge_package(add: Any, host: Mapping[str, Any], name: str, version: str | None) -> None:

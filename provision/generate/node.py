@@ -206,6 +206,7 @@ def _profile(profile: NodeProfile) -> dict[str, Any]:
         "architectures": list(profile.architectures),
         "warnings": list(profile.warnings),
         "method": profile.method,
+        **({} if profile.manager == "apt" else {"manager": profile.manager}),
         "repos": {
             "components": list(profile.components),
             "sources": [
@@ -216,6 +217,7 @@ def _profile(profile: NodeProfile) -> dict[str, Any]:
                     "components": list(item.components),
                     "key": {"url": item.key.url, "sha256": item.key.sha256, "fingerprint": item.key.fingerprint},
                     "for": list(item.purposes),
+                    **({} if item.signs == "packages" else {"signs": item.signs}),
                 }
                 for item in profile.repositories
             ],
@@ -253,6 +255,7 @@ def _driver(driver: NodeDriver) -> dict[str, Any]:
                 "dkms_package": flavour.dkms_package,
                 "dkms_name": flavour.dkms_name,
                 "license": flavour.license,
+                **({"stream": flavour.stream} if flavour.stream else {}),
             }
             for flavour in driver.flavours
         },

@@ -854,18 +854,24 @@ class AuditRule(Fact):
 class NodeSystem(Fact):
     """What a host of one system installs around the driver (``node_packages.toml``, ``[[system]]``).
 
-    ``components`` are the parts of the system's own archive that hold the packages. ``headers`` and ``image`` are the
-    kernel's metapackages, ``headers_pattern`` names the headers of one kernel (``{kernel}``), ``build`` what compiling
-    a module takes. ``python`` lists what makes a virtual environment, ``rdma`` the system's own RDMA stack,
-    ``firewall`` and ``audit`` what rules of access are kept with.
+    ``manager`` is ``apt`` or ``dnf``. ``components`` are the parts of the system's own archive that hold the packages.
+    ``headers`` and ``image`` are the kernel's metapackages, ``headers_pattern`` names the headers of one kernel
+    (``{kernel}``), ``build`` what compiling a module takes, which ``build_repository`` has where the system's own
+    archive has no DKMS; ``build_key`` is that repository's key and ``build_key_fingerprint`` what it must be.
+    ``python`` lists what makes a virtual environment, ``rdma`` the system's own RDMA stack, ``firewall`` and ``audit``
+    what rules of access are kept with.
     """
 
     id: str
-    components: tuple[str, ...]
+    manager: str = "apt"
+    components: tuple[str, ...] = ()
     headers: str
     headers_pattern: str
     image: str
     build: tuple[str, ...]
+    build_repository: str | None = None
+    build_key: str | None = None
+    build_key_fingerprint: str | None = None
     python: tuple[str, ...]
     rdma: tuple[str, ...] = ()
     firewall: tuple[str, ...] = ()
@@ -888,6 +894,7 @@ class DriverPackages(Fact):
         proprietary_dkms: Package with the module's sources; absent for modules that come compiled.
         proprietary_name: Name of the module in DKMS.
         proprietary_module: File name of the module, without its ending.
+        proprietary_stream: Stream of dnf's module ``nvidia-driver`` that has the flavour.
         kernel_packages: Those among them that follow the kernel, and have its version.
         pins: What apt must hold at the version of the user space, ``src:NAME`` or a name.
         open_pins: What it must hold at the version of the open flavour beyond that.
@@ -912,10 +919,12 @@ class DriverPackages(Fact):
     proprietary_dkms: str | None = None
     proprietary_name: str | None = None
     proprietary_module: str | None = None
+    proprietary_stream: str | None = None
     open_packages: tuple[str, ...] = ()
     open_dkms: str | None = None
     open_name: str | None = None
     open_module: str | None = None
+    open_stream: str | None = None
     kernel_packages: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
     open_pins: tuple[str, ...] = ()

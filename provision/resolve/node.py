@@ -236,7 +236,7 @@ def _profile(job: Job, name: str) -> NodeProfile:
     matrix = job.matrix
     system, os_row = matrix.node_systems[name], _os_row(matrix, name)
     row, version, warnings = choose_driver(job, name)
-    parts = Parts(job, os_row, row, version)
+    parts = Parts(job, os_row, system, row, version)
     driver, pins = describe_driver(job, row, version)
     fabric, imex = parts.fabric(driver.package_version)
     cudnn = parts.optional("cudnn", warnings)
@@ -251,6 +251,7 @@ def _profile(job: Job, name: str) -> NodeProfile:
         os=name,
         architectures=(ARCHITECTURE,),
         method=row.method,
+        manager=system.manager,
         components=system.components,
         repositories=parts.repositories(frozenset(name for name, group in groups.items() if group is not None)),
         pins=tuple(pins),

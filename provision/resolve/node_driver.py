@@ -199,6 +199,7 @@ def describe_driver(job: Job, row: DriverPackages, version: str) -> tuple[NodeDr
                 dkms_package=dkms,
                 dkms_name=row.open_name if is_open else row.proprietary_name,
                 license=licenses[name],
+                stream=row.open_stream if is_open else row.proprietary_stream,
             )
         )
     driver = NodeDriver(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from provision.errors import DataError
-from provision.matrix.model import CudaRelease, Cudnn, DriverPackages, OsRelease
+from provision.matrix.model import CudaRelease, Cudnn, DriverPackages, NodeSystem, OsRelease
 from provision.matrix.query import cuda_releases
 from provision.resolve.node_job import ARCHITECTURE, PACKAGES_FILE, Job, No, RefusedError, name_packages
 from provision.resolve.node_options import AUTOMATIC_INCLUDES
@@ -22,6 +22,7 @@ class Parts:
     Args:
         job: What is decided from.
         os_row: The system.
+        system: What a host of it installs.
         row: Where its driver comes from.
         version: Which driver that is.
 
@@ -33,9 +34,10 @@ class Parts:
         default_toolkit: The one on the path.
     """
 
-    def __init__(self, job: Job, os_row: OsRelease, row: DriverPackages, version: str) -> None:
+    def __init__(self, job: Job, os_row: OsRelease, system: NodeSystem, row: DriverPackages, version: str) -> None:
         self.job = job
         self.os = os_row
+        self.system = system
         self.row = row
         self.version = version
         minors = job.options.toolkits
@@ -138,6 +140,10 @@ class Parts:
             raise RefusedError(No(is_proved=False, because=because, flags=("--toolkit", minor)))
         return releases[0]
 
+    def _of_manager(self, key: str) -> str:
+        """Return the key of a setting that differs between kinds of packages."""
+        return key if self.system.manager == "apt" else f"{key}_rpm"
+
     def _text(self, key: str) -> str:
         value = self.job.matrix.setting(PACKAGES_FILE, key).value
         if value is None:
@@ -153,7 +159,7 @@ class Parts:
             raise RefusedError(No(is_proved=False, because=because, flags=("--include", "nccl")))
         best = max(fitting, key=lambda row: parse(row.nccl))
         version = (best.apt or "").partition("=")[2]
-        names = self.job.matrix.setting(PACKAGES_FILE, "nccl_packages").values
+        names = self.job.matrix.setting(PACKAGES_FILE, self._of_manager("nccl_packages")).values
         return NodeGroup(packages=name_packages(names, version), version=best.nccl)
 
     def _cudnn(self) -> NodeGroup:
@@ -210,19 +216,33 @@ class Parts:
         )
         purposes = [name for name, is_needed in needs if is_needed]
         found = []
+        arch = ARCHITECTURE
+        if self.system.manager != "apt":
+            arch = self.job.matrix.setting("os.toml", "cuda_repository_arch").entries[ARCHITECTURE]
         if purposes:
             found.append(self._cuda_repository(tuple(purposes)))
+        if self.system.build_repository is not None:
+            found.append(
+                NodeRepository(
+                    id="build",
+                    uri=self.system.build_repository.replace("{arch}", arch),
+                    suite="/",
+                    key=NodeKey(url=self.system.build_key or "", fingerprint=self.system.build_key_fingerprint),
+                    purposes=("driver",),
+                )
+            )
         if "container_toolkit" in groups:
             found.append(
                 NodeRepository(
                     id="container-toolkit",
-                    uri=self._text("container_toolkit_repository").replace("{arch}", ARCHITECTURE),
+                    uri=self._text(self._of_manager("container_toolkit_repository")).replace("{arch}", arch),
                     suite="/",
                     key=NodeKey(
                         url=self.job.matrix.setting("container_toolkit.toml", "signing_key").value or "",
                         fingerprint=self._text("container_toolkit_key"),
                     ),
                     purposes=("container_toolkit",),
+                    signs="packages" if self.system.manager == "apt" else "metadata",
                 )
             )
         return tuple(found)

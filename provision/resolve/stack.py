@@ -287,7 +287,12 @@ class NodeKey:
 
 @record
 class NodeRepository:
-    """A package repository beside the system's own; ``purposes`` are the parts of a profile that need it."""
+    """A package repository beside the system's own.
+
+    Attributes:
+        purposes: The parts of a profile that need it.
+        signs: ``packages``, or ``metadata`` where an rpm repository signs its index alone.
+    """
 
     id: str
     uri: str
@@ -295,6 +300,7 @@ class NodeRepository:
     components: tuple[str, ...] = ()
     key: NodeKey
     purposes: tuple[str, ...]
+    signs: str = "packages"
 
 
 @record
@@ -324,6 +330,7 @@ class NodeFlavour:
         dkms_package: Package with the sources; absent for modules that come compiled.
         dkms_name: The module's name in DKMS.
         license: What ``modinfo`` then says.
+        stream: Stream of dnf's module ``nvidia-driver`` that has it; absent where the system has no such modules.
     """
 
     name: str
@@ -332,6 +339,7 @@ class NodeFlavour:
     dkms_package: str | None = None
     dkms_name: str | None = None
     license: str
+    stream: str | None = None
 
 
 @record
@@ -425,6 +433,7 @@ class NodeProfile:
     Attributes:
         architectures: As the system calls them (``amd64``).
         method: ``distro``, ``cuda_repo`` or ``precompiled``.
+        manager: What installs packages: ``apt`` or ``dnf``.
         components: Parts of the system's own archive to switch on.
         fabric: For hosts with NVSwitches.
         imex: For hosts whose NVLink leaves the host.
@@ -438,6 +447,7 @@ class NodeProfile:
     refusal: str | None = None
     architectures: tuple[str, ...] = ()
     method: str | None = None
+    manager: str = "apt"
     components: tuple[str, ...] = ()
     repositories: tuple[NodeRepository, ...] = ()
     pins: tuple[NodePin, ...] = ()

@@ -53,6 +53,8 @@ PATHS = (
     "/etc/default/grub.d",
     "/etc/docker",
     "/etc/dkms",
+    "/etc/dnf/modules.d",
+    "/etc/dnf/plugins/versionlock.list",
     "/etc/enroot/enroot.conf.d",
     "/etc/kernel",
     "/etc/kubernetes/node-feature-discovery",
@@ -68,6 +70,7 @@ PATHS = (
     "/etc/nvidia-container-runtime",
     "/etc/nvidia-imex",
     "/etc/nvidia-mig-manager",
+    "/etc/pki/rpm-gpg",
     "/etc/profile.d",
     "/etc/provision",
     "/etc/rsyslog.d",
@@ -80,6 +83,7 @@ PATHS = (
     "/etc/systemd/system",
     "/etc/systemd/system.conf.d",
     "/etc/udev/rules.d",
+    "/etc/yum.repos.d",
     "/opt/provision/etc",
     "/usr/bin/provision",
     "/usr/local/bin/provision",
@@ -102,11 +106,14 @@ TEXTS = (
     "/etc/containerd/config.toml",
     "/etc/containerd/conf.d/*",
     "/etc/crio/crio.conf",
+    "/etc/dnf/modules.d/*",
+    "/etc/dnf/plugins/versionlock.list",
     "/etc/docker/daemon.json",
     "/etc/nccl.conf",
     "/etc/nftables.conf",
     "/etc/provision/monitoring/installed.json",
     "/etc/provision/monitoring/targets/*",
+    "/etc/yum.repos.d/*",
     "/var/lib/dpkg/diversions",
     "/var/lib/provision/*.json",
     "/var/lib/provision/kernel-guard/*.json",
@@ -248,6 +255,29 @@ class Node:
         return done.stdout.decode("utf-8", "replace")
 
 
+# Rebuilds of a system are that system; others have no packages that the plays know.
+ALIKE = {
+    "almalinux": "rhel",
+    "centos": "rhel",
+    "ol": "rhel",
+    "rhel": "rhel",
+    "rocky": "rhel",
+    "amzn": "amzn",
+    "fedora": "fedora",
+    "opensuse-leap": "opensuse",
+    "sles": "sles",
+}
+MANAGERS = {"opensuse-leap": "zypper", "sles": "zypper"}
+
+
+def name_system(name, version):
+    """Return what the lock calls a system, and the program that installs packages there."""
+    major = version.split(".")[0]
+    if name in ALIKE:
+        return ALIKE[name] + major, MANAGERS.get(name, "dnf")
+    return name + (major if name == "debian" else version), "apt"
+
+
 def read_os(node):
     release = {}
     for line in (node.text("/etc/os-release") or "").splitlines():
@@ -263,8 +293,10 @@ def read_os(node):
     memory = re.search(r"^MemTotal:\s+(\d+)", node.text("/proc/meminfo") or "", re.MULTILINE)
     swap = re.search(r"^SwapTotal:\s+(\d+)", node.text("/proc/meminfo") or "", re.MULTILINE)
     comm = (node.text("/proc/1/comm") or "").strip()
+    system, manager = name_system(name, version)
     return {
-        "id": name + (version.split(".")[0] if name == "debian" else version),
+        "id": system,
+        "manager": manager,
         "distribution": name,
         "version": version,
         "codename": release.get("VERSION_CODENAME"),
@@ -348,6 +380,8 @@ def read_kernel(node, system, packages):
         is_common = found and found.group(1).endswith(("-common", "-common-rt"))
         if found and not is_common and package["status"] == "ii" and os.path.isdir(node.path("/usr/src/" + name)):
             headers.add(found.group(1))
+    for path in node.glob("/usr/src/kernels/*/Makefile"):
+        headers.add(path.split("/")[4])
     running = platform.release()
     # A kernel that no package left here (a container shows its host's) is none of the node's own.
     known = sorted((images | headers | {name for name in modules if name in images}) or set(), key=version_key)
@@ -441,6 +475,31 @@ def read_modules(node, kernels):
         if rows:
             found[kernel] = rows
     return found
+
+
+def read_rpms(node):
+    """Return the packages of a system of rpms. Of those that lie side by side each has its whole name as well."""
+    form = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{SOURCERPM}\\n"
+    packages = {}
+    for line in (node.run("rpm", "-qa", "--qf", form) or "").splitlines():
+        cells = line.split("\t")
+        if len(cells) != 5:
+            continue
+        name, epoch, version, arch, source = cells
+        row = {
+            "version": version if epoch == "0" else epoch + ":" + version,
+            "status": "ii",
+            "source": re.sub(r"-[^-]+-[^-]+\.src\.rpm$", "", source),
+            "is_auto": False,
+        }
+        if name == "gpg-pubkey" or name.startswith("kernel"):
+            packages["%s-%s%s" % (name, version, "" if arch == "(none)" else "." + arch)] = row
+        if name != "gpg-pubkey":
+            packages[name] = row
+    locks = node.text("/etc/dnf/plugins/versionlock.list") or ""
+    ours = re.sub(r"# provision: begin\n.*?# provision: end\n", "", locks, flags=re.DOTALL)
+    holds = sorted(line.strip() for line in ours.splitlines() if line.strip() and not line.startswith("#"))
+    return packages, holds
 
 
 def read_packages(node):
@@ -612,6 +671,13 @@ def read_foreign(node, files):
         if path.startswith("/etc/apt/sources.list") and "provision" not in os.path.basename(path):
             uris = re.findall(r"^(?:deb\s+(?:\[[^\]]*\]\s+)?|URIs:\s*)(\S+)", node.text(path) or "", re.MULTILINE)
             repos.extend({"file": path, "uri": re.sub(r"//[^/@]*@", "//", uri)} for uri in uris if "nvidia" in uri)
+        elif path.startswith("/etc/yum.repos.d/") and "provision" not in os.path.basename(path):
+            for section in re.split(r"(?m)^(?=\[)", node.text(path) or ""):
+                uris = re.findall(r"(?m)^(?:baseurl|mirrorlist|metalink)\s*=\s*(\S+)", section)
+                if not re.search(r"(?m)^enabled\s*=\s*(0|no|false)\s*$", section, re.IGNORECASE):
+                    repos.extend(
+                        {"file": path, "uri": re.sub(r"//[^/@]*@", "//", uri)} for uri in uris if "nvidia" in uri
+                    )
     places = [path for path in UNINSTALLERS if os.path.exists(node.path(path))]
     return {"runfile": places[0] if places else None, "repos": repos}
 
@@ -718,7 +784,8 @@ def collect(options):
     """Return everything as one mapping; ``options`` may hold root, paths, units."""
     node = Node(options.get("root", "/"))
     system = read_os(node)
-    packages, holds = read_packages(node)
+    is_debian = system["manager"] == "apt"
+    packages, holds = read_packages(node) if is_debian else read_rpms(node)
     files, links, folders = read_files(node, list(PATHS) + list(options.get("paths", ())))
     kernel = read_kernel(node, system, packages)
     gpus, switches, nics = read_devices(node)
@@ -733,7 +800,9 @@ def collect(options):
         "module": read_module(node),
         "dkms": read_dkms(node),
         "modules": read_modules(node, [row["version"] for row in kernel["installed"]]),
-        "dpkg": read_dpkg(node, packages),
+        "dpkg": read_dpkg(node, packages)
+        if is_debian
+        else {"audit": "", "is_locked": False, "half": [], "broken_off": []},
         "packages": packages,
         "holds": holds,
         "accounts": read_accounts(node),

@@ -11,7 +11,7 @@ from ansible.errors import AnsibleFilterError
 __all__ = ["FilterModule"]
 
 _RELEASE = re.compile(r"\d+\.[A-Za-z0-9.+~_-]+")
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9]")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+._-]*[a-z0-9]")
 _WORD = re.compile(r"[A-Za-z0-9._+~:/#-]+")
 _HOOKS = ("/etc/kernel/postinst.d/dkms", "/etc/kernel/header_postinst.d/dkms")
 _ORIGINAL = ".provision-original"

@@ -46,7 +46,8 @@ _URI = re.compile(r"(https?://|file:/|mirror\+)[^\s\"'<>\\^`{|}]+")
 _SUITE = re.compile(r"[A-Za-z0-9./~+-]+")
 _PIN = re.compile(r"(src:)?[a-z0-9*][a-z0-9*+.-]*")
 _SHA256 = re.compile(r"(sha256:)?[0-9a-f]{64}")
-_FINGERPRINT = re.compile(r"[0-9A-Fa-f ]{40,80}")
+_FINGERPRINT = re.compile(r"[0-9A-Fa-f ]{40,80}|[0-9A-Fa-f]{8}")
+"""Whole, or its last digits where the facts know no more: a key of dnf is held to those, and one of apt refused."""
 METHODS = ("distro", "cuda_repo", "precompiled")
 OTHER_FLAVOUR = {"open": "proprietary", "proprietary": "open"}
 LOCK_AGAIN = "lock again with `provision node lock`"

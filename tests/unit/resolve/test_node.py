@@ -23,6 +23,7 @@ from provision.versions import parse
 
 NODE_KEYS = {"os", "method", "flavour", "profile", "toolkit", "include"}
 SYSTEMS = ("debian12", "debian13", "ubuntu22.04", "ubuntu24.04", "ubuntu26.04")
+RPM_SYSTEMS = ("amzn2023", "rhel10", "rhel8", "rhel9")
 
 
 @pytest.fixture(scope="module")
@@ -98,19 +99,21 @@ def test_every_driver_of_the_facts_makes_a_profile(
 
 def test_without_systems_every_system_has_a_profile(matrix: Matrix) -> None:
     stack = answer(matrix, driver="580", torch="2.14")
-    assert tuple(row.os for row in stack.node.profiles) == SYSTEMS
-    assert all(row.refusal is None and row.frameworks.environments for row in stack.node.profiles)
+    assert tuple(row.os for row in stack.node.profiles) == tuple(sorted((*SYSTEMS, *RPM_SYSTEMS)))
+    assert all(row.refusal is None for row in stack.node.profiles)
+    # The others have an older Python than this torch takes, or one that the facts do not know.
+    assert {row.os for row in stack.node.profiles if row.frameworks.environments} == {*SYSTEMS, "rhel10"}
 
 
 def test_auto_takes_the_archive_where_it_has_the_branch_and_nvidias_repository_elsewhere(matrix: Matrix) -> None:
     found = {row.os: row.method for row in answer(matrix, driver="580", torch="2.14").node.profiles}
-    assert found == {os: "cuda_repo" if os.startswith("debian") else "distro" for os in SYSTEMS}
+    assert found == {os: "distro" if os.startswith("ubuntu") else "cuda_repo" for os in (*SYSTEMS, *RPM_SYSTEMS)}
 
 
 def test_each_system_solves_for_its_own_python(matrix: Matrix) -> None:
     stack = answer(matrix, driver="580", torch="2.14")
     systems = {row.id: row for row in matrix.os_releases}
-    for row in stack.node.profiles:
+    for row in [row for row in stack.node.profiles if row.frameworks.environments]:
         python = systems[row.os].python
         assert row.frameworks.python == python
         (environment,) = row.frameworks.environments
@@ -128,6 +131,23 @@ def test_a_driver_is_the_recommended_branch_where_none_is_asked_for(matrix: Matr
 def test_a_branch_is_its_newest_version_that_has_the_flavour(matrix: Matrix) -> None:
     assert profile(matrix, "debian12", driver="535").driver.package_version == "535.309.01-0+deb12u1"
     assert profile(matrix, "debian12", driver="535", flavour="open").driver.package_version == "535.261.03-1"
+
+
+@pytest.mark.parametrize("os", ["amzn2023", "rhel8", "rhel9"])
+def test_a_driver_of_rpms_has_its_epoch_and_the_stream_of_its_flavour(matrix: Matrix, os: str) -> None:
+    row = profile(matrix, os, driver="580")
+    assert (row.manager, row.method) == ("dnf", "cuda_repo")
+    assert row.driver.package_version == f"3:580.178.04-1.{os.replace('rhel', 'el')}"
+    assert {flavour.name: flavour.stream for flavour in row.driver.flavours} == {
+        "open": "580-open",
+        "proprietary": "580-dkms",
+    }
+    assert {row.id: row.signs for row in row.repositories}.get("container-toolkit", "metadata") == "metadata"
+
+
+def test_rhel_10_has_no_streams_and_open_modules_alone(matrix: Matrix) -> None:
+    row = profile(matrix, "rhel10", driver="580")
+    assert [(flavour.name, flavour.stream) for flavour in row.driver.flavours] == [("open", None)]
 
 
 def test_an_older_version_for_its_flavour_is_warned_of(matrix: Matrix) -> None:
@@ -320,10 +340,13 @@ def test_container_toolkit_is_safe_and_co_versioned(matrix: Matrix) -> None:
 
 def test_every_repository_has_a_key_to_check(matrix: Matrix) -> None:
     for row in answer(matrix, driver="580", torch="2.14", include="container-toolkit,dcgm").node.profiles:
-        assert {repository.id for repository in row.repositories} == {"cuda", "container-toolkit"}
+        # DKMS of RHEL is EPEL's.
+        build = {"build"} if row.os.startswith("rhel") else set()
+        assert {repository.id for repository in row.repositories} == {"cuda", "container-toolkit", *build}
         for repository in row.repositories:
             assert repository.key.url.startswith("https://")
-            assert len(repository.key.fingerprint) == 40
+            # Of the key for RHEL 10 the last digits alone are known.
+            assert len(repository.key.fingerprint) == (8 if (row.os, repository.id) == ("rhel10", "cuda") else 40)
             assert repository.uri.endswith("/")
 
 
@@ -361,7 +384,8 @@ def test_what_the_facts_exclude_is_refused_as_proved(
         ({"driver": "580", "os": "debian12", "method": "distro"}, "is not known to have branch 580 for debian12"),
         ({"driver": "580", "os": "debian12", "method": "precompiled"}, "is not known to have branch 580"),
         ({"driver": "535.104.05", "os": "debian12"}, "is not known to have driver 535.104.05"),
-        ({"driver": "580", "os": "rhel9"}, "the facts know no packages of `rhel9`"),
+        ({"driver": "580", "os": "sles15"}, "the facts know no packages of `sles15`"),
+        ({"driver": "580", "os": "rhel10", "flavour": "proprietary"}, "no proprietary module of driver 580.178.04"),
         ({"driver": "580", "os": "ubuntu24.04", "toolkit": "99.9"}, "know no CUDA toolkit 99.9"),
         ({"driver": "580", "platform": "linux/arm64"}, "linux/amd64 nodes only"),
         ({"driver": "580", "gpu": "nonesuch"}, "no GPU called `nonesuch`"),

@@ -9,7 +9,7 @@ import pytest
 
 FILTERS = playbook_files.load_filters("gpu_rpm")
 PROGRAM = playbook_files.load_script(playbook_files.ROLES / "gpu_repos" / "files" / "rpm.py")
-FACTS = playbook_files.load_script(playbook_files.ROLES / "gpu_facts" / "files" / "facts.py")
+FACTS = playbook_files.load_script(playbook_files.ROLES / "gpu_facts" / "files" / "node.py")
 
 KEY = "610C7B14E068A878070DA4E99CD0A493D42D0685"
 LOCKS = "/etc/dnf/plugins/versionlock.list"

@@ -130,7 +130,8 @@ def _learn(rows: Sequence[tuple[Run, float, str]]) -> Callable[[tuple[Run, float
     levels = _medians([(model, miss - setups[setup]) for setup, model, miss in misses])
     own = _medians([((model, setup), miss) for setup, model, miss in misses])
     left = sorted(miss - own[model, setup] for setup, model, miss in misses) or [0.0]
-    tenth = len(left) // 10
+    # What is left of a row is seen with the row itself in the middle: the ends are taken further out than a tenth.
+    end = len(left) // 25
     apart = [abs(own[model, setup] - levels[model] - setups[setup]) for setup, model, _ in misses] or [0.0]
     doubt = 1.9 * median(apart)
 
@@ -141,7 +142,7 @@ def _learn(rows: Sequence[tuple[Run, float, str]]) -> Callable[[tuple[Run, float
         measured = own.get((run.model, setup))
         shift = levels[run.model] + setups[setup] if measured is None else measured
         middle = ideal + shift
-        low, high = (left[tenth], left[-1 - tenth]) if measured is not None else (-doubt, doubt)
+        low, high = (left[end], left[-1 - end]) if measured is not None else (-doubt, doubt)
         return Forecast(
             value=math.exp(middle),
             low=math.exp(middle + min(low, -0.03)),

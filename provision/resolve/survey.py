@@ -26,7 +26,7 @@ from provision.records import fields_of, replace
 from provision.resolve import explain
 from provision.resolve.assemble import Solution, assemble, base_reasons, base_warnings, package_warnings
 from provision.resolve.bases import Base, choose_base
-from provision.resolve.environment import MACHINES
+from provision.resolve.environment import MACHINES, wheel_rank
 from provision.resolve.fit import open_bounds
 from provision.resolve.options import Option, demands_of, fact_of, index_of, offer
 from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_askable_os, parse_request
@@ -477,20 +477,26 @@ class _Survey:
 
     def _closed(self, option: Option, known: _Known, skipped: _Skipped) -> _Number:
         """Return the tree of the environment, by CUDA where the packages decide that, and by glibc."""
-        python = known["python"]
+        python, machine = known["python"], MACHINES[known["platform"]]
+        oldest, *between, newest = self.axes["glibc"]
+
+        def is_steady(file: str) -> bool:
+            return wheel_rank(file, python, machine, oldest) == wheel_rank(file, python, machine, newest)
 
         def say(_: Any, question: Any) -> _Number:
-            def close(glibc: str | None) -> _Number:
+            def close(glibc: str | None) -> tuple[_Number, bool]:
                 base = Base(python_image=None, cuda_image=None, glibc=glibc)
                 found = complete(self.matrix, question, (option,), python, base)
                 if isinstance(found, Rejection):
-                    return self.add([found])
-                return self._environment(replace(found, wish=_wish(known)), option, skipped)
+                    return self.add([found]), False
+                # The best of all wheels are the best of fewer too, if they are among them.
+                is_same = all(is_steady(pick.wheel.file) for pick in found.picks if pick.wheel)
+                return self._environment(replace(found, wish=_wish(known)), option, skipped), is_same
 
-            oldest, *between, newest = self.axes["glibc"]
-            first, last = close(oldest), close(newest)
+            last, is_same = close(newest)
+            first = last if is_same else close(oldest)[0]
             # What is the same with the fewest wheels and with all of them is the same with any number between.
-            rest = [] if first == last else map(close, between)
+            rest = [] if first == last else [close(glibc)[0] for glibc in between]
             return self._node("glibc", [first, *rest, last])
 
         return self._shared(("closed", option.label), option, say, known, skipped)

@@ -12,7 +12,7 @@ from provision.audit.rules import aspects_of, is_in_scope, load_rule, rule_ids
 from provision.audit.surroundings import complete
 from provision.errors import MissingDependencyError, ProvisionError, UsageError
 from provision.matrix.load import Matrix
-from provision.records import record
+from provision.records import record, replace
 
 __all__ = ["COMMENT_RULES", "Report", "Scope", "audit", "worst"]
 
@@ -128,7 +128,9 @@ def audit(
         judged.append(environment)
     report.environments = tuple(complete(item, matrix, scope(item.file).options) for item in judged)
     names = [name for name in report.rules if name not in COMMENT_RULES]
+    # To look for ways out costs more than to judge: what is judged again to try one needs none.
     found = _run(report.environments, matrix, options_of, names, scope_of)
+    found = [replace(finding, ways=tuple(finding.ways)) for finding in found]
     if any(finding.ways for finding in found):
         from provision.audit.ways import settle_hints
 

@@ -497,7 +497,8 @@ class Finding:
         reasons: Why, most general first, each with its fact.
         hint: The way out, one sentence or one exact piece of text.
         facts: Ids of the facts it rests on (``torch/2.1.2+cu118``), as ``provision explain`` takes them.
-        ways: Ways out, the nearest first; the engine puts those that take the finding away into the hint.
+        ways: Ways out, the nearest first, to be read once; the engine puts those that take the finding away into the
+            hint.
         edits: A safe fix; empty where there is none.
         fix: What the edits do, one short sentence (``pin the index of the CUDA builds``).
     """
@@ -509,7 +510,7 @@ class Finding:
     reasons: tuple[str, ...] = ()
     hint: str = ""
     facts: tuple[str, ...] = ()
-    ways: tuple[Way, ...] = ()
+    ways: Iterable[Way] = ()
     edits: tuple[Edit, ...] = ()
     fix: str = ""
 

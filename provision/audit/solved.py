@@ -242,14 +242,14 @@ def taken_of(matrix: Matrix, asked: Asked, name: str) -> tuple[str, ...]:
 
     That is one for each Python that it may be and that has not ended; none where nothing can be said of one of them.
     """
-    from provision.resolve.published import Picks, solve_published
+    from provision.resolve.published import picks_of
 
     if asked.problem.is_open:
         return ()
     found: dict[str, None] = {}
     for python in current_pythons(matrix, asked):
-        answer = solve_published(matrix, _with(asked.problem, python=python))
-        version = answer.versions.get(name) if isinstance(answer, Picks) else None
+        answer = picks_of(matrix, _with(asked.problem, python=python))
+        version = answer.versions.get(name) if answer is not None else None
         if version is None:
             return ()
         found[version] = None
@@ -262,7 +262,7 @@ def taken_surely(environment: Environment, matrix: Matrix, options: Options, nam
     Nothing is said where a package of which nothing is known could ask for another release of it, where more may be
     installed than the words tell, and where a base, conda or another index may have brought it.
     """
-    from provision.resolve.published import Picks, Want, solve_published
+    from provision.resolve.published import Want, picks_of
 
     if environment.kind not in _KINDS or may_have_frameworks(matrix, environment):
         return ()
@@ -281,8 +281,8 @@ def taken_surely(environment: Environment, matrix: Matrix, options: Options, nam
         taken = []
         for python in current_pythons(matrix, asked):
             bounds = (*asked.problem.bounds, *(Want(name=name, specifier=f"=={version}") for version in found[:1]))
-            answer = solve_published(matrix, _with(asked.problem, python=python, bounds=bounds))
-            if not isinstance(answer, Picks):
+            answer = picks_of(matrix, _with(asked.problem, python=python, bounds=bounds))
+            if answer is None:
                 return ()
             taken.append(answer.versions.get(name, ""))
         if not any(taken):
@@ -298,15 +298,13 @@ def taken_surely(environment: Environment, matrix: Matrix, options: Options, nam
 
 def brings(environment: Environment, matrix: Matrix, options: Options, name: str) -> Iterator[Install]:
     """Yield the commands that install a distribution, asked for or not, on every Python that it may be."""
-    from provision.resolve.published import Picks, solve_published
+    from provision.resolve.published import picks_of
 
     for asked in asked_of(environment, matrix, options):
         if asked.install.has_no_deps or asked.problem.is_open:
             continue
-        answers = [
-            solve_published(matrix, _with(asked.problem, python=python)) for python in current_pythons(matrix, asked)
-        ]
-        if answers and all(isinstance(answer, Picks) and answer.versions.get(name) for answer in answers):
+        answers = [picks_of(matrix, _with(asked.problem, python=python)) for python in current_pythons(matrix, asked)]
+        if answers and all(answer is not None and answer.versions.get(name) for answer in answers):
             yield asked.install
 
 
@@ -320,8 +318,15 @@ def current_pythons(matrix: Matrix, asked: Asked) -> tuple[str, ...]:
 
 def ways_out(matrix: Matrix, asked: Asked, clash: Clash, python: str | None) -> Iterator[Way]:
     """Yield releases that pins could name instead: what an installer takes for each when the others stay."""
-    from provision.resolve.published import Picks, Want, solve_published
+    from provision.resolve.published import Want, is_satisfiable, picks_of
 
+    # Where the others exclude each other too, no release of these is a way out.
+    rest = tuple(want for want in asked.problem.wants if want not in clash.wants)
+    pythons = [
+        at
+        for at in ((python,) if python is not None else asked.pythons)
+        if not rest or is_satisfiable(matrix, _with(asked.problem, wants=rest, python=at))
+    ]
     for want in clash.wants:
         requirement = asked.origins[want]
         if (
@@ -333,9 +338,9 @@ def ways_out(matrix: Matrix, asked: Asked, clash: Clash, python: str | None) -> 
             continue
         free = Want(name=want.name, extras=want.extras)
         others = tuple(free if item == want else item for item in asked.problem.wants)
-        for at in (python,) if python is not None else asked.pythons:
-            answer = solve_published(matrix, _with(asked.problem, wants=others, python=at))
-            version = answer.versions.get(want.name) if isinstance(answer, Picks) else None
+        for at in pythons:
+            answer = picks_of(matrix, _with(asked.problem, wants=others, python=at))
+            version = answer.versions.get(want.name) if answer is not None else None
             if version is not None:
                 text = f"=={version}"
                 edit = Edit(span=requirement.specifier_span, text=text)

@@ -38,7 +38,7 @@ def found(
         reasons: Why, most general first.
         hint: The way out, the row's remedy when empty.
         facts: What it rests on.
-        ways: Ways out to try.
+        ways: Ways out to try; looked for only where the finding stands.
         edits: A safe fix.
         fix: What the edits do.
         severity: How grave it is, the row's severity when empty.
@@ -53,7 +53,7 @@ def found(
         reasons=tuple(dict.fromkeys(reasons)),
         hint=hint or row.remedy,
         facts=tuple(dict.fromkeys(ids)),
-        ways=tuple(ways),
+        ways=ways,
         edits=tuple(edits),
         fix=fix,
     )

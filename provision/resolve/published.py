@@ -133,6 +133,12 @@ def solve_published(matrix: Matrix, problem: Problem) -> Picks | Clash | None:
     return Clash(wants=least.wants, reasons=chain.reasons if isinstance(chain, _Refusal) else answer.reasons)
 
 
+def picks_of(matrix: Matrix, problem: Problem) -> Picks | None:
+    """Return what an installer takes; ``None`` where that is nothing, or not known. Why is not looked for."""
+    answer = _search(matrix, problem)
+    return answer if isinstance(answer, Picks) else None
+
+
 def is_satisfiable(matrix: Matrix, problem: Problem) -> bool:
     """Tell whether a problem has an answer, or may have one."""
     return _has_answer(matrix, problem) or not _is_refused(matrix, problem)

@@ -18,7 +18,6 @@ from provision.errors import IncompatibleError, MissingDependencyError, UsageErr
 from provision.generate.image import ImageOptions
 from provision.matrix.load import Matrix
 from provision.records import replace
-from provision.resolve.prebuilt import published_lines
 from provision.resolve.request import FRAMEWORKS, Request
 from provision.resolve.stack import ProjectBuild, Refusal, Stack
 
@@ -143,6 +142,7 @@ def _lock_published(
     A wheel is for one build of PyTorch and one Python: where the rest moves those, there is none.
     """
     from provision.build.closure import lock_whole
+    from provision.resolve.prebuilt import published_lines
     from provision.resolve.solve import solve
 
     known = {item.url for item in before.image.packages} if before is not None and before.image is not None else set()

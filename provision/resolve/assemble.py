@@ -22,7 +22,6 @@ from provision.resolve.foreign import base_cuda, known_base
 from provision.resolve.halves import layer_of
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
-from provision.resolve.prebuilt import wheels_in_place
 from provision.resolve.request import AUTO, CPU
 from provision.resolve.requirements import is_wheel, parse_requirements
 from provision.resolve.rules import (
@@ -678,6 +677,10 @@ def _published(solution: Solution, matrix: Matrix) -> list[str]:
         return []
     wish = solution.wish
     compiled = _compiled(solution, matrix)[0]
+    if not compiled:
+        return []
+    from provision.resolve.prebuilt import wheels_in_place
+
     requires = [*wish.request.requirements, *(line for row in solution.extras for line in row.requires)]
     machine = MACHINES[wish.platform]
     return [

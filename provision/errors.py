@@ -39,7 +39,7 @@ __all__ = [
 
 EXIT_INTERRUPTED = 130
 _DISTRIBUTION = "gpu-provision"
-USERINFO = re.compile(r"(?<=://)(?:[^/?#\s]*@|[^/?#\s:@\[]*:(?!\d*(?:[^\w@]|$))(?:\S*@|[^@\n]*@))")
+USERINFO = r"(?<=://)(?:[^/?#\s]*@|[^/?#\s:@\[]*:(?!\d*(?:[^\w@]|$))(?:\S*@|[^@\n]*@))"
 """User and password of an address, up to the last ``@`` before its path.
 
 Where a password has a sign that ends it before its ``@`` (``/``), what stands in the port's place is no number.
@@ -48,7 +48,7 @@ Where a password has a sign that ends it before its ``@`` (``/``), what stands i
 
 def without_secrets(text: str) -> str:
     """Return a text, an address or a sentence, whose addresses name no user and no password."""
-    return USERINFO.sub("", text)
+    return re.sub(USERINFO, "", text)
 
 
 def install_command(extra: str = "") -> str:

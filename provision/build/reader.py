@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -151,7 +152,7 @@ def describe(error: BaseException, url: str) -> str:
         return f"the index answered {code} {getattr(error, 'reason', '')}".rstrip()
     said = str(getattr(error, "reason", None) or error) or type(error).__name__
     # The library repeats what it cannot read of an address, and cuts it anywhere.
-    account = USERINFO.search(url)
+    account = re.search(USERINFO, url)
     for piece in (account[0], account[0].rpartition(":")[2]) if account is not None else ():
         said = said.replace(piece, "")
     return without_secrets(said)

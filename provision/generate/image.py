@@ -212,7 +212,7 @@ class ImageOptions:
             if self.frontend == "classic":
                 raise UsageError("--syntax: the classic builder knows no `# syntax` line")
         if self.index_url is not None:
-            if USERINFO.search(self.index_url):
+            if re.search(USERINFO, self.index_url):
                 raise UsageError(
                     "--index-url: the address holds a user name or password",
                     because=("it would be readable in the image's history",),

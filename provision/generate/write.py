@@ -16,15 +16,15 @@ __all__ = ["OPTIONS", "Artifact", "Changes", "check_artifacts", "find_losses", "
 OPTIONS = "provision.options.json"
 """The file beside a lock that says how it was written down, where that is not as usual."""
 
-_HEADER = re.compile(rb"^# provision\.(?:lock|matrix|shared) sha256:[0-9a-f]{64}$", re.MULTILINE)
+_HEADER = rb"(?m)^# provision\.(?:lock|matrix|shared) sha256:[0-9a-f]{64}$"
 _HEAD_BYTES = 1000
 # Files that begin by saying whose they are; a folder with one of them is this program's.
 _MARKED = ("Dockerfile", "docker-bake.hcl", "provision.def", "requirements.lock.txt", "pylock.toml")
 # Files that people are tempted to edit.
 _STEPS = ("Dockerfile", "provision.def")
-_CONTEXT = re.compile(r'^  context = "([A-Za-z0-9][A-Za-z0-9._/-]*)"$', re.MULTILINE)
+_CONTEXT = r'(?m)^  context = "([A-Za-z0-9][A-Za-z0-9._/-]*)"$'
 # Every name beside Dockerfile and .dockerignore that a context can have: only these are ever removed.
-_REMOVABLE = re.compile(
+_REMOVABLE = (
     r"requirements\.(?:lock|source|(?:cuda|framework|rest|user|unverified|build|git|backend)(?:\.[0-9]+)?)\.txt"
     r"|(?:build-)?constraints\.txt"
     r"|sbom\.cdx\.json|provision\.options\.json|apt_snapshot\.sh|tools\.txt|verify\.py|compile_bytecode\.py|expect\.json|entrypoint\.sh|provision\.lock|provision-ca\.crt"
@@ -213,7 +213,7 @@ def _is_ours(folder: Path) -> bool:
     """Tell whether this program wrote the folder: its Dockerfile, or what stands in its place, says so."""
     for name in _MARKED:
         with contextlib.suppress(FileNotFoundError), (folder / name).open("rb") as stream:
-            if _HEADER.search(stream.read(_HEAD_BYTES)) is not None:
+            if re.search(_HEADER, stream.read(_HEAD_BYTES)) is not None:
                 return True
     return False
 
@@ -250,7 +250,7 @@ def _stale(folder: Path, artifacts: tuple[Artifact, ...]) -> list[Path]:
             place / name
             for name in named
             if (context / name).as_posix() not in wanted
-            and (_REMOVABLE.fullmatch(name) or name in (".dockerignore", "Dockerfile"))
+            and (re.fullmatch(_REMOVABLE, name) or name in (".dockerignore", "Dockerfile"))
             and (place / name).is_file()
         ]
     return [*found, *(path for path in _stale_options(folder, wanted) if path not in found)]
@@ -273,9 +273,9 @@ def _baked_before(folder: Path) -> list[PurePosixPath]:
         text = (folder / "docker-bake.hcl").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return []
-    if _HEADER.search(text[:_HEAD_BYTES].encode()) is None:
+    if re.search(_HEADER, text[:_HEAD_BYTES].encode()) is None:
         return []
-    paths = [PurePosixPath(name) for name in dict.fromkeys(_CONTEXT.findall(text))]
+    paths = [PurePosixPath(name) for name in dict.fromkeys(re.findall(_CONTEXT, text))]
     return [path for path in paths if ".." not in path.parts]
 
 

@@ -18,8 +18,8 @@ from provision.records import NOTHING
 
 __all__ = ["Accounts", "host_of"]
 
-_SIGNED = re.compile(r"(?<![A-Za-z])((?:git\+)?https?://)([^/?#\s]*)@")
-_BARE = re.compile(r"[!$-\[\]-~]+")
+_SIGNED = r"(?<![A-Za-z])((?:git\+)?https?://)([^/?#\s]*)@"
+_BARE = r"[!$-\[\]-~]+"
 
 
 def host_of(address: str) -> str:
@@ -56,13 +56,13 @@ class Accounts:
             UsageError: There are two accounts for one host, or one that no netrc file can hold, or one that ends before
                 its ``@``.
         """
-        for match in _SIGNED.finditer(text):
+        for match in re.finditer(_SIGNED, text):
             user, _, password = match[2].partition(":")
             place = re.split(r"[/?#\s]", text[match.end() :], maxsplit=1)[0]
             self._tell(place.partition(":")[0], unquote(user), unquote(password), where)
             self._places[f"{match[1].removeprefix('git+')}{place}"] = place.partition(":")[0].lower()
-        text = _SIGNED.sub(r"\1", text)
-        if (left := USERINFO.search(text)) and text[: left.start()].endswith(("http://", "https://")):
+        text = re.sub(_SIGNED, r"\1", text)
+        if (left := re.search(USERINFO, text)) and text[: left.start()].endswith(("http://", "https://")):
             raise UsageError(
                 f"{where}: the address has a user and a password that end before their `@`",
                 because=("`/`, `?`, `#` and a space end them, so that the rest would count as the place",),
@@ -149,7 +149,7 @@ def _rows_of(place: Path) -> Mapping[str, tuple[str, str | None, str | None]]:
 
 
 def _word(text: str) -> str:
-    if _BARE.fullmatch(text):
+    if re.fullmatch(_BARE, text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -46,13 +46,13 @@ _LANES = 16
 """Of the slot that floors of copies hold for."""
 _RDMA_RATE = "net.rdma.rate-"
 
-_FILLER = re.compile(r"\b(nvidia|geforce|tesla|quadro)\b")
+_FILLER = r"\b(nvidia|geforce|tesla|quadro)\b"
 
 
 @lru_cache(maxsize=4096)
 def normalise_gpu(name: str) -> str:
     """Reduce a GPU name to what tells GPUs apart: ``NVIDIA GeForce RTX 4090`` → ``rtx4090``."""
-    return re.sub(r"[^a-z0-9]", "", _FILLER.sub(" ", name.lower().replace("_", " ").replace("-", " ")))
+    return re.sub(r"[^a-z0-9]", "", re.sub(_FILLER, " ", name.lower().replace("_", " ").replace("-", " ")))
 
 
 def find_gpus(matrix: Matrix, text: str) -> tuple[Gpu, ...]:

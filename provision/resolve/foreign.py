@@ -12,7 +12,7 @@ from provision.versions import spec_of
 
 __all__ = ["ForeignBase", "base_cuda", "image_python", "known_base"]
 
-_TAG = re.compile(r"(?P<version>[0-9]+(?:\.[0-9]+)+)-cuda(?P<cuda>[0-9.]+)-cudnn(?P<cudnn>[0-9]+)-(?:runtime|devel)")
+_TAG = r"(?P<version>[0-9]+(?:\.[0-9]+)+)-cuda(?P<cuda>[0-9.]+)-cudnn(?P<cudnn>[0-9]+)-(?:runtime|devel)"
 
 
 @record
@@ -89,7 +89,7 @@ def known_base(matrix: Matrix, base: str) -> ForeignBase | None:
             os=row.os,
             facts=(fact_of("image", f"ngc-{row.release}", row),),
         )
-    said = _TAG.fullmatch(tag)
+    said = re.fullmatch(_TAG, tag)
     if said is None:
         return ForeignBase(framework=framework)
     return ForeignBase(

@@ -95,7 +95,7 @@ _CONTEXT_FORMS = ("dockerfile", "apptainer", "devcontainer")
 _EDITS_SHOWN = 3
 _EDIT_LENGTH_MAX = 80
 _CERTIFICATE_BYTES_MAX = 1024 * 1024
-_TAG = re.compile(
+_TAG = (
     r"(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?/)?[a-z0-9]+(?:(?:\.|_{1,2}|-+|/)[a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?"
 )
@@ -698,7 +698,7 @@ def _check_build_flags(options: argparse.Namespace) -> None:
     if options.push and not options.tag and options.matrix is None:
         raise UsageError("--push needs to know where to", hints=("name the image: `--tag registry.example/team/name`",))
     for tag in options.tag or ():
-        if not tag.isascii() or not _TAG.fullmatch(tag):
+        if not tag.isascii() or not re.fullmatch(_TAG, tag):
             raise UsageError(
                 f"--tag `{shown(tag)}` is no image name", hints=("write it as in `registry.example/team/name:1.0`",)
             )

@@ -409,7 +409,7 @@ class Uv:
             return ()
         from concurrent.futures import ThreadPoolExecutor
 
-        reader = Reader(self._address, ca_cert=self._ca_cert, accounts=self._accounts, timeout_seconds=_PAGE_SECONDS)
+        reader = self._reader()
         found: list[str] = []
         asked = list(dict.fromkeys(names))[:_NAMES_LOOKED_AT]
         with ThreadPoolExecutor(_PAGES_AT_ONCE) as pool:
@@ -425,12 +425,14 @@ class Uv:
         """Tell whether a file is where it is said to be, as far as this machine reaches."""
         from http.client import HTTPException
 
-        reader = Reader(self._address, ca_cert=self._ca_cert, accounts=self._accounts, timeout_seconds=_PAGE_SECONDS)
         try:
-            with reader.open(url, {"User-Agent": "provision"}):
+            with self._reader().open(url, {"User-Agent": "provision"}):
                 return True
         except (HTTPException, OSError, ValueError):
             return False
+
+    def _reader(self) -> Reader:
+        return Reader(self._address, ca_cert=self._ca_cert, accounts=self._accounts, timeout_seconds=_PAGE_SECONDS)
 
     def _default_indexes(self) -> tuple[str, ...]:
         if self._index_url is not None:

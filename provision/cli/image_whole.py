@@ -142,12 +142,12 @@ def _lock_published(
     A wheel is for one build of PyTorch and one Python: where the rest moves those, there is none.
     """
     from provision.build.closure import lock_whole
-    from provision.resolve.prebuilt import published_lines
+    from provision.resolve.prebuilt import published_wheels
     from provision.resolve.solve import solve
 
     known = {item.url for item in before.image.packages} if before is not None and before.image is not None else set()
-    addressed = ((line, line.partition(" @ ")[2]) for line in published_lines(stack, matrix))
-    lines = tuple(line for line, url in addressed if url in known or uv.serves(url))
+    wheels = published_wheels(stack, matrix)
+    lines = tuple(f"{name} @ {url}" for name, _, url in wheels if url in known or uv.serves(url))
     if not lines:
         return None
     changed = replace(request, requirements=(*request.requirements, *lines))

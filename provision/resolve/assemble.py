@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import CompanionPackage, CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
@@ -88,7 +89,7 @@ def assemble(solution: Solution, matrix: Matrix) -> Stack:
     sm, ptx = _code(options)
     frameworks = {option.framework: option.version for option in options if option.framework != "cuda"}
     variants = {option.framework: option.variant for option in options if option.framework != "cuda"}
-    return Stack(
+    stack = Stack(
         request=wish.request,
         facts_date=matrix.dated,
         python=solution.python,
@@ -110,6 +111,9 @@ def assemble(solution: Solution, matrix: Matrix) -> Stack:
         warnings=tuple(_warnings(solution, matrix, driver)),
         image=_image(solution, matrix),
     )
+    if stack.image is None or not stack.image.compiled:
+        return stack
+    return replace(stack, warnings=(*stack.warnings, *_published(stack, matrix)))
 
 
 def _libraries(solution: Solution, versions: dict[str, str]) -> tuple[str | None, str | None]:
@@ -645,7 +649,7 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
                 f"on {called(name, rows)} {row.symptom}" + (f"; what lifts it: {row.until}" if row.until else "")
                 for row in partial_pairs(matrix, option, rows[0])
             ]
-    return [*warnings, *package_warnings(solution), *_published(solution, matrix)]
+    return [*warnings, *package_warnings(solution)]
 
 
 def base_warnings(solution: Solution, matrix: Matrix) -> list[str]:
@@ -670,21 +674,12 @@ def package_warnings(solution: Solution) -> list[str]:
     return [f"no {' and no '.join(missing)} was built for this torch and Python, so none is included"]
 
 
-def _published(solution: Solution, matrix: Matrix) -> list[str]:
-    """Return where a wheel of what will be compiled is published; no fact has a hash of it, and the lock can."""
-    torch = next((option.row for option in solution.options if option.framework == "torch"), None)
-    if not isinstance(torch, TorchBuild) or solution.python is None:
-        return []
-    wish = solution.wish
-    compiled = _compiled(solution, matrix)[0]
-    if not compiled:
-        return []
-    from provision.resolve.prebuilt import wheels_in_place
+def _published(stack: Stack, matrix: Matrix) -> Iterator[str]:
+    """Yield where a wheel of what will be compiled is published; no fact has a hash of it, and the lock can."""
+    from provision.resolve.prebuilt import published_wheels
 
-    requires = [*wish.request.requirements, *(line for row in solution.extras for line in row.requires)]
-    machine = MACHINES[wish.platform]
-    return [
-        f"{name} is compiled, which takes long; its project publishes {version} as a wheel for this stack, "
-        f"which the line `{name} @ {address}` takes in its place, by hash where that address answers"
-        for name, version, address in wheels_in_place(matrix, compiled, requires, torch, solution.python, machine)
-    ]
+    for name, version, address in published_wheels(stack, matrix):
+        yield (
+            f"{name} is compiled, which takes long; its project publishes {version} as a wheel for this stack, "
+            f"which the line `{name} @ {address}` takes in its place, by hash where that address answers"
+        )

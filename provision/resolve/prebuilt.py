@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from provision.matrix.load import Matrix
 from provision.matrix.model import TorchBuild
 from provision.resolve.environment import MACHINES
@@ -11,7 +9,7 @@ from provision.resolve.requirements import parse_requirements
 from provision.resolve.stack import Stack
 from provision.versions import parse, spec_of
 
-__all__ = ["prebuilt_wheels", "published_lines", "wheels_in_place"]
+__all__ = ["prebuilt_wheels", "published_wheels"]
 
 
 def prebuilt_wheels(
@@ -47,33 +45,11 @@ def prebuilt_wheels(
     return tuple(sorted(found, key=lambda item: parse(item[0]), reverse=True))
 
 
-def wheels_in_place(
-    matrix: Matrix, compiled: Iterable[str], requires: Iterable[str], build: TorchBuild, python: str, machine: str
-) -> tuple[tuple[str, str, str], ...]:
-    """Return which of the packages that would be compiled have a wheel of their project: name, version, address.
+def published_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str], ...]:
+    """Return which of the packages that a stack would compile have a wheel of their project: name, version, address.
 
-    Args:
-        matrix: The facts.
-        compiled: What would be compiled, by normalised name.
-        requires: Lines that ask for them; what one of them takes from an address of its own has none.
-        build: The build of PyTorch.
-        python: The Python (``3.12``).
-        machine: ``x86_64`` or ``aarch64``.
+    What a line takes from an address of its own has none.
     """
-    lines = list(parse_requirements("\n".join(requires), "lines"))
-    found = []
-    for name in compiled:
-        own = [line for line in lines if line.name == name]
-        if not own or any("://" in line.text for line in own):
-            continue
-        bounds = spec_of(",".join(line.specifier for line in own if line.specifier))
-        wheels = prebuilt_wheels(matrix, name, build, python, machine)
-        found += [(name, *item) for item in wheels if item[0] in bounds][:1]
-    return tuple(found)
-
-
-def published_lines(stack: Stack, matrix: Matrix) -> tuple[str, ...]:
-    """Return the lines (``name @ address``) that take a wheel in place of what a stack would compile."""
     image, torch = stack.image, stack.frameworks.get("torch")
     if image is None or torch is None or stack.python is None:
         return ()
@@ -81,5 +57,13 @@ def published_lines(stack: Stack, matrix: Matrix) -> tuple[str, ...]:
     if build is None:
         return ()
     requires = [*image.user_requirements, *(line for extra in image.extras for line in extra.requires)]
-    found = wheels_in_place(matrix, image.compiled, requires, build, stack.python, MACHINES[stack.platform])
-    return tuple(f"{name} @ {address}" for name, _, address in found)
+    lines = list(parse_requirements("\n".join(requires), "lines"))
+    found = []
+    for name in image.compiled:
+        own = [line for line in lines if line.name == name]
+        if not own or any("://" in line.text for line in own):
+            continue
+        bounds = spec_of(",".join(line.specifier for line in own if line.specifier))
+        wheels = prebuilt_wheels(matrix, name, build, stack.python, MACHINES[stack.platform])
+        found += [(name, *item) for item in wheels if item[0] in bounds][:1]
+    return tuple(found)

@@ -25,6 +25,7 @@ __all__ = [
     "parse_requirements",
     "place_of",
     "requirement_of",
+    "wheel_file",
 ]
 
 # Compiled when they are first used: a request without lines needs none of them.
@@ -267,8 +268,13 @@ def _why_refused(line: str) -> tuple[str, ...] | None:
 
 def is_wheel(line: UserRequirement) -> bool:
     """Tell whether a line takes a wheel from an address, of which nothing is left to be built."""
-    url = requirement_of(line.text).url if "@" in line.text else None
-    return url is not None and re.split(r"[?#]", url)[0].endswith(".whl")
+    return "@" in line.text and wheel_file(requirement_of(line.text)) is not None
+
+
+def wheel_file(line: Line) -> str | None:
+    """Return the name of the wheel that a line takes from an address, as written there."""
+    address = re.split(r"[?#]", line.url)[0] if line.url is not None else ""
+    return address.rpartition("/")[2] if address.endswith(".whl") else None
 
 
 def exact_line(line: UserRequirement, version: str | None) -> str:

@@ -27,7 +27,7 @@ from provision.resolve.needs import close
 from provision.resolve.options import Option, fact_of, offer
 from provision.resolve.pairs import pair_extras
 from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_askable_os, matches, python_fits
-from provision.resolve.requirements import is_wheel, parse_requirements
+from provision.resolve.requirements import is_wheel, parse_requirements, requirement_of, wheel_file
 from provision.resolve.rules import (
     Rejection,
     Wish,
@@ -216,11 +216,11 @@ def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejec
 def _reject_wheels(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:
     """Return which wheel that a line takes from an address was built for another Python or machine."""
     for text in wish.request.requirements:
-        address = re.split(r"[?#]|\s;", text.partition("://")[2])[0].strip()
-        if not address.endswith(".whl") or ";" in text:
+        line = requirement_of(text) if "://" in text else None
+        file = wheel_file(line) if line is not None and line.marker is None else None
+        if file is None or file.count("-") < _WHEEL_DASHES:
             continue
-        file = address.rpartition("/")[2]
-        if file.count("-") >= _WHEEL_DASHES and wheel_rank(file, python, MACHINES[wish.platform], None) is None:
+        if wheel_rank(file, python, MACHINES[wish.platform], None) is None:
             label = " with ".join(option.label for option in options)
             because = f"would be on a Python or machine that {file} of your requirements was not built for"
             return Rejection(rule="requirements", is_proved=True, subject=label, because=because, facts=())

@@ -111,14 +111,17 @@ function makeAsker(tables) {
   }
 
   function assemble(request, { gpu, system, platform, walk, say, tell }, { kind, candidate, python, stand, environment }) {
-    const need = walk(environment.need);
+    // The trees that an answer was found by are no part of it: written out, they are far larger than all tables.
+    const { rules, tries, ...own } = candidate;
+    const { need: tree, ...closed } = environment;
+    const need = walk(tree);
     const reasons = [...need.reasons, ...environment.reasons, ...stand.reasons].map((reason) => tell(reason, candidate));
     const ofDriver = reasons.find((reason) => reason.subject === "driver");
     if (ofDriver) for (const { because } of taken(request)) ofDriver.because += `; ${because}`;
     const warnings = [...Object.values(walk(tables.insecure)), ...need.warnings, ...stand.warnings, ...environment.warnings];
     const facts = [candidate.fact, ...reasons.flatMap((reason) => reason.facts), gpu?.[6], system?.[2]];
     return {
-      ...candidate, ...environment, ...need, ...stand, kind, python, platform, reasons,
+      ...own, ...closed, ...need, ...stand, kind, python, platform, reasons,
       framework: kind === "cuda" ? null : kind,
       os: stand.os ?? request.os,
       cudnn: stand.cudnn || environment.cudnn,

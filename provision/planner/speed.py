@@ -138,12 +138,9 @@ class Speeds:
             NoSpeedError: Nothing forecasts it, or even one sequence at a time is slower than what must be kept.
         """
         kept = objectives or Objectives()
-        answers: dict[int, Speed | None] = {}
 
         def at(most: int) -> Speed | None:
-            if most not in answers:
-                answers[most] = self._at(shape, gpu, layout, serving, output, share, kept, most)
-            return answers[most]
+            return self._at(shape, gpu, layout, serving, output, share, kept, most)
 
         # The more sequences, the later each token: the most that keep the times are found by halving.
         low, high = 1, serving.concurrent

@@ -15,6 +15,7 @@ SYMPTOMS = (
     r"unresolvable CDI devices",
     r"failed to inject CDI devices",
     r"error setting up CDI devices|setting up CDI devices:",
+    r"\bFound 0 CDI devices|\bstat nvidia\.com/gpu=\S{1,40}: no such file",
     r"CDI device injection failed|failed to inject devices: .{0,60}CDI",
 )
 

@@ -16,6 +16,7 @@ SYMPTOMS = (
     r"\bcu(?:Init|da\w{2,30}|DeviceGet\w{0,10})\b.{0,24}\b(?:returned|failed|error|code)\W{1,4}100\b",
     r"\b(?:CUDA )?error(?: code)?:? \(?100\b(?!.{0,40}(?:network|connect|http|unreachable))",
     r"\bCUDA_VISIBLE_DEVICES=(?:\"\"|''|-1|\"-1\"|NoDevFiles)?\s*$",
+    r"invalid literal for int\(\) .{0,40}'NoDevFiles'",
     r"The NVIDIA Driver was not detected\.\s{0,4}GPU functionality",
     r"init(?:iali[sz]ation)? failure: 100\b",
     r"RuntimeError: Failed to infer device type",

@@ -25,6 +25,8 @@ IDS = tuple(MATRIX.diagnoses)
 
 CORPUS: dict[str, tuple[str, ...]] = {
     "driver.device-nodes": (
+        'runtime spec devices: error gathering device information while adding custom device "/dev/nvidia-uvm-tools"'
+        ": lstat /dev/nvidia-uvm-tools: no such file or directory",
         "NVIDIA: could not open the device file /dev/nvidia0 (No such file or directory).",
         'openat(AT_FDCWD, "/dev/nvidiactl", O_RDWR) = -1 ENOENT (No such file or directory)',
         'error gathering device information while adding custom device "/dev/nvidia3": No such file or directory',
@@ -60,6 +62,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "the old module is still in the initramfs",
     ),
     "driver.not-built": (
+        "(EE) NVIDIA: Failed to initialize the NVIDIA kernel module.",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is installed.",
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-49-generic",
         "modprobe: ERROR: could not insert 'nvidia': No such device",
@@ -279,6 +282,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "cuda runtime error (30) : unknown error at THCGeneral.cpp:74",
     ),
     "cuda.hidden-devices": (
+        "ValueError: invalid literal for int() with base 10: 'NoDevFiles'",
         "RuntimeError: No CUDA GPUs are available",
         "CUDA error: no CUDA-capable device is detected",
         "failed call to cuInit: CUDA_ERROR_NO_DEVICE",
@@ -413,11 +417,14 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "INFO:    Could not find any nv files on this host!",
     ),
     "container.stale-cdi": (
+        "Error: stat nvidia.com/gpu=0: no such file or directory",
+        "INFO[0000] Found 0 CDI devices",
         "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
         "error modifying OCI spec: failed to inject CDI devices",
         "CDI device injection failed",
     ),
     "container.shm": (
+        "No space left on device while creating shared memory segment",
         "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Bus error.",
         "It is possible that dataloader's workers are out of shared memory.",
         "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",

@@ -176,6 +176,10 @@ class Matrix:
         """Operating systems."""
         return self.rows("os.toml", "os")
 
+    def os_release(self, name: str | None) -> model.OsRelease | None:
+        """Return one operating system; ``None`` when it is unknown."""
+        return next(iter(self.rows_with("os.toml", "os", "id", name)), None) if name is not None else None
+
     @cached_property
     def pci_ranges(self) -> tuple[model.PciRange, ...]:
         """PCI device numbers by GPU architecture."""
@@ -282,10 +286,18 @@ class Matrix:
         """Needs that metadata does not declare."""
         return self.rows("constraints.toml", "constraint")
 
+    def constraints_of(self, packages: Container[str]) -> tuple[model.HiddenConstraint, ...]:
+        """Return the undeclared needs of some packages alone."""
+        return self.rows_where("constraints.toml", "constraint", "package", lambda name: name in packages)
+
     @cached_property
     def exclusions(self) -> tuple[model.Exclusion, ...]:
         """Pairs known to fail together."""
         return self.rows("exceptions.toml", "exclusion")
+
+    def exclusions_where(self, is_wanted: Callable[[str], bool]) -> tuple[model.Exclusion, ...]:
+        """Return the pairs known to fail together whose left side somebody wants."""
+        return self.rows_where("exceptions.toml", "exclusion", "left", is_wanted)
 
     @cached_property
     def extras(self) -> tuple[model.Extra, ...]:

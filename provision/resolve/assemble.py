@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from functools import lru_cache
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import CompanionPackage, CudaImage, Extra, HiddenConstraint, PythonImage, TorchBuild
@@ -367,6 +368,7 @@ def find_installer(matrix: Matrix, python: str, platform: str) -> tuple[Pick, ..
     return find_tool(matrix, _INSTALLER, python, platform)
 
 
+@lru_cache(maxsize=None)
 def find_tool(matrix: Matrix, name: str, python: str, platform: str) -> tuple[Pick, ...]:
     """Return the newest release of a tool whose wheel runs where an image is built; nothing where none does."""
     demand = Demand(name=name, specifier="", why="the build", part="image")

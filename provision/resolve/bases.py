@@ -39,14 +39,13 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
         if isinstance(chosen, Rejection):
             return chosen
         cuda_image = chosen
-    systems = {row.id: row for row in matrix.os_releases}
     if wish.request.base is not None:
         foreign = known_base(matrix, wish.request.base)
         problem = _unfit_base(matrix, wish.request.base, options, python)
         problem = problem or (_unfit_foreign(matrix, wish, options, python, foreign) if foreign is not None else None)
         if problem:
             return problem
-        below = wish.os or (systems.get(foreign.os) if foreign is not None and foreign.os is not None else None)
+        below = wish.os or (matrix.os_release(foreign.os) if foreign is not None else None)
         return Base(python_image=None, cuda_image=cuda_image, glibc=below.glibc if below else None)
     if python is None:
         return Base(python_image=None, cuda_image=cuda_image, glibc=wish.os.glibc if wish.os else None)
@@ -57,11 +56,11 @@ def choose_base(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     compilers = cuda_releases(matrix, options[0].cuda or "0") if wish.flavor == "devel" else ()
     gcc_max = min((row.gcc_max for row in compilers if row.gcc_max), default=None)
     for image in matrix.python_images_of(python):
-        system_row = systems.get(image.os)
         if image.python != python or image.flavour != wanted or wish.platform not in image.platforms:
             continue
         if wish.os is not None and image.os != wish.os.id:
             continue
+        system_row = matrix.os_release(image.os)
         if glibc and system_row and system_row.glibc and parse(system_row.glibc) < parse(glibc):
             continue
         if gcc_max and system_row and system_row.gcc and system_row.gcc > gcc_max:

@@ -125,7 +125,9 @@ def hidden_needs(matrix: Matrix, stack: Stack, versions: Mapping[str, str]) -> t
 def hidden_constraints(matrix: Matrix, stack: Stack, versions: Mapping[str, str]) -> Iterator[HiddenConstraint]:
     """Yield the hidden constraints that hold where these versions are installed, with the builds of a stack."""
     plain = {name: version.partition("+")[0] for name, version in versions.items()}
-    return (row for row in matrix.constraints if binds(row, plain, stack.variants.values(), stack.python or ""))
+    return (
+        row for row in matrix.constraints_of(plain) if binds(row, plain, stack.variants.values(), stack.python or "")
+    )
 
 
 def binds(row: HiddenConstraint, versions: dict[str, str], variants: Iterable[str], python: str) -> bool:

@@ -75,7 +75,11 @@ def close(
         if demand.specifier.startswith("==") and "*" not in demand.specifier:
             versions.setdefault(demand.name.partition("[")[0], demand.specifier.removeprefix("==").partition("+")[0])
     while True:
-        fresh = [row for row in matrix.constraints if row not in applied and binds(row, versions, builds, python)]
+        fresh = [
+            row
+            for row in matrix.constraints_of(versions)
+            if row not in applied and binds(row, versions, builds, python)
+        ]
         for row in fresh:
             applied.append(row)
             demands += [
@@ -108,7 +112,7 @@ def close(
         before = dict(versions)
         versions.update({pick.name: pick.version.partition("+")[0] for pick in solved.picks})
         if versions == before or not any(
-            row not in applied and binds(row, versions, builds, python) for row in matrix.constraints
+            row not in applied and binds(row, versions, builds, python) for row in matrix.constraints_of(versions)
         ):
             names = {pick.name for pick in solved.picks}
             kept = Environment(picks=tuple(pick for pick in solved.picks if pick.name not in left_open))
@@ -138,7 +142,7 @@ def _lacking_companion(
                     part=option.framework,
                     facts=(fact_of("constraint", row.id, row),),
                 )
-                for row in matrix.constraints
+                for row in matrix.constraints_of(versions)
                 if binds(row, versions, (option.variant,), python)
                 and name in row.requires
                 and not matches(row.requires[name], version)

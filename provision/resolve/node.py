@@ -192,7 +192,7 @@ def _as_typed(refusal: Refusal, request: Request) -> Refusal:
 
 
 def _os_row(matrix: Matrix, name: str) -> OsRelease:
-    row = next((item for item in matrix.os_releases if item.id == name), None)
+    row = matrix.os_release(name)
     if row is None:
         raise DataError(f"os.toml: `{name}` is missing")
     return row

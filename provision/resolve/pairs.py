@@ -288,7 +288,7 @@ def _is_kept_from(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
     """Tell whether a build of PyTorch is known to go with other releases alone, which their metadata does not say."""
     return any(
         not _admits(known.requires[row.package], row.version)
-        for known in matrix.constraints
+        for known in matrix.constraints_of((_TORCH,))
         if row.package in known.requires
         and known.pythons is None
         and binds(known, {_TORCH: torch.version}, (torch.variant,), "")
@@ -345,9 +345,9 @@ def _runs_on(matrix: Matrix, row: CompanionPackage, python: str, machine: str | 
         return False
     if row.pythons and python not in row.pythons:
         return False
-    for known in matrix.constraints:
+    for known in matrix.constraints_of((row.package,)):
         # Some releases are silent about the Python that their code needs.
-        if known.package == row.package in known.requires and binds(known, {row.package: row.version}, (), python):
+        if row.package in known.requires and binds(known, {row.package: row.version}, (), python):
             return _admits(known.requires[row.package], row.version)
     return row.requires_python is None or f"{python.rstrip('t')}.99" in spec_of(row.requires_python)
 

@@ -465,8 +465,9 @@ def excluded_pair(matrix: Matrix, named: dict[str, str], gpu: Gpu | None = None)
         gpu: What it runs on.
     """
     named = {**named, **_named_of(gpu)} if gpu is not None else named
-    for row in sorted(matrix.exclusions, key=lambda row: bool(row.is_open)):
-        if not row.is_partial and side_holds(row.left, named) and side_holds(row.right, named):
+    rows = matrix.exclusions_where(lambda left: side_holds(left, named))
+    for row in sorted(rows, key=lambda row: bool(row.is_open)):
+        if not row.is_partial and side_holds(row.right, named):
             return Rejection(
                 rule="exclusion",
                 is_proved=not row.is_open,
@@ -500,8 +501,8 @@ def partial_pairs(matrix: Matrix, option: Option, gpu: Gpu) -> tuple[Exclusion, 
         named["triton"] = triton.removeprefix("==")
     return tuple(
         row
-        for row in matrix.exclusions
-        if row.is_partial and side_holds(row.left, named) and side_holds(row.right, named)
+        for row in matrix.exclusions_where(lambda left: side_holds(left, named))
+        if row.is_partial and side_holds(row.right, named)
     )
 
 

@@ -266,7 +266,7 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
             return Rejection(rule="gpu-name", is_proved=False, subject="", because=because)
     os_row = None
     if request.os is not None:
-        os_row = next((row for row in matrix.os_releases if row.id == request.os), None)
+        os_row = matrix.os_release(request.os)
         if os_row is None:
             known = ", ".join(row.id for row in matrix.os_releases if is_askable_os(row.id))
             because = f"no operating system called `{request.os}` is in the facts; known are {known}"

@@ -33,12 +33,16 @@ def test_the_committed_lock_is_what_the_command_writes(provision):
 
 def test_the_committed_lock_serves_every_system():
     profiles = read(COMMITTED)["profiles"]
-    assert set(profiles) == {"debian12", "debian13", "ubuntu22.04", "ubuntu24.04", "ubuntu26.04"}
-    for profile in profiles.values():
+    debian, ubuntu = {"debian12", "debian13"}, {"ubuntu22.04", "ubuntu24.04", "ubuntu26.04"}
+    rhel = {"rhel8", "rhel9", "rhel10", "amzn2023"}
+    assert set(profiles) == debian | ubuntu | rhel
+    for name, profile in profiles.items():
         assert profile["refusal"] is None
-        assert profile["frameworks"]["refusal"] is None
-        assert set(profile["driver"]["flavours"]) == {"open", "proprietary"}
-    assert [name for name, row in profiles.items() if row["repos"]["sources"]] == ["debian12", "debian13"]
+        # The release for RHEL 10 has no proprietary modules.
+        assert set(profile["driver"]["flavours"]) == {"open", *(["proprietary"] if name != "rhel10" else [])}
+        assert bool(profile["repos"]["sources"]) == (name not in ubuntu)
+    # The Python that comes with RHEL 8 and 9 is older than this PyTorch; the one of Amazon Linux is unknown.
+    assert {name for name, row in profiles.items() if row["frameworks"]["refusal"]} == {"rhel8", "rhel9", "amzn2023"}
 
 
 def test_it_writes_the_file_that_is_named(provision, tmp_path):

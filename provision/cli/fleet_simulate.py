@@ -40,7 +40,12 @@ _FIXED_MEAN = "fixed, for the mean"
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("trace", type=parse_path, metavar="TRACE", help="CSV of jobs or of busy GPUs; - is stdin")
+    parser.add_argument(
+        "trace",
+        type=parse_path,
+        metavar="TRACE",
+        help="CSV of jobs or of busy GPUs, or what `sacct -P` printed; - is stdin",
+    )
     parser.add_argument(
         "--policy",
         dest="policies",

@@ -35,7 +35,7 @@ def prometheus() -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize("action", ["rules", "show", "idle", "policy"])
+@pytest.mark.parametrize("action", ["rules", "show", "idle", "usage", "policy"])
 def test_each_action_has_a_help_of_its_own(provision, action):
     answer = provision("fleet", action, "--help")
     assert answer.code == 0
@@ -170,3 +170,48 @@ class TestShow:
         answer = provision("fleet", "show", *words)
         assert answer.code == 2
         assert "hint" in answer.err or "because" in answer.err
+
+
+class TestUsage:
+    JOBS = """JobID|User|Account|Start|End|ElapsedRaw|AllocTRES
+1|ann|vision|2026-11-20T08:00:00|2026-11-20T10:00:00|7200|gres/gpu=4
+2|bob|chem|2026-11-20T08:00:00|2026-11-20T10:00:00|7200|cpu=4
+"""
+
+    def test_hours_and_money_are_counted(self, provision, tmp_path):
+        (tmp_path / "jobs.txt").write_text(self.JOBS)
+        answer = provision("fleet", "usage", tmp_path / "jobs.txt", "--gpus", "8", "--gpu-price", "2", "--json")
+        assert answer.code == 0
+        result = answer.document["result"]
+        assert (result["usd"], result["idle_usd"], result["without_gpu"]) == (16, 16, 1)
+        told = provision("fleet", "usage", tmp_path / "jobs.txt", "--by", "user").out
+        assert "8.0 GPU-hours by 1 user" in told
+
+    def test_a_server_is_asked(self, provision):
+        def answer(asked: str) -> list[dict[str, Any]]:
+            del asked
+            return [{"metric": {"cluster": "c", "namespace": "a"}, "value": [1.8e9, "12"]}]
+
+        with answering(answer) as address:
+            told = provision("fleet", "usage", "--prometheus", address, "--hours", "1")
+        assert told.code == 0
+        assert "c/a" in told.out
+
+    @pytest.mark.parametrize(
+        ("flags", "said"),
+        [
+            ((), "what is to be counted is missing"),
+            (("jobs.txt", "--by", "pod"), "sacct does not count by pod"),
+            (("jobs.txt", "--prometheus", "http://127.0.0.1:9"), "exclude each other"),
+            (("--prometheus", "http://127.0.0.1:9", "--by", "user"), "do not name the user"),
+            (("--prometheus", "http://127.0.0.1:9", "--gpus", "4"), "--gpus is for FILE"),
+            (("jobs.txt", "--gpu-price", "much"), "--gpu-price"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, provision, tmp_path, monkeypatch, flags, said):
+        (tmp_path / "jobs.txt").write_text(self.JOBS)
+        monkeypatch.chdir(tmp_path)
+        answer = provision("fleet", "usage", *flags)
+        assert answer.code == 2
+        assert said in answer.err
+        assert "hint:" in answer.err

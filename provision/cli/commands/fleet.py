@@ -1,9 +1,9 @@
 """Watch a fleet of GPU nodes with Prometheus, and say when it should grow or shrink.
 
 `rules` writes what the monitoring is told, `show` asks a Prometheus server what it knows of the nodes, `idle` names the
-nodes that may be released, and `policy` decides by a policy whether nodes are added or taken away, or writes it down
-for the engine that does. `simulate` replays a recorded load by policies, and `spot` writes what has a spot instance
-save its work before it is taken back.
+nodes that may be released, `usage` counts GPU-hours, and `policy` decides by a policy whether nodes are added or taken
+away, or writes it down for the engine that does. `simulate` replays a recorded load by policies, and `spot` writes what
+has a spot instance save its work before it is taken back.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _ACTIONS = {
     "rules": "write what Prometheus, Alertmanager, Grafana and dcgm-exporter are told",
     "show": "ask a Prometheus what it knows of the fleet",
     "idle": "name the nodes that may be released now",
+    "usage": "count the GPU-hours of jobs, users, accounts or pods, and what was idle",
     "policy": "decide whether nodes are added or taken away, or write the policy down for an engine",
     "simulate": "replay a recorded load: what policies cost, and how long jobs wait",
     "spot": "write what has a spot instance save, drain and requeue when it is taken back",
@@ -55,6 +56,14 @@ busier than the limit within the window, all of them were watched for nearly all
 --instance or --price it says what that would save. Nothing is released.
 
 provision fleet idle --prometheus https://prometheus.example:9090 --instance aws/p4d.24xlarge/us-east-1""",
+    "usage": """Count the GPU-hours of jobs, users, accounts or pods, and what was idle.
+
+FILE is what Slurm's `sacct -a -X -P -o JobID,JobName,User,Account,Partition,Submit,Start,End,ElapsedRaw,AllocTRES`
+printed. Without a file a Prometheus server is asked that scrapes dcgm-exporter: its series name the Pod or job that
+holds a GPU, and how busy it is. With --gpu-price hours become US dollars.
+
+provision fleet usage jobs.txt --by user --gpus 64 --gpu-price 2.10
+provision fleet usage --prometheus https://prometheus.example:9090 --by namespace --hours 168""",
     "policy": """Decide whether nodes are added or taken away, or write the policy down for an engine.
 
 The policy is a TOML file, flags, or both; flags count first. What is seen comes from a Prometheus server, whose past
@@ -67,8 +76,9 @@ provision fleet policy policy.toml --render k8s --name chat -o scaling""",
     "simulate": """Replay a recorded load: what policies cost, and how long jobs wait.
 
 TRACE is CSV: `time_seconds,duration_seconds,gpus`, a line for each job, or `time_seconds,gpus_busy`, a line for each
-time. It is replayed on a fixed fleet for the peak, on one for the mean, and by every policy. The same files, flags and
-seed give the same answer. What is in the model is said, and what is not is in docs/simulate.md.
+time; or it is what `sacct -a -X -P -o Submit,ElapsedRaw,AllocTRES` printed. It is replayed on a fixed fleet for the
+peak, on one for the mean, and by every policy. The same files, flags and seed give the same answer. What is in the
+model is said, and what is not is in docs/simulate.md.
 
 provision fleet simulate load.csv --policy day.toml --policy night.toml --instance aws/p4d.24xlarge/us-east-1
 provision fleet simulate load.csv --policy spot.toml --gpus 4 --price 5.67 --spot-price 1.9 --html load.html""",
@@ -107,6 +117,10 @@ def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
         from provision.cli.fleet_spot import fill
 
         return fill
+    if name == "usage":
+        from provision.cli.fleet_usage import fill
+
+        return fill
     return {"rules": _fill_rules, "show": _fill_show}[name]
 
 
@@ -135,6 +149,10 @@ def _fill_show(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, output: Output) -> int:
     """Do what the action says."""
+    if options.action == "usage":
+        from provision.cli.fleet_usage import count_fleet_usage
+
+        return count_fleet_usage(options, output)
     matrix = read_matrix(options)
     if options.action == "idle":
         from provision.cli.fleet_idle import find_idle

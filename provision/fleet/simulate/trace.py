@@ -1,4 +1,4 @@
-"""A recorded load: jobs that arrived, or GPUs that were busy, out of CSV."""
+"""A recorded load: jobs that arrived, or GPUs that were busy, out of CSV or Slurm's accounting."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from itertools import pairwise
 
 from provision.errors import UsageError
+from provision.fleet.sacct import SACCT, is_sacct, read_sacct
 from provision.records import record
 
 __all__ = ["JOB_COLUMNS", "SERIES_COLUMNS", "Job", "Trace", "read_trace"]
@@ -51,16 +52,19 @@ class Trace:
 
 
 def read_trace(text: str, name: str) -> Trace:
-    """Return what a CSV file records.
+    """Return what a file records: CSV, or what ``sacct --parsable2`` printed.
 
     Its first line names the columns: ``time_seconds,duration_seconds,gpus``, a line for each job; or
     ``time_seconds,gpus_busy``, a line for each time from which so many GPUs were busy until the next line, the last one
     ending the record. Lines that begin with ``#`` and empty ones say nothing. Times are seconds from any beginning,
     which the first line sets, and do not fall. Columns are parted by commas, semicolons or tabs, decimals by a point.
+    Of Slurm's jobs those count that were given a GPU and ran, from when they were submitted.
 
     Raises:
         UsageError: A line does not say that; it is named.
     """
+    if is_sacct(text):
+        return _slurm(name, text)
     rows = [
         (number, line)
         for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1)
@@ -96,6 +100,23 @@ def _jobs(name: str, values: list[tuple[int, list[float]]]) -> Trace:
         if gpus < 1 or gpus != int(gpus):
             raise UsageError(f"{name}:{number}: {gpus:g} is no number of GPUs", hints=("write 1 or more",))
         jobs.append(Job(line=number, arrival=time - start, duration=duration, gpus=int(gpus)))
+    return Trace(jobs=tuple(jobs), end=jobs[-1].arrival)
+
+
+def _slurm(name: str, text: str) -> Trace:
+    found = sorted(
+        ((job.submit, job) for job in read_sacct(text, name) if job.submit is not None and job.gpus and job.elapsed),
+        key=lambda pair: (pair[0], pair[1].line),
+    )
+    if not found:
+        raise UsageError(
+            f"{name} has no job that was given a GPU, ran, and says when it was submitted",
+            hints=(f"write it with `{SACCT}`",),
+        )
+    if len(found) > _ROWS_MAX:
+        raise UsageError(f"{name} has {len(found)} jobs", hints=(f"cut it into parts of up to {_ROWS_MAX} jobs",))
+    start = found[0][0]
+    jobs = [Job(line=job.line, arrival=time - start, duration=job.elapsed, gpus=job.gpus) for time, job in found]
     return Trace(jobs=tuple(jobs), end=jobs[-1].arrival)
 
 
@@ -146,7 +167,10 @@ def _read_row(name: str, number: int, line: str, heading: tuple[str, ...], separ
 
 
 def _form() -> str:
-    return f"the first line is `{','.join(JOB_COLUMNS)}` or `{','.join(SERIES_COLUMNS)}`, and numbers follow"
+    return (
+        f"the first line is `{','.join(JOB_COLUMNS)}` or `{','.join(SERIES_COLUMNS)}`, and numbers follow; or the file "
+        "is what `sacct -P` printed"
+    )
 
 
 def _show(text: str) -> str:

@@ -405,13 +405,10 @@ def _positionals(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def _prose(parser: argparse.ArgumentParser) -> str:
-    """What a parser says of itself; lines that are commands become a block of them."""
-    paragraphs = (parser.description or "").strip().split("\n\n")
-    calls = ("provision ", "eval ")
-    return "\n\n".join(
-        f"```sh\n{text}\n```" if all(line.startswith(calls) for line in text.splitlines()) else text
-        for text in paragraphs
-    )
+    """What a parser says of itself, with its examples as a block of shell."""
+    prose, _, examples = (parser.description or "").strip().partition("\nExamples:\n")
+    calls = "\n".join(line.strip() for line in examples.splitlines())
+    return prose.rstrip() + (f"\n\n```sh\n{calls}\n```" if calls else "")
 
 
 METHODS = {

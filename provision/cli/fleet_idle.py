@@ -25,18 +25,18 @@ _USD_MAX = 100_000.0
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_server_flags(parser)
-    parser.add_argument("--minutes", action=Once, metavar="N", help="how far back it is looked (60)")
-    price = parser.add_argument_group("what a node costs")
+    parser.add_argument("--minutes", action=Once, metavar="N", help="length of the window (default: 60)")
+    price = parser.add_argument_group("cost of a node")
     price.add_argument(
-        "--instance", action=Once, metavar="PROVIDER/TYPE[/REGION]", help="the machine, as `provision plan` names it"
+        "--instance", action=Once, metavar="PROVIDER/TYPE[/REGION]", help="machine type, as in `provision plan`"
     )
     add_choice(
         price,
         "--purchase",
         _PURCHASES,
-        help="how it is paid for; on-demand unless given",
+        help="purchase option (default: on-demand)",
     )
-    price.add_argument("--price", action=Once, metavar="USD", help="US dollars an hour, instead of --instance")
+    price.add_argument("--price", action=Once, metavar="USD", help="US dollars per hour, instead of --instance")
 
 
 def find_idle(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:

@@ -28,28 +28,28 @@ __all__ = ["apply_policy", "fill"]
 _ENGINES = ("k8s", "aws", "tencent")
 _METRICS = ("utilisation", "queue")
 _COUNTS = {
-    "minimum": "least number of nodes",
-    "maximum": "most nodes, those that start included",
-    "out_step": "most nodes added at once; no limit unless given",
-    "in_step": "most nodes taken away at once; no limit unless given",
+    "minimum": "minimum number of nodes",
+    "maximum": "maximum number of nodes, including those that are starting",
+    "out_step": "maximum number of nodes added at once (default: no limit)",
+    "in_step": "maximum number of nodes removed at once (default: no limit)",
 }
 _NUMBERS = {
-    "target": "what a change aims at: per cent busy, or jobs that wait or run for each node",
-    "out_above": "nodes are added above it",
-    "in_below": "nodes are taken away below it",
-    "out_after_seconds": "once it was so for this long",
-    "in_after_seconds": "likewise",
-    "out_cooldown_seconds": "least time between two additions",
-    "in_cooldown_seconds": "least time from any change to a removal",
-    "idle_after_seconds": "how long a node does nothing before it is idle",
+    "target": "target value of the metric: utilisation in per cent, or waiting and running jobs per node",
+    "out_above": "add nodes above this value",
+    "in_below": "remove nodes below this value",
+    "out_after_seconds": "how long that must last before nodes are added",
+    "in_after_seconds": "how long that must last before nodes are removed",
+    "out_cooldown_seconds": "minimum time between two additions",
+    "in_cooldown_seconds": "minimum time between any change and a removal",
+    "idle_after_seconds": "time without work after which a node counts as idle",
 }
 _TEXTS = {
-    "waiting_expression": "PromQL for the jobs that wait",
-    "running_expression": "PromQL for the jobs that run",
+    "waiting_expression": "PromQL query for the number of waiting jobs",
+    "running_expression": "PromQL query for the number of running jobs",
 }
 _SWITCHES = {
-    "may_drain": "nodes with work may be drained; otherwise only idle ones go",
-    "handles_spot": "nodes under notice count as gone and are replaced",
+    "may_drain": "also drain busy nodes; otherwise only idle nodes are removed",
+    "handles_spot": "replace nodes that have received a spot notice",
 }
 _OBSERVED = {
     "nodes": "nodes",
@@ -74,12 +74,12 @@ _PERCENT_MAX = 100
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("policy", nargs="?", type=parse_path, metavar="POLICY", help="TOML file with the policy")
-    policy = parser.add_argument_group("the policy; each counts before the file")
+    policy = parser.add_argument_group("policy (flags take precedence over the file)")
     add_choice(
         policy,
         "--metric",
         _METRICS,
-        help="what it goes by: the mean activity of the GPUs, or jobs that wait or run",
+        help="metric to scale by: mean GPU utilisation, or waiting and running jobs",
     )
     for key, text in {**_COUNTS, **_NUMBERS}.items():
         policy.add_argument(f"--{key.replace('_', '-')}", action=Once, metavar="N", help=text)
@@ -92,14 +92,22 @@ def fill(parser: argparse.ArgumentParser) -> None:
         "--observe",
         action="append",
         metavar="KEY=N,…",
-        help=f"what is seen, counting before the server: {', '.join((*_OBSERVED, *_REMEMBERED))} (the last in seconds)",
+        help=f"observed values, instead of those of the server: {', '.join((*_OBSERVED, *_REMEMBERED))} "
+        "(the last four in seconds)",
     )
-    render = parser.add_argument_group("writing it down")
-    add_choice(render, "--render", _ENGINES, help="the engine to write it for")
-    render.add_argument("--name", action=Once, metavar="NAME", help="the Deployment or the scaling group")
-    render.add_argument("--namespace", action=Once, metavar="NAME", help="of the Deployment; default unless given")
-    render.add_argument("--launch-template", action=Once, metavar="NAME", help="of AWS, for spot nodes")
-    render.add_argument("--instance-type", action="append", metavar="TYPE", help="of AWS; may be repeated, best first")
+    render = parser.add_argument_group("writing the policy for an autoscaler")
+    add_choice(render, "--render", _ENGINES, help="autoscaler to write the policy for")
+    render.add_argument("--name", action=Once, metavar="NAME", help="name of the Deployment or scaling group")
+    render.add_argument(
+        "--namespace", action=Once, metavar="NAME", help="namespace of the Deployment (default: default)"
+    )
+    render.add_argument("--launch-template", action=Once, metavar="NAME", help="AWS launch template, for spot nodes")
+    render.add_argument(
+        "--instance-type",
+        action="append",
+        metavar="TYPE",
+        help="AWS instance type, in order of preference; may be repeated",
+    )
     render.add_argument(
         "-o",
         "--output",
@@ -107,7 +115,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         action=Once,
         type=parse_path,
         metavar="DIR|FILE",
-        help="with --render the folder to write, otherwise the file for the result",
+        help="with --render the output folder, otherwise the file for the result",
     )
     render.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
 

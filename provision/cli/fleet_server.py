@@ -18,15 +18,13 @@ _PASSWORD_BYTES_MAX = 4096
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that name a server and who asks it."""
-    group = parser.add_argument_group("the server")
-    group.add_argument("--prometheus", action=Once, metavar="URL", help="the server")
-    group.add_argument("--user", action=Once, metavar="NAME", help="user for basic auth")
+    group = parser.add_argument_group("Prometheus server")
+    group.add_argument("--prometheus", action=Once, metavar="URL", help="Prometheus server")
+    group.add_argument("--user", action=Once, metavar="NAME", help="user name for basic authentication")
     group.add_argument(
         "--password-file", action=Once, type=parse_path, metavar="FILE", help="file whose first line is the password"
     )
-    group.add_argument(
-        "--ca", action=Once, type=parse_path, metavar="FILE", help="certificates that the server's is signed by"
-    )
+    group.add_argument("--ca", action=Once, type=parse_path, metavar="FILE", help="CA certificates for the server")
 
 
 def connect(options: argparse.Namespace, action: str) -> Prometheus:

@@ -44,7 +44,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         "trace",
         type=parse_path,
         metavar="TRACE",
-        help="CSV of jobs or of busy GPUs, or what `sacct -P` printed; - is stdin",
+        help="CSV file of jobs or of busy GPUs, or output of `sacct -P` (- is stdin)",
     )
     parser.add_argument(
         "--policy",
@@ -52,41 +52,43 @@ def fill(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=parse_path,
         metavar="FILE",
-        help="a policy, as `provision fleet policy` reads it; may be repeated",
+        help="policy file, as for `provision fleet policy`; may be repeated",
     )
     parser.add_argument(
-        "--fixed", action="append", metavar="N", help="also a fixed fleet of so many nodes; may be repeated"
+        "--fixed", action="append", metavar="N", help="also simulate a fixed fleet of N nodes; may be repeated"
     )
-    nodes = parser.add_argument_group("the nodes")
+    nodes = parser.add_argument_group("nodes")
     nodes.add_argument(
-        "--instance", action=Once, metavar="PROVIDER/TYPE[/REGION]", help="the machine, as `provision plan` names it"
+        "--instance", action=Once, metavar="PROVIDER/TYPE[/REGION]", help="machine type, as in `provision plan`"
     )
-    nodes.add_argument("--gpus", action=Once, metavar="N", help="GPUs of a node, with --price")
-    nodes.add_argument("--price", action=Once, metavar="USD", help="US dollars an hour of a node")
-    nodes.add_argument("--spot-price", action=Once, metavar="USD", help="likewise as spot")
-    nodes.add_argument("--boot-seconds", action=Once, metavar="N", help="from the order of a node until it takes jobs")
-    nodes.add_argument("--billing-minimum-seconds", action=Once, metavar="N", help="what a node costs at least")
+    nodes.add_argument("--gpus", action=Once, metavar="N", help="GPUs per node, with --price")
+    nodes.add_argument("--price", action=Once, metavar="USD", help="US dollars per node and hour")
+    nodes.add_argument("--spot-price", action=Once, metavar="USD", help="US dollars per spot node and hour")
+    nodes.add_argument(
+        "--boot-seconds", action=Once, metavar="N", help="time from requesting a node until it accepts jobs"
+    )
+    nodes.add_argument("--billing-minimum-seconds", action=Once, metavar="N", help="minimum billing time of a node")
     spot = parser.add_argument_group("spot, for policies with `handles_spot`")
-    spot.add_argument("--mtbf-hours", action=Once, metavar="N", help="mean time until a node is taken back")
-    spot.add_argument("--warning-seconds", action=Once, metavar="N", help="between notice and interruption")
-    spot.add_argument("--checkpoint-seconds", action=Once, metavar="N", help="to save a job once")
-    spot.add_argument("--restart-seconds", action=Once, metavar="N", help="until a job works again")
+    spot.add_argument("--mtbf-hours", action=Once, metavar="N", help="mean time between interruptions of a node")
+    spot.add_argument("--warning-seconds", action=Once, metavar="N", help="time between notice and interruption")
+    spot.add_argument("--checkpoint-seconds", action=Once, metavar="N", help="time to save one checkpoint")
+    spot.add_argument("--restart-seconds", action=Once, metavar="N", help="time until a job works again")
     spot.add_argument(
         "--checkpoint-every",
         action=Once,
         metavar="SECONDS|best|never",
-        help="work between two saves by the clock; best, which is the default, is Daly's",
+        help="time between two checkpoints; best uses Daly's formula (default: best)",
     )
-    how = parser.add_argument_group("how")
-    how.add_argument("--step-seconds", action=Once, metavar="N", help="how often a policy is asked")
+    how = parser.add_argument_group("simulation")
+    how.add_argument("--step-seconds", action=Once, metavar="N", help="interval at which a policy is evaluated")
     add_choice(
         how,
         "--count",
         _UNITS,
-        help="what a policy by queue counts; jobs unless given",
+        help="what a queue policy counts (default: jobs)",
     )
-    how.add_argument("--seed", action=Once, metavar="N", help="decides when nodes are taken back (0)")
-    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write a page to look at")
+    how.add_argument("--seed", action=Once, metavar="N", help="seed of the spot interruptions (default: 0)")
+    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write an HTML page")
     parser.add_argument(
         "-o",
         "--output",
@@ -94,7 +96,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         action=Once,
         type=parse_path,
         metavar="FILE",
-        help="file for the text or the JSON",
+        help="file for the text or the JSON document",
     )
 
 

@@ -16,15 +16,15 @@ __all__ = ["fill", "write_spot"]
 
 _ADVICE = ("ignore", "checkpoint", "drain")
 _COMMANDS = {
-    "checkpoint": "saves the jobs; has the warning less margin and reserve",
-    "drain": "takes the node out of service, after the checkpoint",
-    "requeue": "has the jobs run elsewhere, last",
-    "resume": "puts the node back into service when a notice is taken back",
+    "checkpoint": "saves the jobs; must finish within the warning time minus margin and reserve",
+    "drain": "takes the node out of service; runs after --checkpoint",
+    "requeue": "requeues the jobs on other nodes; runs last",
+    "resume": "puts the node back into service when a notice is withdrawn",
 }
 _NUMBERS = {
-    "margin_seconds": "kept free before the interruption (3)",
-    "reserve_seconds": "kept from the checkpoint for what follows it (10)",
-    "warning_seconds": "your warning, where it is not what the provider gives everybody",
+    "margin_seconds": "time kept free before the interruption (default: 3)",
+    "reserve_seconds": "time reserved for the commands after --checkpoint (default: 10)",
+    "warning_seconds": "warning time, if it differs from the provider's documented one",
 }
 _SECONDS_MAX = 86_400
 _OF_A_SHELL = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"})
@@ -34,31 +34,31 @@ _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ssh"})
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument(
-        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="the folder to write"
+        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="output folder"
     )
     parser.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
-    parser.add_argument("--provider", action=Once, metavar="NAME", help="whose notices are watched for")
+    parser.add_argument("--provider", action=Once, metavar="NAME", help="cloud provider whose spot notices are handled")
     commands = parser.add_argument_group("commands, run as root without a shell")
     for name, line in _COMMANDS.items():
         commands.add_argument(f"--{name}", action=Once, metavar="COMMAND", help=line)
     commands.add_argument(
-        "--hooks", action=Once, metavar="DIR", help="folder on the node; its executable files run after --drain"
+        "--hooks", action=Once, metavar="DIR", help="folder on the node whose executables run after --drain"
     )
-    when = parser.add_argument_group("when")
+    when = parser.add_argument_group("timing")
     for name, line in _NUMBERS.items():
         when.add_argument(f"--{name.replace('_', '-')}", action=Once, metavar="N", help=line)
     add_choice(
         when,
         "--advice",
         _ADVICE,
-        help="what to do when an interruption is only likely; ignore unless given",
+        help="what to do on a rebalance recommendation (default: ignore)",
     )
     when.add_argument(
-        "--no-acknowledge", action="store_true", help="do not tell a provider that waits (Azure) that all is done"
+        "--no-acknowledge",
+        action="store_true",
+        help="do not acknowledge the event to a provider that waits for it (Azure)",
     )
-    parser.add_argument(
-        "--textfiles", action=Once, metavar="DIR", help="where node_exporter on the nodes looks for textfiles"
-    )
+    parser.add_argument("--textfiles", action=Once, metavar="DIR", help="textfile folder of node_exporter on the nodes")
 
 
 def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:

@@ -28,18 +28,16 @@ _SHOWN = 20
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument(
-        "records", nargs="?", type=parse_path, metavar="FILE", help="what `sacct -P` printed; - is stdin"
-    )
+    parser.add_argument("records", nargs="?", type=parse_path, metavar="FILE", help="output of `sacct -P` (- is stdin)")
     add_server_flags(parser)
-    add_choice(
-        parser, "--by", _KEYS, help="what is counted by; account of Slurm and namespace of a server unless given"
+    add_choice(parser, "--by", _KEYS, help="group by this (default: account for Slurm, namespace for a server)")
+    parser.add_argument(
+        "--hours", action=Once, metavar="N", help="time range of the server (default: 24), or the time that FILE covers"
     )
     parser.add_argument(
-        "--hours", action=Once, metavar="N", help="how far back a server is asked (24); or the time that FILE is of"
+        "--gpus", action=Once, metavar="N", help="GPUs in the cluster, to compute the idle time in FILE"
     )
-    parser.add_argument("--gpus", action=Once, metavar="N", help="GPUs of the cluster, for what was idle in FILE")
-    parser.add_argument("--gpu-price", action=Once, metavar="USD", help="US dollars an hour of one GPU")
+    parser.add_argument("--gpu-price", action=Once, metavar="USD", help="US dollars per GPU and hour")
 
 
 def count_fleet_usage(options: argparse.Namespace, output: Output) -> int:

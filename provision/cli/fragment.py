@@ -25,12 +25,12 @@ _FILE_BYTES_MAX = 4 * 1024 * 1024
 
 def add_fragment_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    group = parser.add_argument_group("for a project of your own")
+    group = parser.add_argument_group("for an existing project")
     add_choice(
         group,
         "--format",
         tuple(FRAGMENTS),
-        help="print what makes this tool install the frameworks, instead of the stack",
+        help="print the entries that make this tool install the frameworks, instead of the stack",
     )
     group.add_argument(
         "--write",
@@ -39,7 +39,7 @@ def add_fragment_flags(parser: argparse.ArgumentParser) -> None:
         const=Path(),
         type=parse_path,
         metavar="FILE",
-        help="put it into the project's file (the tool's usual one, if none is named); with --dry-run show the change",
+        help=("write them to the project file (default: the tool's usual file); with --dry-run only show the change"),
     )
 
 

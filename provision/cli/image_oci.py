@@ -34,22 +34,26 @@ def add_engine_flags(parser: argparse._ArgumentGroup) -> None:
         parser,
         "--engine",
         ENGINES,
-        help="who makes the image: docker, which is what --build means by itself; oci writes it from wheels without a "
-        "daemon; auto takes oci where nothing must be run",
+        help=(
+            "docker (the default of --build); oci writes the image from wheels without a daemon; auto uses oci "
+            "if nothing has to be executed"
+        ),
     )
     parser.add_argument(
         "--base-layout",
         action=Once,
         type=parse_path,
         metavar="DIR|TAR",
-        help="the base image for --engine oci: an OCI layout, its archive, or what `docker save` writes",
+        help="base image for --engine oci: an OCI layout, its archive, or the output of `docker save`",
     )
     parser.add_argument(
         "--layer-cache",
         action=Once,
         metavar="GIB",
-        help="most that --engine oci keeps of layers from run to run (20, or PROVISION_LAYER_CACHE); "
-        "what was not used for longest goes first",
+        help=(
+            "size limit of the layer cache of --engine oci; least recently used layers are removed first "
+            "(default: 20, or PROVISION_LAYER_CACHE)"
+        ),
     )
 
 

@@ -40,14 +40,19 @@ def add_whole_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--offline",
         action="store_true",
-        help="ask no index: what your lines and extras need is resolved when the image is built",
+        help=(
+            "do not use a package index; dependencies of your requirements and extras are then resolved during "
+            "the build"
+        ),
     )
     group.add_argument(
         "--exclude-newer",
         action=Once,
         metavar="DATE",
-        help="packages published later do not count: a day (2026-10-01) or `now`; the day of the facts unless given; "
-        "the folder keeps it for --upgrade and --check",
+        help=(
+            "ignore packages published after this day (2026-10-01) or `now`; recorded for --upgrade and "
+            "--check (default: the day of the facts)"
+        ),
     )
 
 

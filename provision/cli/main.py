@@ -124,6 +124,8 @@ def _run(words: Sequence[str], output: Output) -> int:
 
 
 def _dispatch(words: Sequence[str], output: Output) -> int:
+    # Alone, the program and a command that has actions show their help, as docker, kubectl and cargo do.
+    words = words or ["--help"]
     position = find_command(words)
     if position is None:
         _set_up(output, build_top_parser().read(words))
@@ -136,7 +138,9 @@ def _dispatch(words: Sequence[str], output: Output) -> int:
             f"`{shown(name)}` is no command", hints=(*did_you_mean(name, COMMANDS), "`provision --help` lists them")
         )
     output.command = name
-    options = build_parser(name).read([*words[:position], *words[position + 1 :]])
+    parser = build_parser(name)
+    others = [*words[:position], *words[position + 1 :]]
+    options = parser.read(others or (["--help"] if parser.has_actions else []))
     _set_up(output, options)
     return load_command(name).run(options, output)
 

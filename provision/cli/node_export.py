@@ -30,22 +30,22 @@ _ARCHIVE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,100}?)\.(?:tar\.gz|
 
 def configure_export(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    what = parser.add_argument_group("what")
+    what = parser.add_argument_group("what to do")
     what.add_argument(
         "--lock",
         action=Once,
         type=parse_path,
         metavar="FILE",
-        help="lock that `provision node lock` wrote; the playbooks' own unless given",
+        help="lock written by `provision node lock` (default: the one shipped with the playbooks)",
     )
     what.add_argument(
         "--base-image",
         action=Once,
         type=_image,
         metavar="IMAGE",
-        help="image to build the execution environment on",
+        help="base image of the execution environment",
     )
-    where = parser.add_argument_group("where it goes")
+    where = parser.add_argument_group("destination")
     where.add_argument(
         "-o",
         "--output",
@@ -53,12 +53,16 @@ def configure_export(parser: argparse.ArgumentParser) -> None:
         action=Once,
         type=parse_path,
         metavar="DIR",
-        help="folder to write; what an earlier export left there is taken away, a filled-in inventory is kept",
+        help="output folder; files of an earlier export are removed, a filled-in inventory is kept",
     )
     where.add_argument(
-        "--archive", action=Once, type=_archive, metavar="FILE.tar.gz", help="write one file instead, or beside it"
+        "--archive",
+        action=Once,
+        type=_archive,
+        metavar="FILE.tar.gz",
+        help="write an archive instead of, or in addition to, the folder",
     )
-    where.add_argument("--force", action="store_true", help="write into a folder that holds other files")
+    where.add_argument("--force", action="store_true", help="write to a folder that contains other files")
 
 
 def _image(text: str) -> str:

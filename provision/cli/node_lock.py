@@ -44,32 +44,32 @@ _REQUEST_FLAGS = ("torch", "tensorflow", "jax", "cuda", "python", "driver", "con
 
 def configure_lock(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``provision node lock``."""
-    group = parser.add_argument_group("what is wanted (whatever is left out is chosen)")
+    group = parser.add_argument_group("request (whatever is not given is chosen)")
     for name in _REQUEST_FLAGS:
         metavar, text = FLAG_HELP[name]
         group.add_argument(f"--{name}", action=Once, metavar=metavar, help=_HELP.get(name, text))
-    group.add_argument("--gpu", action="append", metavar="NAME", help="GPU the nodes have; may be repeated")
+    group.add_argument("--gpu", action="append", metavar="NAME", help="GPU in the nodes; may be repeated")
     group.add_argument(
         "--require-secure", action="store_true", help="refuse drivers and toolkits with known vulnerabilities"
     )
-    nodes = parser.add_argument_group("the nodes")
-    nodes.add_argument("--os", action="append", metavar="NAME", help="system of the nodes; may be repeated")
+    nodes = parser.add_argument_group("nodes")
+    nodes.add_argument("--os", action="append", metavar="NAME", help="operating system of the nodes; may be repeated")
     for flag, choices, text in (
-        ("--method", METHODS, "where the driver comes from"),
-        ("--flavour", FLAVOURS, "of the kernel module; auto goes by the GPU"),
-        ("--profile", PROFILES, "user space for computing, or with a display too"),
+        ("--method", METHODS, "installation method of the driver"),
+        ("--flavour", FLAVOURS, "flavour of the kernel module; auto depends on the GPU"),
+        ("--profile", PROFILES, "driver components: compute only, or with display"),
     ):
         add_choice(nodes, flag, choices, help=text)
     nodes.add_argument(
-        "--toolkit", action="append", metavar="VERSION", help="CUDA toolkit (12.1) to install; may be repeated"
+        "--toolkit", action="append", metavar="VERSION", help="CUDA toolkit to install (12.1); may be repeated"
     )
     nodes.add_argument(
         "--include",
         action="append",
         metavar="NAME,…",
-        help=f"install too: {', '.join(INCLUDES)}, or none; may be repeated",
+        help=f"also install: {', '.join(INCLUDES)}, or none; may be repeated",
     )
-    out = parser.add_argument_group("what to write")
+    out = parser.add_argument_group("output")
     out.add_argument(
         "-o",
         "--output",
@@ -77,22 +77,30 @@ def configure_lock(parser: argparse.ArgumentParser) -> None:
         action=Once,
         type=parse_path,
         metavar="FILE",
-        help=f"file for the lock ({DEFAULT_LOCK}; - is the standard output)",
+        help=f"file for the lock (default: {DEFAULT_LOCK}; - is stdout)",
     )
     out.add_argument(
-        "--stack", action=Once, type=parse_path, metavar="FILE", help="write provision.lock too, for verify and doctor"
+        "--stack",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="also write a provision.lock, for verify and doctor",
     )
-    out.add_argument("--fetch-hashes", action="store_true", help="ask the index for hashes the facts do not hold")
     out.add_argument(
-        "--index-url", action=Once, type=_index_url, metavar="URL", help="index that --fetch-hashes asks instead"
+        "--fetch-hashes",
+        action="store_true",
+        help="fetch hashes that are missing from the facts from the package index",
     )
-    out.add_argument("--check", action="store_true", help="write nothing; exit 8 where a file differs")
+    out.add_argument(
+        "--index-url", action=Once, type=_index_url, metavar="URL", help="package index for --fetch-hashes"
+    )
+    out.add_argument("--check", action="store_true", help="write nothing; exit with 8 if a file differs")
 
 
 _HELP = {
-    "driver": "driver branch (580) or exact version (`535.261.03`); host reads this machine's",
-    "container-toolkit": "version for --include container-toolkit",
-    "python": "Python the systems must have",
+    "driver": "driver branch (580) or exact version (`535.261.03`); `host` reads it from this machine",
+    "container-toolkit": "version of the NVIDIA container toolkit, with --include container-toolkit",
+    "python": "Python that the operating system must provide",
 }
 
 

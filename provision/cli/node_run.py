@@ -55,7 +55,7 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
         parser: Takes them.
         action: ``plan``, ``apply``, ``verify``, ``rollback`` or ``remove``.
     """
-    where = parser.add_argument_group("which hosts")
+    where = parser.add_argument_group("hosts")
     where.add_argument(
         "-i",
         "--inventory",
@@ -64,24 +64,23 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
         metavar="FILE",
         help="Ansible inventory: file, folder, script, or hosts with a comma; may be repeated",
     )
+    where.add_argument("-l", "--limit", action=Once, type=_pattern, metavar="PATTERN", help="host pattern of Ansible")
     where.add_argument(
-        "-l", "--limit", action=Once, type=_pattern, metavar="PATTERN", help="hosts, as Ansible takes it"
-    )
-    where.add_argument(
-        "--slice", dest="slice_word", action=Once, metavar="I/N", help="only the I-th of N parts of these hosts"
+        "--slice", dest="slice_word", action=Once, metavar="I/N", help="only the I-th of N equal parts of the hosts"
     )
     if action == "apply":
-        where.add_argument(
-            "--resume", action="store_true", help="leave out hosts that a run which broke off has finished"
-        )
-    what = parser.add_argument_group("what")
+        where.add_argument("--resume", action="store_true", help="skip hosts that an interrupted run has finished")
+    what = parser.add_argument_group("what to do")
     if action != "rollback":
         what.add_argument(
             "--lock",
             action=Once,
             type=parse_path,
             metavar="FILE",
-            help="lock that `provision node lock` wrote; the playbooks' own, or the inventory's, unless given",
+            help=(
+                "lock written by `provision node lock` (default: that of the inventory, or the one shipped with "
+                "the playbooks)"
+            ),
         )
     else:
         what.add_argument(
@@ -89,30 +88,32 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
             action=Once,
             type=_generation,
             metavar="N",
-            help="generation to go back to; the one before unless given",
+            help="generation to go back to (default: the previous one)",
         )
         what.add_argument(
             "--lock",
             action=Once,
             type=parse_path,
             metavar="FILE",
-            help="lock to go back to: every node takes its last generation with it, whatever number that has there",
+            help="lock to go back to: each node uses its last generation with this lock, whatever its number",
         )
     if action in ("plan", "apply"):
         what.add_argument(
             "--upgrade",
             action="store_true",
-            help="one node after the other, each drained and proved; versions may go back",
+            help="change one node at a time, each drained and verified; allows downgrades",
         )
     if action == "verify":
-        add_choice(what, "--level", _LEVELS, help="packages and files only, the whole node, or work on its GPUs too")
+        add_choice(
+            what, "--level", _LEVELS, help="check packages and files only, the whole node, or also run work on its GPUs"
+        )
     if action in ("plan", "apply", "verify"):
         what.add_argument(
             "-t",
             "--tags",
             action="append",
             metavar="NAME,…",
-            help="only these parts (driver, cuda, …); may be repeated",
+            help="only these components (driver, cuda, …); may be repeated",
         )
     what.add_argument(
         "-e",
@@ -120,16 +121,16 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
         dest="variables",
         action="append",
         metavar="KEY=VALUE",
-        help="variable of a role, over what the inventory says; may be repeated",
+        help="role variable, overrides the inventory; may be repeated",
     )
-    way = parser.add_argument_group("the way there (nothing is ever asked for)")
-    way.add_argument("-u", "--user", action=Once, type=_user, metavar="NAME", help="user of the connection")
+    way = parser.add_argument_group("connection (never prompts)")
+    way.add_argument("-u", "--user", action=Once, type=_user, metavar="NAME", help="user name")
     way.add_argument(
         "--private-key",
         action=Once,
         type=_file("--private-key", "name the private half of a pair, as in `~/.ssh/id_ed25519`"),
         metavar="FILE",
-        help="private key of ssh",
+        help="private key for ssh",
     )
     for name in _PASSWORD_FILES:
         whose = {"become": "sudo", "connection": "the connection", "vault": "ansible-vault"}[name]
@@ -141,13 +142,21 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
             help=f"file with the password of {whose}, or a program that prints it",
         )
     way.add_argument(
-        "--forks", action=Once, type=whole("--forks", 1, _FORKS_MAX, example="25"), metavar="N", help="hosts at a time"
+        "--forks",
+        action=Once,
+        type=whole("--forks", 1, _FORKS_MAX, example="25"),
+        metavar="N",
+        help="hosts in parallel",
     )
-    out = parser.add_argument_group("what comes out")
+    out = parser.add_argument_group("output")
     if action == "plan":
-        out.add_argument("--fail-on-change", action="store_true", help="end with 8 when something would change")
+        out.add_argument("--fail-on-change", action="store_true", help="exit with 8 if something would change")
     out.add_argument(
-        "--log", action=Once, type=parse_path, metavar="DIR", help="keep what Ansible printed, and every event, there"
+        "--log",
+        action=Once,
+        type=parse_path,
+        metavar="DIR",
+        help="save the output of Ansible and all events in this folder",
     )
     if action in _CHANGING:
         out.add_argument(
@@ -156,8 +165,7 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
             type=parse_path,
             default=Path(".provision"),
             metavar="DIR",
-            help=f"where it is kept {'which hosts are finished, and ' if action == 'apply' else ''}"
-            "that a run is at work (.provision)",
+            help=f"folder for {'progress and ' if action == 'apply' else ''}run locks (default: .provision)",
         )
 
 

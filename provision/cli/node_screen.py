@@ -65,7 +65,12 @@ def write_results(results: Sequence[HostResult], *, has_diff: bool) -> dict[str,
 
 
 def _write_change(change: Change, *, has_diff: bool) -> dict[str, Any]:
-    document: dict[str, Any] = {"role": change.role, "task": change.task, "what": change.what, "said": change.said}
+    document: dict[str, Any] = {
+        "role": change.role,
+        "task": change.task,
+        "what": change.what,
+        "said": change.said,
+    }
     if has_diff:
         document["diff"] = [dict(row) for row in change.diff]
     return document

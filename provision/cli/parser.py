@@ -58,11 +58,20 @@ COMMANDS = {
 """Command → its line in the help; the module of the same name in ``provision.cli.commands`` does it."""
 
 _VALUE_FLAGS = ("-o", "--output", "--color", "--data-dir")
+_PURPOSE = """\
+Find the NVIDIA driver, CUDA, framework, Python and GPU versions that work together, and use them: in container images,
+on nodes, in clusters."""
+_EXAMPLES = """\
+Examples:
+  provision resolve --torch 2.8 --driver 535 --gpu a100
+  provision image --torch 2.8 --cuda 12.8 -o train
+  provision check
+  provision doctor --text error.log"""
 _EXIT_CODES = """exit codes:
   0 done                   5 a build, an apply or a write failed
-  1 a bug of this program  6 made, but not what its lock says
-  2 wrong usage            7 an engine, a host, a driver or an index is absent
-  3 incompatible, proved   8 --check, --fail-on-change: something differs
+  1 a bug of this program  6 a check failed
+  2 wrong usage            7 an engine, a host, a driver or an index is missing
+  3 proven incompatible    8 --check, --fail-on-change: something differs
   4 unknown to the facts   9 the facts are broken
                          130 interrupted"""
 
@@ -90,6 +99,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Refuse the words."""
         raise UsageError(message.removeprefix("argument "), hints=(f"`{self.prog} --help` lists the flags",))
+
+    @property
+    def has_actions(self) -> bool:
+        """Whether a word of the command line chooses what the command does, as in `provision node plan`."""
+        return any(isinstance(item, argparse._SubParsersAction) for item in self._actions)
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse words; the result carries this parser as ``parser``.
@@ -203,7 +217,7 @@ def add_actions(
         required=True,
         title="actions",
         help="what to do",
-        description=f"`provision {command} ACTION --help` lists the flags of one.",
+        description=f"`provision {command} ACTION --help` shows the flags and examples of an action.",
         parser_class=ActionParser,
     )
     for name, line in lines.items():
@@ -255,8 +269,8 @@ def build_top_parser() -> Parser:
     parser = Parser(
         prog="provision",
         usage="provision COMMAND [flags]",
-        description="Choose, write down and prove GPU software stacks, from facts that name their sources.",
-        epilog=f"commands:\n{listed}\n\n`provision COMMAND --help` lists the flags of a command.\n\n{_EXIT_CODES}",
+        description=f"{_PURPOSE}\n\ncommands:\n{listed}\n\n{_EXAMPLES}",
+        epilog=f"`provision COMMAND --help` shows the flags and examples of a command.\n\n{_EXIT_CODES}",
     )
     add_shared(parser)
     return parser
@@ -266,8 +280,10 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     """Add the flags that mean the same everywhere."""
     group = parser.add_argument_group("flags of every command")
     group.add_argument("-h", "--help", action="help", help="show this help and exit")
-    group.add_argument("--version", action="version", version=f"provision {__version__}", help="print the version")
-    group.add_argument("--json", action="store_true", help="print one JSON document to the standard output")
+    group.add_argument(
+        "--version", action="version", version=f"provision {__version__}", help="show the version and exit"
+    )
+    group.add_argument("--json", action="store_true", help="print the result as one JSON document")
     if "-o" not in parser._option_string_actions:
         group.add_argument(
             "-o",
@@ -275,16 +291,20 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
             action=Once,
             type=parse_path,
             metavar="FILE",
-            help="write the result there instead; with --json an error too",
+            help="write the result to a file; with --json also an error",
         )
-    group.add_argument("--dry-run", action="store_true", help="write nothing, say what would be written")
-    group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
-    group.add_argument("-v", "--verbose", action="count", default=0, help="say more")
+    group.add_argument("--dry-run", action="store_true", help="write nothing, only show what would be written")
+    group.add_argument("-q", "--quiet", action="store_true", help="show only the result and errors")
+    group.add_argument("-v", "--verbose", action="count", default=0, help="show more details")
     add_choice(
-        group, "--color", COLOR_MODES, default="auto", help="colour the text (NO_COLOR and FORCE_COLOR count too)"
+        group, "--color", COLOR_MODES, default="auto", help="use colour (NO_COLOR and FORCE_COLOR are respected)"
     )
     group.add_argument(
-        "--data-dir", action=Once, type=parse_path, metavar="DIR", help="facts to use instead of the shipped ones"
+        "--data-dir",
+        action=Once,
+        type=parse_path,
+        metavar="DIR",
+        help="use the facts in this folder instead of the shipped ones",
     )
 
 

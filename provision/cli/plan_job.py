@@ -56,9 +56,9 @@ def _rate(text: str) -> tuple[str, float]:
 
 def add_job_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags; only the task is required."""
-    group = parser.add_argument_group("the job")
-    add_choice(group, "--task", TASKS, help="what is to be done")
-    group.add_argument("--model", action=Once, metavar="NAME", help="published model (llama-3.1-8b)")
+    group = parser.add_argument_group("job")
+    add_choice(group, "--task", TASKS, help="kind of job")
+    group.add_argument("--model", action=Once, metavar="NAME", help="name of a published model (llama-3.1-8b)")
     group.add_argument("--config", action=Once, type=parse_path, metavar="FILE", help="config.json of any other model")
     group.add_argument(
         "--params",
@@ -70,147 +70,180 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     for size in SIZES:
         flag = f"--{size.replace('_', '-')}"
         group.add_argument(flag, action=Once, type=_count(flag), metavar="N", help=_SIZE_HELP[size])
-    _add_words(group, "--method", METHODS, "train all weights or adapters")
+    _add_words(group, "--method", METHODS, "train all weights, or adapters")
     add_choice(
         group,
         "--precision",
         tuple(BYTES),
         action="append",
-        help="of the computation, or of served weights (bf16); repeated, the cheapest of them serves",
+        help=("precision of the computation, or of served weights; repeat it to choose the cheapest (default: bf16)"),
     )
-    group.add_argument("--batch", action=Once, type=_count("--batch"), metavar="N", help="sequences an update sees")
+    group.add_argument("--batch", action=Once, type=_count("--batch"), metavar="N", help="sequences per optimizer step")
     group.add_argument(
-        "--micro-batch", action=Once, type=_count("--micro-batch"), metavar="N", help="sequences of a GPU at once"
+        "--micro-batch", action=Once, type=_count("--micro-batch"), metavar="N", help="sequences per GPU and pass"
     )
-    group.add_argument("--seq", action=Once, type=_count("--seq"), metavar="N", help="tokens of a sequence (2048)")
+    group.add_argument(
+        "--seq", action=Once, type=_count("--seq"), metavar="N", help="tokens per sequence (default: 2048)"
+    )
     group.add_argument("--output-tokens", action=Once, type=_count("--output-tokens"), metavar="N", help=_OUTPUT_HELP)
     group.add_argument(
         "--tokens",
         action=Once,
         type=_amount("--tokens", SCALES, example="70b"),
         metavar="N",
-        help="to train on (15t, 1e9)",
+        help="training tokens (15t, 1e9)",
     )
     group.add_argument(
         "--samples",
         action=Once,
         type=_amount("--samples", SCALES, example="1.28m"),
         metavar="N",
-        help="images or sequences of the data (of images: the 1,281,167 of ImageNet)",
+        help="images or sequences in the dataset (default for images: the 1,281,167 of ImageNet)",
     )
     group.add_argument(
-        "--epochs", action=Once, type=_amount("--epochs"), metavar="N", help="passes over them (1; of images: 90)"
+        "--epochs",
+        action=Once,
+        type=_amount("--epochs"),
+        metavar="N",
+        help="passes over the dataset (default: 1; for images 90)",
     )
     group.add_argument(
         "--image-size",
         action=Once,
         type=_count("--image-size"),
         metavar="PIXELS",
-        help="edge of an image (what the network was made for)",
+        help="width and height of an image (default: that of the network)",
     )
     group.add_argument("--ttft-ms", action=Once, type=_amount("--ttft-ms"), metavar="MS", help=_TTFT_HELP)
     group.add_argument("--tpot-ms", action=Once, type=_amount("--tpot-ms"), metavar="MS", help=_TPOT_HELP)
-    group.add_argument("--hours", action=Once, type=_amount("--hours"), metavar="H", help="a duration instead")
-    group.add_argument("--qps", action=Once, type=_amount("--qps"), metavar="N", help="requests a second to serve")
+    group.add_argument(
+        "--hours", action=Once, type=_amount("--hours"), metavar="H", help="duration of the job, instead of its size"
+    )
+    group.add_argument("--qps", action=Once, type=_amount("--qps"), metavar="N", help="requests per second to serve")
     group.add_argument(
         "--concurrency",
         action=Once,
         type=_count("--concurrency"),
         metavar="N",
-        help="sequences of a replica at once",
+        help="concurrent sequences per replica",
     )
-    tuning = parser.add_argument_group("how it is run (whatever is left out is chosen or assumed, and said)")
-    _add_words(tuning, "--optimizer", tuple(OPTIMIZERS), "whose states are kept (adam)")
-    _add_words(tuning, "--states", tuple(STATES), "precision of weights, gradients and their copies (fp32)")
-    _add_words(tuning, "--sharding", SHARDINGS, "what data-parallel GPUs share (zero3)")
-    _add_words(tuning, "--checkpointing", CHECKPOINTING, "which activations are computed twice")
-    _add_words(tuning, "--loss", tuple(LOSSES), "all logits at once, in parts, or none (whole)")
-    tuning.add_argument("--update-at-once", action="store_true", help="each gradient is gone with its own update")
-    tuning.add_argument("--compile", action="store_true", help="torch.compile: fewer copies of the logits")
-    tuning.add_argument("--lora-rank", action=Once, type=_count("--lora-rank"), metavar="N", help="of adapters (16)")
-    tuning.add_argument("--mig", action=Once, metavar="PROFILE", help="run in MIG instances (1g.10gb)")
+    tuning = parser.add_argument_group("configuration (whatever is not given is chosen or assumed, and stated)")
+    _add_words(tuning, "--optimizer", tuple(OPTIMIZERS), "optimizer (default: adam)")
+    _add_words(
+        tuning, "--states", tuple(STATES), "precision of weights, gradients and optimizer states (default: fp32)"
+    )
+    _add_words(tuning, "--sharding", SHARDINGS, "sharding across data-parallel GPUs (default: zero3)")
+    _add_words(tuning, "--checkpointing", CHECKPOINTING, "activation checkpointing")
+    _add_words(
+        tuning,
+        "--loss",
+        tuple(LOSSES),
+        "compute the loss from all logits at once, in chunks, or fused (default: whole)",
+    )
+    tuning.add_argument("--update-at-once", action="store_true", help="free each gradient right after its update")
+    tuning.add_argument("--compile", action="store_true", help="use torch.compile: fewer copies of the logits")
     tuning.add_argument(
-        "--gpus", action=Once, type=_count("--gpus"), metavar="N", help="exactly so many GPUs, of all machines together"
+        "--lora-rank", action=Once, type=_count("--lora-rank"), metavar="N", help="rank of the adapters (default: 16)"
     )
-    tuning.add_argument("--nodes", action=Once, type=_count("--nodes"), metavar="N", help="exactly so many machines")
+    tuning.add_argument("--mig", action=Once, metavar="PROFILE", help="run in MIG instances of this profile (1g.10gb)")
     tuning.add_argument(
-        "--max-nodes", action=Once, type=_count("--max-nodes"), metavar="N", help="at most (8 to train)"
+        "--gpus", action=Once, type=_count("--gpus"), metavar="N", help="exact number of GPUs on all machines"
     )
-    must = parser.add_argument_group("what must hold")
-    must.add_argument("--deadline", action=Once, type=_amount("--deadline"), metavar="H", help="hours until the end")
+    tuning.add_argument("--nodes", action=Once, type=_count("--nodes"), metavar="N", help="exact number of machines")
+    tuning.add_argument(
+        "--max-nodes",
+        action=Once,
+        type=_count("--max-nodes"),
+        metavar="N",
+        help="maximum number of machines (default for training: 8)",
+    )
+    must = parser.add_argument_group("constraints")
     must.add_argument(
-        "--budget", action=Once, type=_amount("--budget", SCALES), metavar="USD", help="the most it may cost"
+        "--deadline", action=Once, type=_amount("--deadline"), metavar="H", help="maximum duration in hours"
     )
-    must.add_argument("--min-vram", action=Once, type=_amount("--min-vram"), metavar="GB", help="memory of each GPU")
+    must.add_argument("--budget", action=Once, type=_amount("--budget", SCALES), metavar="USD", help="maximum cost")
+    must.add_argument(
+        "--min-vram", action=Once, type=_amount("--min-vram"), metavar="GB", help="minimum memory per GPU"
+    )
     _add_words(must, "--interconnect", INTERCONNECTS, _LINK_HELP)
     must.add_argument("--gpu", action="append", metavar="NAME", help="only these GPUs; may be repeated")
     for name in STACK_FLAGS:
         metavar, text = FLAG_HELP[name]
         must.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
-    where = parser.add_argument_group("where, and how it is paid")
-    where.add_argument("--providers", action="append", metavar="NAME,…", help="only these; may be repeated")
-    where.add_argument("--region", action="append", metavar="NAME,…", help="only these; may be repeated")
-    where.add_argument("--on-demand", action="store_true", help="by the hour (what is taken without any of the three)")
-    where.add_argument("--spot", action="store_true", help="machines that may be taken back")
-    add_choice(where, "--reserved", _RESERVED, action="append", help="for years")
+    where = parser.add_argument_group("location and price")
+    where.add_argument("--providers", action="append", metavar="NAME,…", help="use only these; may be repeated")
+    where.add_argument("--region", action="append", metavar="NAME,…", help="use only these; may be repeated")
+    where.add_argument("--on-demand", action="store_true", help="on-demand prices (the default)")
+    where.add_argument("--spot", action="store_true", help="spot prices, for machines that may be reclaimed")
+    add_choice(where, "--reserved", _RESERVED, action="append", help="reserved prices")
     where.add_argument("--spot-share", action=Once, type=number("--spot-share", 0, 1), metavar="S", help=_SHARE_HELP)
-    where.add_argument("--rate", action="append", type=_rate, metavar="CNY=USD", help="dollars for one of a currency")
+    where.add_argument(
+        "--rate",
+        action="append",
+        type=_rate,
+        metavar="CNY=USD",
+        help="exchange rate: US dollars per unit of a currency",
+    )
     where.add_argument(
         "--peak-factor",
         action=Once,
         type=_amount("--peak-factor"),
         metavar="F",
-        help="load or hours kept for peaks (1)",
+        help="factor of spare capacity for peaks (default: 1)",
     )
     zero = {"action": Once, "metavar": "N"}
     for flag, text in _EXTRA_HELP.items():
         where.add_argument(flag, type=number(flag, units=SCALES), help=text, **zero)  # type: ignore[arg-type]
     spot = parser.add_argument_group("spot")
     spot.add_argument(
-        "--mtbf", action=Once, type=_amount("--mtbf"), metavar="H", help="between interruptions of a node"
+        "--mtbf", action=Once, type=_amount("--mtbf"), metavar="H", help="mean time between interruptions of a node"
     )
-    spot.add_argument("--no-checkpoints", action="store_true", help="nothing is saved: it begins again from the start")
-    spot.add_argument("--checkpoint-gb", action=Once, type=_amount("--checkpoint-gb"), metavar="GB", help="size of one")
+    spot.add_argument(
+        "--no-checkpoints", action="store_true", help="no checkpoints: an interrupted job restarts from the beginning"
+    )
+    spot.add_argument(
+        "--checkpoint-gb", action=Once, type=_amount("--checkpoint-gb"), metavar="GB", help="size of a checkpoint"
+    )
     spot.add_argument(
         "--checkpoint-gb-s",
         action=Once,
         type=_amount("--checkpoint-gb-s"),
         metavar="N",
-        help="GB a node writes a second",
+        help="checkpoint write speed of a node in GB/s",
     )
     spot.add_argument(
         "--restart-minutes",
         action=Once,
         type=number("--restart-minutes"),
         metavar="M",
-        help="until work goes on",
+        help="time until an interrupted job continues",
     )
 
 
 _SIZE_HELP = {
     "layers": "number of layers",
-    "hidden": "width of the model",
+    "hidden": "hidden size",
     "heads": "attention heads",
-    "kv_heads": "heads of keys and values",
-    "head_size": "width of a head",
-    "ffn": "width of a feed-forward network, of one expert",
-    "vocab": "size of the vocabulary",
-    "experts": "experts a layer",
-    "experts_active": "experts a token passes",
+    "kv_heads": "key and value heads",
+    "head_size": "head size",
+    "ffn": "feed-forward size, per expert",
+    "vocab": "vocabulary size",
+    "experts": "experts per layer",
+    "experts_active": "experts per token",
 }
-_TTFT_HELP = "of serving: the longest wait for the first token"
-_TPOT_HELP = "of serving: the longest time between tokens"
-_OUTPUT_HELP = "of a sequence, how many are the answer (256)"
-_SHARE_HELP = "with --spot: the part of the nodes that is spot, the others reserved or on demand"
+_TTFT_HELP = "for serving: maximum time to the first token"
+_TPOT_HELP = "for serving: maximum time between tokens"
+_OUTPUT_HELP = "tokens per answer (default: 256)"
+_SHARE_HELP = "with --spot: share of the nodes that is spot; the others are reserved or on demand"
 _LINK_HELP = (
-    "nvlink joins the GPUs of a machine, nvswitch each of them to all others; ib is InfiniBand between machines, efa "
-    "Amazon's Elastic Fabric Adapter, rdma either"
+    "nvlink connects GPUs within a machine, nvswitch all of them with each other; between machines, ib is InfiniBand, "
+    "efa Amazon's Elastic Fabric Adapter, rdma either"
 )
 _EXTRA_HELP = {
-    "--storage-gb": "GB kept while it runs",
-    "--storage-price": "USD a GB and month, where the facts have none",
-    "--egress-gb": "GB sent out",
-    "--egress-price": "USD a GB, where the facts have none",
+    "--storage-gb": "storage while the job runs",
+    "--storage-price": "USD per GB and month, if the facts have no price",
+    "--egress-gb": "outgoing traffic",
+    "--egress-price": "USD per GB of outgoing traffic, if the facts have no price",
 }
 
 

@@ -38,17 +38,17 @@ __all__ = [
 _FACTS_SHOWN = 3
 FLAG_HELP: dict[str, tuple[str, str]] = {
     "torch": ("VERSION", "PyTorch: a prefix (2.1) or a range ('>=2.3,<2.5')"),
-    "tensorflow": ("VERSION", "TensorFlow, likewise"),
-    "jax": ("VERSION", "JAX, likewise"),
-    "cuda": ("VERSION", "CUDA, likewise"),
-    "python": ("VERSION", "Python, likewise"),
+    "tensorflow": ("VERSION", "TensorFlow, same syntax"),
+    "jax": ("VERSION", "JAX, same syntax"),
+    "cuda": ("VERSION", "CUDA, same syntax"),
+    "python": ("VERSION", "Python, same syntax"),
     "os": ("NAME", "operating system of the image (debian12, ubuntu22.04)"),
     "driver": (
         "VERSION",
-        "driver it must run on, or a branch, for its newest known release; `host` reads this machine's",
+        "driver version, or a branch for its newest known release; `host` reads it from this machine",
     ),
-    "container-toolkit": ("VERSION", "NVIDIA container toolkit of the machines that run it"),
-    "base": ("IMAGE", "image to build on instead of the chosen one"),
+    "container-toolkit": ("VERSION", "NVIDIA container toolkit on the machines that run the image"),
+    "base": ("IMAGE", "base image to use instead of the chosen one"),
 }
 
 
@@ -59,14 +59,14 @@ def add_request_flags(parser: argparse.ArgumentParser, *, can_be_cpu: bool = Fal
         parser: Takes them.
         can_be_cpu: The command has a use for a stack without CUDA.
     """
-    group = parser.add_argument_group("what is wanted (whatever is left out is chosen)")
+    group = parser.add_argument_group("request (whatever is not given is chosen)")
     for name, (metavar, text) in FLAG_HELP.items():
         group.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
     group.add_argument(
         "--gpu",
         action="append",
         metavar="NAME",
-        help="GPU it must serve, by name (h100, 'RTX 4090') or compute capability; may be repeated",
+        help="GPU to support, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
     if can_be_cpu:
         group.add_argument("--cpu", action="store_true", help="builds without CUDA, for machines without a GPU")
@@ -75,22 +75,22 @@ def add_request_flags(parser: argparse.ArgumentParser, *, can_be_cpu: bool = Fal
         group,
         "--flavor",
         FLAVORS,
-        help="runtime, with a C compiler for Triton (jit), to work in (dev: git and uv too), or with nvcc (devel)",
+        help="runtime only; jit adds a C compiler for Triton; dev also git and uv; devel nvcc",
     )
     group.add_argument(
-        "--with", action="append", metavar="NAME,…", help="extras to add (jupyter, ray, …); may be repeated"
+        "--with", action="append", metavar="NAME,…", help="extra packages (jupyter, ray, …); may be repeated"
     )
     group.add_argument(
         "--apt",
         action="append",
         metavar="NAME",
-        help="package of the system to install in the image, NAME or NAME=VERSION; may be repeated",
+        help="system package to install in the image, NAME or NAME=VERSION; may be repeated",
     )
     group.add_argument(
         "--apt-snapshot",
         action=Once,
         metavar="DAY",
-        help="take packages of the system from the archive of this day (2026-05-01); auto is the day of the facts",
+        help="install system packages from the archive of this day (2026-05-01); auto uses the day of the facts",
     )
     group.add_argument(
         "-r",
@@ -98,21 +98,26 @@ def add_request_flags(parser: argparse.ArgumentParser, *, can_be_cpu: bool = Fal
         action="append",
         type=parse_path,
         metavar="FILE",
-        help="requirements of your own, constrained by the stack; they may name the framework; may be repeated",
+        help="your requirements file, constrained by the stack; it may name the framework; may be repeated",
     )
     group.add_argument(
         "--project",
         action=Once,
         type=parse_path,
         metavar="DIR",
-        help="take what the project in a folder asks for: pyproject.toml, pixi.toml, environment.yml, setup.py, "
-        "requirements.txt or Pipfile, read and never run",
+        help=(
+            "read the dependencies of a project: pyproject.toml, pixi.toml, environment.yml, setup.py, "
+            "requirements.txt or Pipfile; nothing is executed"
+        ),
     )
     group.add_argument(
-        "--extra", action="append", metavar="NAME", help="with the optional dependencies of it; may be repeated"
+        "--extra",
+        action="append",
+        metavar="NAME",
+        help="include these optional dependencies of the project; may be repeated",
     )
     group.add_argument(
-        "--group", action="append", metavar="NAME", help="with a dependency group of it; may be repeated"
+        "--group", action="append", metavar="NAME", help="include a dependency group of the project; may be repeated"
     )
     group.add_argument(
         "--require-secure", action="store_true", help="refuse drivers and toolkits with known vulnerabilities"

@@ -56,10 +56,10 @@ _ENGINES = ("docker", "podman")
 
 def add_target_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of targets, of the way there, and of what is collected."""
-    where = parser.add_argument_group("where", f"A target is {', '.join(FORMS)}. Without any it is this machine.")
-    where.add_argument("targets", nargs="*", metavar="TARGET", help="machine, container, pod or image to look at")
+    where = parser.add_argument_group("targets", f"A target is {', '.join(FORMS)}. The default is this machine.")
+    where.add_argument("targets", nargs="*", metavar="TARGET", help="machine, container, pod or image")
     where.add_argument(
-        "--hosts", action=Once, type=parse_path, metavar="FILE", help="read one target a line (- is stdin)"
+        "--hosts", action=Once, type=parse_path, metavar="FILE", help="file with one target per line (- is stdin)"
     )
     where.add_argument(
         "-i",
@@ -69,64 +69,72 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="Ansible inventory: file, folder or script",
     )
-    where.add_argument("--limit", action=Once, metavar="PATTERN", help="hosts of the inventory, as Ansible takes it")
-    where.add_argument("--shard", action=Once, metavar="I/N", help="only the I-th of N parts of all targets")
+    where.add_argument(
+        "--limit", action=Once, metavar="PATTERN", help="hosts of the inventory, as a pattern of Ansible"
+    )
+    where.add_argument("--shard", action=Once, metavar="I/N", help="only the I-th of N equal parts of the targets")
     where.add_argument(
         "--from",
         dest="bundles",
         action="append",
         type=parse_path,
         metavar="FILE",
-        help="look at what was recorded before, by this program or another; may be repeated",
+        help="read a bundle or the recorded output of another tool; may be repeated",
     )
-    way = parser.add_argument_group("the way there")
-    way.add_argument("--user", action=Once, type=_user, metavar="NAME", help="user of ssh, where a target names none")
+    way = parser.add_argument_group("connection")
+    way.add_argument("--user", action=Once, type=_user, metavar="NAME", help="ssh user, unless the target names one")
     way.add_argument(
         "--port",
         action=Once,
         type=whole("--port", 1, _PORT_MAX, example="22"),
         metavar="N",
-        help="port of ssh, likewise",
+        help="ssh port, unless the target names one",
     )
-    way.add_argument("--identity", action=Once, type=parse_path, metavar="FILE", help="private key of ssh, likewise")
-    way.add_argument(
-        "--jump", action=Once, type=parse_jump, metavar="HOST", help="go through these hosts, comma between"
-    )
-    way.add_argument("--ssh-config", action=Once, type=parse_path, metavar="FILE", help="configuration of ssh to use")
+    way.add_argument("--identity", action=Once, type=parse_path, metavar="FILE", help="ssh private key")
+    way.add_argument("--jump", action=Once, type=parse_jump, metavar="HOST", help="jump hosts, separated by commas")
+    way.add_argument("--ssh-config", action=Once, type=parse_path, metavar="FILE", help="ssh configuration file")
     way.add_argument(
         "--parallel",
         action=Once,
         type=whole("--parallel", 1, _PARALLEL_MAX, example="16"),
         metavar="N",
-        help=f"targets asked at once; {PARALLEL} unless given",
+        help=f"targets asked in parallel (default: {PARALLEL})",
     )
     way.add_argument(
         "--timeout",
         action=Once,
         type=whole("--timeout", 1, _SECONDS_MAX, example="120"),
         metavar="SECONDS",
-        help="limit of a target",
+        help="timeout per target",
     )
     way.add_argument(
         "--connect-timeout",
         action=Once,
         type=whole("--connect-timeout", 1, _SECONDS_MAX, example="30"),
         metavar="SECONDS",
-        help="limit of a connection; 10 unless given",
+        help="timeout per connection (default: 10)",
     )
-    add_choice(way, "--engine", _ENGINES, help="what starts an image")
-    way.add_argument("--with-gpus", dest="has_gpus", action="store_true", default=None, help="give an image the GPUs")
-    way.add_argument("--no-gpus", dest="has_gpus", action="store_false", default=None, help="give an image no GPU")
+    add_choice(way, "--engine", _ENGINES, help="container engine that starts images")
     way.add_argument(
-        "--python", action=Once, type=_python, metavar="PATH", help="interpreter to ask about frameworks, on the target"
+        "--with-gpus", dest="has_gpus", action="store_true", default=None, help="start images with all GPUs"
+    )
+    way.add_argument("--no-gpus", dest="has_gpus", action="store_false", default=None, help="start images without GPUs")
+    way.add_argument(
+        "--python",
+        action=Once,
+        type=_python,
+        metavar="PATH",
+        help="Python on the target whose frameworks are inspected",
     )
 
 
 def add_probe_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say what is collected, for commands that have no other way to know."""
-    what = parser.add_argument_group("what is collected")
-    add_choice(what, "--level", LEVELS, help="how much; quick unless given")
-    what.add_argument("--probes", action=Once, type=_probes, metavar="NAMES", help="only these, comma between")
+    what = parser.add_argument_group("what to collect")
+    add_choice(what, "--level", LEVELS, help="how much to collect (default: quick)")
+    what.add_argument(
+        "--probes", action=Once, type=_probes, metavar="NAMES", help="only these probes, separated by commas"
+    )
 
 
 def has_targets(options: argparse.Namespace) -> bool:

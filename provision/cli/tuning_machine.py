@@ -26,20 +26,20 @@ _MBIT_OF_GBIT = 1000
 
 def add_machine_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a machine."""
-    group = parser.add_argument_group("or a machine that is described, in place of a target")
+    group = parser.add_argument_group("description of a machine, instead of a target")
     for name, most, text in (
-        ("--gpus", _GPUS_MAX, "GPUs of it"),
-        ("--cpus", _CPUS_MAX, "processors of it, as `nproc` counts them"),
-        ("--numa-nodes", _NUMA_NODES_MAX, "NUMA nodes of it, as `lscpu` counts them"),
+        ("--gpus", _GPUS_MAX, "number of GPUs"),
+        ("--cpus", _CPUS_MAX, "number of CPUs, as printed by `nproc`"),
+        ("--numa-nodes", _NUMA_NODES_MAX, "number of NUMA nodes, as printed by `lscpu`"),
     ):
         group.add_argument(name, action=Once, type=whole(name, 1, most), metavar="N", help=text)
-    add_choice(group, "--interconnect", _INTERCONNECTS, help="what joins it to others; the first three are RDMA")
+    add_choice(group, "--interconnect", _INTERCONNECTS, help="network between machines; the first three are RDMA")
     group.add_argument(
         "--network-gbit",
         action=Once,
         type=number("--network-gbit", 0, _GBIT_MAX, is_above=True, example="100"),
         metavar="N",
-        help="Gbit/s of its fastest interface",
+        help="speed of the fastest network interface in Gbit/s",
     )
     group.add_argument("--container", action="store_true", help="the job runs in a container")
 

@@ -1,13 +1,14 @@
-"""The pages of `--help` fit the terminal, and what stands in them can still be copied."""
+"""The pages of `--help` fit the terminal, and their examples can be copied and work."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 
 import pytest
 
-from provision.cli.parser import COMMANDS, build_parser
+from provision.cli.parser import COMMANDS, Parser, build_parser
 
 
 def _pages() -> list[tuple[str, ...]]:
@@ -53,5 +54,41 @@ def test_words_too_many_for_the_usage_are_named_below_it(provision, monkeypatch)
 def test_a_word_with_a_hyphen_stays_whole_in_the_help_of_a_flag(provision, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert (
-        "vision-training" in provision("predict", "--help").out.partition("--model NAME  ")[0].partition("the run:")[2]
+        "vision-training" in provision("predict", "--help").out.partition("--model NAME  ")[0].partition("\nrun:\n")[2]
     )
+
+
+def _examples(provision, monkeypatch, words: tuple[str, ...]) -> list[list[str]]:
+    """Return the calls under "Examples:" of a page, each as its words without the program's name."""
+    monkeypatch.setenv("COLUMNS", "500")
+    page = provision(*words, "--help").out
+    _, found, behind = page.partition("\nExamples:\n")
+    assert found, page
+    lines = [line.strip() for line in behind.partition("\n\n")[0].splitlines()]
+    calls = [re.sub(r'^eval "\$\((.*)\)"$', r"\1", line).partition(" > ")[0] for line in lines]
+    assert all(call.startswith(" ".join(("provision", *words))) for call in calls), lines
+    return [shlex.split(call)[1:] for call in calls]
+
+
+@pytest.mark.parametrize("words", _pages(), ids=" ".join)
+def test_every_page_has_examples_that_the_program_understands(provision, monkeypatch, words):
+    examples = _examples(provision, monkeypatch, words)
+    assert examples
+    for name, *others in examples:
+        assert isinstance(parser := build_parser(name), Parser)
+        assert parser.read(others or ["--json"])
+
+
+_NEEDS_MORE = re.compile(r"host|--write|--check|\.lock|\.csv|/provision")
+
+
+@pytest.mark.parametrize("name", ["resolve", "explain", "matrix", "plan", "predict"])
+def test_examples_that_need_nothing_but_the_facts_get_an_answer(provision, monkeypatch, tmp_path, name):
+    monkeypatch.chdir(tmp_path)
+    examples = [
+        words for words in _examples(provision, monkeypatch, (name,)) if not _NEEDS_MORE.search(" ".join(words))
+    ]
+    assert len(examples) >= 2
+    assert {" ".join(words): provision(*words, "-q").code for words in examples} == {
+        " ".join(words): 0 for words in examples
+    }

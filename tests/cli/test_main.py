@@ -58,6 +58,13 @@ def test_flags_of_a_few_words_are_made_in_one_place():
     assert made == ["parser.py"]
 
 
+@pytest.mark.parametrize("words", [(), ("node",), ("fleet",), ("data",)], ids=" ".join)
+def test_a_call_without_its_command_or_action_shows_the_help(provision, words):
+    answer = provision(*words)
+    assert answer == provision(*words, "--help")
+    assert answer.code == 0
+
+
 def test_version(provision):
     assert provision("--version").out == f"provision {__version__}\n"
     assert provision("resolve", "--version").out == f"provision {__version__}\n"
@@ -70,7 +77,7 @@ def test_top_parser_reads_no_command():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param([], "no command was given", id="no-command"),
+        pytest.param(["--quiet"], "no command was given", id="no-command"),
         pytest.param(["resolves"], "did you mean `resolve`?", id="command"),
         pytest.param(["resolve", "--trch", "2.1"], "did you mean `--torch`?", id="flag"),
         pytest.param(["resolve", "--trch=2.1"], "`--trch` is no flag", id="flag-with-value"),
@@ -84,7 +91,7 @@ def test_top_parser_reads_no_command():
         pytest.param(["data", "refrsh"], "action `refrsh` is not known", id="action"),
         pytest.param(["data", "--only", "torch", "diff"], "`--only` stands before the action", id="early"),
         pytest.param(["data", "--trch", "diff"], "`--trch` is no flag of `provision data diff`", id="early-unknown"),
-        pytest.param(["data"], "the following arguments are required: ACTION", id="missing-action"),
+        pytest.param(["data", "-q"], "the following arguments are required: ACTION", id="missing-action"),
         pytest.param(["completion", "tcsh"], "shell `tcsh` is not known", id="shell"),
     ],
 )

@@ -1,14 +1,19 @@
-"""Measure an environment with small workloads, and tell whether it became slower.
+"""Measure an environment with small workloads, and detect slowdowns.
 
-`provision bench run` times matrix products, copies, networks of each kind, a data loader and an all-reduce in the
-Python of --python or the image of --image, which need PyTorch; every network is made on the spot and nothing is
-downloaded. With --save the results are kept, case by case, and --resume goes on with what is missing.
+`provision bench run` times matrix products, copies, networks of each kind, a data loader and an all-reduce with the
+PyTorch of --python or --image. Networks are created on the fly and nothing is downloaded. --save stores the results
+after each case; --resume continues with the missing cases. On a GPU that the facts know, results are compared with
+those of a healthy GPU; a result below them ends with exit code 6.
 
-On a GPU that the facts know, figures are held against what a healthy one reaches, and below it the exit code is 6.
+`provision bench compare` compares the last file with the baseline, which is all files before it. A case that is slower
+beyond noise ends with exit code 6. With several baseline runs, the differences between them count as noise. `provision
+bench show` prints saved results; --roofline draws them in a roofline chart of the GPU.
 
-`provision bench compare` holds the last of its files against a baseline, which is all the files before it, and ends
-with exit code 6 where a case is slower beyond noise. Where the baseline has several runs, the difference between them
-also counts as noise. `provision bench show` prints results again; --roofline draws them under the ceilings of the GPU.
+Examples:
+  provision bench run --save before.json
+  provision bench run --image train:1 --only gemm,copy --seconds 1
+  provision bench compare before.json after.json --tolerance 3
+  provision bench show after.json --roofline after.svg
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser,
         "action",
         _ACTIONS,
-        help="run: measure; compare: hold results against a baseline of one or more runs; show: print results again",
+        help=("run: measure; compare: compare results with a baseline of one or more runs; show: print saved results"),
     )
     parser.add_argument(
         "files",
@@ -52,46 +57,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=parse_path,
         metavar="FILE",
-        help="compare: one or more runs of the baseline, and last the new results; show: one",
+        help="compare: one or more baseline files, then the new results; show: one file",
     )
     where = parser.add_argument_group("what is measured")
-    where.add_argument("--python", action=Once, metavar="PROGRAM", help="a Python with PyTorch (the one on PATH)")
-    where.add_argument("--image", action=Once, metavar="IMAGE", help="an image with PyTorch, run by docker")
-    where.add_argument("--lock", action=Once, type=parse_path, metavar="FILE", help="provision.lock it was made from")
-    add_choice(
-        where, "--device", _DEVICES, default="auto", help="auto takes a GPU, and the processor only where there is none"
+    where.add_argument(
+        "--python", action=Once, metavar="PROGRAM", help="Python with PyTorch (default: the one on PATH)"
     )
-    how = parser.add_argument_group("how")
+    where.add_argument("--image", action=Once, metavar="IMAGE", help="image with PyTorch, run with docker")
+    where.add_argument("--lock", action=Once, type=parse_path, metavar="FILE", help="provision.lock of the environment")
+    add_choice(where, "--device", _DEVICES, default="auto", help="auto uses a GPU if there is one, otherwise the CPU")
+    how = parser.add_argument_group("how it is measured")
     add_choice(
         how,
         "--suite",
         _SUITES,
         default="quick",
-        help="quick (minutes), standard (a sixth of the networks' product, every pair of values in it), full",
+        help="quick (minutes), standard (a sixth of all combinations, with every pair of values), full",
     )
-    how.add_argument("--only", action="append", metavar="KIND,…", help="gemm, copy, stream, cnn, rnn, transformer, …")
     how.add_argument(
-        "--seconds", action=Once, type=number("--seconds", 0.01, 3600), metavar="S", help="time for each case (2)"
+        "--only",
+        action="append",
+        metavar="KIND,…",
+        help="only these cases: gemm, copy, stream, cnn, rnn, transformer, …",
+    )
+    how.add_argument(
+        "--seconds", action=Once, type=number("--seconds", 0.01, 3600), metavar="S", help="time per case (default: 2)"
     )
     how.add_argument(
         "--warmup",
         action=Once,
         type=whole("--warmup", 0, 10_000),
         metavar="N",
-        help="repetitions that are not timed (10)",
+        help="repetitions that are not timed (default: 10)",
     )
-    how.add_argument("--list", action="store_true", help="name the cases and stop")
+    how.add_argument("--list", action="store_true", help="list the cases and exit")
     kept = parser.add_argument_group("results")
-    kept.add_argument("--save", action=Once, type=parse_path, metavar="FILE", help="keep the results there")
-    kept.add_argument("--resume", action="store_true", help="go on with the results of --save")
+    kept.add_argument("--save", action=Once, type=parse_path, metavar="FILE", help="save the results to this file")
+    kept.add_argument("--resume", action="store_true", help="continue with the results in --save")
     kept.add_argument(
         "--tolerance",
         action=Once,
         type=number("--tolerance", 0, 100),
         metavar="PERCENT",
-        help="what counts as the same in any case (5)",
+        help="differences up to this are never a slowdown (default: 5)",
     )
-    kept.add_argument("--roofline", action=Once, type=parse_path, metavar="FILE", help="draw an SVG")
+    kept.add_argument("--roofline", action=Once, type=parse_path, metavar="FILE", help="write a roofline chart (SVG)")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

@@ -1,10 +1,17 @@
 """Check Dockerfiles, requirements, environments, projects and compose files for GPU incompatibilities.
 
-Give files, or folders to look through for files with the usual names: the one here unless named, - for the standard
-input. Each finding names its rule, the words it is about, why, and the way out; -v lists what was not judged. --fix
-makes the changes that cannot do harm. A comment `# provision: ignore=RULE reason` above a line keeps a known finding
-out, --baseline those of a file. Settings stand in [tool.provision.check] of pyproject.toml. Nothing is run, and no
-network is asked. A finding at or above --fail-on ends with exit code 6.
+Takes files, or folders to search for files with the usual names. The default is the current folder; - reads the
+standard input. Each finding shows its rule, the text it is about, the reason and the fix; -v also lists what was not
+checked. --fix applies the safe fixes. A comment `# provision: ignore=RULE reason` above a line suppresses a finding;
+--baseline suppresses the findings recorded in a file. Settings are read from [tool.provision.check] in pyproject.toml.
+Nothing is executed and no network is used. A finding at or above --fail-on ends with exit code 6.
+
+Examples:
+  provision check
+  provision check Dockerfile requirements.txt --gpu h100 --driver 550
+  provision check --fix --dry-run
+  provision check --format sarif -o provision.sarif
+  provision check --explain N01
 """
 
 from __future__ import annotations
@@ -86,58 +93,68 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="*",
         metavar="FILE",
-        help="file or folder, the one here unless given; - is the standard input",
+        help="file or folder (default: the current folder); - reads the standard input",
     )
     what.add_argument(
-        "--image", action="append", metavar="NAME", help="a built image in the engine here; may be repeated"
+        "--image", action="append", metavar="NAME", help="built image in the local container engine; may be repeated"
     )
-    what.add_argument("--stdin-filename", action=Once, metavar="NAME", help="what the standard input is called")
-    what.add_argument("--build-arg", action="append", metavar="NAME=VALUE", help="value of an ARG; may be repeated")
-    what.add_argument("--target", action=Once, metavar="STAGE", help="stage of the Dockerfile that is built")
+    what.add_argument("--stdin-filename", action=Once, metavar="NAME", help="file name for the standard input")
     what.add_argument(
-        "--context", action=Once, type=parse_path, metavar="DIR", help="build context, unless it is the file's folder"
+        "--build-arg", action="append", metavar="NAME=VALUE", help="value of an ARG in a Dockerfile; may be repeated"
     )
-    where = parser.add_argument_group("where it is to run")
-    where.add_argument("--gpu", action="append", metavar="NAME", help="GPU it must serve; may be repeated")
-    where.add_argument("--driver", action=Once, metavar="VERSION", help="driver there; `host` reads this machine's")
-    add_choice(where, "--platform", PLATFORMS, action="append", help="platform it is built for; may be repeated")
-    where.add_argument("--python", action=Once, metavar="X.Y", help="Python in force, where the files do not tell")
-    how = parser.add_argument_group("how it is judged")
+    what.add_argument("--target", action=Once, metavar="STAGE", help="stage of the Dockerfile to check")
+    what.add_argument(
+        "--context", action=Once, type=parse_path, metavar="DIR", help="build context (default: the folder of the file)"
+    )
+    where = parser.add_argument_group("where it will run")
+    where.add_argument("--gpu", action="append", metavar="NAME", help="GPU it must support; may be repeated")
+    where.add_argument(
+        "--driver", action=Once, metavar="VERSION", help="installed driver; `host` reads it from this machine"
+    )
+    add_choice(where, "--platform", PLATFORMS, action="append", help="platform to build for; may be repeated")
+    where.add_argument("--python", action=Once, metavar="X.Y", help="Python version, if the files do not state it")
+    how = parser.add_argument_group("rules")
     how.add_argument(
         "--select",
         action="append",
         metavar="RULE,…",
-        help="run only these rules; C means all of C, ALL those of hygiene too",
+        help="run only these rules; C selects all C rules, ALL also the hygiene rules",
     )
-    how.add_argument("--ignore", action="append", metavar="RULE,…", help="leave these rules out")
-    add_choice(how, "--fail-on", THRESHOLDS, help="mildest finding that fails the run (error unless given)")
+    how.add_argument("--ignore", action="append", metavar="RULE,…", help="skip these rules")
+    add_choice(how, "--fail-on", THRESHOLDS, help="lowest severity that fails the run (default: error)")
     how.add_argument(
-        "--config", action=Once, type=parse_path, metavar="FILE", help="settings, in place of the nearest ones"
+        "--config", action=Once, type=parse_path, metavar="FILE", help="settings file to use instead of the nearest one"
     )
-    how.add_argument("--no-config", "--isolated", action="store_true", help="take no settings but the flags")
+    how.add_argument("--no-config", "--isolated", action="store_true", help="ignore settings files")
     how.add_argument(
-        "--baseline", action=Once, type=parse_path, metavar="FILE", help="known findings, which are left out"
+        "--baseline",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="file of known findings, which are not reported",
     )
     how.add_argument(
-        "--write-baseline", action=Once, type=parse_path, metavar="FILE", help="write what is found as known, and end"
+        "--write-baseline",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="write the current findings to a baseline file and exit",
     )
-    how.add_argument(
-        "--explain", action="append", metavar="RULE,…", help="say what a rule looks for, and why, and check nothing"
-    )
-    how.add_argument("--list-rules", action="store_true", help="list the rules and check nothing")
-    shape = parser.add_argument_group("what comes out")
+    how.add_argument("--explain", action="append", metavar="RULE,…", help="explain a rule and exit")
+    how.add_argument("--list-rules", action="store_true", help="list the rules and exit")
+    shape = parser.add_argument_group("output")
     add_choice(
         shape,
         "--format",
         _FORMATS,
         default="text",
-        help="text, the document of --json, SARIF, or annotations for GitHub",
+        help="text, the document of --json, SARIF, or GitHub annotations",
     )
     shape.add_argument(
-        "--rules-url", action=Once, metavar="URL", help="where docs/rules/ is read, for the links in SARIF"
+        "--rules-url", action=Once, metavar="URL", help="URL of the published docs/rules/, for links in SARIF"
     )
     shape.add_argument(
-        "--fix", action="store_true", help="make the safe changes and show them; with --dry-run only show them"
+        "--fix", action="store_true", help="apply the safe fixes and show them; with --dry-run only show them"
     )
 
 

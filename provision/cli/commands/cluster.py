@@ -1,17 +1,17 @@
-"""Write a stack down for Kubernetes: one request, one bundle that agrees with itself.
+"""Write a Kubernetes bundle for a stack: operator, monitoring, queues, tenants, work.
 
-The stack comes from a lock (`--lock`), of an image or of nodes, or from a request as `provision resolve` takes it. Who
-installs the driver follows from it: with the lock of nodes gpu-node.yml does, and the nodes get the device plugin
-alone; otherwise the GPU Operator does. Both at once are refused.
+The stack comes from a lock (--lock), of an image or of nodes, or from a request like those of `provision resolve`. The
+lock also decides what installs the driver: with a lock of nodes, gpu-node.yml does, and the cluster gets only the
+device plugin; otherwise the GPU Operator does. Both at once are refused.
 
-Each kind of object is written where its flag asks for it: --tenant a namespace with a share, --kueue queues of the
-shares, --monitoring who watches the GPUs, --nodepool nodes of Karpenter, --image a Job that runs the image's own
-verification. With words behind `--` there is work: a training by torchrun, a job of Ray, or with `--runner deployment`
-a service. All files are held against each other before one is written; what could not work together is refused with the
-reason. --judge does the same with files that are there.
+Each flag adds its objects: --tenant a namespace with a quota, --kueue queues for the quotas, --monitoring the
+monitoring of the GPUs, --nodepool a NodePool of Karpenter, --image a Job that runs the verification of the image.
+Arguments after `--` add a workload: training with torchrun, a Ray job or, with `--runner deployment`, a service. All
+files are checked against each other before any is written; contradictions are refused with the reason. --judge checks
+existing files in the same way.
 
-The same lock, flags and facts give the same bytes. Nothing is changed in a cluster; with --server-dry-run the one that
-kubectl reaches is asked whether it would take the files (exit 6 where it would not).
+The same lock, flags and facts produce the same bytes. No cluster is changed. --server-dry-run asks the cluster of the
+current kubectl context whether it accepts the files (exit code 6 if not).
 
 Examples:
   provision cluster --lock provision.lock --monitoring prod -o cluster
@@ -60,85 +60,100 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action=Once,
         type=parse_path,
         metavar="FILE",
-        help="provision.lock, or the lock that `provision node lock` wrote",
+        help="provision.lock, or a lock written by `provision node lock`",
     )
-    gpus = parser.add_argument_group("the GPUs of the cluster")
-    add_choice(gpus, "--driver-owner", _OWNERS, help="who installs the driver; decided by the lock unless given")
-    gpus.add_argument("--node-os", action=Once, metavar="NAME", help="system of the nodes, to be checked")
-    add_choice(gpus, "--mig-strategy", _STRATEGIES, help="how MIG devices are offered; none unless given")
-    gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="what GPUs are cut into (`1g.10gb`)")
-    add_choice(gpus, "--sharing", _SHARINGS, help="how a GPU is shared; none unless given")
+    gpus = parser.add_argument_group("GPUs of the cluster")
+    add_choice(gpus, "--driver-owner", _OWNERS, help="what installs the driver (default: decided by the lock)")
     gpus.add_argument(
-        "--replicas", action=Once, type=whole("--replicas", 0), metavar="N", help="clients of a shared GPU"
+        "--node-os", action=Once, metavar="NAME", help="operating system of the nodes, checked for support"
     )
-    gpus.add_argument("--dra", action="store_true", help="Pods claim GPUs of the DRA driver, which the cluster has")
-    gpus.add_argument("--rdma", action=Once, metavar="RESOURCE[=N]", help="network devices of a Pod, and IPC_LOCK")
+    add_choice(gpus, "--mig-strategy", _STRATEGIES, help="how MIG devices are exposed (default: none)")
+    gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="MIG profile of the GPUs (`1g.10gb`)")
+    add_choice(gpus, "--sharing", _SHARINGS, help="how a GPU is shared (default: none)")
     gpus.add_argument(
-        "--nodepool", action=Once, metavar="KIND.GROUP/NAME", help="node class that Karpenter makes GPU nodes by"
+        "--replicas", action=Once, type=whole("--replicas", 0), metavar="N", help="replicas per shared GPU"
     )
     gpus.add_argument(
-        "--monitoring", action=Once, metavar="CLUSTER", help="watch the GPUs, as those of a cluster of this name"
+        "--dra", action="store_true", help="Pods claim GPUs through the DRA driver, which the cluster must have"
     )
-    gpus.add_argument("--runbooks", action=Once, metavar="URL", help="where docs/runbooks.md is published")
+    gpus.add_argument("--rdma", action=Once, metavar="RESOURCE[=N]", help="RDMA devices per Pod; adds IPC_LOCK")
+    gpus.add_argument(
+        "--nodepool", action=Once, metavar="KIND.GROUP/NAME", help="node class with which Karpenter creates GPU nodes"
+    )
+    gpus.add_argument(
+        "--monitoring", action=Once, metavar="CLUSTER", help="add GPU monitoring, labelled with this cluster name"
+    )
+    gpus.add_argument("--runbooks", action=Once, metavar="URL", help="URL of the published docs/runbooks.md")
     tenants = parser.add_argument_group("tenants")
     tenants.add_argument(
         "--tenant",
         action="append",
         metavar="NAME=GPUS",
-        help="namespace with a quota, default limits and a closed network; may be repeated",
+        help="namespace with a quota, default limits and a restrictive network policy; may be repeated",
     )
-    tenants.add_argument("--kueue", action="store_true", help="work waits for its tenant's share instead of failing")
-    jobs = parser.add_argument_group("work")
-    jobs.add_argument("--image", action=Once, metavar="IMAGE", help="its image, from `provision image`")
-    jobs.add_argument("--name", action=Once, metavar="NAME", help="of the work; derived from it unless given")
-    jobs.add_argument(
-        "--namespace", action=Once, metavar="NAME", help="where it goes; that of the only tenant unless given"
+    tenants.add_argument(
+        "--kueue",
+        action="store_true",
+        help="queue workloads until their tenant's quota is free, instead of rejecting them",
     )
-    add_choice(jobs, "--runner", _RUNNERS, help="what runs it; jobset unless given")
+    jobs = parser.add_argument_group("workload")
+    jobs.add_argument("--image", action=Once, metavar="IMAGE", help="image built by `provision image`")
+    jobs.add_argument("--name", action=Once, metavar="NAME", help="name of the workload (default: derived from it)")
+    jobs.add_argument("--namespace", action=Once, metavar="NAME", help="namespace (default: that of the only tenant)")
+    add_choice(jobs, "--runner", _RUNNERS, help="what runs the workload (default: jobset)")
     for name, text in (
-        ("--nodes", "Pods of it; 1 unless given"),
-        ("--gpus", "GPUs of each; 1 unless given"),
-        ("--cpus", "processors of each; no limit unless given"),
-        ("--memory-gib", "memory of each, /dev/shm inside"),
-        ("--shm-gib", "its /dev/shm; what NCCL's guide says for each GPU unless given"),
+        ("--nodes", "Pods (default: 1)"),
+        ("--gpus", "GPUs per Pod (default: 1)"),
+        ("--cpus", "CPUs per Pod (default: no limit)"),
+        ("--memory-gib", "memory per Pod, including /dev/shm"),
+        ("--shm-gib", "size of /dev/shm (default: what NCCL's guide recommends per GPU)"),
     ):
         jobs.add_argument(name, action=Once, type=whole(name, 0), metavar="N", help=text)
     for name, metavar, text in (
-        ("--env", "NAME=VALUE", "variable"),
-        ("--env-from", "SECRET", "Secret whose keys are variables"),
-        ("--volume", "CLAIM=PATH", "claim that is mounted there"),
+        ("--env", "NAME=VALUE", "environment variable"),
+        ("--env-from", "SECRET", "Secret whose keys become environment variables"),
+        ("--volume", "CLAIM=PATH", "PersistentVolumeClaim to mount at a path"),
     ):
         jobs.add_argument(name, action="append", metavar=metavar, help=f"{text}; may be repeated")
-    jobs.add_argument("--priority", action=Once, metavar="CLASS", help="its priority class")
+    jobs.add_argument("--priority", action=Once, metavar="CLASS", help="priority class")
     jobs.add_argument(
-        "--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, for a Job that measures"
+        "--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, for a Job that measures NCCL"
     )
-    jobs.add_argument("script", nargs="*", metavar="SCRIPT", help="behind `--`: what is started, with its words")
-    service = parser.add_argument_group("a service (--runner deployment)")
+    jobs.add_argument("script", nargs="*", metavar="SCRIPT", help="after `--`: the script to run and its arguments")
+    service = parser.add_argument_group("service (--runner deployment)")
     service.add_argument(
-        "--port", action=Once, type=whole("--port", 0), metavar="N", help="where it listens; 8000 unless given"
+        "--port", action=Once, type=whole("--port", 0), metavar="N", help="port it listens on (default: 8000)"
     )
     service.add_argument(
-        "--warm-up", action=Once, metavar="PATH[ JSON]", help="request that it must have answered before it is ready"
+        "--warm-up", action=Once, metavar="PATH[ JSON]", help="request that it must answer before it counts as ready"
     )
-    service.add_argument("--autoscale", action=Once, metavar="FEWEST:MOST", help="Pods, by how busy their GPUs are")
-    service.add_argument("--prometheus", action=Once, metavar="URL", help="server that says how busy they are")
-    out = parser.add_argument_group("what to write")
-    out.add_argument(
-        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="folder to write"
+    service.add_argument(
+        "--autoscale", action=Once, metavar="FEWEST:MOST", help="scale the number of Pods by GPU utilisation"
     )
-    out.add_argument("--check", action="store_true", help="write nothing; exit 8 where a file differs")
+    service.add_argument("--prometheus", action=Once, metavar="URL", help="Prometheus server with the utilisation")
+    out = parser.add_argument_group("output")
+    out.add_argument("-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="output folder")
+    out.add_argument("--check", action="store_true", help="write nothing; exit with 8 if a file differs")
     out.add_argument(
-        "--judge", action=Once, type=parse_path, metavar="DIR", help="write nothing; exit 6 where files there disagree"
-    )
-    out.add_argument(
-        "--existing", action="append", metavar="KIND/NAME", help="what the cluster has already; may be repeated"
-    )
-    out.add_argument(
-        "--server-dry-run", action="store_true", help="have the cluster that kubectl reaches judge the files"
+        "--judge",
+        action=Once,
+        type=parse_path,
+        metavar="DIR",
+        help="write nothing; exit with 6 if the files in this folder contradict each other",
     )
     out.add_argument(
-        "--context", action=Once, type=_context, metavar="NAME", help="of kubeconfig, for --server-dry-run"
+        "--existing",
+        action="append",
+        metavar="KIND/NAME",
+        help="object that already exists in the cluster; may be repeated",
+    )
+    out.add_argument(
+        "--server-dry-run",
+        action="store_true",
+        help="validate the files with the cluster of the current kubectl context",
+    )
+    out.add_argument(
+        "--context", action=Once, type=_context, metavar="NAME", help="kubeconfig context for --server-dry-run"
     )
 
 
@@ -297,8 +312,8 @@ def _refuse_idle(options: argparse.Namespace) -> None:
     is_service = options.runner == "deployment" and has_work
     a_script, an_image = "name its script behind `--`, as in `-- train.py`", "name their image with `--image IMAGE`"
     for flags, is_used, what, way_out in (
-        (("nodes", "runner"), has_work, "work", a_script),
-        (("gpus", "env"), has_work or options.nccl_tests_image is not None, "work", a_script),
+        (("nodes", "runner"), has_work, "workload", a_script),
+        (("gpus", "env"), has_work or options.nccl_tests_image is not None, "workload", a_script),
         (
             ("shm_gib", "namespace", "name", "rdma", "priority", "volume", "env_from"),
             has_image,

@@ -1,8 +1,9 @@
 """Print shell completion for bash, zsh or fish.
 
-eval "$(provision completion bash)"
-provision completion zsh > "${fpath[1]}/_provision"
-provision completion fish > ~/.config/fish/completions/provision.fish
+Examples:
+  eval "$(provision completion bash)"
+  provision completion zsh > "${fpath[1]}/_provision"
+  provision completion fish > ~/.config/fish/completions/provision.fish
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class _Flag:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    add_choice(parser, "shell", tuple(_WRITERS), help="the shell")
+    add_choice(parser, "shell", tuple(_WRITERS), help="shell to write the script for")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

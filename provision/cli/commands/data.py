@@ -1,8 +1,13 @@
 """Check, compare, refresh and update the facts.
 
-`check` checks every fact file against every rule, `diff` shows what upstream has and the facts lack, `refresh` writes
-it into the checkout's compat/ or the folder of --data-dir. `update` brings newer facts to an installed program, from a
-signed bundle.
+`check` checks every fact file against every rule, `diff` shows what was published upstream and is missing from the
+facts, and `refresh` adds it to compat/ of the checkout or to the folder of --data-dir. `update` installs newer facts
+from a signed bundle.
+
+Examples:
+  provision data check
+  provision data diff --only torch,jax
+  provision data update --from https://mirror.example/facts.tar.gz --signers signers
 """
 
 from __future__ import annotations
@@ -25,36 +30,45 @@ _JOBS_MAX = 16
 
 _ACTIONS = {
     "check": "check the facts against every rule",
-    "diff": "show what upstream has and the facts lack, and write nothing",
-    "refresh": "read upstream and write what is new",
-    "update": "bring newer facts to an installed program, from a signed bundle",
+    "diff": "show what was published upstream and is missing from the facts",
+    "refresh": "add what was published upstream to the facts",
+    "update": "install newer facts from a signed bundle",
 }
 _DESCRIPTIONS = {
     "check": """Check the facts against every rule.
 
-Each fault is listed with the id of its rule. The exit code is 9 when there is one.""",
-    "diff": """Show what upstream has and the facts lack, and write nothing.
+Each violation is listed with the id of its rule. The exit code is 9 if there is one.
 
-Read are the package index that pip is configured for, the archives of Debian and Ubuntu, NVIDIA's manifests and the
-PyTorch index. With --check the exit code is 8 when something differs.
+Examples:
+  provision data check
+  provision data check --data-dir facts""",
+    "diff": """Show what was published upstream and is missing from the facts.
 
-provision data diff --only torch,jax""",
-    "refresh": """Read upstream and write what is new.
+Reads the package index that pip is configured for, the archives of Debian and Ubuntu, NVIDIA's manifests and the
+PyTorch index, and writes nothing. With --check the exit code is 8 when something differs.
 
-Read are the package index that pip is configured for, the archives of Debian and Ubuntu, NVIDIA's manifests and the
-PyTorch index. What is new goes into the checkout's compat/ or the folder of --data-dir: all files or none, and only
-when every rule holds. It stops with exit code 9 where upstream contradicts the facts, with 7 when nothing could be
-read, and with 5, before it reads anything, while another refresh of the same facts is at work.
+Examples:
+  provision data diff --only torch,jax
+  provision data diff --check""",
+    "refresh": """Add what was published upstream to the facts.
 
-provision data refresh --data-dir ./facts --changelog CHANGELOG.md""",
-    "update": """Bring newer facts to an installed program, from a signed bundle.
+Reads the package index that pip is configured for, the archives of Debian and Ubuntu, NVIDIA's manifests and the
+PyTorch index. New rows are written to compat/ of the checkout or to the folder of --data-dir: all files or none, and
+only if every rule holds. The exit code is 9 if upstream contradicts the facts, 7 if nothing could be read, and 5,
+before anything is read, if another refresh of the same facts is running.
 
-A bundle is an archive of compat/ and its signature, FILE and FILE.sig. It is taken when a key of --signers signed it,
-when it is newer than the facts in force, and when it keeps every rule of this program; otherwise nothing changes and
-the exit code is 9. From then on every command answers from it, until a release of the program brings newer facts.
---shipped goes back to those of the release. A checkout has its own facts and needs no update.
+Examples:
+  provision data refresh --data-dir ./facts --changelog CHANGELOG.md""",
+    "update": """Install newer facts from a signed bundle.
 
-provision data update --from https://mirror.example/facts.tar.gz --signers signers""",
+A bundle is an archive of compat/ and its signature, FILE and FILE.sig. It is installed if a key in --signers signed it,
+if it is newer than the current facts, and if it passes every rule of this program; otherwise nothing changes and the
+exit code is 9. All commands then use these facts, until a release of the program has newer ones. --shipped goes back to
+the facts of the release. A checkout has its own facts and needs no update.
+
+Examples:
+  provision data update --from https://mirror.example/facts.tar.gz --signers signers
+  provision data update --shipped""",
 }
 
 
@@ -73,61 +87,71 @@ def _fill_nothing(_parser: argparse.ArgumentParser) -> None:
 
 def _fill_reading(parser: argparse.ArgumentParser) -> None:
     """Add the flags of what reads upstream."""
-    group = parser.add_argument_group("what is read, and how")
+    group = parser.add_argument_group("sources")
     group.add_argument(
         "--only",
         action="append",
         metavar="NAME,…",
-        help="sources to read (torch, tensorflow, jax, nvidia, companions, published, drivers, cuda, builds), "
-        "or distributions",
+        help=(
+            "read only these sources (torch, tensorflow, jax, nvidia, companions, published, drivers, cuda, "
+            "builds) or distributions"
+        ),
     )
-    group.add_argument("--index-url", action=Once, metavar="URL", help="package index instead of the one of pip or uv")
+    group.add_argument(
+        "--index-url", action=Once, metavar="URL", help="package index to use instead of that of pip or uv"
+    )
     group.add_argument(
         "--apt-mirror",
         action="append",
         metavar="NAME=URL",
-        help="archive of debian or ubuntu; else the one that apt here is configured for",
+        help="archive of debian or ubuntu (default: the one apt is configured for)",
     )
     group.add_argument(
-        "--pytorch-url", action=Once, metavar="URL", help="PyTorch index instead of the one in the facts"
+        "--pytorch-url", action=Once, metavar="URL", help="PyTorch index to use instead of the one in the facts"
     )
     group.add_argument(
         "--redistrib-url",
         action=Once,
         metavar="URL",
-        help="folder of NVIDIA's manifests instead of the one in the facts",
+        help="URL of NVIDIA's manifests to use instead of the one in the facts",
     )
     group.add_argument(
         "--accept",
         action="append",
         metavar="ID",
-        help="an alarm that was looked at; may be repeated, `*` ends a prefix",
+        help="accept this reviewed alarm; `*` matches any ending; may be repeated",
     )
     group.add_argument(
         "--changelog", action=Once, type=parse_path, metavar="FILE", help="also add an entry to this changelog"
     )
-    group.add_argument("--check", action="store_true", help="end with exit code 8 when something would change")
-    group.add_argument("--dated", action=Once, metavar="DAY", help="day of the new facts, ISO (today)")
+    group.add_argument("--check", action="store_true", help="exit with 8 if something would change")
+    group.add_argument("--dated", action=Once, metavar="DAY", help="date of the new facts, YYYY-MM-DD (default: today)")
     group.add_argument(
-        "--jobs", action=Once, type=whole("--jobs", 1, _JOBS_MAX, example="8"), metavar="N", help="requests at once (4)"
+        "--jobs",
+        action=Once,
+        type=whole("--jobs", 1, _JOBS_MAX, example="8"),
+        metavar="N",
+        help="parallel requests (default: 4)",
     )
-    group.add_argument(
-        "--cache", action=Once, type=parse_path, metavar="DIR", help="folder for what need not be read twice"
-    )
+    group.add_argument("--cache", action=Once, type=parse_path, metavar="DIR", help="folder for cached responses")
 
 
 def _fill_update(parser: argparse.ArgumentParser) -> None:
     """Add the flags of what reads a bundle."""
-    group = parser.add_argument_group("which facts")
+    group = parser.add_argument_group("facts to install")
     group.add_argument(
-        "--from", dest="place", action=Once, metavar="URL|FILE", help="the bundle; its signature is beside"
+        "--from",
+        dest="place",
+        action=Once,
+        metavar="URL|FILE",
+        help="bundle; its signature is read from the same place, with .sig appended",
     )
     group.add_argument(
         "--signers",
         action=Once,
         type=parse_path,
         metavar="FILE",
-        help="keys that may sign it, a line `facts ssh-ed25519 …` each (ssh-keygen's allowed signers)",
+        help="keys that may sign it, one line `facts ssh-ed25519 …` per key (allowed signers of ssh-keygen)",
     )
     group.add_argument("--shipped", action="store_true", help="go back to the facts of this release")
 

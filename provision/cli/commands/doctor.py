@@ -1,16 +1,24 @@
-"""Say why a GPU does not work: what was seen, what was expected, the cause and the fix.
+"""Diagnose why a GPU does not work: what was seen, what was expected, the cause and the fix.
 
-A target is asked like those of `provision verify`: this machine when none is named, `ssh://host`, `docker://container`,
-`image://ref`, `kubectl://pod`, or with --from what was recorded elsewhere: a bundle, nvidia-bug-report.log.gz, a
-sosreport or must-gather, nvidia-smi (table, -q, -q -x), DCGM's JSON, torch.utils.collect_env, pip or conda list,
-journalctl -o export or json. With --text the error message or log of a program is explained, or a folder of the logs of
-a job's ranks, with --xid an error number of the driver; both also add to what a target shows.
+Targets are those of `provision verify`; the default is this machine. --from reads what was recorded elsewhere: a
+bundle, nvidia-bug-report.log.gz, a sosreport or must-gather, nvidia-smi (table, -q, -q -x), DCGM's JSON,
+torch.utils.collect_env, pip or conda list, journalctl -o export or json. --text explains an error message, the log of a
+program, or a folder with one log per rank of a job; --xid explains an Xid error number of the driver. Both are combined
+with what a target shows.
 
-Causes come first, the deepest layer before the others, each with what it explains. Nothing is changed: --fix prints a
-plan, and together with --yes runs those of its steps that can be taken back.
+Causes are listed from the lowest layer up, each with the symptoms it explains. Nothing is changed: --fix prints a plan,
+and --fix --yes runs those of its steps that can be undone.
 
-The exit code is 0 when nothing was found or a text was explained, 6 when a target has a cause of a failure or a repair
-left steps to do, 4 when a text or a number means nothing to the facts, 7 when a target cannot be reached or has no GPU.
+The exit code is 0 when no cause was found or a text was explained, 6 when a target has a cause of failure or a repair
+left steps to do, 4 when a text or number is unknown to the facts, 7 when a target cannot be reached or has no GPU.
+
+Examples:
+  provision doctor
+  provision doctor ssh://gpu001
+  provision doctor --text train.log
+  provision doctor --xid 79
+  provision doctor --from nvidia-bug-report.log.gz
+  provision doctor --fix
 """
 
 from __future__ import annotations
@@ -55,30 +63,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_target_flags(parser)
     add_probe_flags(parser)
-    group = parser.add_argument_group("what else is known")
+    group = parser.add_argument_group("other symptoms")
     group.add_argument(
         "--text",
         action=Once,
         type=parse_path,
         metavar="FILE",
-        help="explain an error message, a log, or a folder of the logs of a job's ranks (- is stdin)",
+        help="explain an error message, a log, or a folder with the logs of a job's ranks (- is stdin)",
     )
     group.add_argument(
         "--xid",
         action=Once,
         type=whole("--xid", 0, _CODE_MAX, example="79"),
         metavar="N",
-        help="explain an error number of the driver",
+        help="explain an Xid error number",
     )
-    group = parser.add_argument_group("what to do with it")
+    group = parser.add_argument_group("fixing and reporting")
     group.add_argument(
-        "--fix", action="store_true", help="print the steps that would be run, and those left to a person"
+        "--fix", action="store_true", help="show the steps that --yes would run, and those to do by hand"
     )
-    group.add_argument("--yes", action="store_true", help="with --fix: run the steps that can be taken back")
+    group.add_argument("--yes", action="store_true", help="with --fix: run the steps that can be undone")
     group.add_argument(
-        "--bundle", action=Once, type=parse_path, metavar="FILE", help="write what was collected, without secrets"
+        "--bundle",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="write what was collected to a file, without secrets",
     )
-    group.add_argument("--mask", action="store_true", help="with --bundle: replace addresses, names and serials too")
+    group.add_argument(
+        "--mask", action="store_true", help="with --bundle: also replace addresses, names and serial numbers"
+    )
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

@@ -1,8 +1,13 @@
-"""Say why a stack is what it is, why a request has none, or what a fact rests on.
+"""Show why a stack was chosen, why a request was refused, or the source of a fact.
 
-Give a provision.lock (or the folder that holds one), the id of a fact such as torch/2.1.2+cu118, or the flags of a
-request. Every decision is listed with its sentence, its facts, and the publications they were read from. A question
-that was answered ends with exit code 0, also when the answer is why there is no stack.
+Takes a provision.lock (or the folder that contains one), the id of a fact such as torch/2.1.2+cu118, or the flags of a
+request. Lists every decision with its reason, its facts and the publications they come from. The exit code is 0 when
+there is an answer, even if the answer is why no stack exists.
+
+Examples:
+  provision explain --torch 2.1 --cuda 12.4
+  provision explain train/provision.lock
+  provision explain torch/2.1.2+cu118
 """
 
 from __future__ import annotations

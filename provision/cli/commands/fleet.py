@@ -1,9 +1,15 @@
-"""Watch a fleet of GPU nodes with Prometheus, and say when it should grow or shrink.
+"""Monitor GPU nodes with Prometheus, scale by policy, simulate policies, handle spot notices.
 
-`rules` writes what the monitoring is told, `show` asks a Prometheus server what it knows of the nodes, `idle` names the
-nodes that may be released, `usage` counts GPU-hours, and `policy` decides by a policy whether nodes are added or taken
-away, or writes it down for the engine that does. `simulate` replays a recorded load by policies, and `spot` writes what
-has a spot instance save its work before it is taken back.
+`rules` writes the configuration of the monitoring, `show` reads the state of the fleet from a Prometheus server, `idle`
+lists the nodes that can be released, `usage` counts GPU-hours, and `policy` decides whether nodes are added or removed,
+or writes the policy for an autoscaler. `simulate` replays a recorded load against policies, and `spot` writes a handler
+that saves the work of a spot instance before it is reclaimed.
+
+Examples:
+  provision fleet rules -o monitoring
+  provision fleet show --prometheus https://prometheus.example:9090
+  provision fleet simulate load.csv --policy day.toml --price 5.67 --gpus 4
+  provision fleet spot -o spot --provider aws
 """
 
 from __future__ import annotations
@@ -27,68 +33,78 @@ if TYPE_CHECKING:
 __all__ = ["configure", "run"]
 
 _ACTIONS = {
-    "rules": "write what Prometheus, Alertmanager, Grafana and dcgm-exporter are told",
-    "show": "ask a Prometheus what it knows of the fleet",
-    "idle": "name the nodes that may be released now",
+    "rules": "write the configuration of Prometheus, Alertmanager, Grafana and dcgm-exporter",
+    "show": "show the state of the fleet from a Prometheus server",
+    "idle": "list the nodes that can be released now",
     "usage": "count the GPU-hours of jobs, users, accounts or pods, and what was idle",
-    "policy": "decide whether nodes are added or taken away, or write the policy down for an engine",
+    "policy": "decide whether nodes are added or removed, or write the policy for an autoscaler",
     "simulate": "replay a recorded load: what policies cost, and how long jobs wait",
-    "spot": "write what has a spot instance save, drain and requeue when it is taken back",
+    "spot": "write a handler that saves, drains and requeues before a spot instance is reclaimed",
 }
 _DESCRIPTIONS = {
-    "rules": """Write what Prometheus, Alertmanager, Grafana and dcgm-exporter are told.
+    "rules": """Write the configuration of Prometheus, Alertmanager, Grafana and dcgm-exporter.
 
-These are rules whose limits and remedies are those of `verify` and `doctor`, routes, dashboards, the list of fields,
-and the timer by which a node verifies itself for node_exporter. The same facts give the same bytes.
+Writes alert rules with the thresholds and fixes of `provision verify` and `provision doctor`, routes, dashboards, the
+list of fields, and the timer with which a node verifies itself for node_exporter. The same facts produce the same
+bytes.
 
-provision fleet rules -o monitoring --webhook default=https://hooks.example/gpu""",
-    "show": """Ask a Prometheus what it knows of the fleet.
+Examples:
+  provision fleet rules -o monitoring --webhook default=https://hooks.example/gpu
+  provision fleet rules -o monitoring --check""",
+    "show": """Show the state of the fleet from a Prometheus server.
 
-Asked is a server that the rules of `provision fleet rules` run on, for what every panel of the dashboards shows now.
-With --html it writes one page to look at, which needs neither Grafana nor a network.
+The server must run the rules of `provision fleet rules`. Shows the current value of every panel of the dashboards.
+--html also writes one page that needs neither Grafana nor a network.
 
-provision fleet show --prometheus https://prometheus.example:9090 --user gpu --password-file secret
-provision fleet show --prometheus https://prometheus.example:9090 --html fleet.html""",
-    "idle": """Name the nodes that may be released now.
+Examples:
+  provision fleet show --prometheus https://prometheus.example:9090 --user gpu --password-file secret
+  provision fleet show --prometheus https://prometheus.example:9090 --html fleet.html""",
+    "idle": """List the nodes that can be released now.
 
-Asked is a server that the rules of `provision fleet rules` run on. A node may be released when none of its GPUs was
-busier than the limit within the window, all of them were watched for nearly all of it, and nobody holds the node. With
---instance or --price it says what that would save. Nothing is released.
+The server must run the rules of `provision fleet rules`. A node can be released when none of its GPUs was busier than
+the limit during the window, all of them were monitored for nearly all of it, and it is not on hold.
+--instance or --price shows how much that would save. Nothing is released.
 
-provision fleet idle --prometheus https://prometheus.example:9090 --instance aws/p4d.24xlarge/us-east-1""",
+Examples:
+  provision fleet idle --prometheus https://prometheus.example:9090
+  provision fleet idle --prometheus https://prometheus.example:9090 --instance aws/p4d.24xlarge/us-east-1""",
     "usage": """Count the GPU-hours of jobs, users, accounts or pods, and what was idle.
 
-FILE is what Slurm's `sacct -a -X -P -o JobID,JobName,User,Account,Partition,Submit,Start,End,ElapsedRaw,AllocTRES`
-printed. Without a file a Prometheus server is asked that scrapes dcgm-exporter: its series name the Pod or job that
-holds a GPU, and how busy it is. With --gpu-price hours become US dollars.
+FILE is the output of `sacct -a -X -P -o JobID,JobName,User,Account,Partition,Submit,Start,End,ElapsedRaw,AllocTRES` of
+Slurm. Without a file, the counts come from a Prometheus server that scrapes dcgm-exporter, whose series name the Pod or
+job on each GPU and its utilisation. --gpu-price converts hours to US dollars.
 
-provision fleet usage jobs.txt --by user --gpus 64 --gpu-price 2.10
-provision fleet usage --prometheus https://prometheus.example:9090 --by namespace --hours 168""",
-    "policy": """Decide whether nodes are added or taken away, or write the policy down for an engine.
+Examples:
+  provision fleet usage jobs.txt --by user --gpus 64 --gpu-price 2.10
+  provision fleet usage --prometheus https://prometheus.example:9090 --by namespace --hours 168""",
+    "policy": """Decide whether nodes are added or removed, or write the policy for an autoscaler.
 
-The policy is a TOML file, flags, or both; flags count first. What is seen comes from a Prometheus server, whose past
-tells for how long it has been so, or from --observe. With --render the policy is written down for Kubernetes, AWS or
-Tencent Cloud, and what the engine cannot be told is said. Nothing is sent to any of them.
+The policy comes from a TOML file, from flags, or from both; flags take precedence. The load comes from a Prometheus
+server, which also knows how long it has lasted, or from --observe. --render writes the policy for Kubernetes, AWS or
+Tencent Cloud and lists what that autoscaler cannot express. Nothing is sent to any of them.
 
-provision fleet policy policy.toml --observe nodes=4,utilisation=93
-provision fleet policy policy.toml --prometheus https://prometheus.example:9090
-provision fleet policy policy.toml --render k8s --name chat -o scaling""",
+Examples:
+  provision fleet policy policy.toml --observe nodes=4,utilisation=93
+  provision fleet policy policy.toml --prometheus https://prometheus.example:9090
+  provision fleet policy policy.toml --render k8s --name chat -o scaling""",
     "simulate": """Replay a recorded load: what policies cost, and how long jobs wait.
 
-TRACE is CSV: `time_seconds,duration_seconds,gpus`, a line for each job, or `time_seconds,gpus_busy`, a line for each
-time; or it is what `sacct -a -X -P -o Submit,ElapsedRaw,AllocTRES` printed. It is replayed on a fixed fleet for the
-peak, on one for the mean, and by every policy. The same files, flags and seed give the same answer. What is in the
-model is said, and what is not is in docs/simulate.md.
+TRACE is a CSV file with `time_seconds,duration_seconds,gpus`, one line per job, or `time_seconds,gpus_busy`, one line
+per sample; or the output of `sacct -a -X -P -o Submit,ElapsedRaw,AllocTRES`. It is replayed on a fixed fleet sized for
+the peak, on one sized for the mean, and with every policy. The same files, flags and seed produce the same result. The
+output states what the model covers; docs/simulate.md what it does not.
 
-provision fleet simulate load.csv --policy day.toml --policy night.toml --instance aws/p4d.24xlarge/us-east-1
-provision fleet simulate load.csv --policy spot.toml --gpus 4 --price 5.67 --spot-price 1.9 --html load.html""",
-    "spot": """Write what has a spot instance save, drain and requeue when it is taken back.
+Examples:
+  provision fleet simulate load.csv --policy day.toml --policy night.toml --instance aws/p4d.24xlarge/us-east-1
+  provision fleet simulate load.csv --policy spot.toml --gpus 4 --price 5.67 --spot-price 1.9 --html load.html""",
+    "spot": """Write a handler that saves, drains and requeues before a spot instance is reclaimed.
 
-Written are a handler, its settings and its systemd unit, at their paths below the root of a node; role `gpu_spot`
-installs the same. The handler polls the provider's metadata service, acts on a notice once, and ends every command at
-its deadline. Commands are words, run without a shell: one with a shell is `sh -c '...'`.
+Writes the handler, its settings and its systemd unit, at their paths below the root of a node; role `gpu_spot` installs
+the same files. The handler polls the provider's metadata service, acts on each notice once, and stops every command at
+its deadline. Commands are executed without a shell; use `sh -c '...'` for one that needs a shell.
 
-provision fleet spot -o spot --provider aws --checkpoint /usr/local/bin/save-jobs --drain 'scontrol update ...'""",
+Examples:
+  provision fleet spot -o spot --provider aws --checkpoint /usr/local/bin/save-jobs --drain 'scontrol update ...'""",
 }
 _HOURS = 6.0
 _HOURS_MAX = 24 * 366
@@ -126,25 +142,23 @@ def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
 
 def _fill_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="the folder to write"
+        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="output folder"
     )
     parser.add_argument(
         "--webhook",
         action="append",
         metavar="NAME=URL",
-        help="where Alertmanager posts what goes to default, release or watchdog; may be repeated",
+        help="URL to which Alertmanager posts alerts for default, release or watchdog; may be repeated",
     )
-    parser.add_argument(
-        "--textfiles", action=Once, metavar="DIR", help="where node_exporter on the nodes looks for textfiles"
-    )
-    parser.add_argument("--runbooks", action=Once, metavar="URL", help="where docs/runbooks.md is published")
+    parser.add_argument("--textfiles", action=Once, metavar="DIR", help="textfile folder of node_exporter on the nodes")
+    parser.add_argument("--runbooks", action=Once, metavar="URL", help="URL of the published docs/runbooks.md")
     parser.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
 
 
 def _fill_show(parser: argparse.ArgumentParser) -> None:
     add_server_flags(parser)
-    parser.add_argument("--hours", action=Once, metavar="N", help="how far back lines reach (6)")
-    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write a page to look at")
+    parser.add_argument("--hours", action=Once, metavar="N", help="time range of the charts (default: 6)")
+    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write an HTML page")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

@@ -1,12 +1,19 @@
 """Write, check or build a GPU container image.
 
-The build context goes into a folder: Dockerfile, locked requirements, the lock itself, the script that proves the
-image and its entrypoint. No container engine, network or GPU is needed for that. With --build the engine at hand
-builds it, the image is verified inside, and a record of the build is written beside the folder.
+Writes a build context to a folder: a Dockerfile, locked requirements, the lock itself, a verification script and the
+entrypoint. This needs no container engine, network or GPU. With --build, the container engine builds the image, the
+verification script runs in it, and a record of the build is written next to the folder.
 
---matrix writes the contexts of many stacks and a bake file that builds them in parallel; --format writes the same
-stack for Apptainer, for a development container or as locks alone. --locked keeps to the lock that is there, --upgrade
-renews it and says what changes.
+--matrix writes the build contexts of many stacks and a bake file that builds them in parallel. --format writes the same
+stack for Apptainer, as a development container, or as lock files only. --locked uses the existing lock unchanged;
+--upgrade renews it and shows what changes.
+
+Examples:
+  provision image --torch 2.8 --cuda 12.8 -o train
+  provision image --torch 2.8 --gpu h100 -r requirements.txt -o train --build --tag train:1
+  provision image --project . --format devcontainer
+  provision image --torch 2.8 --cuda 12.8 -o train --check
+  provision image -o train --upgrade
 """
 
 from __future__ import annotations
@@ -104,31 +111,33 @@ _TAG = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_request_flags(parser, can_be_cpu=True)
-    where = parser.add_argument_group("where it goes")
+    where = parser.add_argument_group("destination")
     where.add_argument(
         "-o",
         dest="folder",
         action=Once,
         type=parse_path,
         metavar="DIR",
-        help="folder to write; ./NAME-OF-THE-STACK unless given",
+        help="output folder (default: ./NAME-OF-THE-STACK)",
     )
     where.add_argument(
         "--output",
         dest="destination",
         action=Once,
         metavar="DIR|type=…",
-        help="the same folder; or, with --build, what the builder writes: `type=oci,dest=FILE`",
+        help="the same; or, with --build, the output of the builder: `type=oci,dest=FILE`",
     )
-    where.add_argument("--print", action="store_true", help="print the Dockerfile and write nothing")
-    where.add_argument("--force", action="store_true", help="write over files of somebody else")
+    where.add_argument("--print", action="store_true", help="print the Dockerfile instead of writing files")
+    where.add_argument("--force", action="store_true", help="overwrite files that provision did not write")
     where.add_argument(
-        "--check", action="store_true", help="write nothing, and fail where the folder is not what would be written"
+        "--check",
+        action="store_true",
+        help="write nothing; exit with 8 if the folder differs from what would be written",
     )
     where.add_argument(
         "--locked",
         action="store_true",
-        help="keep to the provision.lock in the folder; fail where request or files differ from it",
+        help="use the provision.lock in the folder unchanged; fail if the request or the files differ from it",
     )
     where.add_argument(
         "--upgrade",
@@ -136,60 +145,73 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="NAME",
-        help="solve the request of the folder's lock again and show what changes; NAME alone may change then",
+        help="resolve the request in the lock again and show what changes; with NAME change only that",
     )
-    many = parser.add_argument_group("what is written")
+    many = parser.add_argument_group("what to write")
     many.add_argument(
-        "--matrix", action=Once, type=parse_path, metavar="FILE", help="many stacks at once, from a TOML file"
+        "--matrix", action=Once, type=parse_path, metavar="FILE", help="write many stacks from a TOML file"
     )
     add_choice(
         many,
         "--format",
         tuple(FORMATS),
-        help="a Dockerfile, or the same stack for Apptainer, a development container, bake, or as locks alone",
+        help=(
+            "write a Dockerfile, or the same stack for Apptainer, a development container, bake, or as lock files only"
+        ),
     )
-    many.add_argument("--sbom", action="store_true", help="add a bill of materials (CycloneDX) of what the lock holds")
-    how = parser.add_argument_group("how it is written")
+    many.add_argument("--sbom", action="store_true", help="add a software bill of materials (CycloneDX) of the lock")
+    how = parser.add_argument_group("options of the image")
     add_choice(
         how,
         "--frontend",
         FRONTENDS,
-        help="which builder must understand it: today's BuildKit, Docker 20.10's, or the classic one",
+        help="builder to support: current BuildKit, BuildKit of Docker 20.10, or the classic builder",
     )
-    how.add_argument("--syntax", action=Once, metavar="IMAGE", help="add a `# syntax` line, which the builder pulls")
+    how.add_argument("--syntax", action=Once, metavar="IMAGE", help="add a `# syntax` line with this frontend image")
     how.add_argument(
         "--index-url",
         action=Once,
         metavar="URL",
-        help="package index to take every wheel from, instead of PyPI and the frameworks' own indexes",
+        help="package index for every wheel, instead of PyPI and the indexes of the frameworks",
     )
     how.add_argument(
-        "--ca-cert", action=Once, type=parse_path, metavar="FILE", help="certificates (PEM) to trust while building"
+        "--ca-cert",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="CA certificates (PEM) to trust during the build",
     )
-    how.add_argument("--registry-mirror", action=Once, metavar="HOST", help="registry to pull Docker Hub's images from")
-    how.add_argument("--non-root-uid", action=Once, type=_uid, metavar="N", help="user the image runs as")
+    how.add_argument("--registry-mirror", action=Once, metavar="HOST", help="mirror to pull images of Docker Hub from")
+    how.add_argument("--non-root-uid", action=Once, type=_uid, metavar="N", help="user id the image runs as")
     how.add_argument(
         "--copy",
         action="append",
         metavar="SRC[:DEST]",
-        help="your own code: a file or folder to put into the image as its last layer, at /workspace/NAME unless DEST "
-        "says where; may be repeated",
+        help=(
+            "file or folder to copy into the image as its last layer (default DEST: /workspace/NAME); may be repeated"
+        ),
     )
     how.add_argument(
         "--install-project",
         action="store_true",
-        help="install the project of --project, and those that lines name by their folder, as wheels made in the build",
+        help=(
+            "build wheels of the --project, and of local folders in the requirements, during the build and install them"
+        ),
     )
-    how.add_argument("--command", action=Once, metavar="WORDS", help="what containers run: `python -m app`")
-    how.add_argument("--label", action="append", metavar="KEY=VALUE", help="another label; may be repeated")
-    how.add_argument("--fetch-hashes", action="store_true", help="ask the index for hashes the facts do not hold")
+    how.add_argument("--command", action=Once, metavar="WORDS", help="default command of containers: `python -m app`")
+    how.add_argument("--label", action="append", metavar="KEY=VALUE", help="additional label; may be repeated")
+    how.add_argument(
+        "--fetch-hashes",
+        action="store_true",
+        help="fetch hashes that are missing from the facts from the package index",
+    )
     add_whole_flags(how)
-    build = parser.add_argument_group("building it")
-    build.add_argument("--build", action="store_true", help="build the image and verify it inside")
-    build.add_argument("--push", action="store_true", help="build it and push every --tag")
+    build = parser.add_argument_group("build")
+    build.add_argument("--build", action="store_true", help="build the image and run its verification")
+    build.add_argument("--push", action="store_true", help="build the image and push every --tag")
     build.add_argument("--tag", action="append", metavar="NAME", help="name of the image; may be repeated")
-    add_choice(build, "--builder", _BUILDERS, help="what builds it; auto takes buildx, then the docker SDK")
-    add_choice(build, "--compression", COMPRESSIONS, help="of the layers made here")
+    add_choice(build, "--builder", _BUILDERS, help="builder to use; auto tries buildx, then the docker SDK")
+    add_choice(build, "--compression", COMPRESSIONS, help="compression of new layers")
     add_engine_flags(build)
 
 

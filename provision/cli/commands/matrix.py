@@ -1,10 +1,16 @@
-"""Browse the builds, toolkits, drivers, GPUs and images the facts know.
+"""Browse known builds, toolkits, drivers, GPUs and images.
 
-Every flag narrows the table to the rows that can still be part of an answer; a row that the facts neither exclude nor
-confirm stays, and says so. --json prints the rows with their sources.
+Each flag narrows the table to the rows that can still be part of an answer. A row that the facts neither exclude nor
+confirm is kept and marked. --json prints the rows with their sources.
 
-With --html, a page for people goes to a file instead: it answers every question about one framework like `resolve`,
-shows what excludes what, and needs neither network nor server.
+--html writes an interactive page to a file: it answers every question about one framework like `provision resolve`,
+shows which versions exclude each other, and needs no network and no server.
+
+Examples:
+  provision matrix --torch 2.8
+  provision matrix --framework gpu
+  provision matrix --framework driver --cuda 12.8
+  provision matrix --html matrix.html
 """
 
 from __future__ import annotations
@@ -61,16 +67,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser,
         "--framework",
         tuple(_FILTERS),
-        help="which table; all frameworks, or those whose version is asked for, unless given",
+        help="table to show (default: all frameworks, or those whose version is given)",
     )
-    parser.add_argument(
-        "--html", action=Once, type=parse_path, metavar="FILE", help="write everything as one page to look at"
-    )
-    group = parser.add_argument_group("rows to keep")
+    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="write an interactive HTML page")
+    group = parser.add_argument_group("filters")
     for name in (*FRAMEWORKS, "cuda", "python", "os", "driver"):
         metavar, text = FLAG_HELP[name]
         group.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
-    group.add_argument("--gpu", action="append", metavar="NAME", help="GPU the row must serve; may be repeated")
+    group.add_argument("--gpu", action="append", metavar="NAME", help="GPU the row must support; may be repeated")
     group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
 
 

@@ -1,10 +1,17 @@
-"""Make GPU nodes with Ansible: the committed playbooks, driven from here.
+"""Set up GPU nodes with Ansible.
 
-A lock says what nodes become; `lock` writes one. `plan` shows what `apply` would change and touches nothing; `verify`
-proves it, `rollback` goes back one generation, `remove` takes everything away. `export` writes a site that needs this
-program no more: for AWX, ansible-pull and machines without a network.
+`lock` writes the lock of the nodes: drivers, CUDA, frameworks and packages with their versions. `plan` shows what
+`apply` would change and changes nothing; `verify` checks the nodes against the lock, `rollback` goes back one
+generation, `remove` uninstalls everything. `export` writes a site that does not need this program: for AWX,
+ansible-pull and machines without a network.
 
-The same playbooks run without this program too: `ansible-playbook -i inventory playbooks/gpu-node.yml`.
+The playbooks also run on their own: `ansible-playbook -i inventory playbooks/gpu-node.yml`.
+
+Examples:
+  provision node lock --torch 2.8 --gpu h100 --os ubuntu24.04
+  provision node plan -i inventory
+  provision node apply -i inventory --limit rack1
+  provision node rollback -i inventory
 """
 
 from __future__ import annotations
@@ -18,12 +25,12 @@ from provision.cli.parser import add_actions
 __all__ = ["configure", "run"]
 
 _ACTIONS = {
-    "lock": "choose drivers, CUDA and frameworks for nodes and write that down",
+    "lock": "choose drivers, CUDA and frameworks for nodes and write a lock",
     "plan": "show what apply would change, and change nothing",
-    "apply": "make the nodes what the lock says",
-    "verify": "prove that they are",
-    "rollback": "go back to the generation before",
-    "remove": "take away what apply has put there",
+    "apply": "make the nodes match the lock",
+    "verify": "verify that the nodes match the lock",
+    "rollback": "go back to the previous generation",
+    "remove": "uninstall everything that apply installed",
     "export": "write a site that runs without this program",
 }
 
@@ -67,39 +74,65 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 _DESCRIPTIONS = {
-    "lock": """Choose drivers, CUDA and frameworks for nodes and write that down.
+    "lock": """Choose drivers, CUDA and frameworks for nodes and write a lock.
 
-The file holds one profile for every system the facts know: repositories, packages with their versions, environments
-with hashes. It belongs into the inventory (group_vars/gpu_nodes/), or to `--lock` of the other actions.""",
-    "plan": """Show what apply would change, and change nothing.
-
-Every host is asked, and every package, file and service that would change is listed; `-v` shows the differences of
-files. The exit code is 0 when the hosts could be judged; with --fail-on-change it is 8 when something would change.""",
-    "apply": """Make the nodes what the lock says.
-
-Nothing changes anywhere before every host has passed the checks that come first. Hosts are done in batches
-(`gpu_rollout_batches`); a host that fails stops the batches behind it. What is finished is kept in .provision/, so that
-`--resume` goes on after a break with the hosts that are left.
+The lock contains one profile for every operating system the facts know: repositories, packages with their versions,
+environments with hashes. Put it into the inventory (group_vars/gpu_nodes/), or pass it to --lock of the other actions.
 
 Examples:
-  provision node plan  -i hosts.yml
+  provision node lock --torch 2.8 --gpu h100
+  provision node lock --driver 580 --toolkit 12.8 --include nccl,cudnn --os ubuntu24.04 -o lock.yml
+  provision node lock --torch 2.8 --check""",
+    "plan": """Show what apply would change, and change nothing.
+
+Every host is asked. The output lists every package, file and service that would change; -v shows the differences of
+files. The exit code is 0 when all hosts answered; with --fail-on-change it is 8 when something would change.
+
+Examples:
+  provision node plan -i inventory
+  provision node plan -i inventory --limit rack1 --fail-on-change""",
+    "apply": """Make the nodes match the lock.
+
+No host is changed before every host has passed the preflight checks. Hosts are changed in batches
+(`gpu_rollout_batches`); a host that fails stops the batches after it. Progress is kept in .provision/, so that --resume
+continues an interrupted run with the remaining hosts.
+
+Examples:
+  provision node apply -i hosts.yml
   provision node apply -i hosts.yml --limit rack1 --log logs
   provision node apply -i hosts.yml --resume
   provision node apply -i localhost, -e ansible_connection=local -e gpu_hosts=all""",
-    "verify": """Prove that the nodes are what the lock says.
+    "verify": """Verify that the nodes match the lock.
 
-The checks are those of `provision verify`, run on every host. The exit code is 6 when one fails.""",
-    "rollback": """Go back to the generation before.
+Runs the checks of `provision verify` on every host. The exit code is 6 when one fails.
 
-Every apply leaves a generation on the node: the lock, the packages and the files of the time. `--to` names one by its
-number, `--lock` by what it was: nodes that were made at different times have different numbers for the same. To a lock
-that they never had leads `provision node apply --upgrade --lock FILE`. With --dry-run only shows what would change.""",
-    "remove": """Take away what apply has put there: packages, files, repositories, environments.
+Examples:
+  provision node verify -i inventory
+  provision node verify -i inventory --level gpu --limit rack1""",
+    "rollback": """Go back to the previous generation.
 
-What the node had before is put back. With --dry-run only shows what would change.""",
+Every apply creates a generation on the node: the lock, the packages and the files of that time. --to selects one by its
+number, --lock by its lock, since nodes that were set up at different times number the same generation differently. Use
+`provision node apply --upgrade --lock FILE` for a lock that the nodes never had. --dry-run only shows what would
+change.
+
+Examples:
+  provision node rollback -i inventory --dry-run
+  provision node rollback -i inventory --limit gpu001 --to 3""",
+    "remove": """Uninstall everything that apply installed: packages, files, repositories, environments.
+
+Files and settings that the node had before are restored. --dry-run only shows what would change.
+
+Examples:
+  provision node remove -i inventory --dry-run
+  provision node remove -i inventory --limit gpu001""",
     "export": """Write a site that runs without this program.
 
-The folder holds the playbooks with the lock, an inventory to fill in, the wheels and packages that a mirror must have,
-and the definition of an execution environment. The same lock gives the same bytes. It is for AWX, for ansible-pull,
-which needs no control machine, and for places without a network.""",
+The folder contains the playbooks with the lock, an inventory to fill in, the wheels and packages that a mirror must
+provide, and the definition of an execution environment. The same lock produces the same bytes. Use it for AWX, for
+ansible-pull, which needs no control machine, and for sites without a network.
+
+Examples:
+  provision node export --lock provision_lock.yml -o site
+  provision node export --archive site.tar.gz""",
 }

@@ -1,11 +1,18 @@
-"""Choose the machines a job runs on: what fits, how fast it is, what it costs.
+"""Choose machines for a job: what fits, how fast it runs, what it costs.
 
-Every machine of the catalogue is held against the job: its memory, the precision of its GPUs, a software stack that
-serves them, and a price somebody stated. What is left is ranked by cost, time and the risk of being interrupted.
-Nothing is asked of a cloud: prices are those of the facts, each with its day, and a missing price is never nothing.
+Every machine in the catalogue is compared with the job: memory, precision of its GPUs, a software stack that supports
+them, and a published price. The machines that fit are ranked by cost, time and risk of interruption. No cloud is
+contacted: prices come from the facts and carry their date. A machine without a published price is never treated as
+free.
 
-A deadline or a budget that nothing keeps ends with exit code 3 and names the nearest; where a price or a speed that
-nobody states is all that is missing, the exit code is 4.
+A deadline or budget that no machine meets ends with exit code 3 and names the nearest one that does. If only an
+unpublished price or speed is missing, the exit code is 4.
+
+Examples:
+  provision plan --task finetune --model llama-3.1-8b --method lora --tokens 1e8
+  provision plan --task pretrain --params 8b --tokens 1e12 --deadline 720 --providers aws,gcp
+  provision plan --task inference --model llama-3.1-70b --qps 5 --hours 730 --precision fp8 --tpot-ms 50
+  provision plan --task finetune --model llama-3.1-8b --hours 10 --spot --apply site
 """
 
 from __future__ import annotations
@@ -40,25 +47,29 @@ _CHARTS = ("terminal",)
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_job_flags(parser)
-    group = parser.add_argument_group("what to show and write")
+    group = parser.add_argument_group("output")
     group.add_argument(
-        "--top", action=Once, type=whole("--top", example="8"), metavar="N", help=f"rows to show ({_TOP})"
+        "--top",
+        action=Once,
+        type=whole("--top", example="8"),
+        metavar="N",
+        help=f"number of rows to show (default: {_TOP})",
     )
     group.add_argument(
         "--chart",
         action=Once,
         type=parse_path,
         metavar="FILE",
-        help="draw it: FILE.svg, FILE.html or `terminal`",
+        help="draw a chart: FILE.svg, FILE.html or `terminal`",
     )
     group.add_argument(
         "--apply",
         action=Once,
         type=parse_path,
         metavar="DIR",
-        help="write the lock, an inventory and files for SkyPilot, dstack and Terraform of the first choice",
+        help="write the lock, an inventory and files for SkyPilot, dstack and Terraform for the first choice",
     )
-    group.add_argument("--list-models", action="store_true", help="name the models whose shape is known, and stop")
+    group.add_argument("--list-models", action="store_true", help="list the known models and exit")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

@@ -1,12 +1,19 @@
-"""Forecast how fast a run will be, with an interval that holds the truth four times in five.
+"""Forecast the speed of a run, with an interval that contains the true value four times in five.
 
-A forecast is cold (from specifications), transfer (the model was measured elsewhere) or calibrated (--measured names
-probe runs on this GPU), and says which. --task train answers tokens/s of every GPU, serve the milliseconds between
-tokens, decode the tokens/s of one stream, vision-inference and vision-training images/s, collective the bus bandwidth
-of NCCL.
+A forecast is cold (from specifications), transfer (the model was measured on another GPU) or calibrated (--measured
+contains runs on this GPU), and is marked as such. --task train forecasts tokens/s per GPU, serve the milliseconds
+between tokens, decode the tokens/s of one stream, vision-inference and vision-training images/s, and collective the bus
+bandwidth of NCCL.
 
-With --evaluate, a table of measurements is scored instead: how far the forecasts are off, how often the intervals
-hold, how many rows were answered, and the same for the articles' formula and for one utilisation of the hardware.
+--evaluate scores forecasts on a table of measurements instead: how large the errors are, how often the interval
+contains the measured value, how many rows got a forecast, and the same for the articles' formula and for one constant
+utilisation.
+
+Examples:
+  provision predict --task train --model llama-3.1-8b --gpu h100 --gpus 8
+  provision predict --task serve --model llama-3.1-70b --gpu h200 --gpus 4 --precision fp8 --batch 32
+  provision predict --task vision-training --model resnet50 --gpu a100-80gb
+  provision predict --evaluate measured.csv
 """
 
 from __future__ import annotations
@@ -78,67 +85,79 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     if isinstance(parser, Parser):
         parser.elsewhere.update(_ELSEWHERE)
-    run_flags = parser.add_argument_group("the run")
+    run_flags = parser.add_argument_group("run")
     tasks = (*TASKS, *_SYNONYMS)
-    add_choice(run_flags, "--task", tasks, metavar="TASK", help=", ".join(tasks))
-    _add(run_flags, "--model", str, "NAME", "a language model (llama-3.1-8b) or an image network (resnet50)")
-    _add(run_flags, "--gpu", str, "NAME", "the GPU (h100, a100-80gb, rtx-4090)")
-    _add(run_flags, "--gpus", _whole, "N", "how many of them (1; 8 for collective)")
+    add_choice(run_flags, "--task", tasks, metavar="TASK", help=f"what to forecast: {', '.join(tasks)}")
+    _add(run_flags, "--model", str, "NAME", "language model (llama-3.1-8b) or image network (resnet50)")
+    _add(run_flags, "--gpu", str, "NAME", "GPU (h100, a100-80gb, rtx-4090)")
+    _add(run_flags, "--gpus", _whole, "N", "number of GPUs (default: 1; for collective 8)")
     add_choice(
         run_flags,
         "--precision",
         _PRECISIONS,
         metavar="KIND",
-        help=f"of the arithmetic or, serving, of the weights: {', '.join(_PRECISIONS)} (bf16; amp for images)",
+        help=f"precision of the arithmetic or, for serving, of the weights: {', '.join(_PRECISIONS)} "
+        "(default: bf16; for images amp)",
     )
-    _add(run_flags, "--batch", _whole, "N", "sequences or images at once; training, of all GPUs together")
-    sizes = parser.add_argument_group("a model that the facts do not know")
+    _add(run_flags, "--batch", _whole, "N", "sequences or images per step; for training, on all GPUs together")
+    sizes = parser.add_argument_group("unpublished model")
     _add(sizes, "--params", _number, "N", "parameters (8e9, 8B)")
-    _add(sizes, "--active-params", _number, "N", "parameters a token meets, of a mixture of experts")
-    _add(sizes, "--layers", _whole, "N", "layers")
-    _add(sizes, "--hidden", _whole, "N", "width of a layer")
-    _add(sizes, "--gmacs", _number, "N", "10⁹ multiply-adds of one image")
-    _add(sizes, "--macts", _number, "N", "10⁶ activations of one image")
+    _add(sizes, "--active-params", _number, "N", "parameters used per token, for a mixture of experts")
+    _add(sizes, "--layers", _whole, "N", "number of layers")
+    _add(sizes, "--hidden", _whole, "N", "hidden size")
+    _add(sizes, "--gmacs", _number, "N", "10⁹ multiply-adds per image")
+    _add(sizes, "--macts", _number, "N", "10⁶ activations per image")
     language = parser.add_argument_group("language models")
-    _add(language, "--seq", _whole, "TOKENS", "tokens of a training sequence (2048)")
-    _add(language, "--micro-batch", _whole, "N", "sequences of one pass on one GPU")
+    _add(language, "--seq", _whole, "TOKENS", "tokens per training sequence (default: 2048)")
+    _add(language, "--micro-batch", _whole, "N", "sequences per GPU and pass")
+    add_choice(language, "--recompute", ("none", "selective", "full"), help="activation recomputation (default: none)")
     add_choice(
-        language, "--recompute", ("none", "selective", "full"), help="activations that are computed again (none)"
+        language,
+        "--stack",
+        ("fsdp", "megatron"),
+        help="training software (default: depends on GPU, precision and parallelism)",
     )
-    add_choice(language, "--stack", ("fsdp", "megatron"), help="training software (chosen by GPU, precision and split)")
-    language.add_argument("--compiled", action="store_true", help="torch.compile is used")
-    language.add_argument("--finetune", action="store_true", help="adapters are trained, the model is frozen")
-    _add(language, "--tp", _whole, "N", "GPUs that share each layer")
-    _add(language, "--pp", _whole, "N", "stages of a pipeline")
-    _add(language, "--cp", _whole, "N", "GPUs that share each sequence")
-    _add(language, "--ep", _whole, "N", "GPUs that share the experts")
-    _add(language, "--input-tokens", _whole, "N", "tokens of a prompt (1024)")
-    _add(language, "--output-tokens", _whole, "N", "tokens of an answer (1024)")
+    language.add_argument("--compiled", action="store_true", help="the run uses torch.compile")
+    language.add_argument("--finetune", action="store_true", help="train adapters with a frozen model")
+    _add(language, "--tp", _whole, "N", "tensor parallelism: GPUs per layer")
+    _add(language, "--pp", _whole, "N", "pipeline parallelism: number of stages")
+    _add(language, "--cp", _whole, "N", "context parallelism: GPUs per sequence")
+    _add(language, "--ep", _whole, "N", "expert parallelism: GPUs that share the experts")
+    _add(language, "--input-tokens", _whole, "N", "tokens per prompt (default: 1024)")
+    _add(language, "--output-tokens", _whole, "N", "tokens per answer (default: 1024)")
     add_choice(language, "--backend", ("vllm", "sglang", "trtllm"), help="serving software")
-    _add(language, "--cached", _share, "SHARE", "part of each prompt that a prefix cache has, 0 to below 1 (0)")
+    _add(
+        language,
+        "--cached",
+        _share,
+        "SHARE",
+        "share of each prompt that is in the prefix cache, 0 to below 1 (default: 0)",
+    )
     images = parser.add_argument_group("images and collectives")
-    _add(images, "--image-size", _whole, "PIXELS", "edge of an image (what the network was made for)")
-    images.add_argument("--channels-last", action="store_true", help="images lie in memory pixel by pixel")
-    _add(images, "--torch", str, "VERSION", "PyTorch that runs it")
-    _add(images, "--operation", str, "NAME", "all_reduce, all_gather, reduce_scatter, alltoall (all_reduce)")
-    _add(images, "--message", _number, "SIZE", "message of a collective (512MiB)")
+    _add(images, "--image-size", _whole, "PIXELS", "width and height of an image (default: that of the network)")
+    images.add_argument("--channels-last", action="store_true", help="images are in channels-last memory format")
+    _add(images, "--torch", str, "VERSION", "PyTorch version of the run")
+    _add(images, "--operation", str, "NAME", "all_reduce, all_gather, reduce_scatter, alltoall (default: all_reduce)")
+    _add(images, "--message", _number, "SIZE", "message size of the collective (default: 512MiB)")
     data = parser.add_argument_group("measurements")
     data.add_argument(
         "--measured",
         action="append",
         type=parse_path,
         metavar="FILE",
-        help="table of measured runs that forecasts are calibrated by; may be repeated",
+        help="table of measured runs to calibrate forecasts with; may be repeated",
     )
-    data.add_argument("--evaluate", action=Once, type=parse_path, metavar="FILE", help="score forecasts on a table")
+    data.add_argument(
+        "--evaluate", action=Once, type=parse_path, metavar="FILE", help="score forecasts on a table of measurements"
+    )
     add_choice(
         data,
         "--baseline",
         BASELINES,
-        help="show what the articles' formula (seed) or one utilisation (constant) answers; --evaluate shows both",
+        help=("show the forecast of the articles' formula (seed) or of a constant utilisation; --evaluate shows both"),
     )
     data.add_argument(
-        "--strict", action="store_true", help="a malformed row ends --evaluate, instead of counting as missed"
+        "--strict", action="store_true", help="stop --evaluate at a malformed row, instead of counting it as missed"
     )
 
 

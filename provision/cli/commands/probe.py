@@ -1,11 +1,17 @@
-"""Look at machines, containers or images and tell what is there, without judging it.
+"""Inspect machines, containers and images, without judging what is found.
 
-One round trip a target brings everything; nothing is installed or left behind. What could not be asked is told as
-such, probe by probe. --bundle writes all of it into one file, secrets taken out, which --from of this command, of
-verify and of doctor reads anywhere.
+One round trip per target collects everything; nothing is installed or left behind. A probe that gets no answer is
+reported as such. --bundle writes everything to one file, with secrets removed; --from reads it again here, in
+`provision verify` and in `provision doctor`.
 
-With --parse, recorded output of one tool is read from a file instead: what the program understands of it, or why it
-cannot be read. --list names probes and tools.
+--parse reads recorded output of one tool from a file and shows what was understood, or why it cannot be read. --list
+lists the probes and tools.
+
+Examples:
+  provision probe
+  provision probe ssh://gpu001 ssh://gpu002 --json
+  provision probe ssh://gpu001 --level deep --bundle gpu001.tar.gz --mask
+  provision probe --parse nvidia-smi-xml gpu001.xml
 """
 
 from __future__ import annotations
@@ -103,14 +109,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target_flags(parser)
     add_probe_flags(parser)
     parser.add_argument_group("images").add_argument(
-        "--gpus", dest="has_gpus", action="store_true", default=None, help="the same as --with-gpus"
+        "--gpus", dest="has_gpus", action="store_true", default=None, help="same as --with-gpus"
     )
-    kept = parser.add_argument_group("keeping it")
+    kept = parser.add_argument_group("recording")
     kept.add_argument(
-        "--bundle", action=Once, type=parse_path, metavar="FILE", help="write all of it into one file (.tar.gz)"
+        "--bundle", action=Once, type=parse_path, metavar="FILE", help="write everything to one file (.tar.gz)"
     )
     kept.add_argument(
-        "--mask", action="store_true", help="in the bundle, replace what identifies machines by pseudonyms"
+        "--mask", action="store_true", help="with --bundle: replace what identifies machines with pseudonyms"
     )
     recorded = parser.add_argument_group("recorded output")
     recorded.add_argument(

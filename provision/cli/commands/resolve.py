@@ -1,15 +1,22 @@
-"""Find the stack for a request, or say why there is none.
+"""Find the versions that fit a request, or explain why none do.
 
-The stack goes to the standard output, for people or, with --json, whole. A request that the facts exclude ends with
-exit code 3, one they do not know with 4; both name the nearest requests that work.
+The result is printed as text or, with --json, as one complete document. A request that the facts prove incompatible
+ends with exit code 3, a request that the facts cannot decide with exit code 4; both name the nearest requests that
+work.
 
-With --format, what comes out is not the stack but the entries that make uv, pixi, conda, Poetry or pip install its
-frameworks, with and without CUDA. --write puts them into the project's file and leaves the rest of it as it is;
-whatever had to give way is told.
+--format prints the entries that make uv, pixi, conda, Poetry or pip install the frameworks of the stack, with and
+without CUDA. --write writes them to the project file, leaves the rest of the file unchanged, and lists what it
+replaced.
 
-With --batch, each line of a file is one JSON object whose keys are the flags without their dashes, and each is
-answered, in order, with one JSON document on a line of its own. A line that cannot be read is answered with an error
-like any other. The exit code is then 0 once every line was answered.
+--batch reads one JSON object per line, whose keys are the flags without their dashes, and prints one JSON document per
+line, in the same order. A line that cannot be read gets an error document. The exit code is 0 once every line has an
+answer.
+
+Examples:
+  provision resolve --torch 2.8 --gpu a100 --driver 535
+  provision resolve --torch '>=2.5,<2.8' --cuda 12.4 --python 3.12 --json
+  provision resolve --driver host --torch 2.7
+  provision resolve --torch 2.8 --format uv --write
 """
 
 from __future__ import annotations
@@ -48,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_request_flags(parser, can_be_cpu=True)
     add_fragment_flags(parser)
     parser.add_argument_group("many requests").add_argument(
-        "--batch", action=Once, type=parse_path, metavar="FILE", help="answer one JSON request a line (- is stdin)"
+        "--batch", action=Once, type=parse_path, metavar="FILE", help="read one JSON request per line (- is stdin)"
     )
 
 

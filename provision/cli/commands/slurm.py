@@ -1,16 +1,17 @@
-"""Write a stack down for Slurm: batch files that prove, train, serve and measure.
+"""Write batch files of Slurm for a stack: verify, train, serve, measure.
 
-The stack comes from a lock (`--lock`), of an image or of nodes, or from a request as `provision resolve` takes it. With
---image there is a file that runs the image's own verification on each node, with words behind `--` a training of them
-by torchrun on all nodes, with --serve a service, with --nccl-tests-image or --runtime host a measurement of NCCL.
+The stack comes from a lock (--lock), of an image or of nodes, or from a request like those of `provision resolve`.
+--image writes a file that runs the verification of the image on each node; arguments after `--` a training job with
+torchrun on all nodes; --serve a service; --nccl-tests-image or `--runtime host` a measurement of NCCL.
 
-Images are run by enroot and the plugin pyxis, or by Apptainer; `--runtime host` runs in an environment of the nodes.
-Variables of NCCL and the frameworks are those that the facts call safe, and --env is judged by them.
+Images run with enroot and the pyxis plugin, or with Apptainer; `--runtime host` uses an environment of the nodes. Only
+environment variables of NCCL and the frameworks that the facts call safe are set, and --env is checked against the same
+facts.
 
-A training or a service that reaches its limit is told so by SIGUSR1, `--save-seconds` before, saves, and is requeued.
+A training job or service gets SIGUSR1 --save-seconds before its time limit, saves its state, and is requeued.
 
-The same lock, flags and facts give the same bytes. With --test-only Slurm is asked whether and when it would start each
-file (exit 6 where it would not).
+The same lock, flags and facts produce the same bytes. --test-only asks Slurm whether and when it would start each file
+(exit code 6 if it would not).
 
 Examples:
   provision slurm --lock provision.lock --image registry.example/team/train:1 -o jobs
@@ -54,39 +55,45 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action=Once,
         type=parse_path,
         metavar="FILE",
-        help="provision.lock, or the lock that `provision node lock` wrote",
+        help="provision.lock, or a lock written by `provision node lock`",
     )
-    what = parser.add_argument_group("what runs, and in what")
-    what.add_argument("--image", action=Once, metavar="IMAGE", help="image of the jobs, from `provision image`")
-    add_choice(what, "--runtime", _RUNTIMES, help="what runs it; pyxis unless given")
-    what.add_argument("--env-dir", action=Once, metavar="DIR", help="virtual environment on the nodes, for host")
-    what.add_argument("--mount", action="append", metavar="SRC[:DST]", help="folder of the nodes; may be repeated")
-    what.add_argument("--env", action="append", metavar="NAME=VALUE", help="variable of the job; may be repeated")
-    what.add_argument("--serve", action=Once, metavar="WORDS", help="a service for one node, in quotes")
-    what.add_argument("--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, to measure with")
-    what.add_argument("script", nargs="*", metavar="SCRIPT", help="behind `--`: what torchrun starts, with its words")
-    asked = parser.add_argument_group("what is asked of Slurm")
+    what = parser.add_argument_group("what to run")
+    what.add_argument("--image", action=Once, metavar="IMAGE", help="image of the jobs, built by `provision image`")
+    add_choice(what, "--runtime", _RUNTIMES, help="container runtime, or host for none (default: pyxis)")
+    what.add_argument(
+        "--env-dir", action=Once, metavar="DIR", help="virtual environment on the nodes, with --runtime host"
+    )
+    what.add_argument(
+        "--mount", action="append", metavar="SRC[:DST]", help="folder of the nodes to mount; may be repeated"
+    )
+    what.add_argument(
+        "--env", action="append", metavar="NAME=VALUE", help="environment variable of the job; may be repeated"
+    )
+    what.add_argument("--serve", action=Once, metavar="WORDS", help="command of a service on one node, in quotes")
+    what.add_argument("--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, to measure NCCL")
+    what.add_argument(
+        "script", nargs="*", metavar="SCRIPT", help="after `--`: the script that torchrun starts and its arguments"
+    )
+    asked = parser.add_argument_group("Slurm options")
     for name, text in (
-        ("--nodes", "nodes of the training; 1 unless given"),
-        ("--gpus", "GPUs of each; 1 unless given"),
-        ("--cpus", "processors of each; Slurm's own rule unless given"),
-        ("--memory-gib", "memory of each; 0 for all of it, Slurm's own rule unless given"),
-        ("--save-seconds", "so long before its limit a job is told to save; 120 unless given"),
+        ("--nodes", "nodes of the training job (default: 1)"),
+        ("--gpus", "GPUs per node (default: 1)"),
+        ("--cpus", "CPUs per node (default: Slurm's)"),
+        ("--memory-gib", "memory per node; 0 for all of it (default: Slurm's)"),
+        ("--save-seconds", "seconds before the time limit at which a job is told to save (default: 120)"),
     ):
         asked.add_argument(name, action=Once, type=whole(name, 0), metavar="N", help=text)
     for name, metavar, text in (
-        ("--gpu-type", "NAME", "what Slurm calls the GPUs (`h100`)"),
-        ("--time", "LIMIT", "limit of the jobs (`12:00:00`); the partition's unless given"),
-        ("--partition", "NAME", "where they run; the default one unless given"),
-        ("--account", "NAME", "on whose account"),
-        ("--qos", "NAME", "their quality of service"),
+        ("--gpu-type", "NAME", "GPU type in Slurm (`h100`)"),
+        ("--time", "LIMIT", "time limit of the jobs (`12:00:00`; default: that of the partition)"),
+        ("--partition", "NAME", "partition (default: Slurm's)"),
+        ("--account", "NAME", "account to charge"),
+        ("--qos", "NAME", "quality of service"),
     ):
         asked.add_argument(name, action=Once, metavar=metavar, help=text)
-    out = parser.add_argument_group("what to write")
-    out.add_argument(
-        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="folder to write"
-    )
-    out.add_argument("--check", action="store_true", help="write nothing; exit 8 where a file differs")
+    out = parser.add_argument_group("output")
+    out.add_argument("-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="output folder")
+    out.add_argument("--check", action="store_true", help="write nothing; exit with 8 if a file differs")
     out.add_argument("--test-only", action="store_true", help="ask Slurm whether it would start each file")
 
 

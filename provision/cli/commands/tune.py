@@ -1,13 +1,14 @@
-"""Recommend settings of NCCL, frameworks, kernel and mounts for a machine and a job, and refuse folk settings.
+"""Recommend settings of NCCL, frameworks, kernel and mounts for a machine and a job, and refuse settings that do harm.
 
-A target or, with --from, a bundle says what the machine has; without either it is this machine. Where none can be
-looked at, flags describe one (--gpus, --cpus, --numa-nodes, --interconnect, --network-gbit, --container); what they do
-not tell is not judged. A lock (--lock) says which versions run there. Each setting comes with its reason, its source
-and the versions it holds for. Those that are safe without a measurement are marked; --also takes another by its id.
+The hardware comes from a target, from a bundle (--from) or, by default, from this machine. If no machine can be
+inspected, describe one (--gpus, --cpus, --numa-nodes, --interconnect, --network-gbit, --container); settings that
+depend on a value that is not given are left out. --lock tells which versions run there. Each setting is shown with its
+reason, its source and the versions it applies to. Settings that are safe without a measurement are marked; --also adds
+another by its id.
 
---set judges a setting of your own: one that its vendor's documentation refutes ends with exit code 3 and the fact; one
-that is only pointless or deprecated gets a warning. With -o the chosen settings are written: variables of role
-gpu_nccl, an env file for images, and files for the kernel, limits and logind.
+--set checks a setting of your own: one that contradicts its vendor's documentation ends with exit code 3 and the fact;
+one that has no effect or is deprecated gets a warning. -o writes the chosen settings: variables of role gpu_nccl, an
+env file for images, and files for the kernel, limits and logind.
 
 Examples:
   provision tune --nodes 2
@@ -46,26 +47,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_target_flags(parser)
     add_machine_flags(parser)
-    job = parser.add_argument_group("the job")
-    job.add_argument(
-        "--lock", action=Once, type=parse_path, metavar="FILE", help="lock of the image or of the nodes it runs on"
-    )
+    job = parser.add_argument_group("job")
+    job.add_argument("--lock", action=Once, type=parse_path, metavar="FILE", help="lock of the image or of the nodes")
     job.add_argument(
         "--nodes",
         action=Once,
         type=whole("--nodes", 1, _NODES_MAX),
         metavar="N",
-        help="machines it runs on; 1 unless given",
+        help="number of machines (default: 1)",
     )
-    job.add_argument("--shared-gpu", action="store_true", help="it shares its GPU with others")
-    job.add_argument("--nfs", action="store_true", help="it reads its data over NFS")
-    job.add_argument("--firewall", action="store_true", help="a firewall stands between its machines")
+    job.add_argument("--shared-gpu", action="store_true", help="the job shares its GPU with others")
+    job.add_argument("--nfs", action="store_true", help="the job reads its data over NFS")
+    job.add_argument("--firewall", action="store_true", help="there is a firewall between the machines")
     chosen = parser.add_argument_group("settings")
-    chosen.add_argument("--also", action="append", metavar="ID", help="take this one too; may be repeated")
+    chosen.add_argument("--also", action="append", metavar="ID", help="also use this recommendation; may be repeated")
     chosen.add_argument(
-        "--set", dest="settings", action="append", metavar="NAME=VALUE", help="judge this and take it; may be repeated"
+        "--set",
+        dest="settings",
+        action="append",
+        metavar="NAME=VALUE",
+        help="check this setting and use it; may be repeated",
     )
-    out = parser.add_argument_group("what to write")
+    out = parser.add_argument_group("output")
     out.add_argument(
         "-o",
         "--output",
@@ -73,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action=Once,
         type=parse_path,
         metavar="DIR",
-        help="folder for the files; without, nothing is written",
+        help="output folder (default: write nothing)",
     )
 
 

@@ -1,15 +1,21 @@
-"""Prove that hosts, containers and images do what their lock promises.
+"""Verify that hosts, containers and images match their lock.
 
-A target is this machine when none is named, `ssh://host`, `docker://container`, `image://ref`, `kubectl://pod`, a host
-of an Ansible inventory, or with --from a bundle or what another program recorded, as `provision doctor --help` lists.
-Each is asked once; all checks are judged here from what it answered. With --via slurm the idle nodes of a cluster are
-asked, all in one step.
+A target is this machine (the default), `ssh://host`, `docker://container`, `image://ref`, `kubectl://pod`, a host of an
+Ansible inventory or, with --from, a bundle or a file that `provision doctor --help` lists. Each target is asked once;
+all checks are evaluated here from its answer. --via slurm asks the idle nodes of a cluster in one step.
 
-What is expected comes from the lock, from --expect and from an inventory's `provision_expect`. Unknown is never passed:
-a check of high severity whose answer is missing fails like one that is wrong. A missing GPU is skipped only where the
-plan says that there is none, as `--gpus 0` does.
+Expected values come from the lock, from --expect and from `provision_expect` in an inventory. A check that gets no
+answer is reported as unknown, and an unknown check of high severity counts as failed. A missing GPU is skipped only if
+no GPU is expected, as with `--gpus 0`.
 
-The exit code is 0 when all passed, 6 when something failed, 7 when no target could be reached.
+The exit code is 0 when everything passed, 6 when a check failed, 7 when no target could be reached.
+
+Examples:
+  provision verify --lock provision.lock
+  provision verify ssh://gpu001 ssh://gpu002 --lock provision.lock --gpus 8
+  provision verify image://train:1 --lock train/provision.lock --with-gpus
+  provision verify -i inventory --limit rack1 --level standard --html report.html
+  provision verify --from gpu001.tar.gz --lock provision.lock
 """
 
 from __future__ import annotations
@@ -85,56 +91,64 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_target_flags(parser)
     group = parser.add_argument_group("through a scheduler")
-    add_choice(group, "--via", ("slurm",), help="ask idle nodes of this cluster, all in one step; a TARGET is `n[1-9]`")
-    group.add_argument("--partition", action=Once, metavar="NAME", help="with --via: nodes of this partition")
-    group = parser.add_argument_group("what is expected")
+    add_choice(
+        group, "--via", ("slurm",), help="ask the idle nodes of a Slurm cluster in one step; a TARGET is then `n[1-9]`"
+    )
+    group.add_argument("--partition", action=Once, metavar="NAME", help="with --via: only nodes of this partition")
+    group = parser.add_argument_group("expected values")
     group.add_argument(
-        "--lock", action=Once, type=parse_path, metavar="FILE", help="the provision.lock to hold them to"
+        "--lock", action=Once, type=parse_path, metavar="FILE", help="provision.lock that the targets must match"
     )
     group.add_argument(
-        "--expect", action=Once, type=parse_path, metavar="FILE", help="TOML file with more (`gpus = 8`)"
+        "--expect",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="TOML file with more expected values (`gpus = 8`)",
     )
     group.add_argument(
         "--gpus",
         action=Once,
         type=whole("--gpus", 0, _GPUS_MAX, example="8"),
         metavar="N",
-        help="GPUs a target must have; 0 skips what needs one",
+        help="expected number of GPUs; 0 skips checks that need one",
     )
-    group = parser.add_argument_group("what is asked")
-    add_choice(
-        group, "--level", LEVELS, default="quick", help="read only, let the GPUs work for seconds, or for minutes"
-    )
+    group = parser.add_argument_group("checks")
+    add_choice(group, "--level", LEVELS, default="quick", help="read only, run GPU work for seconds, or for minutes")
     group.add_argument("--deep", action="store_const", dest="level", const="deep", help="short for --level deep")
     group.add_argument(
         "--disruptive",
         action="store_true",
         dest="is_disruptive",
-        help="also ask what disturbs other programs (a reload of systemd)",
+        help="also run checks that disturb other programs (a reload of systemd)",
     )
     for flag, program in _MEASURING.items():
         group.add_argument(
             flag,
             action=Once,
             metavar="PATH",
-            help=f"`{program}` on the target, or the folder of its sources there, to be built for this run only",
+            help=f"path of `{program}` on the target, or of its source folder there, which is built for this run only",
         )
-    group.add_argument("--only", action="append", metavar="ID", help="only this check, or all whose id begins with it")
-    group.add_argument("--skip", action="append", metavar="ID", help="likewise, to leave out")
-    group.add_argument("--list", action="store_true", dest="is_list", help="list the checks and stop")
-    group = parser.add_argument_group("what comes out")
-    add_choice(group, "--fail-on", SEVERITIES, default="medium", help="lowest severity whose failures count")
-    group.add_argument("--diff-fleet", action="store_true", help="show where a target differs from most")
-    group.add_argument("--junit", action=Once, type=parse_path, metavar="FILE", help="write JUnit XML too")
-    group.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="write an HTML page too")
     group.add_argument(
-        "--prometheus", action=Once, type=parse_path, metavar="FILE", help="write metrics for node_exporter too"
+        "--only", action="append", metavar="ID", help="run only checks whose id starts with this; may be repeated"
     )
     group.add_argument(
-        "--merge", action="append", type=parse_path, metavar="REPORT", help="add JSON reports of other controllers"
+        "--skip", action="append", metavar="ID", help="skip checks whose id starts with this; may be repeated"
+    )
+    group.add_argument("--list", action="store_true", dest="is_list", help="list the checks and exit")
+    group = parser.add_argument_group("output")
+    add_choice(group, "--fail-on", SEVERITIES, default="medium", help="lowest severity that fails the run")
+    group.add_argument("--diff-fleet", action="store_true", help="show where a target differs from the majority")
+    group.add_argument("--junit", action=Once, type=parse_path, metavar="FILE", help="also write JUnit XML")
+    group.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write an HTML page")
+    group.add_argument(
+        "--prometheus", action=Once, type=parse_path, metavar="FILE", help="also write metrics for node_exporter"
     )
     group.add_argument(
-        "--pytest", action="store_true", dest="is_pytest", help="run the checks as pytest tests over testinfra instead"
+        "--merge", action="append", type=parse_path, metavar="REPORT", help="merge JSON reports of other controllers"
+    )
+    group.add_argument(
+        "--pytest", action="store_true", dest="is_pytest", help="run the checks as pytest tests with testinfra instead"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -300,7 +301,8 @@ def _complete(script: str, *words: str) -> list[str]:
         [
             "bash",
             "-c",
-            f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _provision; echo "${{COMPREPLY[@]}}"',
+            f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; ${{function:=$(complete -p provision | "
+            f"sed 's/.*-F \\([^ ]*\\).*/\\1/')}}; echo \"${{COMPREPLY[@]}}\"",
         ],
         capture_output=True,
         text=True,
@@ -310,10 +312,30 @@ def _complete(script: str, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_bash_completes(provision):
+def test_bash_completes_commands_flags_and_their_words(provision):
     script = provision("completion", "bash").out
     assert _complete(script, "provision", "im") == ["image"]
     assert _complete(script, "provision", "resolve", "--fl") == ["--flavor"]
-    assert _complete(script, "provision", "--json", "resolve", "--tor") == ["--torch"]
     assert _complete(script, "provision", "image", "--frontend", "c") == ["classic"]
     assert _complete(script, "provision", "data", "c") == ["check"]
+    assert _complete(script, "provision", "data", "diff", "--index") == ["--index-url"]
+
+
+def test_bash_completes_what_the_facts_know(provision):
+    script = provision("completion", "bash").out
+    assert "2.8" in _complete(script, "provision", "resolve", "--torch", "2.")
+    assert "12.8" in _complete(script, "provision", "resolve", "--cuda", "12.")
+    assert "3.12" in _complete(script, "provision", "image", "--python", "3.")
+    assert "rtx-4090" in _complete(script, "provision", "plan", "--gpu", "rtx-40")
+    assert "580" in _complete(script, "provision", "node", "lock", "--driver", "5")
+    assert "3.12" not in _complete(script, "provision", "bench", "--python", "")
+
+
+@pytest.mark.parametrize(("shell", "words"), [("zsh", ("-n",)), ("fish", ("--no-execute",))])
+def test_the_shell_itself_can_read_its_script(provision, tmp_path, shell, words):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    file = tmp_path / "script"
+    file.write_text(provision("completion", shell).out)
+    done = subprocess.run([shell, *words, file], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -7,6 +7,7 @@
 # make gpu       every GPU-dependent part on this machine's GPU, offline: PYTHON is a Python with PyTorch, see docs/gpu.md
 # make dist      sdist and wheel in dist/, the wheel installed into an environment of its own and tried
 # make collection  the Ansible collection gpu.provision, assembled from playbooks/ and packed into .build/collection
+# make man       the manual pages in .build/man, from the same source as --help
 # make site      the published site in .build/site: a page for each fact, the docs, the page of the matrix
 # make docs      rewrite the parts of the docs that are generated, and run their examples again
 # make clean     remove build outputs and caches; .venv stays
@@ -14,7 +15,7 @@
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test test-fast scenarios molecule engine browser prometheus gpu bench dist collection site docs clean \
+.PHONY: install dev lint test test-fast scenarios molecule engine browser prometheus gpu bench dist collection man site docs clean \
 	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
@@ -138,6 +139,10 @@ dist: $(DEVELOPMENT)
 
 collection: $(DEVELOPMENT)
 	$(BIN)/python tools/collection.py .build/collection
+
+man: $(DEVELOPMENT)
+	rm -rf .build/man
+	$(BIN)/python -m tools.man .build/man
 
 site: $(DEVELOPMENT)
 	rm -rf .build/site

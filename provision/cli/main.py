@@ -140,7 +140,7 @@ def _dispatch(words: Sequence[str], output: Output) -> int:
     output.command = name
     parser = build_parser(name)
     others = [*words[:position], *words[position + 1 :]]
-    options = parser.read(others or (["--help"] if parser.has_actions else []))
+    options = parser.read(others or (["--help"] if parser.actions else []))
     _set_up(output, options)
     return load_command(name).run(options, output)
 

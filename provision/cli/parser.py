@@ -101,9 +101,10 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message.removeprefix("argument "), hints=(f"`{self.prog} --help` lists the flags",))
 
     @property
-    def has_actions(self) -> bool:
-        """Whether a word of the command line chooses what the command does, as in `provision node plan`."""
-        return any(isinstance(item, argparse._SubParsersAction) for item in self._actions)
+    def actions(self) -> dict[str, ActionParser]:
+        """The words that choose what the command does, as in `provision node plan` → their parsers; often none."""
+        found = (item.choices for item in self._actions if isinstance(item, argparse._SubParsersAction))
+        return dict(next(found, {}))
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse words; the result carries this parser as ``parser``.
@@ -120,7 +121,7 @@ class Parser(argparse.ArgumentParser):
 
     def _refuse_early(self, words: Sequence[str]) -> None:
         """Refuse a flag of an action that stands before the action, and say where it belongs."""
-        actions = next((item.choices for item in self._actions if isinstance(item, argparse._SubParsersAction)), {})
+        actions = self.actions
         if not actions:
             return
         early = (word.partition("=")[0] for word in words[: find_command(words)] if word.startswith("--"))

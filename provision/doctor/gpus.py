@@ -55,7 +55,7 @@ def gpu_addresses(case: Case) -> frozenset[str]:
     return case.look(gpus.gpu_addresses) or frozenset()
 
 
-def name_address(case: Case, address: str) -> str:
+def name_address(case: Case, address: str | None) -> str:
     """Return how a person finds the device at an address from a log."""
     return gpus.name_address(case.host, address)
 

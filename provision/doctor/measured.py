@@ -43,6 +43,8 @@ def find_slow_run(case: Case) -> SlowRun | None:
     """Return the run of nccl-tests that stays below the floor of its GPUs; the target's own before a pasted one."""
     run = case.look(lambda host: host.nccl_tests)
     if run is not None and run.rows:
+        if not case.faults("perf.nccl.node/slow"):
+            return None
         names = [gpu.name for gpu in smi_gpus(case)]
         topology = case.look(lambda host: topology_of(host, case.matrix))
         return _judge(case, run, names or list(run.devices), topology, is_own=True)

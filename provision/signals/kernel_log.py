@@ -75,21 +75,41 @@ def _say_xids(host: Snapshot, matrix: Matrix, events: list[KernelEvent]) -> str:
 
 
 def gpu_sxid(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
-    """Read the SXids of the kernel log; a line says itself whether it is fatal."""
-    events = read_events(host, "sxid")
+    """Read the SXids of the kernel log, whose lines say whether they are fatal, and fabric manager's fatal ones."""
+    logged = _fatal_for_fabric_manager(host)
+    try:
+        events = read_events(host, "sxid")
+    except Unreadable:
+        if not logged:
+            raise
+        events = ()
     fatal = [event for event in events if event.is_fatal]
     unclear = [event for event in events if event.is_fatal is None]
     said = "; ".join(
         f"NVSwitch {pci or 'without an address'} SXid {code}{f', {count} times' if count > 1 else ''}"
         for (pci, code), count in Counter((event.pci, event.code) for event in fatal or unclear or events).items()
     )
-    if fatal:
-        subjects = dict.fromkeys(f"NVSwitch {event.pci or '?'}" for event in fatal)
-        return failed(f"fatal: {said}", "none", subjects=subjects)
+    if fatal or logged:
+        faults = [
+            Fault(said=f"{name} had fatal SXid {code}", subject=name)
+            for name, code in dict.fromkeys((f"NVSwitch {event.pci or '?'}", event.code) for event in fatal)
+        ]
+        if logged:
+            faults.append(Fault(said=f"fabric manager logged fatal SXid {', '.join(map(str, logged))}"))
+        told = [*([f"fatal: {said}"] if fatal else []), *(fault.said for fault in faults if not fault.subject)]
+        subjects = dict.fromkeys(fault.subject for fault in faults if fault.subject)
+        return failed("; ".join(told), "none", subjects=subjects, faults=faults)
     if unclear:
         return unknown(f"whether they are fatal is not said: {said}")
     require_whole_log(host)
     return passed(f"none fatal: {said}" if events else "no SXid since boot")
+
+
+def _fatal_for_fabric_manager(host: Snapshot) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(host.fabric_manager.fatal))
+    except Unreadable:
+        return ()
 
 
 _BRIDGE = "06"

@@ -128,8 +128,12 @@ def net_ports(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     if silent:
         more = f" and {len(silent) - _PORTS_SHOWN} more" if len(silent) > _PORTS_SHOWN else ""
         said = f"no answer from {', '.join(silent[:_PORTS_SHOWN])}{more}"
-        fault = Fault(said=said, certainty="medium")
-        return failed(said, "an answer from every port", subjects=silent, faults=[fault])
+        faults = [
+            Fault(said=f"{name} does not answer on port {port}", subject=name, certainty="medium")
+            for name, port, answer in answers
+            if answer == "silent"
+        ]
+        return failed(said, "an answer from every port", subjects=silent, faults=faults)
     if not answers:
         return unknown("the probe of ports tried none")
     hosts = len({words[0] for words in answers})

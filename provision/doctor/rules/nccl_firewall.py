@@ -28,23 +28,21 @@ SYMPTOMS = (
 def examine(case: Case) -> Sign | None:
     """Look at what the other hosts answered, and whether this one drops what no rule names."""
     quote = next((quote for quote in case.find_all(*SYMPTOMS) if not _BRIDGE.search(quote.line)), None)
-    answers = [line.split() for line in case.look(lambda host: host.ports) or ()]
-    closed = [words for words in answers if len(words) == 3 and words[2] in ("refused", "silent")]
+    silent = case.faults("net.ports")
     firewall = case.look(lambda host: host.firewall)
     expected = "every host of the job reaches every other on all ports of net.ipv4.ip_local_port_range"
     is_closed_here = bool(firewall and firewall.drops_by_default)
-    seen = [f"{words[0]} is {words[2]} on port {words[1]}" for words in closed[:4]]
+    seen = [fault.said for fault in silent[:4]]
     if is_closed_here and firewall:
         seen.append(f"{firewall.tool} drops what no rule allows")
-    silent = [words for words in closed if words[2] == "silent"]
     if silent or (quote and is_closed_here):
         return Sign(
             confidence="high" if is_closed_here or (silent and quote) else "medium",
             seen=(*seen, *quoted(quote)),
             expected=expected,
-            subjects=tuple(sorted({words[0] for words in silent})),
+            subjects=tuple(sorted({fault.subject for fault in silent if fault.subject})),
         )
-    if quote is None and not closed and firewall is not None and _shuts_out_ranks(case, firewall):
+    if quote is None and firewall is not None and _shuts_out_ranks(case, firewall):
         return Sign(
             confidence="medium",
             seen=(
@@ -56,7 +54,7 @@ def examine(case: Case) -> Sign | None:
         )
     unseen = (
         *(() if firewall else ("this host's rules: `nft list ruleset` or `iptables -S`",)),
-        *(() if answers else ("whether the port answers: `nc -vz HOST PORT`",)),
+        *(() if case.is_well("net.ports") else ("whether the port answers: `nc -vz HOST PORT`",)),
     )
     return hint(quote, seen=seen, expected=expected, unseen=unseen)
 

@@ -28,7 +28,12 @@ _LIMIT = "doctor.aer-corrected"
 def examine(case: Case) -> Sign | None:
     """Look for errors that could not be corrected, and for more corrected ones a minute than a sound link has."""
     relevant = _relevant(case)
-    severe = [event for event in case.events("aer-fatal", "aer-uncorrected") if _concerns(event, relevant)]
+    named = {fault.subject for fault in case.faults("gpu.pcie.aer")}
+    severe = [
+        event
+        for event in case.events("aer-fatal", "aer-uncorrected")
+        if (name_address(case, event.pci) in named if is_own(case, event) else _concerns(event, relevant))
+    ]
     corrected = [event for event in case.events("aer-corrected") if _concerns(event, relevant)]
     limits = _limits(case)
     usual = min(limits.values(), default=case.matrix.limit(_LIMIT))

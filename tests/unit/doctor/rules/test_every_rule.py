@@ -173,10 +173,6 @@ CORPUS: dict[str, tuple[str, ...]] = {
     "xid.other": (
         "[ 8123.4] NVRM: Xid (PCI:0000:5d:00): 32, pid=4242, name=python3, Channel ID 00000008 intr0 00040000",
     ),
-    "sxid.fatal": (
-        "[ 8123.4] nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)",
-        "detected NVSwitch fatal error 24007 on NVSwitch",
-    ),
     "gpu.thermal-slowdown": (
         "        HW Thermal Slowdown               : Active",
         "        HW Slowdown                       : Active",

@@ -51,7 +51,7 @@ def test_firewall_and_silent_ports():
     sign = ask("nccl.firewall", outputs)
     assert sign.confidence == "high"
     assert sign.subjects == ("gpu002",)
-    assert "gpu002 is silent on port 50000" in sign.seen
+    assert "gpu002 does not answer on port 50000" in sign.seen
 
 
 def test_port_that_nobody_listens_on_is_no_firewall():

@@ -116,3 +116,12 @@ class TestRecords:
         assert answer.code == 2
         assert "nvidia-bug-report.log.gz" in answer.err
         assert "provision doctor --text FILE" in answer.err
+
+
+def test_a_version_at_the_end_of_a_sentence_is_one_that_pip_takes(provision, tmp_path):
+    (tmp_path / "run.log").write_text(
+        "E cuda_dnn.cc:417] Loaded runtime CuDNN library: 8.4.1 but source was compiled with: 8.6.0.  CuDNN library needs "
+        "to have matching major version and equal or higher minor version.\n"
+    )
+    answer = provision("doctor", "--text", tmp_path / "run.log")
+    assert "'nvidia-cudnn-cu12>=8.6.0,<9'" in answer.out

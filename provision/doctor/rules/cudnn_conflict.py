@@ -47,7 +47,7 @@ def examine(case: Case) -> Sign | None:
             seen=(f"LD_LIBRARY_PATH puts {clash.path} ({clash.version}) before the framework's {own}", *quoted(quote)),
             expected=expected,
         )
-    if quote and (versions := _LOADED.search(quote.line)) and (fix := _upgrade(versions[2])):
+    if quote and (versions := _LOADED.search(quote.line)) and (fix := _upgrade(versions[2].rstrip("."))):
         return hint(quote, expected=expected, fix=fix, unseen=("which one is found first: `ldconfig -p | grep cudnn`",))
     full = case.find(r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY") if quote else None
     if quote and "NOT_INITIALIZED" in quote.line and full:

@@ -2,6 +2,7 @@
 # make lint      every gate that reads the tree; `make -k lint` goes on after the first that fails
 # make test      lint, a container engine where root can have one, all tests, the scenarios every change must pass
 # make test-fast  while a change is made: the linters of Python, facts, resolver, rules and what is written, in a few minutes
+# make coverage  lines and branches that the tests of test-fast run, as a table in .build/coverage.md
 # make molecule  every Molecule scenario; MOLECULE_ARGS='upgrade-rollback' chooses, molecule/README.md says more
 # make bench     figures of docs/measurements.md, as ratios within one run
 # make gpu       every GPU-dependent part on this machine's GPU, offline: PYTHON is a Python with PyTorch, see docs/gpu.md
@@ -15,7 +16,7 @@
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test test-fast scenarios molecule engine browser prometheus gpu bench dist collection man site docs clean \
+.PHONY: install dev lint test test-fast coverage scenarios molecule engine browser prometheus gpu bench dist collection man site docs clean \
 	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
@@ -51,6 +52,9 @@ test: $(DEVELOPMENT) engine browser prometheus
 # What needs no engine, index, server or playbook, and answers soonest. It decides nothing: `make test` does.
 test-fast: $(DEVELOPMENT)
 	@$(BIN)/python tools/gate.py '$(MAKE) -k lint-python lint-types lint-layers' -- $(PYTEST) $(FAST_TESTS) $(PYTEST_ARGS)
+
+coverage: $(DEVELOPMENT)
+	$(PYTEST) $(FAST_TESTS) --cov --cov-report=markdown:.build/coverage.md $(PYTEST_ARGS)
 
 # Where nothing can boot a node (exit 7) this says so and passes; PROVISION_REQUIRE_ENGINE=1 makes that a failure.
 scenarios: $(DEVELOPMENT) engine

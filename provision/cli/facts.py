@@ -79,7 +79,7 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "model": lambda matrix: [(row.id, row) for row in matrix.rows("models.toml", "model")],
     "planning": lambda matrix: [
         (row.id, row)
-        for array in ("limit", "utilisation", "mig_profile", "measured_memory", "setting")
+        for array in ("limit", "utilisation", "mig_profile", "setting")
         for row in matrix.rows("planning.toml", array)
     ],
     "scaling": lambda matrix: [

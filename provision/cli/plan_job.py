@@ -16,7 +16,7 @@ from provision.matrix.load import Matrix
 from provision.planner.catalogue import PURCHASES, read_rates
 from provision.planner.cost import Extras
 from provision.planner.job import INTERCONNECTS, METHODS, TASKS, Job, check_job
-from provision.planner.memory import BYTES, CHECKPOINTING, LOSSES, OPTIMIZERS, SHARDINGS, STATES
+from provision.planner.memory import ADAPTED, BYTES, CHECKPOINTING, LOSSES, OPTIMIZERS, SHARDINGS, STATES
 from provision.planner.plan import Terms
 from provision.planner.shape import SIZES, Shape, find_shape, make_shape, read_config
 from provision.predict.networks import Network, Networks
@@ -145,6 +145,7 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     tuning.add_argument(
         "--lora-rank", action=Once, type=_count("--lora-rank"), metavar="N", help="rank of the adapters (default: 16)"
     )
+    _add_words(tuning, "--lora-layers", ADAPTED, "linear layers that have adapters (default: all)")
     tuning.add_argument("--mig", action=Once, metavar="PROFILE", help="run in MIG instances of this profile (1g.10gb)")
     tuning.add_argument(
         "--gpus", action=Once, type=_count("--gpus"), metavar="N", help="exact number of GPUs on all machines"
@@ -272,6 +273,7 @@ def read_job(options: argparse.Namespace, matrix: Matrix) -> Job:
         "states": options.states,
         "sharding": options.sharding,
         "lora_rank": options.lora_rank,
+        "adapted": options.lora_layers,
         "loss": options.loss,
         "micro_batch": options.micro_batch,
         "sequence": options.seq,

@@ -312,7 +312,6 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("planning.toml", "limit"): lambda row: row.id,
     ("planning.toml", "utilisation"): lambda row: row.id,
     ("planning.toml", "mig_profile"): lambda row: row.id,
-    ("planning.toml", "measured_memory"): lambda row: row.id,
     ("cloud/providers.toml", "provider"): lambda row: row.id,
     ("cloud/instances.toml", "instance"): lambda row: (row.provider, row.type, row.region),
     ("cluster.toml", "component"): lambda row: row.id,
@@ -449,7 +448,6 @@ def _references(facts: _Facts) -> Iterator[Finding]:
         model.CloudInstance: (("provider", providers, str), ("gpu", gpus, str)),
         model.ClusterProduct: (("gpu", gpus, str),),
         model.Utilisation: (("gpu", gpus, str),),
-        model.MemoryMeasurement: (("model", facts.column("models.toml", "model", "id"), str),),
         model.Gpu: (
             ("last_cuda", minors, _minor),
             ("first_driver_branch", branches, int),

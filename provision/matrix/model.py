@@ -45,7 +45,6 @@ __all__ = [
     "Knowledge",
     "KnownBadModule",
     "Limit",
-    "MemoryMeasurement",
     "MigProfile",
     "ModelShape",
     "Nccl",
@@ -1024,38 +1023,6 @@ class MigProfile(Fact):
 
 
 @record
-class MemoryMeasurement(Fact):
-    """A published peak of GPU memory that estimates are checked against (``planning.toml``, ``[[measured_memory]]``).
-
-    ``memory_gib`` is per GPU. ``method`` is ``full``, ``lora`` or ``qlora``; ``states``, how weights and moments are
-    kept, ``fp32``, ``mixed``, ``megatron`` or ``bf16``; ``sharding`` ``none``, ``zero1``, ``zero2`` or ``zero3``;
-    ``checkpointing`` ``none``, ``selective``, ``full`` or ``offload``; ``loss`` ``whole``, ``chunked`` or ``fused``.
-    """
-
-    id: str
-    model: str
-    method: str
-    gpus: int
-    tensor: int
-    pipeline: int
-    context: int
-    micro_batch: int
-    micro_batches: int
-    sequence: int
-    precision: str
-    states: str
-    sharding: str
-    checkpointing: str
-    is_compiled: bool
-    memory_gib: float
-    optimizer: str = "adam"
-    loss: str = "whole"
-    updates_at_once: bool = False
-    lora_rank: int = 16
-    is_quantised_twice: bool = True
-
-
-@record
 class CloudProvider(Fact):
     """Who rents out instances (``cloud/providers.toml``, ``[[provider]]``).
 
@@ -1476,7 +1443,6 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "limit": Limit,
         "utilisation": Utilisation,
         "mig_profile": MigProfile,
-        "measured_memory": MemoryMeasurement,
         "setting": Setting,
     },
     "cloud/providers.toml": {"provider": CloudProvider},

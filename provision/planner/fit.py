@@ -227,6 +227,7 @@ def _fit_training(
                     sequence=job.sequence,
                     is_compiled=job.is_compiled,
                     lora_rank=job.lora_rank,
+                    adapted=job.adapted,
                     loss=job.loss,
                     updates_at_once=job.updates_at_once,
                 )
@@ -275,6 +276,7 @@ def _fit_network(
                 gpus=gpus,
                 optimizer=job.optimizer,
                 constants=constants,
+                precision=job.precision,
             ),
             usable_gib=usable,
             share=share,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provision.errors import UsageError
-from provision.planner.memory import BYTES, CHECKPOINTING, LOSSES, OPTIMIZERS, SHARDINGS
+from provision.planner.memory import ADAPTED, BYTES, CHECKPOINTING, LOSSES, OPTIMIZERS, SHARDINGS
 from provision.planner.shape import Shape
 from provision.predict.networks import Network
 from provision.records import record
@@ -27,6 +27,7 @@ class Job:
             HPC have neither.
         method: Of training: one of :data:`METHODS`.
         precisions: Of served weights, several of which the cheapest is taken from.
+        adapted: The layers that have adapters.
         loss: How logits become a loss; ``updates_at_once`` frees each gradient with its own update.
         batch: Sequences an update of the whole job sees. ``micro_batch`` are those of one GPU at once,
             as many as fit and help where nobody says.
@@ -60,6 +61,7 @@ class Job:
     checkpointing: str | None = None
     is_compiled: bool = False
     lora_rank: int = 16
+    adapted: str = "all"
     loss: str = "whole"
     updates_at_once: bool = False
     batch: int | None = None
@@ -120,6 +122,7 @@ def check_job(job: Job) -> None:
         ("checkpointing", job.checkpointing or "full", CHECKPOINTING),
         ("interconnect", job.interconnect or "ib", INTERCONNECTS),
         ("loss", job.loss, tuple(LOSSES)),
+        ("adapted layers", job.adapted, ADAPTED),
     ):
         if value not in known:
             raise UsageError(f"{word} `{value}` is not known", hints=(f"choose of {', '.join(known)}",))

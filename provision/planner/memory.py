@@ -9,6 +9,7 @@ from provision.predict.networks import Network
 from provision.records import record
 
 __all__ = [
+    "ADAPTED",
     "BYTES",
     "CHECKPOINTING",
     "LOSSES",
@@ -45,6 +46,9 @@ LOSSES = {"whole": None, "chunked": 2.0, "fused": 0.0}
 """How logits become a loss: all at once, in parts whose fp32 copies follow one another, or without logits at all → the
 bytes a token and word of the vocabulary; those of a whole loss are in the facts."""
 
+ADAPTED = ("all", "attention")
+"""The layers that have adapters: all linear ones, or those of the attention alone."""
+
 STATES = {"fp32": (4.0, 4.0, 0.0), "mixed": (2.0, 2.0, 4.0), "megatron": (2.0, 4.0, 4.0), "bf16": (2.0, 2.0, 0.0)}
 """Way to keep them → bytes a parameter of weight, gradient and fp32 copy.
 
@@ -53,21 +57,36 @@ Source: `fp32`: FSDP2 and torch.amp keep weights and gradients in fp32 and compu
 `bf16`: everything in 16 bits, moments too, without a copy (torchtune and LitGPT on one GPU).
 """
 
-OPTIMIZERS = {"adam": 8.0, "adam8bit": 2.0, "paged_adam8bit": 0.0, "momentum": 4.0, "lion": 4.0, "sgd": 0.0}
+OPTIMIZERS = {
+    "adam": 8.0,
+    "fused_adam": 8.0,
+    "adam8bit": 2.0,
+    "paged_adam8bit": 0.0,
+    "momentum": 4.0,
+    "lion": 4.0,
+    "sgd": 0.0,
+}
 """Optimizer → bytes a trained parameter: its fp32 moments, or 8-bit ones; paged ones give way to whatever needs the GPU
 (bitsandbytes)."""
 
-_UNPACKING = 0.12
-"""Bytes a packed weight that unpacking keeps beyond the layer at work: half of what LitGPT's runs with bitsandbytes
-have over those in 16 bits, since torchtune's have none."""
+_SCALES = {"int4": 2.5 / 128, "fp4": 1 / 16}
+"""Precision → bytes a weight that scales take: of GPTQ and AWQ one of 16 bits and a zero of 4 for 128 weights, of NVFP4
+and MXFP4 one of 8 bits for 16 or 32."""
 _QUANTISED = 0.5 + 0.0625
 """Bytes of a weight in NF4 with an fp32 scale for each 64 of them (QLoRA, arXiv:2305.14314, section 3)."""
 _QUANTISED_TWICE = 0.5 + 1 / 64 + 4 / (64 * 256)
 """The same with scales of 8 bits, and an fp32 one for each 256 of these (double quantisation)."""
 
+_WIDE = ("fp32", "tf32")
 _LORA_MATRICES = 2
+_ADAPTED_BYTES = 2.0
+"""Bytes that an adapter keeps of each number that goes into its layer: the copy that dropout made of it, in 16 bits."""
+_PACKED_BYTES = 2.0
+"""Bytes that a layer in 4 bits keeps of each number that goes into it (LitGPT's runs with bitsandbytes)."""
+_PIECE = 8192
+"""Tokens of prompts that an engine takes at once: the largest default of vLLM; longer prompts come in pieces."""
 _KEPT_BYTES, _PASSING_BYTES = 8.0, 1.0
-"""Bytes an activation of a network of images takes while it is trained, and while it infers."""
+"""Bytes an activation of a network of images takes while it is trained, and while it infers, in 16 bits."""
 
 
 @record
@@ -117,8 +136,8 @@ class Training:
     """What is trained and how.
 
     ``micro_batch`` counts sequences a data-parallel GPU takes at once, ``micro_batches`` how often before it updates.
-    ``loss`` is one of :data:`LOSSES`. Where the optimizer ``updates_at_once``, a gradient is gone with its own update,
-    on the way back. ``is_quantised_twice``: 4-bit weights have scales of 8 bits.
+    ``adapted`` is one of :data:`ADAPTED`, ``loss`` one of :data:`LOSSES`. Where the optimizer ``updates_at_once``, a
+    gradient is gone with its own update, on the way back. ``is_quantised_twice``: 4-bit weights have scales of 8 bits.
     """
 
     method: str = "full"
@@ -133,6 +152,7 @@ class Training:
     is_compiled: bool = False
     has_flash: bool = True
     lora_rank: int = 16
+    adapted: str = "all"
     loss: str = "whole"
     updates_at_once: bool = False
     is_quantised_twice: bool = True
@@ -191,15 +211,15 @@ def read_constants(matrix: Matrix) -> Constants:
         raise DataError(f"planning.toml: the limit `{error.args[0]}` is missing") from error
 
 
-def lora_parameters(shape: Shape, rank: int) -> int:
-    """Return how many parameters adapters of a rank add to every linear layer.
+def lora_parameters(shape: Shape, rank: int, adapted: str = "all") -> int:
+    """Return how many parameters adapters of a rank add to every linear layer, or to those of the attention.
 
     Source: LoRA (arXiv:2106.09685), section 4.1: a matrix of (in, out) gets rank × (in + out).
     """
     query, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     attention = 2 * (shape.hidden + query) + _LORA_MATRICES * (shape.hidden + keys)
     network = (3 if shape.is_gated else 2) * (shape.hidden + shape.ffn) * shape.experts
-    return shape.layers * rank * (attention + network)
+    return shape.layers * rank * (attention + (network if adapted == "all" else 0))
 
 
 def states_gib(
@@ -228,37 +248,72 @@ def states_gib(
     )
 
 
+def _inputs(shape: Shape, adapted: str = "all") -> float:
+    """Return how many numbers of one token go into the products of a layer, or of its attention."""
+    attention = 3.0 * shape.hidden + shape.heads * shape.head_size
+    network = (2.0 if shape.is_gated else 1.0) * shape.hidden + shape.ffn * shape.experts_active
+    return attention + (network if adapted == "all" else 0.0)
+
+
 def _layer_bytes(shape: Shape, training: Training, checkpointing: str) -> float:
     """Return what one layer keeps of one token, in bytes.
 
     Source: Korthikanti et al. (arXiv:2205.05198), section 4.1, without dropout: input and output of each norm and
-    product in 16 bits; a fused attention keeps its output and no scores. Selective: torchtitan's operator policy,
-    which saves the output of every second product and of the attention.
+    product in 16 bits; a fused attention keeps its output and no scores. What torch.amp leaves in 32 bits, its
+    reference names. Selective: torchtitan's operator policy, which saves the output of every second product and of
+    the attention.
     """
     hidden, query, keys = shape.hidden, shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     ffn = shape.ffn * shape.experts_active
-    entry = 2.0 * hidden
+    wide = 2.0 if training.precision in _WIDE else 1.0
+    # torch.amp leaves norms, softmax and what runs past the layers in fp32.
+    norms = 2.0 if training.states == "fp32" and training.sharding != "zero3" and training.method == "full" else wide
+    entry = 2.0 * hidden * norms
     if checkpointing in ("full", "offload"):
         return entry
     if checkpointing == "selective":
-        return entry + 2 * query + 2 * keys + 2 * ffn + 2 * hidden + 2 * query
+        return entry + (2 * query + 2 * keys + 2 * ffn + 2 * hidden + 2 * query) * wide
     network = (8 if shape.is_gated else 4) * ffn
-    scores = 0.0 if training.has_flash else 5.0 * shape.heads * training.sequence
-    return 8 * hidden + 4 * query + 4 * keys + network + scores
+    # Scores before and behind the softmax, and a mask of one byte.
+    scores = 0.0 if training.has_flash else (4.0 * norms + 1.0) * shape.heads * training.sequence
+    return 8 * hidden * norms + (4 * query + 4 * keys + network) * wide + scores + _adapter_bytes(shape, training)
+
+
+def _adapter_bytes(shape: Shape, training: Training) -> float:
+    """Return what adapters, and layers in 4 bits, keep of one token beside what the layer does."""
+    if training.method == "full":
+        return 0.0
+    packed = _PACKED_BYTES if training.method == "qlora" and training.checkpointing == "none" else 0.0
+    return _ADAPTED_BYTES * _inputs(shape, training.adapted) + packed * _inputs(shape)
+
+
+def _working_bytes(shape: Shape, training: Training) -> float:
+    """Return what the layer at work needs of one token beyond what it keeps, in bytes.
+
+    On the way back it is whole again, and the gradients of its feed-forward network and of its output are there too.
+    """
+    wide = 2.0 if training.precision in _WIDE else 1.0
+    gradients = ((4.0 if shape.is_gated else 2.0) * shape.ffn * shape.experts_active + 2.0 * shape.hidden) * wide
+    whole = _layer_bytes(shape, training, "none") - _layer_bytes(shape, training, training.checkpointing)
+    return (whole if training.checkpointing != "none" else 0.0) + gradients
 
 
 def estimate_training(shape: Shape, layout: Layout, training: Training, constants: Constants) -> Estimate:
-    """Return the memory a GPU needs to train.
+    """Return the memory a GPU needs to train, at the moment when it needs most.
+
+    There are two such moments. At the loss all kept activations are there, beside the logits or the layer at work,
+    but no gradients unless they are summed over micro-batches. At the update the activations are gone and the
+    gradients whole, and Adam, which PyTorch reckons for all parameters at once, makes a copy of them.
 
     Raises:
         UsageError: The layout does not suit the model.
 
-    Source: each part names its own; the sum is checked against ``measured_memory`` in ``planning.toml``.
+    Source: each part names its own; the sum is checked against the runs of ``tests/memory``.
     """
     _check_layout(shape, layout)
     split = layout.tensor * layout.pipeline
     is_full = training.method == "full"
-    trained = shape.parameters if is_full else lora_parameters(shape, training.lora_rank)
+    trained = shape.parameters if is_full else lora_parameters(shape, training.lora_rank, training.adapted)
     weights, gradients, moments = states_gib(
         trained / split,
         states=training.states if is_full else "mixed",
@@ -266,34 +321,58 @@ def estimate_training(shape: Shape, layout: Layout, training: Training, constant
         sharding=training.sharding,
         shards=layout.shards,
     )
+    how = f"{training.states}, {training.sharding} over {layout.shards}"
     parts = []
-    if is_full and training.updates_at_once:
-        gradients *= shape.layer_parameters / shape.parameters
     if not is_full:
-        spread = layout.shards if training.sharding == "zero3" else 1
-        parts += _frozen_parts(shape, training, split * spread)
+        parts += _frozen_parts(shape, training, split * (layout.shards if training.sharding == "zero3" else 1))
     parts += [
-        Part(name="weights", gib=weights, formula=f"{training.states}, {training.sharding} over {layout.shards}"),
-        Part(name="gradients", gib=gradients, formula=f"{training.states}, {training.sharding} over {layout.shards}"),
+        Part(name="weights", gib=weights, formula=how),
         Part(name="optimizer", gib=moments, formula=f"{training.optimizer}, {training.sharding} over {layout.shards}"),
     ]
     gathered = _gathered_bytes(shape, layout, training) / GIB
     if gathered:
         parts.append(Part(name="gathered", gib=gathered, formula="layers at work, brought together"))
-    parts += [
-        Part(
-            name="activations",
-            gib=_activation_bytes(shape, layout, training) / GIB,
-            formula=f"checkpointing {training.checkpointing}, {training.micro_batch} × {training.sequence} tokens",
-        ),
-        Part(name="logits", gib=_logit_bytes(shape, layout, training, constants) / GIB, formula="tokens × vocabulary"),
-        *_overhead(layout, constants),
-    ]
-    return _sum(parts, constants)
+    at_once = is_full and training.updates_at_once
+    if at_once:
+        gradients *= shape.layer_parameters / shape.parameters
+    loss = _loss_parts(shape, layout, training, constants)
+    if training.micro_batches > 1 or at_once:
+        loss.append(Part(name="gradients", gib=gradients, formula=how))
+    update = [Part(name="gradients", gib=gradients, formula=how)]
+    if training.optimizer == "adam" and not at_once:
+        # As large as the weights that are updated: fp32 copies where there are any.
+        copied = (STATES[training.states][2] or STATES[training.states][0]) if is_full else 4.0
+        spread = layout.shards if training.sharding != "none" else 1
+        gib = copied * trained / split / spread / GIB
+        update.append(Part(name="update", gib=gib, formula="a copy of the updated weights while Adam reckons"))
+    parts += max(loss, update, key=lambda moment: sum(part.gib for part in moment))
+    return _sum([*parts, *_overhead(layout, constants)], constants)
+
+
+def _loss_parts(shape: Shape, layout: Layout, training: Training, constants: Constants) -> list[Part]:
+    """Return what there is at the loss beside weights and moments: activations, and logits or the layer at work."""
+    tokens = training.micro_batch * training.sequence / layout.context
+    in_flight = min(layout.pipeline, training.micro_batches)
+    # Offloaded, two layers are on the GPU: one at work, one on its way.
+    layers = 2.0 if training.checkpointing == "offload" else shape.layers / layout.pipeline * in_flight
+    kept = tokens * _layer_bytes(shape, training, training.checkpointing) * layers / layout.tensor / GIB
+    working = tokens * _working_bytes(shape, training) / layout.tensor / GIB
+    logits = _logit_bytes(shape, layout, training, constants) / GIB
+    what = f"checkpointing {training.checkpointing}, {training.micro_batch} × {training.sequence} tokens"
+    cast = 0.0
+    if training.method == "full" and training.states == "fp32" and training.precision not in _WIDE:
+        stays = training.sharding != "zero3" or layout.shards == 1
+        cast = 2.0 * shape.parameters / (layout.tensor * layout.pipeline) / GIB if stays else 0.0
+    parts = [Part(name="activations", gib=kept, formula=what)]
+    if cast:
+        parts.append(Part(name="casts", gib=cast, formula="weights in 16 bits while they are kept in 32"))
+    if logits > working:
+        return [*parts, Part(name="logits", gib=logits, formula="tokens × vocabulary")]
+    return [*parts, Part(name="layer at work", gib=working, formula="recomputed, with its gradients")]
 
 
 def _frozen_parts(shape: Shape, training: Training, split: int) -> list[Part]:
-    """Return frozen weights: of QLoRA the layers alone are in 4 bits, and the one at work is unpacked to 16."""
+    """Return frozen weights: of QLoRA the layers alone are in 4 bits, and a product at work is unpacked to 16."""
     if training.method != "qlora":
         each = BYTES[training.precision]
         gib = each * shape.parameters / split / GIB
@@ -305,31 +384,39 @@ def _frozen_parts(shape: Shape, training: Training, split: int) -> list[Part]:
     return [
         Part(name="frozen weights", gib=each * layers / split / GIB, formula=f"{each:.3g} B × weights of layers"),
         Part(name="frozen ends", gib=wide * ends / split / GIB, formula="embedding and output stay in 16 bits"),
-        Part(
-            name="unpacked",
-            gib=(wide * shape.layer_parameters + _UNPACKING * layers / split) / GIB,
-            formula="the layer at work in 16 bits, and what unpacking keeps",
-        ),
+        Part(name="unpacked", gib=wide * shape.hidden * shape.ffn / GIB, formula="the product at work in 16 bits"),
     ]
 
 
 def estimate_network(
-    network: Network, *, batch: int, is_training: bool, gpus: int, optimizer: str, constants: Constants
+    network: Network,
+    *,
+    batch: int,
+    is_training: bool,
+    gpus: int,
+    optimizer: str,
+    constants: Constants,
+    precision: str = "bf16",
 ) -> Estimate:
-    """Return the memory a GPU needs for so many images at once, in mixed precision.
+    """Return the memory a GPU needs for so many images at once: trained in mixed precision, or served in ``precision``.
 
     Source: Dollár, Singh, Girshick 2021 (activations, the outputs of all convolutions and products); in training each
     is kept for the way back in 16 bits with what norms and non-linear layers keep beside it.
     """
+    each = 4.0 if is_training else BYTES[precision]
     weights = network.parameters / GIB
-    kept = _KEPT_BYTES if is_training else _PASSING_BYTES
-    parts = [Part(name="weights", gib=4 * weights, formula="fp32, data-parallel")]
+    parts = [
+        Part(name="weights", gib=each * weights, formula=f"{each:g} B × parameters"),
+        Part(name="beside", gib=BYTES[precision] * network.beside / GIB, formula="text encoders and decoder of images"),
+    ]
     if is_training:
         parts += [
             Part(name="gradients", gib=4 * weights, formula="fp32, data-parallel"),
             Part(name="optimizer", gib=OPTIMIZERS[optimizer] * weights, formula=optimizer),
         ]
-    gib = kept * batch * network.macts_m * 1e6 / GIB
+    widest = network.macts_m if is_training or not network.widest_m else network.widest_m
+    kept = _KEPT_BYTES if is_training else _PASSING_BYTES * (2.0 if precision in _WIDE else 1.0)
+    gib = kept * batch * widest * 1e6 / GIB
     parts.append(Part(name="activations", gib=gib, formula=f"{batch} images of {network.image_size} pixels"))
     return _sum([*parts, *_overhead(Layout(gpus=gpus), constants)], constants)
 
@@ -351,28 +438,13 @@ def _gathered_bytes(shape: Shape, layout: Layout, training: Training) -> float:
     if training.sharding != "zero3" or layout.shards == 1:
         return 0.0
     compute = 2.0
+    packed = _QUANTISED if training.method == "qlora" else compute
     if layout.pipeline > 1:
         stage = shape.parameters / (layout.tensor * layout.pipeline)
         return (compute + (4.0 if training.method == "full" else 0.0)) * stage
-    layers = 2 * shape.layer_parameters * compute
+    layers = 2 * shape.layer_parameters * packed
     reduced = shape.layer_parameters * 4.0 if training.method == "full" else 0.0
     return (shape.end_parameters * compute + layers + reduced) / layout.tensor
-
-
-def _activation_bytes(shape: Shape, layout: Layout, training: Training) -> float:
-    """Return kept activations, and what the layer at work needs beyond them.
-
-    Source: Korthikanti et al. (arXiv:2205.05198): sequence parallelism divides by tensor, and a pipeline's first stage
-    holds as many micro-batches as there are stages.
-    """
-    tokens = training.micro_batch * training.sequence / layout.context
-    in_flight = min(layout.pipeline, training.micro_batches)
-    kept = _layer_bytes(shape, training, training.checkpointing)
-    working = _layer_bytes(shape, training, "none") - kept if training.checkpointing != "none" else 0.0
-    if training.checkpointing == "offload":
-        # Two layers are on the GPU: one at work, one on its way.
-        return tokens * (2 * kept + working) / layout.tensor
-    return tokens * (kept * shape.layers / layout.pipeline * in_flight + working) / layout.tensor
 
 
 def _logit_bytes(shape: Shape, layout: Layout, training: Training, constants: Constants) -> float:
@@ -403,15 +475,15 @@ def estimate_serving(shape: Shape, layout: Layout, serving: Serving, constants: 
     cache_split = min(layout.tensor, shape.kv_heads) * layout.pipeline
     tokens = serving.concurrent * serving.sequence
     cache = tokens * cache_bytes_per_token(shape, serving.cache_precision) / cache_split / GIB
-    working = serving.sequence * (8.0 * shape.hidden + 4.0 * shape.ffn * shape.experts_active) / layout.tensor / GIB
+    piece = min(serving.sequence, _PIECE)
+    working = piece * (8.0 * shape.hidden + 4.0 * shape.ffn * shape.experts_active) / layout.tensor / GIB
+    each, ends = BYTES[serving.precision] + _SCALES.get(serving.precision, 0.0), shape.end_parameters
+    wide = max(BYTES["bf16"], BYTES[serving.precision])
+    weights = (each * (shape.parameters - ends) + wide * ends) / split / GIB
     parts = [
-        Part(
-            name="weights",
-            gib=BYTES[serving.precision] * shape.parameters / split / GIB,
-            formula=f"{BYTES[serving.precision]:g} B × parameters / {split}",
-        ),
+        Part(name="weights", gib=weights, formula=f"{each:.3g} B × weights of layers, {wide:g} of both ends / {split}"),
         Part(name="cache", gib=cache, formula=f"2 × layers × kv heads × head size × {tokens} tokens / {cache_split}"),
-        Part(name="activations", gib=working, formula="one prompt in one layer"),
+        Part(name="activations", gib=working, formula="a piece of a prompt in one layer"),
         Part(name="engine", gib=constants.serving_slack_gib, formula="graphs and buffers of the serving engine"),
         *_overhead(layout, constants),
     ]

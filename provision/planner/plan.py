@@ -521,7 +521,7 @@ class _Maker:
 def _trained_parameters(job: Job) -> float:
     if job.shape is None:
         return job.network.parameters if job.network is not None else 0.0
-    return job.shape.parameters if job.method == "full" else lora_parameters(job.shape, job.lora_rank)
+    return job.shape.parameters if job.method == "full" else lora_parameters(job.shape, job.lora_rank, job.adapted)
 
 
 def _origin(provider: CloudProvider, field: str) -> str:

@@ -21,7 +21,9 @@ _EDGE = 224
 class Network:
     """What one image costs: 10⁹ multiply-adds, 10⁶ activations, parameters as a count, pixels of its edge.
 
-    ``is_exact`` is False where operations were guessed from the number of parameters.
+    ``is_exact`` is False where operations were guessed from the number of parameters. ``beside`` counts parameters that
+    are loaded with a network and are no part of it, as text encoders are; ``widest_m`` are the 10⁶ activations of an
+    image where an inference has most of them at once, where that is not all that the network makes.
     """
 
     gmacs: float
@@ -29,6 +31,8 @@ class Network:
     parameters: float
     image_size: int
     is_exact: bool = True
+    beside: float = 0.0
+    widest_m: float | None = None
 
 
 class Networks:
@@ -51,21 +55,28 @@ class Networks:
         return document
 
     @cached_property
-    def _others(self) -> dict[str, list[float]]:
+    def _others(self) -> dict[str, Network]:
         """Networks that no table of measurements has, by all of their names; activations may be guessed."""
         path = self._path.with_name("models.json")
         try:
             rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["networks"]
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{path} cannot be read", because=(str(error),)) from error
-        found = {}
+        found: dict[str, Network] = {}
         for row in rows:
             area = (row["image_size"] / _EDGE) ** 2
             guess = self._document["guess"]
             millions = (log(row["gmacs"] / area) - guess["gmacs"][0]) / guess["gmacs"][1]
             macts = row.get("macts_m") or exp(guess["macts_m"][0] + guess["macts_m"][1] * millions) * area
-            for name in (row["id"], *row.get("aliases", ())):
-                found[name] = [row["image_size"], row["parameters"] / 1e6, row["gmacs"], macts]
+            network = Network(
+                gmacs=row["gmacs"],
+                macts_m=macts,
+                parameters=row["parameters"],
+                image_size=row["image_size"],
+                beside=row.get("beside", 0.0),
+                widest_m=row.get("widest_m"),
+            )
+            found |= dict.fromkeys((row["id"], *row.get("aliases", ())), network)
         return found
 
     def learn(self, request: PredictRequest) -> None:
@@ -116,8 +127,12 @@ class Networks:
             near = known[min(known, key=lambda edge: abs(log(edge / size)))]
             # Convolutions and attention over patches cost as many operations as there are pixels.
             area = (size / near.image_size) ** 2
-            return Network(
-                gmacs=near.gmacs * area, macts_m=near.macts_m * area, parameters=near.parameters, image_size=size
+            return replace(
+                near,
+                gmacs=near.gmacs * area,
+                macts_m=near.macts_m * area,
+                image_size=size,
+                widest_m=near.widest_m and near.widest_m * area,
             )
         if request.gmacs:
             return self._from_operations(request)
@@ -156,8 +171,9 @@ class Networks:
         )
 
     def _shipped(self, name: str) -> dict[int, Network]:
-        row = self._document["networks"].get(name) or self._others.get(name)
+        row = self._document["networks"].get(name)
         if row is None:
-            return {}
+            other = self._others.get(name)
+            return {} if other is None else {other.image_size: other}
         size, parameters, gmacs, macts = row
         return {int(size): Network(gmacs=gmacs, macts_m=macts, parameters=parameters * 1e6, image_size=int(size))}

@@ -315,26 +315,6 @@ def small_data() -> dict[str, Any]:
             "mig_profile": [
                 fact(id="a", gpus=["a1"], profile="1g.5gb", slices=1, of_slices=7, memory_gb=5.0, instances_max=7)
             ],
-            "measured_memory": [
-                fact(
-                    id="m",
-                    model="m",
-                    method="full",
-                    gpus=1,
-                    tensor=1,
-                    pipeline=1,
-                    context=1,
-                    micro_batch=1,
-                    micro_batches=1,
-                    sequence=1,
-                    precision="bf16",
-                    states="fp32",
-                    sharding="none",
-                    checkpointing="none",
-                    is_compiled=False,
-                    memory_gib=1.0,
-                )
-            ],
         },
         "cloud/providers.toml": {"provider": [fact(id="cloud", name="Cloud", currency="USD")]},
         "cloud/instances.toml": {
@@ -435,7 +415,6 @@ def pci_ranges(data: dict[str, Any]) -> list[dict[str, Any]]:
 ONE_FAULT: dict[str, tuple[str, Change]] = {
     "an instance of no provider": ("D008", lambda data: instances(data)[0].update(provider="aaa")),
     "an instance of no GPU": ("D008", lambda data: instances(data)[0].update(gpu="h9")),
-    "a measurement of no model": ("D008", lambda data: data["planning.toml"]["measured_memory"][0].update(model="n")),
     "instances out of order": ("D005", lambda data: instances(data).reverse()),
     "an instance twice": ("D006", lambda data: instances(data).append(instance(type="small"))),
     "a price of nothing": ("D017", lambda data: instances(data)[0].update(on_demand=0.0)),

@@ -57,12 +57,12 @@ def trainings(draw):
 
 
 @given(shapes(), trainings(), st.sampled_from([1, 2, 8, 64]))
-def test_memory_is_a_number_above_zero_and_grows_with_the_batch(shape, training, gpus):
+def test_memory_is_a_number_above_zero_and_does_not_shrink_as_the_batch_grows(shape, training, gpus):
     layout = Layout(gpus=gpus)
     one = estimate_training(shape, layout, training, CONSTANTS)
     two = estimate_training(shape, layout, replace(training, micro_batch=2 * training.micro_batch), CONSTANTS)
     assert all(math.isfinite(part.gib) and part.gib >= 0 for part in one.parts)
-    assert 0 < one.total_gib < two.total_gib
+    assert 0 < one.total_gib <= two.total_gib
 
 
 @given(shapes(), trainings())

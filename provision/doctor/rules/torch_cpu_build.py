@@ -15,6 +15,7 @@ SYMPTOMS = (
     r"CUDA used to build PyTorch: (?:None|Could not collect)",
     r"This TensorFlow binary is not built with CUDA|TensorFlow was not built with CUDA",
     r"\(you have [0-9.]{3,12}\+cpu\)",
+    r"(?:Error|Exception|Warning): .{0,40}\bCUDA is not available\b(?! ?(?:for|in) )|Torch is not able to use GPU",
     r"torch.__version__.{0,20}[0-9]\.[0-9]{1,2}\.[0-9]{1,2}\+cpu\b",
 )
 

@@ -253,3 +253,20 @@ def test_a_device_plugin_without_the_drivers_libraries_lacks_the_runtime(matrix:
 )
 def test_a_line_that_only_resembles_a_message_is_not_taken_for_it(line: str, diagnosis: str, matrix: Matrix) -> None:
     assert diagnosis not in said(f"{line}\n", matrix)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "AttributeError: 'NoneType' object has no attribute 'split'",
+        "AttributeError: 'list' object has no attribute 'items'",
+        "AttributeError: 'DistributedDataParallel' object has no attribute 'config'",
+        "AttributeError: 'Namespace' object has no attribute 'batch_size'",
+        "main.o: undefined reference to `curl_easy_init'",
+        'net.cu(12): error: identifier "n_threads" is undefined',
+        "KeyError: 'images'",
+        "requests.get(url, timeout=10) took 3 s",
+    ],
+)
+def test_a_fault_of_the_program_itself_is_no_other_release(line: str, matrix: Matrix) -> None:
+    assert said(f"{line}\n", matrix) == {}

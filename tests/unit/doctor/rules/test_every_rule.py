@@ -249,6 +249,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "current GPU is 61.",
     ),
     "torch.cpu-build": (
+        "RuntimeError: CUDA is not available. Please switch to a GPU device.",
         "AssertionError: Torch not compiled with CUDA enabled",
         "torch==2.4.1+cpu",
         "CUDA used to build PyTorch: None",

@@ -72,7 +72,7 @@ _BUILD_CAUSES = (
     _cause(
         r"load metadata for (?P<image>\S+)|^step \d+/\d+ : from (?P<image2>\S+)|"
         r"pull access denied for (?P<image3>[^,\s]+)",
-        "the base image {image} cannot be had",
+        "the base image {image} cannot be pulled",
         "check the way to its registry, or name a mirror with `--registry-mirror` or another image with `--base`",
     ),
     _cause(

@@ -28,7 +28,7 @@ def update(options: argparse.Namespace, output: Output) -> int:
     from provision.refresh.bundle import update as take
 
     if options.data_dir is not None:
-        raise UsageError("--data-dir says nothing to an update", hints=("leave it out",))
+        raise UsageError("--data-dir has no effect on an update", hints=("leave it out",))
     if not is_installed():
         raise UsageError(
             "a checkout has its own facts, and no update takes their place",

@@ -209,7 +209,7 @@ def _observed(words: list[str] | tuple[()]) -> dict[str, float]:
         key, equals, text = part.partition("=")
         if not equals or key not in known:
             raise UsageError(
-                f"--observe `{shown(part)}` says nothing known",
+                f"--observe `{shown(part)}` has no known key",
                 hints=(*did_you_mean(key, known), "write it as in `nodes=4,utilisation=93,above_for=120`"),
             )
         if key in found:

@@ -74,7 +74,7 @@ def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> i
     from provision.planner.catalogue import find_provider
 
     if options.provider is None:
-        raise UsageError("whose notices are watched for is not said", hints=("name the provider: `--provider aws`",))
+        raise UsageError("--provider is missing", hints=("name the cloud provider, as in `--provider aws`",))
     try:
         provider = find_provider(matrix, options.provider).id
     except UsageError as error:
@@ -84,7 +84,7 @@ def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> i
         raise UsageError(error.message, hints=(*near, f"the notices of {', '.join(warn)} are known")) from error
     folder: Path | None = options.folder
     if folder is None:
-        raise UsageError("where to write is not said", hints=("name a folder with `-o DIR`",))
+        raise UsageError("-o is missing", hints=("name a folder with `-o DIR`",))
     numbers = {name: _number(name, getattr(options, name)) for name in _NUMBERS if getattr(options, name) is not None}
     words = {name: _words(name, getattr(options, name)) for name in _COMMANDS}
     artifacts = render_spot(

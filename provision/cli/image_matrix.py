@@ -333,7 +333,7 @@ def _refuse_all(refused: list[tuple[Entry, ProvisionError]], total: int) -> Prov
     if len(refused) == 1:
         return kind(f"{first.where}: {error.message}", because=error.because, hints=hints, details=details)
     because = [error.at(entry.where).message for entry, error in refused]
-    return kind(f"{len(refused)} of {total} stacks cannot be had", because=because, hints=hints, details=details)
+    return kind(f"{len(refused)} of {total} stacks cannot be resolved", because=because, hints=hints, details=details)
 
 
 def _table(value: object, where: str) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _run(words: Sequence[str], output: Output) -> int:
             raise
         said = shown(str(error).partition("\n")[0])
         raise ProvisionError(
-            f"something that should not happen did: {type(error).__name__}{': ' if said else ''}{said}",
+            f"internal error: {type(error).__name__}{': ' if said else ''}{said}",
             because=("this is a bug of provision",),
             hints=("`PROVISION_DEBUG=1` shows where; please report it with the command you ran",),
         ) from error
@@ -135,7 +135,7 @@ def _dispatch(words: Sequence[str], output: Output) -> int:
         # What looks like a command may be the value of a flag that belongs behind one.
         build_top_parser().read(words[:position])
         raise UsageError(
-            f"`{shown(name)}` is no command", hints=(*did_you_mean(name, COMMANDS), "`provision --help` lists them")
+            f"unknown command `{shown(name)}`", hints=(*did_you_mean(name, COMMANDS), "`provision --help` lists them")
         )
     output.command = name
     parser = build_parser(name)

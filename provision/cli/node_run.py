@@ -393,7 +393,7 @@ def read_lock(options: argparse.Namespace) -> NodeLock:
     stack = Stack.from_lock(text)
     if stack.node is None:
         words = shlex.join(("provision", "node", "lock", *to_flags(stack.request)))
-        raise UsageError(f"{where} was made for images and says nothing about nodes", hints=(f"`{words}` writes one",))
+        raise UsageError(f"{where} is a lock of images, not of nodes", hints=(f"`{words}` writes one",))
     return parse_lock(render_node_lock(stack, read_matrix(options)), where)
 
 

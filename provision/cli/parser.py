@@ -136,8 +136,8 @@ class Parser(argparse.ArgumentParser):
         if not owners:
             (self if named is None else actions[named]).refuse(unknown)
         raise UsageError(
-            f"`{unknown}` stands before the action",
-            because=(f"it is a flag of {', '.join(owners)}, and flags of an action stand behind it",),
+            f"`{unknown}` must come after the action",
+            because=(f"it is a flag of the action {', '.join(owners)}",),
             hints=(f"write `{self.prog} {owners[0]} {unknown} …`",),
         )
 
@@ -154,10 +154,10 @@ class Parser(argparse.ArgumentParser):
         """Refuse a word that means nothing here."""
         word = unknown.partition("=")[0]
         if not word.startswith("-") or word == "--":
-            self.error(f"`{shown(unknown)}` is one word too many")
+            self.error(f"unexpected argument `{shown(unknown)}`")
         meant = (self.elsewhere[word],) if word in self.elsewhere else did_you_mean(word, self._option_string_actions)
         raise UsageError(
-            f"`{shown(word)}` is no flag of `{self.prog}`", hints=(*meant, f"`{self.prog} --help` lists the flags")
+            f"unknown flag `{shown(word)}` for `{self.prog}`", hints=(*meant, f"`{self.prog} --help` lists the flags")
         )
 
 

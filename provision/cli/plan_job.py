@@ -265,7 +265,7 @@ def read_job(options: argparse.Namespace, matrix: Matrix) -> Job:
         UnknownError: The facts do not know the model.
     """
     if options.task is None:
-        raise UsageError("what is to be done is not said", hints=(f"give `--task` one of {', '.join(TASKS)}",))
+        raise UsageError("--task is missing", hints=(f"give `--task` one of {', '.join(TASKS)}",))
     given = {
         "method": options.method,
         "precision": options.precision[0] if options.precision else None,
@@ -352,7 +352,7 @@ def _amounts(
         raise UsageError("--samples and --epochs are for training", hints=("`--qps` is the load of serving",))
     if network is None:
         if options.epochs is not None and options.samples is None:
-            raise UsageError("--epochs of how many samples is not said", hints=("give `--samples`",))
+            raise UsageError("--epochs needs the number of samples", hints=("give `--samples`",))
         if options.samples is None:
             return options.tokens, None, ()
         return options.samples * (options.epochs or 1.0) * (options.seq or _SEQUENCE), None, ()

@@ -81,7 +81,7 @@ def show_plan(plan: Plan, job: Job, output: Output, *, top: int) -> str:
                 heading = output.paint(f"{money(row.cost.usd)} USD, {row.purchase}", "label")
                 lines += ["", heading, *show_row(row, job, columns)]
     if plan.fallbacks:
-        lines += ["", output.paint("if it is not to be had (a price is no promise of a machine)", "label")]
+        lines += ["", output.paint("if it is out of stock (a price does not guarantee capacity)", "label")]
         lines += _table(list(plan.fallbacks), {}, columns)
     lines += ["", *_left_out(plan, output, columns)]
     return "\n".join(lines)

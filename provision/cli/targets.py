@@ -346,7 +346,7 @@ def _find_nodes(options: argparse.Namespace) -> tuple[Target, ...]:
     for flag in ("hosts", "inventory", "limit", "user", "port", "identity", "jump", "ssh_config", "connect_timeout"):
         if getattr(options, flag) is not None:
             raise UsageError(
-                f"--{flag.replace('_', '-')} says nothing with --via slurm",
+                f"--{flag.replace('_', '-')} has no effect with --via slurm",
                 because=("Slurm knows its nodes and reaches them",),
                 hints=("name nodes as Slurm does, as in `node[01-16]`, or leave --via out",),
             )

@@ -183,12 +183,12 @@ def _check_parts(job: Job) -> None:
         )
     if job.is_training and (job.amount is None) == (job.hours is None):
         raise UsageError(
-            "how much is trained is said twice" if job.amount else "how much is trained is not said",
+            "the amount of training is given twice" if job.amount else "the amount of training is missing",
             hints=("give one of `--tokens`, `--samples` with `--epochs`, or `--hours`",),
         )
     if job.task == "inference":
         if job.hours is None:
-            raise UsageError("how long is served is not said", hints=("give `--hours`, 730 for a month",))
+            raise UsageError("the duration of serving is missing", hints=("give `--hours`, 730 for a month",))
         if job.shape is not None and job.output >= job.sequence:
             raise UsageError(
                 f"an answer of {job.output} tokens leaves no prompt in a sequence of {job.sequence}",

@@ -240,7 +240,7 @@ def test_without_a_cluster_it_ends_with_7_and_the_files_are_there(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--context", "lab"), "--context says nothing without --server-dry-run"),
+        (("--context", "lab"), "--context has no effect without --server-dry-run"),
         (("--server-dry-run", "--context", "--help me"), "is no context"),
         (("--server-dry-run", "--dry-run"), "--dry-run writes none"),
     ],
@@ -264,7 +264,9 @@ def test_torchrun_is_not_started_by_torchrun(provision, tmp_path):
 def test_a_flag_about_jobs_that_are_not_written_is_refused_and_not_dropped(provision, tmp_path):
     answer = provision("cluster", "--torch", "2.8", "-o", tmp_path / "out", "--gpus", "8")
     assert answer.code == 2
-    assert answer.err.startswith("error: --gpus says nothing here\n  because it is about work, and there is none")
+    assert answer.err.startswith(
+        "error: --gpus has no effect here\n  because it applies to a workload, and there is none"
+    )
     assert not (tmp_path / "out").exists()
 
 

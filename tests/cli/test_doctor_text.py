@@ -120,8 +120,8 @@ class TestRecords:
 
 def test_a_version_at_the_end_of_a_sentence_is_one_that_pip_takes(provision, tmp_path):
     (tmp_path / "run.log").write_text(
-        "E cuda_dnn.cc:417] Loaded runtime CuDNN library: 8.4.1 but source was compiled with: 8.6.0.  CuDNN library needs "
-        "to have matching major version and equal or higher minor version.\n"
+        "E cuda_dnn.cc:417] Loaded runtime CuDNN library: 8.4.1 but source was compiled with: 8.6.0.  CuDNN library "
+        "needs to have matching major version and equal or higher minor version.\n"
     )
     answer = provision("doctor", "--text", tmp_path / "run.log")
     assert "'nvidia-cudnn-cu12>=8.6.0,<9'" in answer.out

@@ -50,7 +50,7 @@ def test_provider_is_found_by_its_other_names(provision, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "whose notices are watched for is not said"),
+        ((), 2, "--provider is missing"),
         (("--provider", "aws"), 2, "there is nothing to do when a notice comes"),
         (("--provider", "awz", "--drain", "x"), 2, "did you mean `aws`?"),
         (("--provider", "lambda", "--drain", "x"), 4, "know no spot notice of `lambda`"),

@@ -222,7 +222,7 @@ def test_all_refused_stacks_are_named_at_once(provision, folder):
     answer = provision("image", "--matrix", "stacks.toml", "--json")
     assert answer.code == 3
     error = answer.document["error"]
-    assert error["message"] == "2 of 2 stacks cannot be had"
+    assert error["message"] == "2 of 2 stacks cannot be resolved"
     assert [row["code"] for row in error["refused"]] == ["incompatible", "unknown"]
 
 

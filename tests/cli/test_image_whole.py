@@ -176,7 +176,7 @@ def test_a_stack_of_a_matrix_that_the_index_refuses_is_named_and_nothing_is_writ
     answer = image("--matrix", "stacks.toml", "-o", "out", "--json")
     assert answer.code == 3
     error = answer.document["error"]
-    assert error["message"] == "2 of 3 stacks cannot be had"
+    assert error["message"] == "2 of 3 stacks cannot be resolved"
     assert [row["where"] for row in error["refused"]] == [
         "stacks.toml: [[stack]] 1, python 3.11",
         "stacks.toml: [[stack]] 1, python 3.12",

@@ -464,8 +464,8 @@ def test_rollback_to_a_lock_names_its_digest_and_leaves_the_lock_to_the_nodes(
         (["--lock", "assets/playbooks"], 2, "`--lock assets/playbooks/group_vars/all/provision_lock.yml`"),
         (["--log", "hosts.ini"], 5, "choose another folder with `--log DIR`"),
         (["-u", "a b"], 2, "as in `-u admin`"),
-        (["--nope"], 2, "is no flag of `provision node plan`"),
-        (["more"], 2, "one word too many"),
+        (["--nope"], 2, "unknown flag `--nope` for `provision node plan`"),
+        (["more"], 2, "unexpected argument"),
     ],
 )
 def test_wrong_words_are_refused_with_the_reason(

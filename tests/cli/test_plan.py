@@ -33,7 +33,7 @@ def test_plan_as_json(provision):
 
 def test_plan_for_people_says_why(provision):
     answer = provision("plan", *JOB)
-    for text in ("first choice", "memory", "checkpointing", "tokens/s", "price", "if it is not to be had", "left out"):
+    for text in ("first choice", "memory", "checkpointing", "tokens/s", "price", "if it is out of stock", "left out"):
         assert text in answer.out
     assert "`-v` names them all" in answer.out
     loud = provision("plan", *JOB, "--top", "5", "-v").out

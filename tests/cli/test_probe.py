@@ -150,7 +150,7 @@ def test_probes_and_tools_are_listed(provision):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(["-x"], "is no flag", id="flag"),
+        pytest.param(["-x"], "unknown flag", id="flag"),
         pytest.param(["a;b"], "is no target", id="target"),
         pytest.param(["--limit", "x"], "chooses from an inventory", id="limit"),
         pytest.param(["--shard", "3/2"], "no part of a whole", id="shard"),

@@ -130,7 +130,7 @@ def test_the_worker_is_told_to_save_and_the_job_is_put_back(provision, tmp_path)
         (("--image", IMAGE, "--time", "soon"), 2, "is no limit of Slurm"),
         (("--image", IMAGE, "--partition", "a\nb"), 2, "is no name"),
         (("--image", IMAGE, "--gpus", "99"), 2, "is not from 1 to 16"),
-        (("--image", IMAGE, "--runtime", "host"), 2, "says nothing with --runtime host"),
+        (("--image", IMAGE, "--runtime", "host"), 2, "has no effect with --runtime host"),
         (("--image", IMAGE, "--mount", "data"), 2, "is no mount"),
         (("--image", IMAGE, "--serve", "a 'b"), 2, "has a quote without its other half"),
         (("--image", IMAGE, "--env", "NCCL_ALGO=Ring"), 3, "NCCL_ALGO"),

@@ -105,8 +105,8 @@ def test_nodes_do_not_wait_for_who_judges_them(cluster):
     ("words", "said"),
     [
         (("n1;reboot",), "is no node of Slurm"),
-        (("--nodelist=x",), "no flag"),
-        (("--identity", "/tmp/key"), "--identity says nothing with --via slurm"),
+        (("--nodelist=x",), "unknown flag"),
+        (("--identity", "/tmp/key"), "--identity has no effect with --via slurm"),
         (("--pytest",), "--pytest reaches hosts itself"),
     ],
 )
@@ -121,7 +121,7 @@ def test_each_fault_is_named(provision, cluster, words, said):
 def test_a_partition_without_slurm_is_refused(provision):
     answer = provision("verify", "--partition", "train")
     assert answer.code == 2
-    assert "--partition says nothing without --via slurm" in answer.err
+    assert "--partition has no effect without --via slurm" in answer.err
 
 
 def test_a_cluster_that_does_not_answer_ends_with_7(provision, cluster, monkeypatch, tmp_path):

@@ -172,7 +172,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if options.folder is None:
         raise UsageError("cluster needs to know where to", hints=("name a folder with `-o DIR`",))
     if options.context is not None and not options.server_dry_run:
-        raise UsageError("--context says nothing without --server-dry-run", hints=("leave it out, or ask the cluster",))
+        raise UsageError(
+            "--context has no effect without --server-dry-run", hints=("leave it out, or ask the cluster",)
+        )
     chosen = _options(options)
     matrix = read_matrix(options)
     subject = read_stack(options, "cluster", matrix, output)
@@ -312,8 +314,8 @@ def _refuse_idle(options: argparse.Namespace) -> None:
     is_service = options.runner == "deployment" and has_work
     a_script, an_image = "name its script behind `--`, as in `-- train.py`", "name their image with `--image IMAGE`"
     for flags, is_used, what, way_out in (
-        (("nodes", "runner"), has_work, "workload", a_script),
-        (("gpus", "env"), has_work or options.nccl_tests_image is not None, "workload", a_script),
+        (("nodes", "runner"), has_work, "a workload", a_script),
+        (("gpus", "env"), has_work or options.nccl_tests_image is not None, "a workload", a_script),
         (
             ("shm_gib", "namespace", "name", "rdma", "priority", "volume", "env_from"),
             has_image,
@@ -325,8 +327,8 @@ def _refuse_idle(options: argparse.Namespace) -> None:
         given = next((flag for flag in flags if getattr(options, flag) is not None), None)
         if given is not None and not is_used:
             raise UsageError(
-                f"--{given.replace('_', '-')} says nothing here",
-                because=(f"it is about {what}, and there is none",),
+                f"--{given.replace('_', '-')} has no effect here",
+                because=(f"it applies to {what}, and there is none",),
                 hints=(way_out, "or leave it out"),
             )
     if options.runner in (None, "jobset", "trainjob", "job"):

@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         wrong = [kind for kind in kinds if options.framework and name not in _FILTERS[kind]]
         for kind in silent or wrong:
             raise UsageError(
-                f"--{name} says nothing about the table `{kind}`",
+                f"--{name} has no effect on the table `{kind}`",
                 hints=(f"its rows are narrowed by {', '.join(f'--{item}' for item in _FILTERS[kind])}",),
             )
     matrix = read_matrix(options)

@@ -351,7 +351,7 @@ def _refuse_idle(options: argparse.Namespace, task: str) -> None:
     for flag, tasks in _ONLY_FOR.items():
         if getattr(options, flag) and not task.startswith(tasks):
             raise UsageError(
-                f"--{flag.replace('_', '-')} says nothing about the task `{task}`",
+                f"--{flag.replace('_', '-')} has no effect on the task `{task}`",
                 because=(f"it is for {', '.join(tasks)}",),
                 hints=("leave it out",),
             )

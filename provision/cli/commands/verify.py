@@ -169,7 +169,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if expected.gpus == 0 and options.has_gpus is None:
         options.has_gpus = False
     if options.partition is not None and options.via is None:
-        raise UsageError("--partition says nothing without --via slurm", hints=("add `--via slurm`, or leave it out",))
+        raise UsageError("--partition has no effect without --via slurm", hints=("add `--via slurm`, or leave it out",))
     if options.is_pytest:
         if options.via is not None:
             raise UsageError("--pytest reaches hosts itself, and --via has Slurm do it", hints=("leave one out",))

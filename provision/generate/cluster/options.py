@@ -244,7 +244,7 @@ class ClusterOptions:
             )
         if self.runbooks is not None and self.cluster is None:
             raise UsageError(
-                "--runbooks says nothing without --monitoring",
+                "--runbooks has no effect without --monitoring",
                 because=("alerts lead to runbooks, and none are written",),
                 hints=("name the cluster, as in `--monitoring prod`, or leave it out",),
             )

@@ -108,15 +108,15 @@ class JobOptions:
             if image is None:
                 continue
             if self.runtime == "host":
-                raise UsageError(f"{flag} says nothing with --runtime host", hints=("leave one of the two out",))
+                raise UsageError(f"{flag} has no effect with --runtime host", hints=("leave one of the two out",))
             if self.runtime != "apptainer" or not image.startswith("/"):
                 check_value("image reference", image, flag)
             elif not _SIF.fullmatch(image):
                 raise UsageError(f"{flag}: {image[:80]!a} is no path of an image", hints=("it ends in `.sif`",))
         if self.environment is not None and self.runtime != "host":
-            raise UsageError("--env-dir says nothing without --runtime host", hints=("leave one of the two out",))
+            raise UsageError("--env-dir has no effect without --runtime host", hints=("leave one of the two out",))
         if self.mounts and self.runtime == "host":
-            raise UsageError("--mount says nothing with --runtime host", hints=("leave one of the two out",))
+            raise UsageError("--mount has no effect with --runtime host", hints=("leave one of the two out",))
         if (self.script or self.service) and self.runtime != "host" and self.image is None:
             raise UsageError(
                 "what runs needs --image to run in",

@@ -331,14 +331,15 @@ def parse_dockerfile(
         read: Finds files of the build context.
         build_args: ``--build-arg``; ``None`` for a value that is not known.
         target: Name or number of the stage that is built, empty for the last.
-        context: Folder of the build context; the folder of the Dockerfile when absent.
+        context: Folder of the build context. When absent it is the folder of the Dockerfile, or the nearest one around
+            it that has what is copied.
         contexts: Named contexts that are images, name → reference.
 
     Raises:
         UsageError: It is no Dockerfile; the message says where.
     """
     folder = source.file.rpartition("/")[0] if context is None else context
-    return _Builder(source, read, build_args, target, folder, contexts).build()
+    return _Builder(source, read, build_args, target, folder, contexts, is_context_open=context is None).build()
 
 
 class _Builder:
@@ -350,6 +351,8 @@ class _Builder:
         target: str,
         context: str,
         contexts: Mapping[str, str],
+        *,
+        is_context_open: bool,
     ) -> None:
         self.source = source
         self.file = source.file
@@ -357,6 +360,7 @@ class _Builder:
         self.build_args = build_args
         self.target = target
         self.context = context
+        self.is_context_open = is_context_open
         self.contexts = contexts
         self.escape = "\\"
         self.globals: Scope = {}
@@ -821,11 +825,21 @@ class _Builder:
         relative = posixpath.normpath(path.lstrip("/") or ".")
         if relative.startswith("..") or any(char in relative for char in "*?["):
             return None
-        name = posixpath.join(self.context, relative) if self.context else relative
-        found = self.read(name)
-        if found is not None:
-            self.reads.append(found.file)
-        return found
+        for folder in self._contexts():
+            found = self.read(posixpath.join(folder, relative) if folder else relative)
+            if found is not None:
+                self.reads.append(found.file)
+                return found
+        return None
+
+    def _contexts(self) -> Iterator[str]:
+        """Yield the folder of the build context; where nobody names it, those around the Dockerfile's own after it."""
+        yield self.context
+        folder = self.context
+        while self.is_context_open and folder.strip("/"):
+            folder = folder.rpartition("/")[0]
+            if folder or not self.context.startswith("/"):
+                yield folder
 
 
 def _inside(source: str | None, destination: str, path: str) -> list[str] | None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from provision.audit.bases import may_have_frameworks
 from provision.audit.channels import is_from_channel
 from provision.audit.commands import command_of, is_removed, is_upgrade
-from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, excludes, platform_of, python_of, standing
 from provision.matrix.load import Matrix
@@ -25,6 +25,11 @@ __all__ = ["broken_bounds", "missing_packages"]
 
 _FRAMEWORKS = ("torch", "tensorflow", "jax")
 _COMPANIONS = ("torchvision", "torchaudio")
+# Images of a framework come with these, and with nothing else that a bound is about.
+_IN_IMAGES = frozenset(("numpy", "packaging", "pillow", "protobuf", "scipy", "setuptools", "torchaudio", "torchvision"))
+# Of these it is only said something where a file names them.
+_UNNAMED = frozenset(("setuptools", "torch", "torchaudio", "torchcodec", "torchvision"))
+_LIBRARIES = "nvidia-"
 # They need nothing that a framework needs.
 _TOOLS = frozenset(("pip", "setuptools", "wheel", "uv", "build"))
 
@@ -66,6 +71,7 @@ def broken_bounds(
         is_newer_fine: A pin on a release above the one that is bounded breaks nothing.
     """
     only, without = set(names or ()), set(other_than)
+    told: set[tuple[str, bool]] = set()
     for held, row in _bound(environment, matrix, options, "bound"):
         for name, bound in row.requires.items():
             if (names is not None and name not in only) or name in without:
@@ -73,8 +79,12 @@ def broken_bounds(
             broken = _broken(environment, matrix, options, held, name, bound)
             if broken is None:
                 continue
-            requirement, because = broken
+            requirement, because, is_sure = broken
             pinned = requirement.version if requirement is not None else None
+            # What an installer takes is said once, whatever else it breaks.
+            if pinned is None and (name, is_sure) in told:
+                continue
+            told.add((name, is_sure))
             if is_newer_fine and pinned is not None and _admits(bound.replace("==", ">="), pinned):
                 continue
             edits, fix = _edits(held, requirement, name, bound)
@@ -93,6 +103,7 @@ def broken_bounds(
                 facts=(f"constraint/{row.id}",),
                 edits=edits,
                 fix=fix,
+                severity="" if is_sure else WARN,
             )
 
 
@@ -169,8 +180,11 @@ def _held(environment: Environment, matrix: Matrix) -> Iterator[_Held]:
 
 def _broken(
     environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str, bound: str
-) -> tuple[Requirement | None, str] | None:
-    """Return the requirement that breaks a bound, if one is written, and why; ``None`` where nothing surely does."""
+) -> tuple[Requirement | None, str, bool] | None:
+    """Return the requirement that breaks a bound, if one is written, why, and whether that is sure.
+
+    It is not where a package of which nothing is known may bound it too; ``None`` where nothing breaks it.
+    """
     asked = [
         (install, item)
         for install, item in environment.requirements()
@@ -187,44 +201,57 @@ def _broken(
     if pinned is not None and pinned.version is not None:
         if _admits(bound, pinned.version) or _is_replaced(environment, matrix, options, held, asked[0], name):
             return None
-        return pinned, f"{pinned.text} is installed"
+        return pinned, f"{pinned.text} is installed", True
     texts = [item.specifier for item in (*(item for _, item in asked), *limits) if item.specifier]
     if asked and excludes(bound, *texts):
-        return asked[-1][1], f"{asked[-1][1].text} admits no version that works"
+        return asked[-1][1], f"{asked[-1][1].text} admits no version that works", True
     if any(_is_upper(text) for text in texts) or any(not install.is_complete for install in environment.installs):
         return None
-    if asked:
-        is_fresh = name == "numpy" or any(is_upgrade(environment, install, name) for install, _ in asked)
-    else:
-        # Of all these only numpy is surely taken in its newest release, and what needs it is a long list to read.
-        if name != "numpy" or _may_be_in_base(environment, matrix):
+    is_upgraded = any(is_upgrade(environment, install, name) for install, _ in asked)
+    if name != "numpy" and not is_upgraded:
+        # What needs numpy is a long list to read; of the others it is asked what an installer takes.
+        is_known = _is_image_of(environment, matrix) and name not in _IN_IMAGES
+        is_there = _may_be_in_base(environment, matrix) and not is_known
+        if not asked and (name in _UNNAMED or name.startswith(_LIBRARIES)):
             return None
-        is_fresh = True
+        written = asked[-1][1] if asked else None
+        return None if is_there else _broken_newest(environment, matrix, options, name, bound, written)
+    if not asked and _may_be_in_base(environment, matrix):
+        return None
     needs = _declared(environment, matrix, options, held, name)
     if needs is None:
         return _broken_newest(environment, matrix, options, name, bound, asked[-1][1] if asked else None)
     if not (asked or needs):
         return None
     texts += needs
-    if not is_fresh or _may_be_in_base(environment, matrix):
+    if _may_be_in_base(environment, matrix):
         return None
     newest = _newest(environment, matrix, options, held, name, tuple(texts))
     if newest is None or _admits(bound, newest):
         return None
     where = f"nothing bounds {name}, and as of {matrix.dated} that is {name} {newest}"
-    return (asked[-1][1] if asked else None), where
+    return (asked[-1][1] if asked else None), where, True
 
 
 def _broken_newest(
     environment: Environment, matrix: Matrix, options: Options, name: str, bound: str, asked: Requirement | None
-) -> tuple[Requirement | None, str] | None:
+) -> tuple[Requirement | None, str, bool] | None:
     """Return why a bound is broken by what an installer takes, where packages are there whose needs bound it too."""
-    from provision.audit.solved import taken_surely
+    from provision.audit.solved import taken_likely, taken_surely
 
     taken = taken_surely(environment, matrix, options, name)
-    if not taken or any(_admits(bound, version) for version in taken):
+    likely = taken or taken_likely(environment, matrix, options, name)
+    if not likely or any(_admits(bound, version) for version in likely):
         return None
-    return asked, f"nothing bounds {name} enough, and as of {matrix.dated} that is {name} {taken[0]}"
+    where = f"nothing bounds {name} enough, and as of {matrix.dated} that is {name} {likely[0]}"
+    return asked, where, bool(taken)
+
+
+def _is_image_of(environment: Environment, matrix: Matrix) -> bool:
+    """Tell whether the base is the image of a framework that holds little beside it."""
+    base = environment.base
+    images = matrix.setting("audit_rules.toml", "framework_images").entries
+    return base is not None and base.repository in images and not base.is_own_build
 
 
 def _may_be_in_base(environment: Environment, matrix: Matrix) -> bool:

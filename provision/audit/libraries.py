@@ -29,14 +29,25 @@ def brings_own(requirement: Requirement) -> bool:
     return any(extra.startswith(_EXTRAS) for extra in requirement.extras)
 
 
-def libraries_of(environment: Environment, matrix: Matrix, torch: Wanted | None) -> dict[str, tuple[str, ...]]:
+def libraries_of(
+    environment: Environment, matrix: Matrix, torch: Wanted | None, brought: tuple[str, ...] = ()
+) -> dict[str, tuple[str, ...]]:
     """Return ``cuda`` and ``cudnn`` with the version in each place that they are loaded from.
 
     One is left out where it is not known in each place, and both where something else may bring them.
+
+    Args:
+        environment: What is judged.
+        matrix: The facts.
+        torch: The torch that is asked for, or that of the base.
+        brought: Releases of torch that an installer takes from PyPI where none is named.
     """
     base = environment.base
     places: list[tuple[str | None, str | None]] = []
-    if torch is not None:
+    if brought and (torch is None or torch.version is None):
+        rows = [row for version in brought for row in matrix.torch_builds_of({version}) if row.index == "pypi"]
+        places += [(cuda_of(row.variant), row.cudnn) for row in rows] or [(None, None)]
+    elif torch is not None:
         build = build_of(matrix, torch)
         row = next((row for row in matrix.torch_builds_of({torch.version or ""}) if row.variant == build), None)
         places.append((cuda_of(build), row.cudnn if row is not None else None))

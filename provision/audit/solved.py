@@ -31,6 +31,7 @@ __all__ = [
     "is_absent",
     "pinned_release",
     "problem_of",
+    "taken_likely",
     "taken_of",
     "taken_surely",
     "ways_out",
@@ -293,6 +294,36 @@ def taken_surely(environment: Environment, matrix: Matrix, options: Options, nam
             found = tuple(dict.fromkeys(version for version in taken if version))
             if len(found) > 1 and len(environment.installs) > 1:
                 return ()
+    return found
+
+
+def taken_likely(environment: Environment, matrix: Matrix, options: Options, name: str) -> tuple[str, ...]:
+    """Return what is there of a distribution at the end, were packages of which nothing is known to ask nothing of it.
+
+    One release for each Python that it may be and that has not ended; none where another index may have it.
+    """
+    from provision.resolve.published import picks_of
+
+    if environment.kind not in _KINDS or len({install.target for install in environment.installs}) != 1:
+        return ()
+    found: tuple[str, ...] = ()
+    for install in environment.installs:
+        pips = [item for item in install.requirements if item.ecosystem == "pypi"]
+        is_pip = install.installer in _INSTALLERS or (install.installer == "conda" and install.is_file and bool(pips))
+        if not is_pip or install.is_dry or install.has_no_deps or install.has_no_index or not install.is_certain:
+            continue
+        if any(item.name == name and (item.url is not None or item.applies is None) for item in pips):
+            return ()
+        asked = problem_of(environment, matrix, options, install)
+        if asked.problem.is_open or name in asked.problem.opaque:
+            return ()
+        # A Python that nothing can be installed for is none that it may be.
+        answers = [picks_of(matrix, asked.at(python)) for python in current_pythons(matrix, asked)]
+        taken = [answer.versions.get(name) or "" for answer in answers if answer is not None]
+        if not taken or (any(taken) and "" in taken):
+            return ()
+        if any(taken) and not found:
+            found = tuple(dict.fromkeys(taken))
     return found
 
 

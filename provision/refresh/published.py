@@ -43,7 +43,8 @@ def published_file(name: str) -> str:
 class Registry:
     """What an index says of the releases of some distributions.
 
-    Only requirements among these distributions are kept: what else a release asks for decides nothing here.
+    Requirements among these distributions are kept, and of others those that are always there and name releases: a
+    file may pin one that they exclude. What else a release asks for decides nothing here.
 
     Args:
         book: The facts, edited in place.
@@ -89,7 +90,7 @@ class Registry:
         self._without = frozenset(without)
         self._dated = dated
         self._jobs = jobs
-        words = "\n".join((since, *sorted(self._names), "", *sorted(self._without)))
+        words = "\n".join(("bounds", since, *sorted(self._names), "", *sorted(self._without)))
         self._scope = hashlib.sha256(words.encode()).hexdigest()[:12]
 
     def update(self, name: str) -> bool:
@@ -213,7 +214,7 @@ class Registry:
         """Return groups: an extra, empty for none, and what it asks for."""
         # Some old releases say `>=1.9.*`, which installers take for `>=1.9`.
         lines = [re.sub(r"([<>]=?\s*[0-9.]+)\.\*", r"\1", line) for line in lines]
-        adjacent = [line for line in lines if str(canonicalize_name(Requirement(line).name)) in self._names]
+        adjacent = [line for line in lines if self._is_kept(Requirement(line))]
         groups: dict[str, list[str]] = {"": []}
         groups |= {extra: [] for extra in extras}
         for line in adjacent:
@@ -223,6 +224,11 @@ class Registry:
             for name, specifier, marker, extra in reduce_requires([line], wanted, bound):
                 groups.setdefault(extra, []).append(f"{name}{specifier}{f'; {marker}' if marker else ''}")
         return [[extra, *sorted(set(rows))] for extra, rows in sorted(groups.items())]
+
+    def _is_kept(self, need: Requirement) -> bool:
+        if str(canonicalize_name(need.name)) in self._names:
+            return True
+        return bool(need.specifier) and not extras_of([str(need)])
 
     def _write(self, name: str, rows: Sequence[Row]) -> None:
         file = published_file(name)

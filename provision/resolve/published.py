@@ -93,11 +93,6 @@ class Picks:
 
     versions: Mapping[str, str | None]
 
-    @property
-    def is_whole(self) -> bool:
-        """Tell whether nothing is in it of which nothing is known, so that nothing else may have been taken."""
-        return None not in self.versions.values()
-
 
 @record
 class Clash:
@@ -186,7 +181,7 @@ def need_asks(matrix: Matrix, name: str, version: str, problem: Problem) -> tupl
     if release is None:
         return ()
     shelf = _Shelf(matrix, problem)
-    return tuple(ask.want for ask in shelf.needs(_Candidate(name, name, (), release)))
+    return tuple(ask.want for ask in shelf.needs(_Candidate(name, name, (), release, version)))
 
 
 def release_for(package: PublishedPackage, version: str) -> PublishedRelease | None:
@@ -250,16 +245,21 @@ class _Ask:
 
 
 class _Candidate:
-    """A release with the extras that are asked for; ``release`` is absent where nothing is known of it."""
+    """A release with the extras that are asked for.
+
+    ``release`` is absent where nothing is known of it, and ``version`` too where no pin names it.
+    """
 
     __slots__ = ("extras", "key", "name", "release", "version")
 
-    def __init__(self, key: str, name: str, extras: tuple[str, ...], release: PublishedRelease | None) -> None:
+    def __init__(
+        self, key: str, name: str, extras: tuple[str, ...], release: PublishedRelease | None, version: str | None
+    ) -> None:
         self.key = key
         self.name = name
         self.extras = extras
         self.release = release
-        self.version = release.version if release is not None else None
+        self.version = release.version if release is not None else version
 
 
 class _Shelf:
@@ -353,7 +353,14 @@ class _Shelf:
         extras = tuple(rest.removesuffix("]").split(",")) if rest else ()
         texts = [text for text in dict.fromkeys((*specifiers, *self._bounds.get(name, ()))) if text]
         barred = set(without)
-        package = self._matrix.published(name) if name not in self.problem.opaque else None
+        is_opaque = name in self.problem.opaque
+        package = self._matrix.published(name) if not is_opaque else None
+        if package is None and not is_opaque and (pin := next(filter(_is_plain_pin, texts), None)) is not None:
+            # Nothing is known of its releases, but which one of them is taken.
+            version = pin.removeprefix("==")
+            if version not in barred and all(_admits(text, version) for text in texts):
+                yield self._candidate(key, name, extras, version)
+            return
         is_known = False
         for version in self._versions(package, texts) if package is not None else ():
             if not all(_admits(text, version) for text in texts):
@@ -361,7 +368,7 @@ class _Shelf:
             is_known = True
             if version not in barred and package is not None and self._is_fitting(package, version, texts):
                 yield self._candidate(key, name, extras, version)
-        if None not in barred and self._may_have_more(package, texts, is_known=is_known):
+        if None not in barred and (is_opaque or self._may_have_more(package, texts, is_known=is_known)):
             yield self._candidate(key, name, extras, None)
 
     def _versions(self, package: PublishedPackage, texts: list[str]) -> Iterable[str]:
@@ -385,7 +392,7 @@ class _Shelf:
     def _may_have_more(self, package: PublishedPackage | None, texts: list[str], *, is_known: bool) -> bool:
         """Tell whether a release that is not known here may meet some specifiers."""
         if package is None or not package.versions:
-            return True
+            return self.problem.is_open or not _is_contradiction(tuple(texts))
         if is_known and any(_is_pin(text) for text in texts):
             return False
         if _is_contradiction(tuple(texts)):
@@ -400,7 +407,7 @@ class _Shelf:
         if found is None:
             package = self._matrix.published(name) if version is not None else None
             release = package.release(version) if package is not None and version is not None else None
-            found = self._candidates[key, version] = _Candidate(key, name, extras, release)
+            found = self._candidates[key, version] = _Candidate(key, name, extras, release, version)
         return found
 
     def needs(self, candidate: _Candidate) -> tuple[_Ask, ...]:
@@ -561,6 +568,17 @@ def _admits(specifier: str, version: str) -> bool:
 @lru_cache(maxsize=None)
 def _is_pin(specifier: str) -> bool:
     return any(clause.startswith("==") and not clause.endswith("*") for clause in specifier.split(","))
+
+
+@lru_cache(maxsize=None)
+def _is_plain_pin(specifier: str) -> bool:
+    """Tell whether clauses are one pin on a version that can be compared."""
+    if not specifier.startswith("==") or "," in specifier or specifier.endswith("*"):
+        return False
+    try:
+        return parse(specifier[2:]) is not None
+    except ValueError:
+        return False
 
 
 @lru_cache(maxsize=None)

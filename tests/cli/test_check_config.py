@@ -11,7 +11,7 @@ import pytest
 from provision.cli.main import main
 
 OLD = "torch==1.1.0\n"
-BAD = "torch==2.1.2\nnumpy==2.1.0\n"
+BAD = "torch==2.2.2\nnumpy==2.1.0\n"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from provision.cli.main import main
 
 FROM = "FROM python:3.11-slim-bookworm\n"
-BAD = "torch==2.1.2\nnumpy==2.1.0\n"
+BAD = "torch==2.2.2\nnumpy==2.1.0\n"
 CONDA = """name: a
 channels: [conda-forge]
 dependencies:

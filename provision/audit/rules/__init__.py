@@ -19,7 +19,7 @@ from provision.resolve.request import FRAMEWORKS
 
 __all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids", "spans_of"]
 
-_IN_PAIRS = "onnxruntime-gpu|ctranslate2|faster-whisper|whisperx|cupy-cuda11x|cupy-cuda12x|cupy-cuda13x"
+_IN_PAIRS = "bitsandbytes|onnxruntime-gpu|ctranslate2|faster-whisper|whisperx|cupy-cuda11x|cupy-cuda12x|cupy-cuda13x"
 _COMPILED = "flash-attn|causal-conv1d|mamba-ssm|deepspeed|apex|build-option"
 SCOPES: dict[str, str] = {
     "B01": "base own-base",
@@ -51,13 +51,14 @@ SCOPES: dict[str, str] = {
     "C15": "package",
     "C16": "conda torch pytorch",
     "C17": "stage|requirements|conda|pyproject|script package",
-    "C18": "stage|requirements|conda|pyproject|script pinned",
+    "C18": "stage|requirements|conda|pyproject|script package",
     "C19": "stage|requirements|conda|pyproject|script pinned",
     "C20": "stage|requirements|conda|pyproject|script extra",
     "C21": "onnxruntime|onnxruntime-gpu",
     "C22": "stage package pinned",
     "C23": "torch|pytorch|base-frameworks extra-index",
     "C24": "pinned",
+    "C25": "file",
     "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",
@@ -153,6 +154,8 @@ def _of_installs(environment: Environment) -> Iterator[str]:
             yield "pinned"
         if requirement.local:
             yield "local"
+        if requirement.url is not None and requirement.url.startswith("file:"):
+            yield "file"
         if requirement.extras:
             yield "extra"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from provision.audit.bases import may_have_frameworks
@@ -13,7 +14,7 @@ from provision.matrix.load import Matrix
 ID = "X01"
 
 _KINDS = ("stage", "conda", "requirements", "script")
-_INSTALLERS = ("pip", "uv")
+_INSTALLERS = ("pip", "uv", "conda")
 _COMMANDS = ("sync", "run", "lock", "add")
 
 
@@ -26,16 +27,23 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     severity = WARN if environment.kind == "requirements" else ""
     base = environment.base
     names = matrix.setting("audit_rules.toml", "build_needs_torch").entries
+    legacy = matrix.setting("audit_rules.toml", "build_needs_torch_legacy").values
+    repositories = tuple(matrix.setting("audit_rules.toml", "build_needs_torch_repositories").values)
     has_torch = base is None or may_have_frameworks(matrix, environment)
     is_surely_there = base is not None and "torch" in base.frameworks
     have: set[str] = set()
     for install in environment.installs:
         for requirement in install.requirements:
-            bound = names.get(requirement.name)
+            bound = names.get(requirement.name) if requirement.url is None else _EVERY
+            if requirement.url is not None and not _is_from(requirement.url, repositories):
+                continue
             # What an earlier command installed meets a requirement without a version, and nothing is built.
-            is_met = requirement.name in have and requirement.version is None
+            is_met = requirement.name in have and requirement.version is None and requirement.url is None
             if bound is not None and not is_met and _is_one_of(requirement, bound) and _is_built(install, requirement):
-                yield from _judge(matrix, install, requirement, severity, has_torch=has_torch, is_there=is_surely_there)
+                # Without a pyproject.toml an older pip builds it beside what is installed, and finds a torch there.
+                is_lenient = has_torch and (requirement.url is not None or requirement.name in legacy)
+                weight = WARN if is_lenient or not install.is_certain else severity
+                yield from _judge(matrix, install, requirement, weight, has_torch=has_torch, is_there=is_surely_there)
         have.update(item.name for item in install.requirements)
         if any(item.name == "torch" for item in install.requirements):
             has_torch = is_surely_there = True
@@ -48,6 +56,10 @@ _EVERY = ">=0"
 _TOOLS = ("einops", "ninja", "numpy", "packaging", "pip", "psutil", "setuptools", "uv", "wheel")
 
 
+_WITH_PAGES = ("torch-cluster", "torch-scatter", "torch-sparse", "torch-spline-conv")
+"""Those with pages of wheels that people name beside them."""
+
+
 def _is_one_of(requirement: Requirement, bound: str) -> bool:
     """Tell whether all that a requirement admits are releases that need torch to be built."""
     if bound == _EVERY:
@@ -55,12 +67,21 @@ def _is_one_of(requirement: Requirement, bound: str) -> bool:
     return requirement.version is not None and admits(bound, requirement.version)
 
 
+def _is_from(url: str, repositories: tuple[str, ...]) -> bool:
+    """Tell whether an address is that of a repository; a wheel of its releases is built already."""
+    plain = re.split("[@#?]", url.lower().partition("://")[2].rpartition("@")[2] if "://" in url else "", maxsplit=1)[0]
+    return url.startswith("git+") and plain.removesuffix(".git") in repositories
+
+
 def _is_built(install: Install, requirement: Requirement) -> bool:
-    if requirement.url is not None or requirement.ecosystem != "pypi" or requirement.applies is not True:
+    if requirement.ecosystem != "pypi" or requirement.applies is not True or install.is_dry:
         return False
+    if requirement.url is None and any(index.kind != "channel" for index in install.indexes):
+        # Another index or a page may have wheels.
+        return requirement.name not in _WITH_PAGES
     words = install.command.split()
     is_project = len(words) > 1 and words[1] in _COMMANDS
-    return install.installer in _INSTALLERS and not is_project and install.is_certain and not install.is_dry
+    return install.installer in _INSTALLERS and not is_project
 
 
 def _judge(
@@ -90,6 +111,7 @@ def _judge(
             matrix,
             ID,
             span=requirement.span,
+            severity=severity,
             message=f"{requirement.text} is built before torch is there",
             reasons=("its setup.py imports torch, and nothing before this command installs it",),
             hint="install torch in a command of its own before",

@@ -19,11 +19,12 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     del options
     settings = matrix.settings("audit_rules.toml")
     real = settings["placeholders"].entries
-    since = settings["placeholder_tensorflow_gpu_since"].value or "0"
+    since = settings["placeholders_since"].entries
     for install, requirement in environment.requirements():
         if requirement.name not in real or requirement.ecosystem != "pypi" or requirement.url is not None:
             continue
-        if requirement.name == _TENSORFLOW_GPU and requirement.specifier and not _takes(requirement, since):
+        first = since.get(requirement.name)
+        if requirement.specifier and first is not None and not _takes(requirement, first):
             continue
         name = real[requirement.name]
         is_plain = requirement.is_literal and not requirement.specifier and not requirement.extras

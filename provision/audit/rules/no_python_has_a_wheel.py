@@ -1,4 +1,4 @@
-"""A release without a wheel for any Python that is still supported, or for the one in force."""
+"""A release without a wheel for the Python in force, or for more than the oldest of those that are supported."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from provision.audit.model import ERROR, Environment, Finding, Options, Requirement
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
+from provision.resolve.request import FRAMEWORKS
 from provision.versions import parse, spec_of
 
 ID = "L01"
@@ -20,6 +21,7 @@ _WITH_TORCH = frozenset(("torchvision", "torchaudio", "torchtext"))
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold the newest Python of what each bound admits against the one in force, or against all that are supported."""
     told: set[int] = set()
+    narrow: dict[int, list[Requirement]] = {}
     for install, requirement in environment.requirements():
         if requirement.ecosystem != "pypi" or requirement.url is not None:
             continue
@@ -32,6 +34,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if last is None:
             continue
         python = install.python or environment.python or options.python
+        if python is None and _is_narrow(environment, matrix, last):
+            narrow.setdefault(id(install), []).append(requirement)
+            continue
         if python is None and not _may_be_any_supported(environment, last):
             continue
         reasons = [f"the newest Python with a wheel of {requirement.name} {_shown(requirement)} is {last}"]
@@ -58,6 +63,44 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             reasons=reasons,
             severity=ERROR if python is not None else "",
         )
+    for requirements in narrow.values():
+        yield _narrowed(environment, matrix, requirements)
+
+
+def _is_narrow(environment: Environment, matrix: Matrix, last: str) -> bool:
+    """Tell whether the Python that is not known may be any supported one, and only the oldest has a wheel."""
+    supported = _supported(matrix)
+    if not supported or last != supported[-1] or len(supported) == 1:
+        return False
+    if environment.pythons:
+        newer = (f"{python}.{_LAST_PATCH}" for python in supported[:-1])
+        return any(python in spec_of(environment.pythons) for python in newer)
+    return _may_be_any_supported(environment, last)
+
+
+def _supported(matrix: Matrix) -> list[str]:
+    """Return the Pythons that have not ended, newest first."""
+    return [row.version for row in matrix.pythons if row.end_of_life is None or row.end_of_life >= matrix.dated]
+
+
+def _narrowed(environment: Environment, matrix: Matrix, requirements: list[Requirement]) -> Finding:
+    """Return the one finding about an install of which something is for the oldest supported Python alone."""
+    first = next((item for item in requirements if item.name in FRAMEWORKS), requirements[0])
+    supported = _supported(matrix)
+    others = [item.name for item in requirements if item is not first]
+    allowed = f"the file allows {environment.pythons}" if environment.pythons else "nothing says which Python it is"
+    return found(
+        matrix,
+        ID,
+        span=first.span,
+        message=f"of the supported Pythons {first.text} installs on {supported[-1]} alone",
+        reasons=(
+            f"the newest Python with a wheel of {first.name} {_shown(first)} is {supported[-1]}",
+            f"{allowed}, and Python {supported[0]} is the newest",
+            *((f"so it is with {', '.join(others)}",) if others else ()),
+        ),
+        hint="say which Python it is: in the file, with `requires-python`, or with `--python`",
+    )
 
 
 def _shown(requirement: Requirement) -> str:

@@ -8,7 +8,17 @@ from functools import cache
 from provision.audit.libraries import brings_own, libraries_of
 from provision.audit.model import WARN, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, Wanted, admits, build_of, effective, python_of, resolve_request, standing
+from provision.audit.wanted import (
+    CPU,
+    Wanted,
+    admits,
+    build_of,
+    effective,
+    is_pytorch_index,
+    python_of,
+    resolve_request,
+    standing,
+)
 from provision.audit.ways import ways_of
 from provision.audit.wording import facts_of, reasons_of
 from provision.matrix.load import Matrix
@@ -29,11 +39,13 @@ class _Side:
         versions: All that it may be; a pair holds where each of them is part of it.
         requirement: Where it is asked for, ``None`` for what nobody writes.
         because: How its version follows from what is written.
+        is_likely: Packages of which nothing is known may ask for another one.
     """
 
     versions: tuple[str, ...]
     requirement: Requirement | None = None
     because: str = ""
+    is_likely: bool = False
 
 
 _BARE = "tensorflow brings no CUDA here: it may load that of torch, or run without the GPU"
@@ -60,6 +72,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             continue
         shown = " and ".join(f"{_WORDS.get(name, name)} {sides[name].versions[0].partition('+')[0]}" for name in pair)
         is_bare = "tensorflow" in pair and _brings_no_cuda(environment, matrix)
+        is_likely = any(sides[name].is_likely for name in pair)
         yield found(
             matrix,
             ID,
@@ -70,7 +83,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 row.symptom,
                 *((_BARE,) if is_bare else ()),
             ),
-            severity=WARN if is_bare else "",
+            severity=WARN if is_bare or is_likely else "",
             hint=f"until: {row.until}" if row.until else "",
             facts=(f"exclusion/{row.id}",),
         )
@@ -91,13 +104,17 @@ def _holds(name: str, side: _Side, row: Exclusion) -> bool:
 def _sides(environment: Environment, matrix: Matrix, options: Options, torch: Wanted | None) -> dict[str, _Side]:
     """Return what of the pairs is there: pins, what open requirements come to, what other packages bring, libraries."""
     known = {_name(text) for row in matrix.exclusions if not row.is_open for text in (row.left, row.right)}
+    from provision.audit.solved import taken_likely, taken_surely
+
     bringing = matrix.setting("audit_rules.toml", "brings_a_side").values
     sides: dict[str, _Side] = {}
     for install, requirement in environment.requirements():
         is_sure = install.is_certain and not install.is_dry and requirement.applies is True
         if requirement.ecosystem != "pypi" or requirement.version is None or not is_sure:
             continue
-        has_own_index = bool(install.indexes) and requirement.name.startswith("onnxruntime")
+        has_own_index = requirement.name.startswith("onnxruntime") and any(
+            not is_pytorch_index(matrix, index.url) for index in install.indexes if index.kind != "channel"
+        )
         if not has_own_index and requirement.url is None and requirement.name in known:
             version = requirement.version.partition("+")[0]
             sides[requirement.name] = _Side(versions=(version,), requirement=requirement)
@@ -113,24 +130,33 @@ def _sides(environment: Environment, matrix: Matrix, options: Options, torch: Wa
         if torch.install.installer == "base" or (own is not None and own.versions == (torch.version,)):
             written = own.requirement if own is not None and torch.install.installer != "base" else None
             sides["torch"] = _Side(versions=_by_build(matrix, torch), requirement=written)
+    if not sides.keys() - set(FRAMEWORKS):
+        return sides
+    # A torch that nobody names decides which CUDA is there.
+    brought: tuple[str, ...] = ()
+    is_sure = True
+    if torch is None or (torch.version is None and torch.is_default):
+        brought = taken_likely(environment, matrix, options, "torch")
+        is_sure = not brought or taken_surely(environment, matrix, options, "torch") == brought
+    because = f"as of {matrix.dated} an installer takes torch {brought[0]}" if brought else ""
     return sides | {
-        name: _Side(versions=versions)
-        for name, versions in libraries_of(environment, matrix, torch).items()
-        if sides.keys() - set(FRAMEWORKS)
+        name: _Side(versions=versions, because=because, is_likely=not is_sure)
+        for name, versions in libraries_of(environment, matrix, torch, brought).items()
     }
 
 
 def _taken(
     environment: Environment, matrix: Matrix, options: Options, name: str, requirement: Requirement
 ) -> dict[str, _Side]:
-    from provision.audit.solved import taken_surely
+    from provision.audit.solved import taken_likely, taken_surely
 
     taken = taken_surely(environment, matrix, options, name)
-    if len(taken) != 1:
+    likely = taken or taken_likely(environment, matrix, options, name)
+    if not likely:
         return {}
     verb = "takes" if requirement.name == name else "brings"
-    because = f"as of {matrix.dated} `{requirement.text}` {verb} {name} {taken[0]}"
-    return {name: _Side(versions=taken, requirement=requirement, because=because)}
+    because = f"as of {matrix.dated} `{requirement.text}` {verb} {name} {likely[0]}"
+    return {name: _Side(versions=likely, requirement=requirement, because=because, is_likely=not taken)}
 
 
 def _brought(

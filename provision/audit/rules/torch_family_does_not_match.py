@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from provision.audit.channels import conda_pytorch, release_of, wish_of
 from provision.audit.companions import needs_of
-from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement, Way
 from provision.audit.verdict import found
 from provision.audit.wanted import Wanted, admits, build_of, cuda_major, cuda_of, resolve_request, standing, variant_of
 from provision.matrix.load import Matrix
@@ -20,7 +20,6 @@ _COMPANIONS = ("torchvision", "torchaudio")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold the companions against the torch that stands at the end."""
-    del options
     for install, requirement in conda_pytorch(environment):
         yield from _beside(matrix, install, requirement)
     torch = standing(environment, matrix, "torch")
@@ -39,6 +38,45 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             yield _mismatch(environment, matrix, torch, (install, requirement), release, right, because)
             continue
         yield from _mixed(matrix, torch, install, requirement)
+    yield from _newest(environment, matrix, options, torch, release)
+
+
+def _newest(
+    environment: Environment, matrix: Matrix, options: Options, torch: Wanted, release: TorchRelease
+) -> Iterator[Finding]:
+    """Yield the open companions of which a release for another torch is taken: some ask for no torch at all."""
+    from provision.audit.solved import taken_likely, taken_surely
+
+    for install, requirement in environment.requirements():
+        name = requirement.name
+        if name not in _COMPANIONS or requirement.version is not None or requirement.applies is not True:
+            continue
+        if requirement.ecosystem != "pypi" or requirement.url is not None or install.target != torch.install.target:
+            continue
+        right = getattr(release, name)
+        taken = taken_likely(environment, matrix, options, name)
+        if len(taken) != 1 or right in (None, taken[0]) or needs_of(matrix, name, taken[0]) is not None:
+            continue
+        with_it = [row.version for row in matrix.torch_releases if getattr(row, name) == taken[0]]
+        if not with_it or torch.version in with_it:
+            continue
+        is_sure = taken_surely(environment, matrix, options, name) == taken
+        edit = Edit(span=requirement.specifier_span, text=f"=={right}")
+        ways = (Way(text=f"write `{name}=={right}`", edits=(edit,)),)
+        yield found(
+            matrix,
+            ID,
+            span=requirement.span,
+            message=f"{requirement.text} takes {name} {taken[0]}, which does not belong to torch {torch.version}",
+            reasons=(
+                f"{name} {taken[0]} asks for no torch, so an installer takes it beside any",
+                f"it was released with torch {' and '.join(with_it)}",
+                *_origin(environment, torch),
+            ),
+            ways=ways if requirement.is_literal and not requirement.is_locked else (),
+            facts=(f"torch/{release.version}",),
+            severity="" if is_sure else WARN,
+        )
 
 
 def _beside(matrix: Matrix, install: Install, torch: Requirement) -> Iterator[Finding]:

@@ -1,9 +1,10 @@
-"""A pin on a version that is not on the index."""
+"""A pin on a version that is not on the index, or a name that is not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from provision.audit.bases import may_have_frameworks
 from provision.audit.model import Edit, Environment, Finding, Options, Requirement, Way
 from provision.audit.solved import asked_of, is_absent
 from provision.audit.verdict import found
@@ -13,6 +14,8 @@ from provision.resolve.request import FRAMEWORKS
 from provision.versions import parse
 
 ID = "C18"
+
+_KINDS = ("stage", "requirements", "conda", "pyproject", "script")
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
@@ -35,6 +38,34 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 reasons=_reasons(package, near),
                 ways=_ways(requirement, near),
             )
+    yield from _unknown_names(environment, matrix)
+
+
+def _unknown_names(environment: Environment, matrix: Matrix) -> Iterator[Finding]:
+    """Yield the projects that are built from their repositories alone, where only the default index is asked."""
+    homes = matrix.setting("audit_rules.toml", "not_on_index").entries
+    if environment.kind not in _KINDS or may_have_frameworks(matrix, environment):
+        return
+    if any(not install.is_complete and not install.is_file for install in environment.installs):
+        return
+    from_elsewhere = {item.name for _, item in environment.requirements() if item.url is not None}
+    for install in environment.installs:
+        own = [index for index in install.indexes if index.kind != "channel"]
+        if own or not install.has_default_index or install.has_no_index or install.is_dry:
+            continue
+        for requirement in install.requirements:
+            name = requirement.name
+            if name not in homes or name in from_elsewhere or requirement.index is not None:
+                continue
+            if requirement.ecosystem == "pypi" and requirement.applies is True and not requirement.is_locked:
+                yield found(
+                    matrix,
+                    ID,
+                    span=requirement.span,
+                    message=f"there is no {name} on the package index",
+                    reasons=("it is built from its repository, of which `pip freeze` writes the name alone",),
+                    hint=f"name where it comes from: {homes[name]}",
+                )
 
 
 def _ways(requirement: Requirement, near: Iterable[str]) -> Iterator[Way]:

@@ -150,7 +150,7 @@ def test_bounds_limit_what_is_taken_and_ask_for_nothing(small):
 @pytest.mark.parametrize(
     "texts",
     [
-        ("stranger==1", "stranger==2"),
+        ("stranger==1", "stranger>=1"),
         ("torch==2.1.0", "blank==1.0"),
         ("numpy>=3",),
         ("numpy==2.9.0",),
@@ -163,9 +163,11 @@ def test_what_nobody_knows_is_never_a_reason(small, texts):
     assert isinstance(solve(small, *texts), Picks)
 
 
-def test_what_nobody_knows_is_told_apart(small):
-    assert not solve(small, "stranger").is_whole
-    assert solve(small, "torch").is_whole
+def test_pins_of_what_nobody_knows_exclude_each_other(small):
+    assert isinstance(solve(small, "stranger==1", "stranger==2"), Clash)
+    assert isinstance(solve(small, "stranger==1", "stranger==2", opaque=("stranger",)), Picks)
+    assert solve(small, "stranger==1").versions == {"stranger": "1"}
+    assert solve(small, "stranger").versions == {"stranger": None}
 
 
 def test_an_opaque_distribution_meets_everything(small):

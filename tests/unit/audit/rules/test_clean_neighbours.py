@@ -27,7 +27,6 @@ def find(rule: str, text: str) -> list[Finding]:
         ("N01", f"{PY}RUN pip install tensorflow==2.17.1"),
         ("N01", "FROM ubuntu:22.04\nRUN pip install tensorflow==2.17.1"),
         ("N01", f"{PY}{OLD} torchvision==0.16.0 numba==0.57.0"),
-        ("N01", f"{PY}{OLD} torchvision==0.16.0 a-package-of-our-own"),
         ("N01", f"{PY}{OLD} torchvision==0.16.0 langchain==0.1.0"),
         ("N01", f"{PY}{OLD} torchvision==0.16.0 gradio==4.0.0"),
         ("N01", f"{PY}{OLD} numpy numba==0.57.0"),

@@ -99,7 +99,7 @@ def test_facts_decide(tmp_path: Path) -> None:
     text = rules.read_text(encoding="utf-8")
     head, found, tail = text.partition('id = "N01"\n')
     rules.write_text(head + found + tail.replace('severity = "error"', 'severity = "warn"', 1), encoding="utf-8")
-    source = Source("requirements.txt", "torch==2.1.2\nnumpy==2.0.2\n")
+    source = Source("requirements.txt", "torch==2.2.2\nnumpy==2.0.2\n")
     (milder,) = audit([source], {}.get, Matrix(data), Options()).findings
     assert (milder.rule, milder.severity) == ("N01", "warn")
     constraints = data / "constraints.toml"

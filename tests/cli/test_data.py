@@ -226,8 +226,8 @@ def test_a_second_refresh_is_refused_before_it_reads_anything(data, upstream, fa
 @pytest.mark.parametrize(
     ("action", "said", "silent"),
     [
-        ("refresh", "Read upstream and write what is new", "Look after the facts"),
-        ("diff", "--accept ID", "Read upstream and write what is new"),
+        ("refresh", "Add what was published upstream", "Look after the facts"),
+        ("diff", "--accept ID", "Add what was published upstream"),
         ("check", "Check the facts against every rule", "--accept"),
     ],
 )

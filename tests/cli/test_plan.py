@@ -86,7 +86,7 @@ def test_the_price_says_how_to_look_it_up(provision):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "not said"),
+        ((), "is missing"),
         (("--task", "train"), "not known"),
         (("--task", "finetune"), "no model"),
         (("--task", "finetune", "--params", "0", "--tokens", "1b"), "--params `0` is not above 0"),
@@ -96,7 +96,7 @@ def test_the_price_says_how_to_look_it_up(provision):
         (("--task", "pretrain", "--layers", "0", "--hidden", "64", "--tokens", "1b"), "--layers `0` is not from 1"),
         (("--task", "pretrain", "--layers", "2.5", "--hidden", "64", "--tokens", "1b"), "no whole number"),
         (("--task", "pretrain", "--layers", "2", "--hidden", "100", "--heads", "7", "--tokens", "1"), "not divided"),
-        ((*JOB, "--hours", "5"), "said twice"),
+        ((*JOB, "--hours", "5"), "given twice"),
         ((*JOB, "--layers", "3"), "described twice"),
         ((*JOB, "--providers", "aws,foo"), "no provider"),
         ((*JOB, "--region", "mars"), "no region"),
@@ -118,7 +118,7 @@ def test_the_price_says_how_to_look_it_up(provision):
         ((*JOB, "--config", "/nowhere/config.json"), "described twice"),
         (("--task", "finetune", "--config", "/nowhere/config.json", "--tokens", "1"), "cannot be read"),
         (("--task", "inference", "--model", "llama-3.1-8b", "--tokens", "1b", "--hours", "1"), "for training"),
-        (("--task", "inference", "--model", "llama-3.1-8b"), "how long"),
+        (("--task", "inference", "--model", "llama-3.1-8b"), "duration of serving"),
         (("--task", "render"), "is not known"),
     ],
     ids=lambda value: " ".join(value)[-50:] if isinstance(value, tuple) else None,

@@ -107,7 +107,7 @@ def test_the_log_for_code_scanning_leads_to_the_pages_of_the_rules(runner: Runne
     pages = {rule["id"]: rule["helpUri"] for rule in run["tool"]["driver"]["rules"]}
     assert pages["N01"] == "https://git.example/someone/provision/blob/v1/docs/rules/N01.md"
     assert (ROOT / "docs" / "rules" / "N01.md").is_file()
-    assert "N01" in [item["ruleId"] for item in run["results"]]
+    assert [item["ruleId"] for item in run["results"]] == ["L01", "N01"]
 
 
 def test_the_log_is_made_for_the_upload_where_nobody_names_a_file(runner: Runner) -> None:

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from provision.cli.help_text import part_examples
 from provision.cli.parser import COMMANDS, build_parser, build_top_parser
 from provision.errors import EXIT_INTERRUPTED, ProvisionError
 from provision.generate.monitoring import (
@@ -406,9 +407,9 @@ def _positionals(parser: argparse.ArgumentParser) -> list[str]:
 
 def _prose(parser: argparse.ArgumentParser) -> str:
     """What a parser says of itself, with its examples as a block of shell."""
-    prose, _, examples = (parser.description or "").strip().partition("\nExamples:\n")
+    prose, examples = part_examples(parser.description or "")
     calls = "\n".join(line.strip() for line in examples.splitlines())
-    return prose.rstrip() + (f"\n\n```sh\n{calls}\n```" if calls else "")
+    return prose + (f"\n\n```sh\n{calls}\n```" if calls else "")
 
 
 METHODS = {

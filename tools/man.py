@@ -12,12 +12,11 @@ from pathlib import Path
 from argparse_manpage.manpage import Manpage
 
 from provision import __version__
+from provision.cli.help_text import part_examples
 from provision.cli.parser import COMMANDS, Parser, build_parser, build_top_parser
 from provision.matrix.load import Matrix
 
 __all__ = ["manual_pages"]
-
-_EXAMPLES = "\nExamples:\n"
 
 
 def manual_pages() -> dict[str, str]:
@@ -39,8 +38,7 @@ def manual_pages() -> dict[str, str]:
 
 def _page(parser: Parser, dated: str) -> str:
     head, _, prose = (parser.description or "").strip().partition("\n\n")
-    prose, _, examples = f"\n{prose}".partition(_EXAMPLES)
-    parser.description = prose.strip()
+    parser.description, examples = part_examples(prose)
     page = Manpage(parser)
     page.prog = parser.prog.replace(" ", "-")
     page.description = " ".join(head.split()).rstrip(".")

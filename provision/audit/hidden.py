@@ -237,14 +237,12 @@ def _broken_newest(
     environment: Environment, matrix: Matrix, options: Options, name: str, bound: str, asked: Requirement | None
 ) -> tuple[Requirement | None, str, bool] | None:
     """Return why a bound is broken by what an installer takes, where packages are there whose needs bound it too."""
-    from provision.audit.solved import taken_likely, taken_surely
+    from provision.audit.solved import taken_best
 
-    taken = taken_surely(environment, matrix, options, name)
-    likely = taken or taken_likely(environment, matrix, options, name)
-    if not likely or any(_admits(bound, version) for version in likely):
+    taken, is_sure = taken_best(environment, matrix, options, name)
+    if not taken or any(_admits(bound, version) for version in taken):
         return None
-    where = f"nothing bounds {name} enough, and as of {matrix.dated} that is {name} {likely[0]}"
-    return asked, where, bool(taken)
+    return asked, f"nothing bounds {name} enough, and as of {matrix.dated} that is {name} {taken[0]}", is_sure
 
 
 def _is_image_of(environment: Environment, matrix: Matrix) -> bool:

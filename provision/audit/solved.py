@@ -31,6 +31,7 @@ __all__ = [
     "is_absent",
     "pinned_release",
     "problem_of",
+    "taken_best",
     "taken_likely",
     "taken_of",
     "taken_surely",
@@ -325,6 +326,12 @@ def taken_likely(environment: Environment, matrix: Matrix, options: Options, nam
         if any(taken) and not found:
             found = tuple(dict.fromkeys(taken))
     return found
+
+
+def taken_best(environment: Environment, matrix: Matrix, options: Options, name: str) -> tuple[tuple[str, ...], bool]:
+    """Return what is surely there of a distribution at the end, else what is likely, and whether it is sure."""
+    surely = taken_surely(environment, matrix, options, name)
+    return surely or taken_likely(environment, matrix, options, name), bool(surely)
 
 
 def brings(environment: Environment, matrix: Matrix, options: Options, name: str) -> Iterator[Install]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["HelpFormatter"]
+__all__ = ["HelpFormatter", "part_examples"]
 
 _COMMANDS = ("provision ", "eval ")
 _CHOICES_MAX = 32
@@ -91,3 +91,9 @@ def _fold_call(call: str, width: int, lead: str) -> list[str]:
         else:
             lines.append(f"{lead}    {word}")
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+
+
+def part_examples(description: str) -> tuple[str, str]:
+    """Part what a parser says of itself: the prose, and the lines of its examples, empty where it has none."""
+    prose, _, examples = f"\n{description.strip()}".partition("\nExamples:\n")
+    return prose.strip(), examples

@@ -248,6 +248,11 @@ def states_gib(
     )
 
 
+def _width(precision: str) -> float:
+    """Return how wide an activation is in a precision, in halves of 32 bits."""
+    return 2.0 if precision in _WIDE else 1.0
+
+
 def _inputs(shape: Shape, adapted: str = "all") -> float:
     """Return how many numbers of one token go into the products of a layer, or of its attention."""
     attention = 3.0 * shape.hidden + shape.heads * shape.head_size
@@ -265,7 +270,7 @@ def _layer_bytes(shape: Shape, training: Training, checkpointing: str) -> float:
     """
     hidden, query, keys = shape.hidden, shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     ffn = shape.ffn * shape.experts_active
-    wide = 2.0 if training.precision in _WIDE else 1.0
+    wide = _width(training.precision)
     # torch.amp leaves norms, softmax and what runs past the layers in fp32.
     norms = 2.0 if training.states == "fp32" and training.sharding != "zero3" and training.method == "full" else wide
     entry = 2.0 * hidden * norms
@@ -292,7 +297,7 @@ def _working_bytes(shape: Shape, training: Training) -> float:
 
     On the way back it is whole again, and the gradients of its feed-forward network and of its output are there too.
     """
-    wide = 2.0 if training.precision in _WIDE else 1.0
+    wide = _width(training.precision)
     gradients = ((4.0 if shape.is_gated else 2.0) * shape.ffn * shape.experts_active + 2.0 * shape.hidden) * wide
     whole = _layer_bytes(shape, training, "none") - _layer_bytes(shape, training, training.checkpointing)
     return (whole if training.checkpointing != "none" else 0.0) + gradients
@@ -415,7 +420,7 @@ def estimate_network(
             Part(name="optimizer", gib=OPTIMIZERS[optimizer] * weights, formula=optimizer),
         ]
     widest = network.macts_m if is_training or not network.widest_m else network.widest_m
-    kept = _KEPT_BYTES if is_training else _PASSING_BYTES * (2.0 if precision in _WIDE else 1.0)
+    kept = _KEPT_BYTES if is_training else _PASSING_BYTES * _width(precision)
     gib = kept * batch * widest * 1e6 / GIB
     parts.append(Part(name="activations", gib=gib, formula=f"{batch} images of {network.image_size} pixels"))
     return _sum([*parts, *_overhead(Layout(gpus=gpus), constants)], constants)

@@ -148,15 +148,14 @@ def _sides(environment: Environment, matrix: Matrix, options: Options, torch: Wa
 def _taken(
     environment: Environment, matrix: Matrix, options: Options, name: str, requirement: Requirement
 ) -> dict[str, _Side]:
-    from provision.audit.solved import taken_likely, taken_surely
+    from provision.audit.solved import taken_best
 
-    taken = taken_surely(environment, matrix, options, name)
-    likely = taken or taken_likely(environment, matrix, options, name)
-    if not likely:
+    taken, is_sure = taken_best(environment, matrix, options, name)
+    if not taken:
         return {}
     verb = "takes" if requirement.name == name else "brings"
-    because = f"as of {matrix.dated} `{requirement.text}` {verb} {name} {likely[0]}"
-    return {name: _Side(versions=likely, requirement=requirement, because=because, is_likely=not taken)}
+    because = f"as of {matrix.dated} `{requirement.text}` {verb} {name} {taken[0]}"
+    return {name: _Side(versions=taken, requirement=requirement, because=because, is_likely=not is_sure)}
 
 
 def _brought(

@@ -201,6 +201,7 @@ CASES: dict[str, Case] = {
                 compile_base=BaseImage(ref="python:3.11-bookworm", os="debian12"),
                 extras=(ExtraPart(id="flash-attn", requires=("flash-attn>=2.5,<3", "einops>=0.6")),),
                 build_apt=("cmake=3.25.*",),
+                build_env={"FLASH_ATTENTION_FORCE_BUILD": "TRUE"},
             )
         )
     ),

@@ -613,6 +613,7 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
             "VIRTUAL_ENV": VENV,
             "CUDA_HOME": "/usr/local/cuda",
             "TORCH_CUDA_ARCH_LIST": ";".join(_capability(name) for name in stack.sm),
+            **image.build_env,
         }
         steps.append(Env(values=values))
         if image.build_apt:

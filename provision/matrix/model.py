@@ -589,7 +589,8 @@ class Extra(Fact):
     EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them. ``compiles`` names what is compiled where that
     is not the package called as ``id``. ``refused`` says why it cannot be added at all; it then requires nothing.
     ``names`` are what else people ask for and mean this. What ``is_fetched`` has no files of its own on the package
-    index: its build fetches them from NVIDIA's.
+    index: its build fetches them from NVIDIA's. ``build_env`` are variables that its build needs: without them some
+    compile no code for a GPU where none is at hand, or take a wheel that no lock has seen.
     """
 
     id: str
@@ -606,6 +607,7 @@ class Extra(Fact):
     runs_nvcc: bool = False
     is_fetched: bool = False
     apt: tuple[str, ...] = ()
+    build_env: Mapping[str, str] = NOTHING
     port: int | None = None
     command: tuple[str, ...] = ()
 

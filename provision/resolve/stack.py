@@ -210,6 +210,7 @@ class ImagePart:
         tools: What the build installs wheels with, not part of the image, and the init, which is.
         apt: ``package=version`` patterns, sorted; the user's own among them.
         build_apt: Packages of the system that only the stage needs which compiles on ``compile_base``.
+        build_env: Variables of that stage, by name, as the builds of what is compiled read them.
         apt_snapshot: Day (ISO) of the archive to take them from; the archive of now where there is none.
         source_date_epoch: Newest upload among the wheels, seconds.
         library_path: Folders below site-packages that must be on LD_LIBRARY_PATH (only where a fact demands it).
@@ -242,6 +243,7 @@ class ImagePart:
     build_bounds: tuple[str, ...] = ()
     resolved_before: str | None = None
     build_apt: tuple[str, ...] = ()
+    build_env: Mapping[str, str] = NOTHING
     apt_snapshot: str | None = None
     project_build: ProjectBuild | None = None
     source_builds: tuple[SourceBuild, ...] = ()
@@ -605,7 +607,7 @@ class Stack:
             del document["builds"]
         if document["image"] is not None:
             parts = ("compiled", "compile_base", "build_base", "build_bounds", "resolved_before", "build_apt")
-            for name in (*parts, "apt_snapshot", "project_build", "source_builds"):
+            for name in (*parts, "build_env", "apt_snapshot", "project_build", "source_builds"):
                 if not document["image"][name]:
                     del document["image"][name]
         return document

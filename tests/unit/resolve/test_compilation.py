@@ -99,3 +99,12 @@ def test_what_compiling_needs_of_the_system_stays_in_the_stage_that_compiles() -
     assert (apart.image.apt, apart.image.build_apt) == (("ffmpeg",), ("cmake",))
     whole = solve(parse_request({"tensorflow": "2.10", "with": "horovod"}), MATRIX)
     assert (whole.image.compile_base, whole.image.apt, whole.image.build_apt) == (None, ("cmake",), ())
+
+
+def test_a_build_gets_the_variables_without_which_it_has_no_code_for_gpus_or_takes_what_no_lock_has_seen() -> None:
+    graph = _stack(**{"with": "torch-scatter"})
+    assert graph.image.build_env == {"FORCE_CUDA": "1"}
+    assert Stack.from_lock(graph.to_lock()) == graph
+    assert _stack(**{"with": "flash-attn"}).image.build_env == {"FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
+    assert _stack(flavor="devel", requirements=["torch_sparse"]).image.build_env == {"FORCE_CUDA": "1"}
+    assert "build_env" not in _stack().to_lock()

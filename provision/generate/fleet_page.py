@@ -61,8 +61,10 @@ _UNITS = {
     "short": "",
     "watt": "W",
 }
-# Counts up to ten thousand are read digit by digit.
+# Up to ten thousand is read digit by digit.
 _PREFIXES = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+# From here on a float holds no count exactly.
+_COUNT_MAX = 2**53
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 200, 56, 22
 _NAMED = 5
 _ROWS_MAX = 50
@@ -98,6 +100,9 @@ def word_value(value: float | None, unit: str) -> str:
     if unit == "percentunit":
         value, unit = value * 100, "percent"
     mark = _UNITS.get(unit, "")
+    if unit == "short" and value % 1 == 0 and abs(value) < _COUNT_MAX:
+        # One GPU that is lost of ten thousand is what the count is looked at for.
+        return f"{int(value):,}"
     for least, size, prefix in _PREFIXES:
         if abs(value) >= least and unit in ("Bps", "short", "watt"):
             return f"{value / size:.4g} {prefix}{mark}".rstrip()
@@ -111,7 +116,8 @@ def name_line(line: Line, panel: Panel) -> str:
     if panel.legend is None:
         return " ".join(f"{key}={value}" for key, value in sorted(line.labels.items())) or panel.title
     words = panel.legend.replace("{{", " ").replace("}}", " ").split()
-    return " ".join(line.labels.get(word, "?") for word in words)
+    # A fleet without the label is one cluster.
+    return " ".join(line.labels.get(word, "?") for word in words if word != "cluster" or line.labels.get(word))
 
 
 def _section(rows: list[Shown]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from provision.errors import DataError, UsageError
 from provision.matrix.load import Matrix
-from provision.matrix.model import Alert, Panel
+from provision.matrix.model import Alert, Notifier, Panel
 
 __all__ = [
     "DASHBOARDS",
@@ -36,6 +36,13 @@ _INTERVAL = "30s"
 _LIMIT = re.compile(r"\blimit\(([a-z0-9._-]+)\)")
 _XIDS = re.compile(r"\bxids\(([a-z]+)\)")
 _URL = re.compile(r"https?://[A-Za-z0-9._~:/?\[\]!$&'()*+,;=%-]+")
+_HOST = re.compile(r"https?://(?:[^/?#]*@)?([^/?#:\[\]]+)")
+_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._-]+)+")
+_KEY = re.compile(r"[A-Za-z0-9_+-]{16,128}")
+# Slack is told nothing but a title otherwise.
+_FORMS: Mapping[str, Mapping[str, str]] = {
+    "slack": {"text": "{{ range .Alerts }}{{ .Annotations.summary }}\n{{ .Annotations.remedy }}\n{{ end }}"}
+}
 _HEADER = "# Written by `provision fleet` from facts of {dated}; edit compat/, not this file.\n"
 # A dumper breaks no line of its own and indents no list.
 _FOR_YAMLLINT = "# yamllint disable rule:line-length rule:indentation\n"
@@ -133,28 +140,33 @@ def receivers(matrix: Matrix) -> tuple[str, ...]:
     return ("default", *sorted(actions), "watchdog")
 
 
-def render_alertmanager(matrix: Matrix, webhooks: Mapping[str, str] | None = None) -> str:
+def render_alertmanager(
+    matrix: Matrix,
+    webhooks: Mapping[str, str] | None = None,
+    notifiers: Mapping[str, Mapping[str, str]] | None = None,
+) -> str:
     """Return the text of Alertmanager's configuration.
 
     Args:
         matrix: Which alerts there are, and which of them silence which.
-        webhooks: Receiver (:func:`receivers`) → the address that its alerts are posted to. A receiver without one
-            tells nobody, and its alerts are seen in Alertmanager alone.
+        webhooks: Receiver (:func:`receivers`) → the address that its alerts are posted to in Alertmanager's own form. A
+            receiver that is named nowhere tells nobody, and its alerts are seen in Alertmanager alone.
+        notifiers: Id of a service (:attr:`Matrix.notifiers`) → receiver → its address or key, or the absolute path of
+            the file on the monitor that holds it.
 
     Raises:
-        UsageError: A webhook is for no receiver, or is no http address.
+        UsageError: There is no such receiver; or an address or key is none, or is one of another service.
     """
-    webhooks = webhooks or {}
-    names = receivers(matrix)
-    for name, address in webhooks.items():
-        if name not in names:
-            raise UsageError(f"`{name}` is no receiver", hints=(f"receivers are {', '.join(names)}",))
-        if not _URL.fullmatch(address):
-            # An address may hold a token, so that it is not repeated.
-            raise UsageError(
-                f"the webhook of `{name}` is no address that can be posted to",
-                hints=(f"write `{name}=https://hooks.example/gpu`",),
-            )
+    told: dict[str, dict[str, Any]] = {name: {"name": name} for name in receivers(matrix)}
+    for name, address in (webhooks or {}).items():
+        _check_receiver(name, told)
+        _check_webhook(name, address, matrix)
+        told[name]["webhook_configs"] = [{"url": address, "send_resolved": True}]
+    for service, places in (notifiers or {}).items():
+        for name, place in places.items():
+            _check_receiver(name, told)
+            told[name][matrix.notifiers[service].config] = [_notify(matrix.notifiers[service], name, place)]
+    names = tuple(told)
     routes: list[dict[str, Any]] = [
         {"receiver": "watchdog", "matchers": ['severity="none"'], "repeat_interval": "5m"},
         *(
@@ -172,11 +184,7 @@ def render_alertmanager(matrix: Matrix, webhooks: Mapping[str, str] | None = Non
             "repeat_interval": "4h",
             "routes": routes,
         },
-        "receivers": [
-            {"name": name}
-            | ({"webhook_configs": [{"url": webhooks[name], "send_resolved": True}]} if name in webhooks else {})
-            for name in names
-        ],
+        "receivers": list(told.values()),
         "inhibit_rules": [
             {
                 "source_matchers": [_any_of(row.sources)],
@@ -187,6 +195,50 @@ def render_alertmanager(matrix: Matrix, webhooks: Mapping[str, str] | None = Non
         ],
     }
     return _yaml(document, matrix)
+
+
+def _check_receiver(name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise UsageError(f"`{name}` is no receiver", hints=(f"receivers are {', '.join(known)}",))
+
+
+def _check_webhook(name: str, address: str, matrix: Matrix) -> None:
+    """Refuse what cannot be posted to; an address may hold a token, so that it is not repeated."""
+    if not _URL.fullmatch(address):
+        raise UsageError(
+            f"the webhook of `{name}` is no address that can be posted to",
+            hints=(f"write `{name}=https://hooks.example/gpu`",),
+        )
+    host = _HOST.match(address)
+    for service in matrix.notifiers.values():
+        if host and any(f".{host[1].lower()}".endswith(f".{end}") for end in service.hosts):
+            raise UsageError(
+                f"the webhook of `{name}` is an address of {service.title}",
+                because=(f"{service.title} refuses the form in which Alertmanager posts to a webhook",),
+                hints=(f"write `--{service.id} {name}={'URL' if service.is_address else 'KEY'}`",),
+            )
+
+
+def _notify(service: Notifier, name: str, place: str) -> dict[str, Any]:
+    """Return what a receiver says of a service; a place may be a secret, so that it is not repeated."""
+    if place.startswith("/"):
+        if not _PATH.fullmatch(place):
+            raise UsageError(
+                f"--{service.id} of `{name}` is no absolute path", hints=("write a path without spaces or `..`",)
+            )
+        where = {f"{service.field}_file": place}
+    elif not (_URL if service.is_address else _KEY).fullmatch(place):
+        what = "an address" if service.is_address else "a key"
+        raise UsageError(
+            f"--{service.id} of `{name}` is not {what} of {service.title}",
+            hints=(
+                f"write `--{service.id} {name}={'https://hooks.example/gpu' if service.is_address else 'KEY'}`",
+                f"or name a file on the monitor that holds it: `--{service.id} {name}=/etc/alertmanager/{service.id}`",
+            ),
+        )
+    else:
+        where = {service.field: place}
+    return {**where, "send_resolved": True, **_FORMS.get(service.id, {})}
 
 
 def render_dashboard(matrix: Matrix, name: str) -> str:

@@ -304,6 +304,7 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("alerts.toml", "inhibition"): lambda row: row.id,
     ("alerts.toml", "counter"): lambda row: row.name,
     ("alerts.toml", "limit"): lambda row: row.id,
+    ("alerts.toml", "notifier"): lambda row: row.id,
     ("dashboards.toml", "panel"): lambda row: (row.dashboard, row.order),
     ("audit_rules.toml", "rule"): lambda row: row.id,
     ("models.toml", "model"): lambda row: row.id,

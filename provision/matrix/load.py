@@ -353,6 +353,11 @@ class Matrix:
         return self.rows("alerts.toml", "inhibition")
 
     @cached_property
+    def notifiers(self) -> dict[str, model.Notifier]:
+        """Services that Alertmanager tells in a form of their own, by id."""
+        return {row.id: row for row in self.rows("alerts.toml", "notifier")}
+
+    @cached_property
     def counters(self) -> tuple[model.Counter, ...]:
         """What dcgm-exporter collects, by name."""
         return self.rows("alerts.toml", "counter")

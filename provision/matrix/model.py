@@ -1138,6 +1138,24 @@ class Inhibition(Fact):
 
 
 @record
+class Notifier(Fact):
+    """A service that Alertmanager tells in a form of its own (``alerts.toml``, ``[[notifier]]``).
+
+    ``config`` is the list of a receiver that names it, and ``field`` the key in it for where to, which is an address if
+    ``is_address`` and else a key; with ``_file`` behind it the field names a file. ``hosts`` are ends of the hosts of
+    its addresses. ``since`` is the first release of Alertmanager that knows it so, ``None`` where all in use do.
+    """
+
+    id: str
+    title: str
+    config: str
+    field: str
+    is_address: bool
+    hosts: tuple[str, ...]
+    since: str | None = None
+
+
+@record
 class Counter(Fact):
     """A field that dcgm-exporter is told to collect (``alerts.toml``, ``[[counter]]``).
 
@@ -1427,6 +1445,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "inhibition": Inhibition,
         "counter": Counter,
         "limit": Limit,
+        "notifier": Notifier,
     },
     "dashboards.toml": {"panel": Panel},
     "cluster.toml": {

@@ -73,6 +73,15 @@ class TestRules:
         assert "https://hooks.example/token" in file.read_text(encoding="utf-8")
         assert file.stat().st_mode & 0o777 == 0o640
 
+    def test_each_service_is_told_in_its_own_form(self, provision, tmp_path):
+        answer = provision(
+            "fleet", "rules", "-o", tmp_path, "--slack", "default=/etc/slack", "--pagerduty", f"default={'k' * 32}"
+        )
+        assert answer.code == 0
+        text = (tmp_path / "alertmanager.yml").read_text(encoding="utf-8")
+        assert "api_url_file: /etc/slack" in text
+        assert f"routing_key: {'k' * 32}" in text
+
     @pytest.mark.parametrize(
         "words",
         [
@@ -80,6 +89,10 @@ class TestRules:
             ("--webhook", "default=https://a", "--webhook", "default=https://token"),
             ("--webhook", "nobody=https://token"),
             ("--webhook", "default=token"),
+            ("--webhook", "default=https://hooks.slack.com/services/token"),
+            ("--slack", "https://token.example"),
+            ("--slack", "default=token"),
+            ("--pagerduty", "default=to ken"),
         ],
         ids=" ".join,
     )
@@ -128,6 +141,21 @@ class TestShow:
         assert answer.code == 0
         assert "n1  critical  GpuLost" in answer.out
         assert "Hottest GPU of a node, over 85 °C: 1" in answer.out
+
+    def test_no_gpu_is_rounded_away_and_no_cluster_left_out(self, provision):
+        """10,079 and 10,080 GPUs are not the same, nor is a node of two clusters."""
+
+        def answer(asked: str) -> list[dict[str, Any]]:
+            row = {"metric": {"cluster": "west", "node": "n1", "alertname": "GpuLost", "severity": "critical"}}
+            value = "10079" if "visible" in asked else "10080"
+            key = ("value", [1.8e9, value]) if "query?" in asked else ("values", [[1.8e9, value]])
+            return [row | dict([key])]
+
+        with answering(answer) as address:
+            told = provision("fleet", "show", "--prometheus", address).out
+        assert "10,079" in told
+        assert "10,080" in told
+        assert "west/n1  critical  GpuLost" in told
 
     def test_the_page_is_written_whole(self, provision, prometheus, tmp_path):
         answer = provision("fleet", "show", "--prometheus", prometheus, "--html", tmp_path / "fleet.html")

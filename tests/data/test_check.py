@@ -236,6 +236,16 @@ def small_data() -> dict[str, Any]:
             "inhibition": [fact(id="lost", sources=["gpu-lost"], targets=["gpu-lost"], equal=["node"])],
             "counter": [fact(name="DCGM_FI_DEV_GPU_TEMP", kind="gauge", title="Heat")],
             "limit": [fact(id="idle", value=30.0, unit="%")],
+            "notifier": [
+                fact(
+                    id="slack",
+                    title="Slack",
+                    config="slack_configs",
+                    field="api_url",
+                    is_address=True,
+                    hosts=["hooks.example"],
+                )
+            ],
         },
         "scaling.toml": {
             "gap": [fact(id="aws.idle", engine="aws", says="it does not know")],

@@ -106,6 +106,11 @@ its deadline. Commands are executed without a shell; use `sh -c '...'` for one t
 Examples:
   provision fleet spot -o spot --provider aws --checkpoint /usr/local/bin/save-jobs --drain 'scontrol update ...'""",
 }
+_SERVICES = {
+    "slack": ("URL", "the same for an incoming webhook of Slack, or the path of a file on the monitor with its URL"),
+    "teams": ("URL", "the same for a workflow of Microsoft Teams (Alertmanager 0.28 or later)"),
+    "pagerduty": ("KEY", "the same for an integration key of PagerDuty's Events API v2"),
+}
 _HOURS = 6.0
 _HOURS_MAX = 24 * 366
 _NAMED = 10
@@ -150,6 +155,8 @@ def _fill_rules(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=URL",
         help="URL to which Alertmanager posts alerts for default, release or watchdog; may be repeated",
     )
+    for name, line in _SERVICES.items():
+        parser.add_argument(f"--{name}", action="append", metavar=f"NAME={line[0]}", help=line[1])
     parser.add_argument("--textfiles", action=Once, metavar="DIR", help="textfile folder of node_exporter on the nodes")
     parser.add_argument("--runbooks", action=Once, metavar="URL", help="URL of the published docs/runbooks.md")
     parser.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
@@ -190,7 +197,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
 def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
     from provision.generate.write import check_artifacts, write_artifacts
 
-    artifacts = _artifacts(matrix, _webhooks(options.webhook or ()), options.textfiles, options.runbooks)
+    told = {name: _named(f"--{name}", getattr(options, name) or ()) for name in ("webhook", *_SERVICES)}
+    artifacts = _artifacts(matrix, told.pop("webhook"), told, options.textfiles, options.runbooks)
     folder: Path | None = options.folder
     if folder is None:
         raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))
@@ -209,7 +217,11 @@ def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) ->
 
 
 def _artifacts(
-    matrix: Matrix, webhooks: dict[str, str], textfiles: str | None, runbooks: str | None
+    matrix: Matrix,
+    webhooks: dict[str, str],
+    notifiers: dict[str, dict[str, str]],
+    textfiles: str | None,
+    runbooks: str | None,
 ) -> tuple[Artifact, ...]:
     from provision.generate.monitoring import (
         DASHBOARDS,
@@ -224,7 +236,7 @@ def _artifacts(
     return (
         Artifact(path="provision-gpu.rules.yml", text=render_rules(matrix, runbooks)),
         # An address may hold a token.
-        Artifact(path="alertmanager.yml", text=render_alertmanager(matrix, webhooks), mode=0o640),
+        Artifact(path="alertmanager.yml", text=render_alertmanager(matrix, webhooks, notifiers), mode=0o640),
         Artifact(path="dcgm-counters.csv", text=render_counters(matrix)),
         *(
             Artifact(path=f"dashboards/provision-{name}.json", text=render_dashboard(matrix, name))
@@ -235,15 +247,17 @@ def _artifacts(
     )
 
 
-def _webhooks(words: Sequence[str]) -> dict[str, str]:
+def _named(flag: str, words: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words:
         name, equals, address = word.partition("=")
         if not equals or not name or not address:
             # What was typed may be an address with a token, so that it is not repeated.
-            raise UsageError("--webhook needs NAME=URL", hints=("write `--webhook default=https://hooks.example/gpu`",))
+            what = "KEY" if flag == "--pagerduty" else "URL"
+            example = what if flag == "--pagerduty" else "https://hooks.example/gpu"
+            raise UsageError(f"{flag} needs NAME={what}", hints=(f"write `{flag} default={example}`",))
         if name in found:
-            raise UsageError(f"--webhook names `{shown(name)}` twice", hints=("keep one of the two",))
+            raise UsageError(f"{flag} names `{shown(name)}` twice", hints=("keep one of the two",))
         found[name] = address
     return found
 
@@ -298,4 +312,5 @@ def _word(survey: Survey) -> str:
 
 def _alert(line: Line) -> tuple[str, str, str]:
     node, severity, name = (line.labels.get(key, "?") for key in ("node", "severity", "alertname"))
-    return node, severity, name
+    # Two clusters may have a node of one name.
+    return "/".join(filter(None, (line.labels.get("cluster"), node))), severity, name

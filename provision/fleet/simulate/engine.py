@@ -308,11 +308,14 @@ class _Fleet:
             self.refuse()
 
     def is_stuck(self, policy: Policy) -> bool:
-        """Tell whether every time that the policy waits for is over, or was many times, and nothing came of it."""
+        """Tell whether every time that the policy waits for is over, or was many times, and nothing came of it.
+
+        It counts from when the next job came: before, there was nothing that the fleet could have changed for.
+        """
         waits = self.machines.boot_seconds + _STUCK_STEPS * self.machines.step_seconds
         waits += max(policy.out_after_seconds, policy.out_cooldown_seconds, policy.in_after_seconds)
         rounds = _STUCK_ROUNDS * (waits + policy.in_cooldown_seconds + policy.idle_after_seconds)
-        return self.now - self.changed > waits or self.now - self.moved > rounds
+        return self.now - max(self.changed, self.queue[0].since) > waits or self.now - self.moved > rounds
 
     def observe(self, policy: Policy) -> Observation:
         nodes = [node for node in self.nodes.values() if not node.is_draining]

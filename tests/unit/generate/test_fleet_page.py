@@ -88,6 +88,10 @@ def test_a_table_says_how_much_it_leaves_out():
         (None, "short", "no data"),
         (0.0, "short", "0"),
         (208.0, "short", "208"),
+        (10_079.0, "short", "10,079"),
+        (10_080.0, "short", "10,080"),
+        (12_345_678.0, "short", "12,345,678"),
+        (12_345.5, "short", "12.35 k"),
         (14_560.0, "watt", "14.56 kW"),
         (0.5, "percentunit", "50 %"),
         (2.5e9, "Bps", "2.5 GB/s"),
@@ -97,6 +101,11 @@ def test_a_table_says_how_much_it_leaves_out():
 )
 def test_values_are_worded(value, unit, text):
     assert word_value(value, unit) == text
+
+
+def test_two_clusters_may_have_a_node_of_one_name():
+    assert name_line(line(1, node="n1", gpu="0"), HEAT) == "n1 0"
+    assert name_line(line(1, cluster="b", node="n1", gpu="0"), HEAT) == "b n1 0"
 
 
 def test_a_line_without_a_legend_is_called_by_all_its_labels():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +16,10 @@ from provision.errors import UsageError
 from provision.fleet.policy import Policy
 from provision.fleet.simulate.engine import simulate, size_for_mean, size_for_peak
 from provision.fleet.simulate.model import Interruptions, Machines
-from provision.fleet.simulate.trace import Job, Trace
+from provision.fleet.simulate.trace import Job, Trace, read_trace
 
 HOUR = 3600.0
+TRACES = Path(__file__).parents[4] / "docs/traces"
 
 
 def machines(**changes: Any) -> Machines:
@@ -253,6 +256,24 @@ def test_job_that_the_policy_never_makes_room_for_is_refused() -> None:
         simulate(trace((0, 10, 3)), machines(), name="p", policy=by)
     assert "--count gpus" in caught.value.hints[0]
     assert simulate(trace((0, 10, 3)), machines(), name="p", policy=by, unit="gpus").jobs == 1
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_a_lull_is_no_deadlock(minimum: int) -> None:
+    """A job that comes after a night without any waits as long as one at the beginning, and is not refused."""
+    by = policy(minimum=minimum, out_after_seconds=600.0)
+    load = trace((0, 600, 2), (20 * HOUR, 600, 2))
+    found = simulate(load, machines(boot_seconds=300), name="p", policy=by, unit="gpus")
+    assert found.queue_mean_seconds == found.queue_max_seconds == 900
+
+
+@pytest.mark.parametrize("name", ["stages", "day-night", "steady"])
+def test_a_fleet_may_shrink_to_nothing_on_the_shipped_loads(name: str) -> None:
+    load = read_trace((TRACES / f"{name}.csv").read_text(encoding="utf-8"), name)
+    values = tomllib.loads((TRACES / "queue.toml").read_text(encoding="utf-8"))
+    found = simulate(load, machines(gpus=4, boot_seconds=300), name="p", policy=policy(**values | {"minimum": 0}))
+    assert found.nodes_least == 0
+    assert found.jobs == len(load.jobs)
 
 
 @pytest.mark.parametrize(

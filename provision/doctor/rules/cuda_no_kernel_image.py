@@ -33,6 +33,9 @@ SYMPTOMS = (
     r"CUDA error: named symbol not found|cudaErrorSymbolNotFound",
     r"\b(?:CUDA|cu[A-Z]\w{3,30}|cuda[A-Z]\w{3,30})\W{0,3} ?(?:runtime |driver |initiali[sz]ation )?(?:error|"
     r"failure|returned|failed)(?: with error)?(?: code)?\W{1,4}(?:98|200|209)\b(?! ?(?:[KMG]i?B|%|/))",
+    r"no device code compatible with CUDA arch|not compiled with any CUDA arch|"
+    r"compiled without support for the current GPU architecture|"
+    r"cublas runtime error : the GPU program failed to execute",
     r"PTX JIT compilation failed|cudaErrorInvalidPtx|Mismatched GPU Architecture|(?:compiled|"
     r"built) for .{0,60}(?:sm_?|compute )[0-9]{2}.{0,60}but your (?:current )?(?:GPU|device)",
 )

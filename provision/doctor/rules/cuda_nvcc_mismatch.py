@@ -13,6 +13,7 @@ SYMPTOMS = (
     r"detected CUDA version \(([0-9.]{3,6})\) has a minor version mismatch",
     r"Installed CUDA version ([0-9.]{3,6}) does not match the version torch was compiled with",
     r"compiled with a version of Cuda that does not match the version used to compile Pytorch",
+    r"is only supported on CUDA [0-9.]{2,5} and above",
 )
 
 _TORCH = r"(?:PyTorch \(|torch was compiled with )([0-9]{1,2}\.[0-9]{1,2})"

@@ -25,6 +25,8 @@ SYMPTOMS = (
     r"Cuda failure (?:[0-9]{1,2} )?'out of memory'",
     r"unable to allocate CUDA[0-9]{1,2} buffer",
     r"cuda runtime error \(2\)|CUFFT_ALLOC_FAILED|CURAND_STATUS_ALLOCATION_FAILED",
+    r"Dst tensor is not (?:initialized|copied)|Make sure you have enough GPU RAM to fit",
+    r"NVML_SUCCESS == r INTERNAL ASSERT FAILED|handles?_\S{0,8} INTERNAL ASSERT FAILED at .{0,80}driver_api\.cpp",
 )
 
 _TOTAL = r"total capacity of ([0-9.]{1,8}) GiB of which ([0-9.]{1,8}) ([GM])iB is free"

@@ -22,10 +22,13 @@ SYMPTOMS = (
     r"connect(?:ing|\(\))? to \[?127\.0\.[01]\.1\]?<[0-9]{1,5}>.{0,40}(?:failed|refused)",
 )
 
+_AMONG = r"\[[0-9]{1,2}\](?:docker[0-9]|br-[0-9a-f]{12}|veth[0-9a-f]{7}|virbr[0-9]|lxcbr[0-9]|cni0|flannel\.[0-9]):"
+_FAILED = r"ncclSystemError|unhandled system error"
+
 
 def examine(case: Case) -> Sign | None:
     """Look at the interface NCCL chose, and whether the one the environment names exists and is up."""
-    quote = case.find(*SYMPTOMS)
+    quote = case.find(*SYMPTOMS) or (case.find(_AMONG) if case.find(_FAILED) else None)
     interfaces = case.look(lambda host: host.interfaces) or ()
     wanted = (case.look(lambda host: host.environment) or {}).get("NCCL_SOCKET_IFNAME", "").strip()
     able = [face for face in interfaces if face.is_up and face.kind in ("physical", "bond", "infiniband", "vlan")]

@@ -270,3 +270,10 @@ def test_a_line_that_only_resembles_a_message_is_not_taken_for_it(line: str, dia
 )
 def test_a_fault_of_the_program_itself_is_no_other_release(line: str, matrix: Matrix) -> None:
     assert said(f"{line}\n", matrix) == {}
+
+
+def test_bridges_among_the_interfaces_matter_only_where_nccl_failed(matrix: Matrix) -> None:
+    text = "INFO NET/Socket : Using\n[0]bond0:10.0.0.5<0>\n[1]br-05ab815fa14e:172.19.0.1<0>\n"
+    assert "nccl.wrong-interface" not in said(text, matrix)
+    failed = f"{text}ncclSystemError: System call (socket, malloc, munmap, etc) failed\n"
+    assert "nccl.wrong-interface" in said(failed, matrix)

@@ -245,6 +245,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "the extension was compiled for sm_80, but your GPU has compute capability 12.0",
         "RuntimeError: CUDA error: named symbol not found",
         "cudaLaunchKernel failed with error code 209",
+        "ERROR: CUDA kernel mul_mat_q has no device code compatible with CUDA arch 520.",
         "Mismatched GPU Architecture: The installed PaddlePaddle package was compiled for 80, but your "
         "current GPU is 61.",
     ),
@@ -354,6 +355,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
         "NCCL WARN Cuda failure 2 'out of memory'",
         "llama_model_load: error loading model: unable to allocate CUDA0 buffer",
+        "InternalError: Dst tensor is not initialized.",
+        'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":830',
         "RuntimeError: cuda runtime error (2) : out of memory at THCStorage.cu:66",
     ),
     "cuda.profiling-denied": (
@@ -361,6 +364,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES",
     ),
     "cuda.nvcc-mismatch": (
+        "RuntimeError: FlashAttention is only supported on CUDA 11.6 and above.",
         "RuntimeError: The detected CUDA version (11.8) mismatches the version that was used to compile\nPyTorch "
         "(12.4).",
         "The detected CUDA version (12.2) has a minor version mismatch with the version that was used to compile "
@@ -414,6 +418,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "INFO:    Could not find any nv files on this host!",
     ),
     "container.stale-cdi": (
+        "Error: crun: cannot stat `/lib64/libEGL_nvidia.so.550.54.14`: No such file or directory",
         "Error: stat nvidia.com/gpu=0: no such file or directory",
         "INFO[0000] Found 0 CDI devices",
         "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",

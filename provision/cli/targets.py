@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,7 +139,7 @@ def add_probe_flags(parser: argparse.ArgumentParser) -> None:
 
 def has_targets(options: argparse.Namespace) -> bool:
     """Tell whether the flags name a target or a bundle; without either it would be this machine."""
-    return bool(options.targets or options.bundles or options.hosts or options.inventory or _is_by_slurm(options))
+    return bool(options.targets or options.bundles or options.hosts or options.inventory or _scheduler_of(options))
 
 
 def targets_of(options: argparse.Namespace) -> tuple[Target, ...]:
@@ -239,8 +239,8 @@ def collect_each(
             if advance is not None:
                 advance(name, is_fine)
 
-        if _is_by_slurm(options):
-            return _collect_by_slurm(options, targets, what or collect_options(options), adapt, on_done)
+        if _scheduler_of(options):
+            return _collect_by_scheduler(options, targets, what or collect_options(options), adapt, on_done)
         found = collect_targets(
             targets,
             what or collect_options(options),
@@ -256,20 +256,19 @@ def collect_each(
     return found.unreachable
 
 
-def _collect_by_slurm(
+def _collect_by_scheduler(
     options: argparse.Namespace,
     targets: tuple[Target, ...],
     what: CollectOptions,
     adapt: Adapt | None,
     on_done: Callable[[str, Snapshot | None, str], None],
 ) -> dict[str, str]:
-    """Ask all idle nodes in one step; all of them get the same program."""
+    """Ask all idle nodes at once; all of them get the same program."""
     import gc
 
     from provision.probe.collect import read_answer
     from provision.probe.compose import compose
-    from provision.probe.transports import UnreachableError
-    from provision.probe.transports.slurm import ask_nodes
+    from provision.probe.transports import UnreachableError, ray, slurm
 
     gc.enable()
     what = what if adapt is None else adapt(targets[0], what)
@@ -279,7 +278,11 @@ def _collect_by_slurm(
     for name, why in list(unreachable.items()):
         if why:
             on_done(name, None, why)
-    asked = ask_nodes(free, compose(what), seconds=seconds, partition=options.partition) if free else ()
+    asked: Iterable[tuple[str, bytes, str]] = ()
+    if free and _scheduler_of(options) == "slurm":
+        asked = slurm.ask_nodes(free, compose(what), seconds=seconds, partition=options.partition)
+    elif free:
+        asked = ray.ask_nodes(free, compose(what), seconds=seconds)
     for name, answer, said in asked:
         snapshot, reason = None, said
         if not said:
@@ -331,28 +334,34 @@ def run_on_target(options: argparse.Namespace, name: str, command: str, seconds:
     return code, said.strip() or out.strip()
 
 
-def _is_by_slurm(options: argparse.Namespace) -> bool:
-    return getattr(options, "via", None) == "slurm"
+def _scheduler_of(options: argparse.Namespace) -> str | None:
+    via: str | None = getattr(options, "via", None)
+    return via
 
 
 def _find_nodes(options: argparse.Namespace) -> tuple[Target, ...]:
-    """Return the nodes that Slurm reaches; ``options.known_reasons`` says why some cannot be asked now.
+    """Return the nodes that a scheduler reaches; ``options.known_reasons`` says why some cannot be asked now.
 
     Raises:
         UsageError: A flag of another way to name hosts, or to reach them, was given too.
     """
-    from provision.probe.transports.slurm import list_nodes
+    from provision.probe.transports import ray, slurm
 
+    via = options.via
+    title = {"slurm": "Slurm", "ray": "Ray"}[via]
     for flag in ("hosts", "inventory", "limit", "user", "port", "identity", "jump", "ssh_config", "connect_timeout"):
         if getattr(options, flag) is not None:
             raise UsageError(
-                f"--{flag.replace('_', '-')} has no effect with --via slurm",
-                because=("Slurm knows its nodes and reaches them",),
-                hints=("name nodes as Slurm does, as in `node[01-16]`, or leave --via out",),
+                f"--{flag.replace('_', '-')} has no effect with --via {via}",
+                because=(f"{title} knows its nodes and reaches them",),
+                hints=(f"name nodes as {title} does, or leave --via out",),
             )
-    nodes = list_nodes(options.targets, options.partition)
-    options.known_reasons = {node.name: node.why for node in nodes if node.why}
-    found = tuple(Target(name=node.name, kind="slurm", host=node.name) for node in nodes)
+    listed: Iterable[ray.Node | slurm.Node] = (
+        ray.list_nodes(options.targets) if via == "ray" else slurm.list_nodes(options.targets, options.partition)
+    )
+    why = {node.name: node.why for node in listed}
+    options.known_reasons = {name: reason for name, reason in why.items() if reason}
+    found = tuple(Target(name=name, kind=via, host=name) for name in why)
     if options.shard is not None:
         from provision.probe.inventory import take_shard
 
@@ -361,7 +370,7 @@ def _find_nodes(options: argparse.Namespace) -> tuple[Target, ...]:
 
 
 def _find_targets(options: argparse.Namespace) -> tuple[Target, ...]:
-    if _is_by_slurm(options):
+    if _scheduler_of(options):
         return _find_nodes(options)
     targets = [parse_target(text) for text in options.targets]
     if options.hosts is not None:

@@ -39,8 +39,8 @@ class Target:
 
     Attributes:
         name: As the person named it; results are filed under it.
-        kind: ``local``, ``ssh``, ``docker``, ``podman``, ``image`` or ``kubectl``; ``slurm`` for a node that Slurm
-            reaches.
+        kind: ``local``, ``ssh``, ``docker``, ``podman``, ``image`` or ``kubectl``; ``slurm`` or ``ray`` for a node that
+            these reach.
         host: Name or address; for ssh and Slurm. IPv6 stands without brackets.
         port: Port of ssh; absent for what the configuration says.
         user: User of ssh; empty for what the configuration says.

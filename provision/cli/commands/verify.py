@@ -2,7 +2,7 @@
 
 A target is this machine (the default), `ssh://host`, `docker://container`, `image://ref`, `kubectl://pod`, a host of an
 Ansible inventory or, with --from, a bundle or a file that `provision doctor --help` lists. Each target is asked once;
-all checks are evaluated here from its answer. --via slurm asks the idle nodes of a cluster in one step.
+all checks are evaluated here from its answer. --via asks the idle nodes of a Slurm or Ray cluster through it.
 
 Expected values come from the lock, from --expect and from `provision_expect` in an inventory. A check that gets no
 answer is reported as unknown, and an unknown check of high severity counts as failed. A missing GPU is skipped only if
@@ -92,9 +92,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target_flags(parser)
     group = parser.add_argument_group("through a scheduler")
     add_choice(
-        group, "--via", ("slurm",), help="ask the idle nodes of a Slurm cluster in one step; a TARGET is then `n[1-9]`"
+        group,
+        "--via",
+        ("slurm", "ray"),
+        help="ask the idle nodes of a Slurm or Ray cluster; a TARGET is then a node of it, such as `n[1-9]` for Slurm",
     )
-    group.add_argument("--partition", action=Once, metavar="NAME", help="with --via: only nodes of this partition")
+    group.add_argument(
+        "--partition", action=Once, metavar="NAME", help="with --via slurm: only nodes of this partition"
+    )
     group = parser.add_argument_group("expected values")
     group.add_argument(
         "--lock", action=Once, type=parse_path, metavar="FILE", help="provision.lock that the targets must match"
@@ -168,11 +173,11 @@ def run(options: argparse.Namespace, output: Output) -> int:
     expected = _read_expectation(options)
     if expected.gpus == 0 and options.has_gpus is None:
         options.has_gpus = False
-    if options.partition is not None and options.via is None:
+    if options.partition is not None and options.via != "slurm":
         raise UsageError("--partition has no effect without --via slurm", hints=("add `--via slurm`, or leave it out",))
     if options.is_pytest:
         if options.via is not None:
-            raise UsageError("--pytest reaches hosts itself, and --via has Slurm do it", hints=("leave one out",))
+            raise UsageError("--pytest reaches hosts itself, and --via has a scheduler do it", hints=("leave one out",))
         from provision.cli.pytest_run import run_pytest
 
         return run_pytest(options, output)

@@ -37,6 +37,7 @@ UNREAD = "unread"
 FAMILIES: Mapping[str, frozenset[str]] = {
     family: frozenset(rules.split())
     for family, rules in {
+        "abi": "C23",
         "absent": "C02 C04 C18 C19 C25",
         "base": "B01",
         "conda": "C02 C13 C18",
@@ -55,6 +56,7 @@ FAMILIES: Mapping[str, frozenset[str]] = {
         "pair": "C02 C03 C09 C10 C11 C13 C16 C17 N05",
         "platform": "C17 C18",
         "python": "B06 C02 C17 C18 L01",
+        "same": "C21",
         "tag": "B01 B04",
     }.items()
 }

@@ -36,12 +36,16 @@ _TOOLS = frozenset(("pip", "setuptools", "wheel", "uv", "build"))
 
 @record
 class _Held:
-    """A package whose version is known, with the requirement that says so."""
+    """A package whose version is known, with the requirement that says so.
+
+    ``because`` tells how, where no pin does and it is what an installer likely takes.
+    """
 
     install: Install
     requirement: Requirement
     version: str
     wanted: Wanted | None
+    because: str = ""
 
     @property
     def name(self) -> str:
@@ -95,6 +99,7 @@ def broken_bounds(
                 message=f"{row.package} {held.version} does not work with "
                 + (requirement.text if pinned is not None and requirement is not None else f"the {name} it gets"),
                 reasons=(
+                    *((held.because,) if held.because else ()),
                     *((because,) if pinned is None else ()),
                     f"{row.package} {row.versions or 'in every version'} needs {name}{bound}",
                     row.symptom,
@@ -103,7 +108,7 @@ def broken_bounds(
                 facts=(f"constraint/{row.id}",),
                 edits=edits,
                 fix=fix,
-                severity="" if is_sure else WARN,
+                severity="" if is_sure and not held.because else WARN,
             )
 
 
@@ -138,6 +143,8 @@ def _bound(
 ) -> Iterator[tuple[_Held, HiddenConstraint]]:
     """Yield the constraints that are awake, each with what wakes it."""
     held = {item.name: item for item in _held(environment, matrix)}
+    if kind == "bound":
+        held = {item.name: item for item in _taken(environment, matrix, options)} | held
     for row in matrix.rows_where("constraints.toml", "constraint", "package", held.__contains__):
         item = held.get(row.package)
         if row.kind != kind or item is None or not matches(row.versions or None, item.version):
@@ -178,6 +185,23 @@ def _held(environment: Environment, matrix: Matrix) -> Iterator[_Held]:
             yield _Held(install=install, requirement=requirement, version=version, wanted=None)
 
 
+def _taken(environment: Environment, matrix: Matrix, options: Options) -> Iterator[_Held]:
+    """Yield the packages that no pin names, where it is one release alone that an installer likely takes."""
+    from provision.audit.solved import taken_likely
+
+    told = {item.name for _, item in environment.requirements() if item.version or item.url}
+    for install, requirement in environment.requirements():
+        is_open = requirement.name not in told and requirement.applies is True and requirement.ecosystem == "pypi"
+        if not is_open or not install.is_certain or install.is_dry:
+            continue
+        if not matrix.rows_with("constraints.toml", "constraint", "package", requirement.name):
+            continue
+        taken = taken_likely(environment, matrix, options, requirement.name)
+        if len(taken) == 1 and not any(is_removed(command, requirement.name) for command in environment.commands):
+            because = f"as of {matrix.dated} an installer takes {requirement.name} {taken[0]}"
+            yield _Held(install=install, requirement=requirement, version=taken[0], wanted=None, because=because)
+
+
 def _broken(
     environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str, bound: str
 ) -> tuple[Requirement | None, str, bool] | None:
@@ -205,7 +229,9 @@ def _broken(
     texts = [item.specifier for item in (*(item for _, item in asked), *limits) if item.specifier]
     if asked and excludes(bound, *texts):
         return asked[-1][1], f"{asked[-1][1].text} admits no version that works", True
-    if any(_is_upper(text) for text in texts) or any(not install.is_complete for install in environment.installs):
+    if any(_is_upper(text) for text in texts) or any(
+        not (install.is_complete or install.is_index_known) for install in environment.installs
+    ):
         return None
     is_upgraded = any(is_upgrade(environment, install, name) for install, _ in asked)
     if name != "numpy" and not is_upgraded:
@@ -219,7 +245,7 @@ def _broken(
     if not asked and _may_be_in_base(environment, matrix):
         return None
     needs = _declared(environment, matrix, options, held, name)
-    if needs is None:
+    if needs is None or not all(install.is_complete for install in environment.installs):
         return _broken_newest(environment, matrix, options, name, bound, asked[-1][1] if asked else None)
     if not (asked or needs):
         return None

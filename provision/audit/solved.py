@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from provision.audit.bases import may_have_frameworks
 from provision.audit.commands import is_upgrade
 from provision.audit.model import Edit, Environment, Install, Options, Requirement, Way
-from provision.audit.wanted import platform_of, python_of
+from provision.audit.wanted import is_pytorch_index, platform_of, python_of
 from provision.matrix.load import Matrix
 from provision.records import record, replace
 from provision.versions import parse, spec_of
@@ -40,6 +40,7 @@ __all__ = [
 
 _KINDS = frozenset(("stage", "requirements", "conda", "pyproject", "script"))
 _INSTALLERS = frozenset(("pip", "uv", "poetry", "pdm"))
+_FAMILY = ("torch", "torchaudio", "torchvision")
 
 
 @record
@@ -303,8 +304,6 @@ def taken_likely(environment: Environment, matrix: Matrix, options: Options, nam
 
     One release for each Python that it may be and that has not ended; none where another index may have it.
     """
-    from provision.resolve.published import picks_of
-
     if environment.kind not in _KINDS or len({install.target for install in environment.installs}) != 1:
         return ()
     found: tuple[str, ...] = ()
@@ -315,17 +314,48 @@ def taken_likely(environment: Environment, matrix: Matrix, options: Options, nam
             continue
         if any(item.name == name and (item.url is not None or item.applies is None) for item in pips):
             return ()
-        asked = problem_of(environment, matrix, options, install)
-        if asked.problem.is_open or name in asked.problem.opaque:
-            return ()
-        # A Python that nothing can be installed for is none that it may be.
-        answers = [picks_of(matrix, asked.at(python)) for python in current_pythons(matrix, asked)]
-        taken = [answer.versions.get(name) or "" for answer in answers if answer is not None]
-        if not taken or (any(taken) and "" in taken):
+        asked = _likely(matrix, problem_of(environment, matrix, options, install))
+        taken = () if asked.problem.is_open or name in asked.problem.opaque else _taken_on(matrix, asked, name)
+        is_elsewhere = not install.has_default_index and not _is_mirrored(install)
+        if not taken or (any(taken) and ("" in taken or is_elsewhere)):
             return ()
         if any(taken) and not found:
-            found = tuple(dict.fromkeys(taken))
+            found = taken
     return found
+
+
+def _likely(matrix: Matrix, asked: Asked) -> Asked:
+    """Return a command as it likely is: a mirror has what PyPI has, and an index of PyTorch nothing else."""
+    install = asked.install
+    own = [index for index in install.indexes if not index.is_explicit and index.kind != "channel"]
+    if not _is_mirrored(install) and not all(is_pytorch_index(matrix, index.url) for index in own):
+        return asked
+    if not (install.is_complete or install.is_index_known):
+        return asked
+    family = {item.name for item in asked.origins.values() if not item.version}.intersection(_FAMILY) if own else ()
+    opaque = tuple(dict.fromkeys((*asked.problem.opaque, *sorted(family))))
+    return replace(asked, problem=_with(asked.problem, is_open=False, opaque=opaque))
+
+
+def _is_mirrored(install: Install) -> bool:
+    """Tell whether an index stands in the place of PyPI that looks like a copy of it."""
+    return any(index.kind == "index" and (index.url or "").rstrip("/").endswith("/simple") for index in install.indexes)
+
+
+def _taken_on(matrix: Matrix, asked: Asked, name: str) -> tuple[str, ...]:
+    """Return the releases of a distribution on each Python that it may be, an empty text where there is none.
+
+    A Python that nothing can be installed for is none that it may be. Where that is each that has not ended, it is the
+    newest of the others.
+    """
+    from provision.resolve.published import picks_of
+
+    current = current_pythons(matrix, asked)
+    answers = [answer for python in current if (answer := picks_of(matrix, asked.at(python))) is not None]
+    if not answers:
+        ended = (python for python in asked.pythons if python not in current)
+        answers = [answer for python in ended if (answer := picks_of(matrix, asked.at(python))) is not None][:1]
+    return tuple(dict.fromkeys(answer.versions.get(name) or "" for answer in answers))
 
 
 def taken_best(environment: Environment, matrix: Matrix, options: Options, name: str) -> tuple[tuple[str, ...], bool]:
@@ -335,15 +365,14 @@ def taken_best(environment: Environment, matrix: Matrix, options: Options, name:
 
 
 def brings(environment: Environment, matrix: Matrix, options: Options, name: str) -> Iterator[Install]:
-    """Yield the commands that install a distribution, asked for or not, on every Python that it may be."""
-    from provision.resolve.published import picks_of
-
+    """Yield the commands that likely install a distribution, asked for or not, on every Python that it may be."""
     for asked in asked_of(environment, matrix, options):
-        if asked.install.has_no_deps or asked.problem.is_open:
+        likely = _likely(matrix, asked)
+        if likely.install.has_no_deps or likely.problem.is_open:
             continue
-        answers = [picks_of(matrix, _with(asked.problem, python=python)) for python in current_pythons(matrix, asked)]
-        if answers and all(answer is not None and answer.versions.get(name) for answer in answers):
-            yield asked.install
+        taken = _taken_on(matrix, likely, name)
+        if taken and "" not in taken:
+            yield likely.install
 
 
 def current_pythons(matrix: Matrix, asked: Asked) -> tuple[str, ...]:

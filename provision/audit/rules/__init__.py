@@ -56,7 +56,7 @@ SCOPES: dict[str, str] = {
     "C20": "stage|requirements|conda|pyproject|script extra",
     "C21": "onnxruntime|onnxruntime-gpu",
     "C22": "stage package pinned",
-    "C23": "torch|pytorch|base-frameworks extra-index",
+    "C23": "torch|pytorch|base-frameworks extra-index|flash-attn|causal-conv1d|mamba-ssm",
     "C24": "pinned",
     "C25": "file",
     "D01": "driver framework|pytorch|base-frameworks",

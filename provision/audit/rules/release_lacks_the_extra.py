@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from provision.audit.model import ERROR, Environment, Finding, Options
 from provision.audit.rules import spans_of
-from provision.audit.solved import asked_of, pinned_release, taken_of
+from provision.audit.solved import asked_of, pinned_release, taken_likely, taken_of
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.matrix.published import PublishedPackage
@@ -25,7 +25,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             if package is None:
                 continue
             pinned = pinned_release(matrix, asked, want)
-            versions = (pinned[1],) if pinned is not None else taken_of(matrix, asked, want.name)
+            surely = (pinned[1],) if pinned is not None else taken_of(matrix, asked, want.name)
+            versions = surely or taken_likely(environment, matrix, options, want.name)
             for extra in want.extras:
                 if not versions or not all(_lacks(package, version, extra) for version in versions):
                     continue
@@ -37,7 +38,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                     span=requirement.span,
                     message=f"{want.name} {versions[0]} has no extra `{extra}`",
                     reasons=_reasons(package, want.name, versions, extra, is_pinned=pinned is not None),
-                    severity=ERROR if want.name in FRAMEWORKS else "",
+                    severity=ERROR if want.name in FRAMEWORKS and surely else "",
                 )
 
 

@@ -1,4 +1,4 @@
-"""Compiled companions of torch from a page of wheels that are for another torch or another CUDA."""
+"""Compiled companions of torch whose wheels are for another torch, another CUDA or another C++ ABI."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from collections.abc import Iterable
 from provision.audit.bases import minor_of
 from provision.audit.model import Environment, Finding, Install, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, build_of, cuda_major, cuda_of, standing
+from provision.audit.wanted import CPU, Wanted, build_of, cuda_major, cuda_of, standing
 from provision.matrix.load import Matrix
 
 ID = "C23"
 
 
+_WHEEL = re.compile(r"\+cu[0-9]+torch([0-9]+\.[0-9]+)(?:\.[0-9]+)?cxx11abi(TRUE|FALSE)-")
+"""How flash-attn, mamba-ssm and causal-conv1d name their wheels."""
+
+
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
-    """Hold what the address of a page says against the torch that stands at the end."""
+    """Hold what the address of a page or a wheel says against the torch that stands at the end."""
     del options
     torch = standing(environment, matrix, "torch")
     if torch is None or torch.version is None:
         return
     build = build_of(matrix, torch)
+    yield from _wheels(environment, matrix, torch, build)
     for install in environment.installs:
         page = _page_of(matrix, install)
         if page is None or install.is_dry or not install.is_certain or install.target != torch.install.target:
@@ -44,6 +49,31 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                     reasons=(f"{shown} is installed", *_why(is_other=is_other, is_without=is_without)),
                     severity="" if is_other or is_other_cuda else "warn",
                 )
+
+
+def _wheels(environment: Environment, matrix: Matrix, torch: Wanted, build: str | None) -> Iterable[Finding]:
+    rows = [row for row in matrix.torch_builds_of({torch.version or ""}) if build in (None, row.variant)]
+    abis = {row.cxx11_abi for row in rows if row.variant != CPU}
+    for install, requirement in environment.requirements():
+        name = _WHEEL.search(re.sub("%2[bB]", "+", requirement.url or ""))
+        if name is None or not install.is_certain or install.is_dry or requirement.applies is not True:
+            continue
+        is_other = name[1] != minor_of(torch.version or "")
+        # Without a build that is named each of them must be of the other ABI.
+        is_other_abi = abis == {int(name[2] == "FALSE")}
+        if install.target == torch.install.target and (is_other or is_other_abi):
+            yield found(
+                matrix,
+                ID,
+                span=requirement.span,
+                message=f"{requirement.name} comes as a wheel for torch {name[1]} with cxx11abi{name[2]}",
+                reasons=(
+                    f"torch {torch.version}{f'+{build}' if build else ''} is installed",
+                    *(_why(is_other=True, is_without=False) if is_other else ()),
+                    *(("the two are compiled with different C++ ABIs",) if is_other_abi else ()),
+                ),
+                severity="" if is_other_abi else "warn",
+            )
 
 
 def _why(*, is_other: bool, is_without: bool) -> Iterable[str]:

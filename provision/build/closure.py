@@ -17,12 +17,14 @@ from provision.build.ways import Trials, find_ways
 from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError
 from provision.generate.image import COMPILE_NEEDS, open_lines
 from provision.matrix.load import Matrix
-from provision.matrix.model import PythonRelease
+from provision.matrix.model import Gpu, PythonRelease
+from provision.matrix.query import find_gpus
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES, applies
 from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
 from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, is_exact, python_fits
 from provision.resolve.requirements import normalise_name, requirement_of
+from provision.resolve.rules import find_exclusion, side_holds
 from provision.resolve.solve import solve
 from provision.resolve.stack import (
     BaseImage,
@@ -125,7 +127,89 @@ def lock_whole(
         raise _refusal(request, matrix, stack, failed, trials, hints)
     if best.frameworks != stack.frameworks or best.python != stack.python:
         best = replace(best, reasons=_told(best, stack))
-    return replace(best, request=request)
+    problem = _failing(best, matrix)
+    if problem is not None:
+        name, ways, because = problem
+        for bound in ways:
+            bounded = replace(request, constraints=(*request.constraints, bound))
+            other = solve(bounded, matrix, is_image=True)
+            try:
+                again = lock_whole(bounded, matrix, other, uv, opened) if isinstance(other, Stack) else None
+            except (IncompatibleError, UnknownError, ActionFailedError):
+                continue
+            if again is not None and name in again.packages:
+                return replace(again, request=request)
+        raise _refusal(request, matrix, best, NoSolution(because=(because,)), trials, [])
+    return replace(_paired(request, matrix, best, uv, opened), request=request)
+
+
+def _paired(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened) -> Stack:
+    """Return a lock with the releases that the facts pair with its PyTorch, of what the user's lines leave open.
+
+    The metadata of some releases admits any PyTorch, of which their code is built for one. Where the facts pair no
+    release, the one that the metadata admits is kept, and a warning says so.
+    """
+    ids = {row.id for row in matrix.extras} if "torch" in stack.frameworks else set()
+    lines = map(requirement_of, request.requirements)
+    names = {line.name for line in lines if line.name in ids and line.url is None and "==" not in line.specifier}
+    for name in sorted(names & set(stack.packages)):
+        rows = list(matrix.rows_where("companions.toml", "release", "package", name.__eq__))
+        if not any(row.paired_torch or any(tag != "any" for tag in row.platform_tags) for row in rows):
+            continue
+        decided = {"torch": stack.frameworks["torch"], "python": stack.python, "cuda": stack.cuda}
+        asked = replace(request, **decided, extras=(*request.extras, name))
+        found = solve(asked, matrix, is_image=True)
+        extras = found.image.extras if isinstance(found, Stack) and found.image is not None else ()
+        pins = [line for extra in extras for line in map(requirement_of, extra.requires) if line.name == name]
+        pin = next((line.specifier for line in pins if line.specifier.startswith("==")), None)
+        version = stack.packages[name]
+        if pin is not None and version not in spec_of(pin):
+            bounded = replace(request, constraints=(*request.constraints, f"{name}{pin}"))
+            start = solve(bounded, matrix, is_image=True)
+            locked = _lock_freely(bounded, matrix, start, uv, opened) if isinstance(start, Stack) else None
+            if isinstance(locked, Stack) and locked.frameworks == stack.frameworks:
+                stack = locked
+        elif pin is None and isinstance(found, Refusal):
+            because = f"no release of {name} is known to go with torch {stack.frameworks['torch']}"
+            warning = f"{because}; {version} is what its metadata admits"
+            stack = replace(stack, warnings=(*stack.warnings, warning))
+    return stack
+
+
+def _failing(stack: Stack, matrix: Matrix) -> tuple[str, tuple[str, ...], str] | None:
+    """Return a package of a lock that is known to fail beside the rest or on a GPU of the request.
+
+    Returns:
+        Its name, bounds that lead to other releases of it, and the reason.
+    """
+    named = {name: version.partition("+")[0] for name, version in stack.packages.items()}
+    named |= {name: value for name, value in (("cuda", stack.cuda), ("cudnn", stack.cudnn)) if value}
+    gpus: list[Gpu | None] = [find_gpus(matrix, text)[0] for text in stack.request.gpus]
+    for gpu in gpus or [None]:
+        row = find_exclusion(matrix, named, gpu)
+        if row is not None and not row.is_open:
+            left = requirement_of(row.left)
+            if is_open(left.name) and left.name in named:
+                ways = tuple(f"{left.name}{way}" for way in _outside(left.specifier))
+                return left.name, ways, f"{left.name} {named[left.name]} does not work with {row.right}: {row.symptom}"
+        facts = {"gpu-architecture": gpu.architecture} if gpu is not None else {}
+        for extra in matrix.extras:
+            bounds = [line for line in map(requirement_of, extra.requires) if line.name == extra.id]
+            held = named.get(extra.id)
+            if held is None or not all(not line.specifier or held in spec_of(line.specifier) for line in bounds):
+                continue
+            conflict = next((text for text in extra.conflicts if side_holds(text, {**named, **facts})), None)
+            if conflict is not None:
+                return extra.id, (), f"{extra.id} {held} excludes {conflict}"
+    return None
+
+
+def _outside(specifier: str) -> Iterator[str]:
+    """Yield the bounds outside of which a specifier admits nothing, those of later versions first."""
+    turned = {"<": ">=", "<=": ">", ">=": "<", ">": "<="}
+    clauses = [match for text in specifier.split(",") if (match := re.fullmatch(r"([<>]=?)([^=<>]+)", text.strip()))]
+    for match in sorted(clauses, key=lambda match: match[1].startswith(">")):
+        yield turned[match[1]] + match[2]
 
 
 def _is_about_python(failed: NoSolution) -> bool:
@@ -297,7 +381,13 @@ def _wished(request: Request, framework: str) -> str:
 
 
 def _lines(stack: Stack) -> tuple[str, ...]:
-    return open_lines(stack.image) if stack.image is not None else ()
+    """Return the lines of the user and of extras for uv: of what the facts answer too, where uv may choose another."""
+    image = stack.image
+    if image is None:
+        return ()
+    lines = open_lines(image)
+    answered = (line for line in image.user_requirements if is_open(normalise_name(requirement_of(line).name)))
+    return tuple(dict.fromkeys((*lines, *answered)))
 
 
 def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ...], halves: Halves) -> Question:
@@ -362,10 +452,39 @@ def _lock(stack: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> Stack | NoSol
         more, tighter = hidden_needs(matrix, stack, versions)
         if set(more) <= set(added) and all(_is_met(line, versions) for line in tighter):
             return _merge(stack, matrix, found, opened)
+        tighter = _on_the_open_half(matrix, stack, versions, tighter)
         # What was chosen needs what its metadata does not say.
         added = tuple(dict.fromkeys((*added, *more)))
         bounds = tuple(dict.fromkeys((*bounds, *tighter)))
     return NoSolution(because=("what your lines bring needs more each time it is met",))
+
+
+def _on_the_open_half(
+    matrix: Matrix, stack: Stack, versions: Mapping[str, str], bounds: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return bounds with those that what is decided does not meet turned into bounds of the package they come from.
+
+    torchcodec 0.17 wants torch 2.11, which its metadata does not say: beside torch 2.8 the release is chosen that the
+    facts pair with it.
+    """
+    unmet = {line for line in bounds if not is_open(requirement_of(line).name) and not _is_met(line, versions)}
+    turned = []
+    for row in hidden_constraints(matrix, stack, versions):
+        lines = {f"{name}{bound}" for name, bound in row.requires.items()}
+        pairs = [other for other in matrix.constraints_of((row.package,)) if set(other.requires) == set(row.requires)]
+        fitting = [
+            other.versions
+            for other in pairs
+            if other.package == row.package
+            and other.versions
+            and all(_is_met(f"{name}{bound}", versions) for name, bound in other.requires.items())
+        ]
+        if lines & unmet and fitting and is_open(row.package):
+            newest = max(fitting, key=lambda text: max(map(parse, re.findall(r"[0-9][^,]*", text))))
+            turned.append(f"{row.package}{newest}")
+            unmet -= lines
+            bounds = tuple(line for line in bounds if line not in lines)
+    return (*bounds, *turned)
 
 
 def _is_met(line: str, versions: Mapping[str, str], *, is_needed: bool = False) -> bool:

@@ -435,3 +435,55 @@ def test_pins_that_are_much_older_than_an_open_framework_are_told_with_their_day
     assert find_age(loose, stack, MATRIX, uv.uploaded) is None  # the newest that goes with it is taken
     young = {**uv.uploaded, ("accelerate", "0.21.0"): "2024-08-01T00:00:00Z"}
     assert find_age(stack.request, stack, MATRIX, young) is None
+
+
+def test_a_pin_of_the_user_holds_where_the_facts_would_take_another_version(index: package_index.Index) -> None:
+    index.add("demo", "1.0")
+    index.add("filelock", "3.4.99")
+    index.add("demo", "2.0", "filelock>=3.9")
+    # The newest of what is asked for would take another version of it.
+    found = packages(lock(index, "demo", "filelock<3.5", torch="2.4.1"))
+    assert (found["demo"].version, found["filelock"].version) == ("1.0", "3.4.99")
+    with pytest.raises(IncompatibleError):
+        lock(index, "demo==2.0", "filelock==3.4.99", torch="2.4.1")
+
+
+def test_a_release_that_is_known_to_fail_with_the_cuda_gives_way_to_one_that_does_not(
+    index: package_index.Index,
+) -> None:
+    index.add("onnxruntime-gpu", "1.26.0")
+    index.add("onnxruntime-gpu", "1.31.1")
+    found = packages(lock(index, "onnxruntime-gpu", torch="2.4.1", cuda="12.1"))
+    assert found["onnxruntime-gpu"].version == "1.26.0"
+    with pytest.raises(IncompatibleError) as caught:
+        lock(index, "onnxruntime-gpu==1.31.1", torch="2.4.1", cuda="12.1")
+    assert "onnxruntime-gpu 1.31.1 does not work with cuda<13" in caught.value.because[0]
+
+
+def test_a_line_is_held_to_the_gpus_as_an_extra_is(index: package_index.Index) -> None:
+    index.add("vllm", "0.11.0")
+    with pytest.raises(IncompatibleError) as caught:
+        lock(index, "vllm", torch="2.4.1", gpu=["p100"])
+    assert "vllm 0.11.0 excludes gpu-architecture==Pascal" in caught.value.because[0]
+    assert packages(lock(index, "vllm", torch="2.4.1", gpu=["a100"]))["vllm"].version == "0.11.0"
+
+
+def test_a_bound_on_what_is_decided_chooses_the_release_that_goes_with_it(index: package_index.Index) -> None:
+    for version in ("0.0.3", "0.7.0", "0.17.0"):
+        index.add("torchcodec", version)
+    assert packages(lock(index, "torchcodec", torch="2.4.1"))["torchcodec"].version == "0.0.3"
+
+
+def test_a_release_is_the_one_that_the_facts_pair_with_this_torch(index: package_index.Index) -> None:
+    for version in ("0.2.5", "0.6.3.post1", "0.9.0"):
+        index.add("vllm", version)
+    stack = lock(index, "vllm", torch="2.4.0")
+    pin = next(line for extra in solved(torch="2.4.0", **{"with": "vllm"}).image.extras for line in extra.requires)
+    assert f"vllm=={packages(stack)['vllm'].version}" == pin
+
+
+def test_a_release_that_only_its_metadata_admits_is_told(index: package_index.Index) -> None:
+    index.add("vllm", "0.2.5")
+    stack = lock(index, "vllm", torch="2.12.0")
+    assert packages(stack)["vllm"].version == "0.2.5"
+    assert any(text.startswith("no release of vllm is known to go with torch 2.12.0") for text in stack.warnings)

@@ -37,6 +37,7 @@ SETS = {
     "fourth": ("fourth-threads.jsonl", "fourth-healthy.jsonl"),
     "fifth": ("fifth-threads.jsonl",),
     "sixth": ("sixth-threads.jsonl", "sixth-healthy.jsonl"),
+    "seventh": ("seventh-threads.jsonl",),
 }
 _HELD_OF_FIVE = 2
 

@@ -16,7 +16,7 @@ DEV = [row for row in THREADS["known"] if score_threads.part_of(row) == "dev"]
 PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
 
 
-@pytest.mark.parametrize("name", sorted({*score_threads.SETS} - {"fourth", "fifth", "sixth"}))
+@pytest.mark.parametrize("name", sorted({*score_threads.SETS} - {"fourth", "fifth", "sixth", "seventh"}))
 def test_parts_share_no_repository_and_a_third_is_held_out(name: str) -> None:
     held = [row for row in THREADS[name] if score_threads.part_of(row) == "held"]
     dev = [row for row in THREADS[name] if row not in held]
@@ -27,7 +27,7 @@ def test_parts_share_no_repository_and_a_third_is_held_out(name: str) -> None:
 
 def test_no_thread_stands_twice_and_each_has_its_facts() -> None:
     rows = [row for part in THREADS.values() for row in part]
-    assert len({row["address"] for row in rows}) == len(rows) >= 850
+    assert len({row["address"] for row in rows}) == len(rows) >= 900
     assert all(row["lines"] and row["fix"] and row["family"] for row in rows)
     assert all(row["cause"] or row["settled"] for row in rows)
 

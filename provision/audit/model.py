@@ -225,6 +225,7 @@ class Requirement:
         build: Conda's build string (``py3.10_cuda11.8*``), else empty.
         channel: Conda's ``channel::``, else empty.
         is_hashed: At least one ``--hash`` comes with it.
+        hashes: Those of them that are SHA-256, as hexadecimal digits.
         is_literal: The text stands in the file as it is and may be edited.
         is_locked: It comes from a lock file: chosen by a resolver, not written by a person.
         index: In locks and pyproject: the address of the index it is bound to, ``None`` for none, empty where it is
@@ -243,6 +244,7 @@ class Requirement:
     build: str = ""
     channel: str = ""
     is_hashed: bool = False
+    hashes: tuple[str, ...] = ()
     is_literal: bool = True
     is_locked: bool = False
     index: str | None = None

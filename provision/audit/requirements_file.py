@@ -10,7 +10,7 @@ from provision.audit.model import Index, Requirement, Source, Span, Variable
 from provision.audit.requirement import parse_requirement
 from provision.audit.shell import Text, content_of
 from provision.errors import UsageError
-from provision.records import NOTHING, record
+from provision.records import NOTHING, record, replace
 
 __all__ = ["Left", "Listing", "Reader", "read_listing"]
 
@@ -21,6 +21,7 @@ Reader = Callable[[str], Source | None]
 _COMMENT = r"(?:^|(?<=\s))#.*$"
 _OPTION = r"\s+--?[a-z]"
 _HASH = r"--hash[=\s]\s*\S+"
+_SHA256 = r"--hash[=\s]\s*sha256:([0-9A-Fa-f]{64})"
 _VARIABLE = r"\$\{([A-Z0-9_]+)\}"
 _DEPTH_MAX = 50
 """How many files may lead from one to the next."""
@@ -224,7 +225,8 @@ def _read_requirement(
         _leave(listing, "line option", line, source)
     found = parse_requirement(resolved, source.file, is_hashed="--hash" in options)
     if found is not None:
-        listing.requirements.append(found)
+        hashes = tuple(text.lower() for text in re.findall(_SHA256, options))
+        listing.requirements.append(replace(found, hashes=hashes) if hashes else found)
         return
     bare = resolved.text.strip()
     if _is_path(bare):

@@ -24,7 +24,7 @@ from provision.resolve.environment import MACHINES, applies
 from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
 from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, is_exact, python_fits
 from provision.resolve.requirements import normalise_name, requirement_of
-from provision.resolve.rules import find_exclusion, side_holds
+from provision.resolve.rules import find_exclusion
 from provision.resolve.solve import solve
 from provision.resolve.stack import (
     BaseImage,
@@ -192,15 +192,16 @@ def _failing(stack: Stack, matrix: Matrix) -> tuple[str, tuple[str, ...], str] |
             if is_open(left.name) and left.name in named:
                 ways = tuple(f"{left.name}{way}" for way in _outside(left.specifier))
                 return left.name, ways, f"{left.name} {named[left.name]} does not work with {row.right}: {row.symptom}"
-        facts = {"gpu-architecture": gpu.architecture} if gpu is not None else {}
+        if gpu is None:
+            continue
+        # Other conflicts are those of the lines of the extra, which may name one CUDA of several.
         for extra in matrix.extras:
             bounds = [line for line in map(requirement_of, extra.requires) if line.name == extra.id]
             held = named.get(extra.id)
             if held is None or not all(not line.specifier or held in spec_of(line.specifier) for line in bounds):
                 continue
-            conflict = next((text for text in extra.conflicts if side_holds(text, {**named, **facts})), None)
-            if conflict is not None:
-                return extra.id, (), f"{extra.id} {held} excludes {conflict}"
+            if f"gpu-architecture=={gpu.architecture}" in extra.conflicts:
+                return extra.id, (), f"{extra.id} {held} does not run on {gpu.architecture} GPUs"
     return None
 
 

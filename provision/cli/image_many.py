@@ -13,6 +13,7 @@ from provision.cli.output import Output
 from provision.errors import DriftError
 from provision.generate.image import ImageOptions
 from provision.matrix.load import Matrix
+from provision.records import NOTHING
 from provision.resolve.request import Request, plain_request
 from provision.resolve.stack import Stack
 
@@ -51,7 +52,9 @@ class LinesOfMany:
         """Return the stack with what its lines need, by hash."""
         pins = inputs.pins if inputs is not None else ()
         uv = self._uv(stack.request, options)
-        return lock_lines(stack, self._matrix, self._of(entry), options, self._output, pins=pins, trials=trials, uv=uv)
+        given = self._of(entry)
+        given.hashes = inputs.hashes if inputs is not None else NOTHING
+        return lock_lines(stack, self._matrix, given, options, self._output, pins=pins, trials=trials, uv=uv)
 
     def _uv(self, request: Request, options: ImageOptions) -> Uv | None:
         if is_offline(self._options) or not (request.requirements or request.extras):

@@ -6,7 +6,7 @@ import argparse
 import datetime
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,6 +121,7 @@ def lock_lines(
     locked = _lock_published(request, matrix, stack, asked, opened, output, before=before)
     if locked is None:
         locked = lock_whole(request, matrix, stack, asked, opened, trials)
+    _check_hashes(locked, options.hashes)
     locked = _lock_sources(locked, matrix, options, image_options, asked, opened, before=before, renewed=renewed)
     _tell_built(locked, output)
     _tell_moved(pins, locked, output)
@@ -130,6 +131,26 @@ def lock_lines(
             _tell_younger(Path(options.project), locked, asked, output)
     locked = replace(locked, request=stack.request)
     return before if before is not None and is_same(before, locked) else locked
+
+
+def _check_hashes(stack: Stack, hashes: Mapping[str, tuple[str, frozenset[str]]]) -> None:
+    """Refuse a file that is none of those whose hashes a line states.
+
+    A framework has other files for each CUDA, under the same version: which of them it is, the stack decides.
+
+    Raises:
+        IncompatibleError: The index has another file.
+    """
+    from provision.resolve.halves import is_open
+
+    for package in stack.image.packages if stack.image is not None else ():
+        where, stated = hashes.get(package.name, ("", frozenset()))
+        if stated and is_open(package.name) and package.sha256 is not None and package.sha256 not in stated:
+            raise IncompatibleError(
+                f"{where}: the file of {package.name} {package.version} on the index has none of the hashes stated",
+                because=(f"{package.file} has sha256:{package.sha256}",),
+                hints=("correct the hashes of the line, or leave them out: the lock states its own",),
+            )
 
 
 def _lock_published(

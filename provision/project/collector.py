@@ -71,6 +71,7 @@ class Collector:
         self.pins: tuple[Pin, ...] = ()
         self.folders: set[Path] = set()
         self.files: dict[str, tuple[Path, str]] = {}
+        self.hashes: dict[str, tuple[str, set[str]]] = {}
         self.pages: dict[Path, None] = {}
         self.projects: list[Path] = []
         self.empty: str | None = None
@@ -102,6 +103,7 @@ class Collector:
             empty=self.empty,
             pins=self.pins,
             files={name: path for name, (path, _) in self.files.items()},
+            hashes={name: (where, frozenset(hashes)) for name, (where, hashes) in self.hashes.items()},
             folders=tuple(self.pages),
             projects=tuple(folder for folder in self.projects if _is_built(folder)),
             read=tuple(self.read),

@@ -31,6 +31,7 @@ class Inputs:
         empty: That it asks for nothing, a sentence.
         pins: Versions that a lock of the project holds: wishes, kept where they fit.
         files: Name → path of wheels and archives of this machine that lines name.
+        hashes: Name → the place of a line, and the SHA-256 of the files that will do for it.
         folders: Folders of this machine with more of them.
         projects: Folders of this machine whose own code is meant too, the project's first.
         read: What was read, a sentence each.
@@ -51,6 +52,7 @@ class Inputs:
     empty: str | None = None
     pins: tuple[Pin, ...] = ()
     files: Mapping[str, Path] = NOTHING
+    hashes: Mapping[str, tuple[str, frozenset[str]]] = NOTHING
     folders: tuple[Path, ...] = ()
     projects: tuple[Path, ...] = ()
     read: tuple[str, ...] = ()

@@ -55,6 +55,8 @@ def take_listing(found: Collector, listing: Listing, files: Files, *, root: Path
         for requirement in requirements:
             where = found.where(requirement.span, files)
             found.add(requirement.text, where, to=found.constraints if is_constraint else None)
+            if requirement.hashes:
+                found.hashes.setdefault(requirement.name, (where, set()))[1].update(requirement.hashes)
             if not is_constraint and _is_editable(requirement, files):
                 found.warnings.append(f"{where}: {requirement.name} is installed, and not for editing")
     for index in listing.indexes:

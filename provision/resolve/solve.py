@@ -51,6 +51,8 @@ __all__ = [
 ]
 
 
+_CUDA_PIN = re.compile(r"nvidia-[a-z0-9-]+-cu([0-9]+)==")
+"""A pin of a library of CUDA, as PyPI names them, with the CUDA that it is of."""
 _WHEEL_DASHES = 4
 
 
@@ -211,6 +213,23 @@ def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejec
                 rule="requirements", is_proved=is_proved, subject=option.label, because=because, facts=(option.fact,)
             )
     return None
+
+
+def _reject_majors(wish: Wish, options: tuple[Option, ...]) -> Rejection | None:
+    """Return which pin of a CUDA library is of another CUDA than the builds that it would lie beside."""
+    majors = {option.cuda_major for option in options if option.cuda_major}
+    pins = [match for text in wish.request.requirements if (match := re.match(_CUDA_PIN, text))]
+    if not majors or not pins or any(int(match[1]) in majors for match in pins):
+        return None
+    label = " with ".join(option.label for option in options)
+    because = f"fails `{pins[0].string}` of the requirements, a library of CUDA {pins[0][1]}"
+    return Rejection(
+        rule="requirements",
+        is_proved=True,
+        subject=label,
+        because=because,
+        facts=tuple(option.fact for option in options),
+    )
 
 
 def _reject_wheels(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:
@@ -506,7 +525,8 @@ def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     subject = " with ".join(option.label for option in options)
     has_lines = bool(wish.request.requirements or wish.request.constraints)
     if python is not None and has_lines:
-        unasked = _reject_lines(wish, options, python) or _reject_wheels(wish, options, python)
+        unasked = _reject_lines(wish, options, python) or _reject_majors(wish, options)
+        unasked = unasked or _reject_wheels(wish, options, python)
         if unasked is not None:
             return unasked
     base = choose_base(matrix, wish, options, python)

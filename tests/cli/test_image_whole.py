@@ -279,3 +279,20 @@ def test_packages_that_the_projects_last_commit_cannot_know_are_warned_of(image,
         env={**os.environ, "GIT_COMMITTER_DATE": "2025-06-01T12:00:00Z"},
     )
     assert "last commit" not in image(*words).err
+
+
+def test_a_file_must_have_one_of_the_hashes_that_its_line_states(image, index):
+    index.add("demo", "1.0")
+    content = index.files["demo"]["demo-1.0-py3-none-any.whl"][0]
+    own, other = hashlib.sha256(content).hexdigest(), "0" * 64
+    Path("r.txt").write_text(f"demo==1.0 \\\n    --hash=sha256:{other} \\\n    --hash=sha256:{own}\n")
+    answer = image("-r", "r.txt", "--torch", TORCH, "-o", "out")
+    assert answer.code == 0, answer.err
+    Path("r.txt").write_text(f"demo==1.0 --hash=sha256:{other}\n")
+    assert f"has sha256:{own}" in image("-r", "r.txt", "--torch", TORCH, "-o", "other").err
+    Path("stacks.toml").write_text(STACKS)
+    for words in (("-r", "r.txt", "--torch", TORCH), ("--matrix", "stacks.toml")):
+        answer = image(*words, "-o", "other")
+        assert answer.code == 3
+        assert "r.txt, line 1: the file of demo 1.0 on the index has none of the hashes stated" in answer.err
+        assert not Path("other").exists()

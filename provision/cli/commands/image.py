@@ -221,7 +221,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     choose_engine(options)
     _check_flags(options)
     options.accounts = take_accounts(options)
-    options.local, options.projects = Local(), ()
+    options.local, options.projects, options.hashes = Local(), (), NOTHING
     if options.matrix is not None:
         if options.index_url is not None:
             refuse_logins("matrix", options.accounts.known([host_of(options.index_url)]))
@@ -389,6 +389,7 @@ def _find_stack(
     inputs = given_inputs(options, output, matrix)
     if inputs is not None:
         options.local = Local(files=inputs.files, folders=inputs.folders)
+        options.hashes = inputs.hashes
         options.projects = inputs.projects
     request = read_request(values, inputs, can_be_empty=options.locked, can_be_cpu=True)
     if form == "devcontainer" and request.flavor is None and request != Request():

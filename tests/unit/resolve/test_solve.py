@@ -571,3 +571,16 @@ def test_what_fails_together_is_said_in_words(matrix):
     assert "fail together: " in refusal(matrix, torch="2.5.1", tensorflow="2.18.0").because[0].because
     assert "does not work on GPUs of" in refusal(matrix, tensorflow="2.20", gpu="rtx-5090").because[0].because
     assert "is not known to work on GPUs of" in refusal(matrix, tensorflow="2.20", gpu="b200").because[0].because
+
+
+def test_a_pin_of_a_cuda_library_keeps_the_stack_on_its_cuda(matrix):
+    found = refusal(matrix, torch="2.4", requirements=["nvidia-cudnn-cu12==8.9.2.26"])
+    assert any(
+        "fail `nvidia-cudnn-cu12==8.9.2.26` of the requirements, a library of CUDA 12" in reason.because
+        for reason in found.because
+    )
+    stack = answer(matrix, torch="2.4", requirements=["nvidia-cudnn-cu11==9.1.0.70"])
+    assert stack.variant == "cu118"
+    # A list frozen from an environment of two frameworks may have both.
+    both = ["nvidia-cudnn-cu12==9.1.0.70", "nvidia-cudnn-cu11==9.1.0.70"]
+    assert answer(matrix, torch="2.4", requirements=both).cuda.startswith("12")

@@ -81,7 +81,7 @@ lint-layers: $(DEVELOPMENT)
 	$(BIN)/lint-imports --no-logo
 
 lint-data: $(DEVELOPMENT)
-	@sh tools/lint.sh data $(BIN)/check-jsonschema
+	$(BIN)/python -m tools.check_schemas
 
 lint-dockerfiles: $(DEVELOPMENT)
 	@sh tools/lint.sh dockerfiles $(BIN)/hadolint

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Run a linter over the files of one kind; finding no file of that kind is a failure, not a pass.
 #
-# usage: tools/lint.sh ansible|data|dockerfiles|shell LINTER
+# usage: tools/lint.sh ansible|dockerfiles|shell LINTER
 set -eu
 
 kind=$1
@@ -26,32 +26,6 @@ ansible)
     export PATH
     echo "$linter on $(echo "$tasks" | wc -l) files of playbooks and molecule"
     "$linter" --offline --profile production --strict --nocolor -f pep8 -q playbooks molecule
-    ;;
-data)
-    # One schema a table file, named alike; one for all wheel files.
-    status=0
-    validate() {
-        schema=compat/schema/$1.schema.json
-        shift
-        if [ ! -f "$schema" ]; then
-            echo "error: $1 has no schema $schema" >&2
-            status=1
-        else
-            echo "$linter --schemafile $schema: $# file(s)"
-            "$linter" --schemafile "$schema" "$@" || status=1
-        fi
-    }
-    tables=$(files compat -name '*.toml')
-    for table in $tables; do
-        validate "$(basename "$table" .toml)" "$table"
-    done
-    wheels=$(files compat/wheels -name '*.json')
-    # shellcheck disable=SC2086 # our own file names have no blanks
-    validate wheels $wheels
-    shapes=$(files compat/shapes -name '*.json')
-    # shellcheck disable=SC2086 # likewise
-    validate shapes $shapes
-    exit "$status"
     ;;
 dockerfiles)
     dockerfiles=$(files tests/golden -name Dockerfile)

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tools.check_schemas import check
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tools"
 
@@ -126,7 +128,7 @@ def test_uv_chooses_a_python_where_there_is_none(machine: Machine) -> None:
     assert "--python" not in (machine.folder / "calls").read_text().splitlines()[0]
 
 
-@pytest.mark.parametrize("kind", ["ansible", "data", "dockerfiles", "shell"])
+@pytest.mark.parametrize("kind", ["ansible", "dockerfiles", "shell"])
 def test_linter_without_files_fails(tmp_path: Path, kind: str) -> None:
     for folder in (".ci", "compat", "images", "molecule", "playbooks", "tests/golden", "tools"):
         (tmp_path / folder).mkdir(parents=True)
@@ -174,7 +176,7 @@ LINTERS = ("ruff", "mypy", "lint-imports", "yamllint", "typos")
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-@pytest.mark.parametrize("failing", ["", *LINTERS, "lint.sh", "molecule.py", "pytest"])
+@pytest.mark.parametrize("failing", ["", *LINTERS, "check_schemas", "lint.sh", "molecule.py", "pytest"])
 def test_whole_gate_runs_all_fails_with_any_and_ends_with_the_tests(tmp_path: Path, failing: str) -> None:
     stand_in = f"""#!/bin/sh
 case "$*" in tools/gate.py*) exec {sys.executable} "$@" ;; esac
@@ -202,7 +204,8 @@ case "$0 $*" in *{failing or "nothing"}*) exit 1 ;; esac
     assert (done.returncode == 0) == (not failing), done.stderr
     ran = done.stdout.splitlines()
     assert [name for name in LINTERS if not any(line.startswith(f"ran {name}") for line in ran)] == []
-    assert len([line for line in ran if line.startswith("ran lint.sh")]) == 4
+    assert len([line for line in ran if line.startswith("ran lint.sh")]) == 3
+    assert "ran python -m tools.check_schemas" in ran
     assert "ran python tools/molecule.py default check-mode faults" in ran
     assert ran[-1].startswith("tests ran: -m pytest -n auto ")
     assert ran[-1].endswith("-k a or b")
@@ -234,11 +237,15 @@ def test_play_that_the_strictest_profile_refuses_fails(tmp_path: Path) -> None:
     assert ends == {"ansible.builtin.ping": (0, False), "ping": (2, True)}
 
 
-def test_table_without_schema_fails(tmp_path: Path) -> None:
-    (tmp_path / "compat" / "wheels").mkdir(parents=True)
-    (tmp_path / "compat" / "new.toml").touch()
-    done = subprocess.run(
-        ["/bin/sh", SCRIPTS / "lint.sh", "data", "true"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "has no schema compat/schema/new.schema.json" in done.stderr
+def test_table_without_a_schema_or_against_it_is_told_with_its_place(tmp_path: Path) -> None:
+    schemas = ROOT / "compat" / "schema"
+    assert list(check("new", [tmp_path / "new.toml"], schemas)) == ["new: no schema of that name"]
+    assert list(check("wheels", [], schemas)) == ["wheels: no file of that name"]
+    table = tmp_path / "extras.toml"
+    text = (ROOT / "compat" / "extras.toml").read_text()
+    table.write_text(text)
+    assert list(check("extras", [table], schemas)) == []
+    table.write_text(text.replace("needs_nvcc = true", 'needs_nvcc = "yes"', 1))
+    (fault,) = check("extras", [table], schemas)
+    assert fault.startswith(f"{tmp_path.name}/extras.toml['extra'][")
+    assert fault.endswith("""['needs_nvcc']: "yes" is not of type "boolean\"""")

@@ -1,4 +1,4 @@
-# provision.matrix sha256:f9482c7f87aa700d4e30b0e4c646cc0955ac52e13e9a526ef896047728c391f6
+# provision.matrix sha256:746446069096779a74d56874ea066b074769029f6e9ce943ef836eb84686feed
 # 5 stacks: facts of 2026-11-21. Written by `provision image`; edits here count as drift.
 # Build, in this folder, with any buildx builder: docker buildx bake [--builder NAME] [--push] [GROUP|TARGET]
 # Each can be set for one build by a variable of the environment.
@@ -171,7 +171,7 @@ target "torch-devel-sources" {
   contexts = { "cuda" = "target:cuda-565e5ab4", "base" = "target:base-8c242204", "tools" = "target:tools-df2fdbd3" }
   args = { "SOURCE_DATE_EPOCH" = "1702512000" }
   platforms = ["linux/amd64"]
-  tags = [named("torch-devel-sources:${TAG}"), named("torch-devel-sources:lock-f4ea78797206")]
+  tags = [named("torch-devel-sources:${TAG}"), named("torch-devel-sources:lock-027a5a3223ab")]
   cache-from = concat(cache_from("torch-devel-sources"), cache_from("cuda-565e5ab4"), cache_from("tools-df2fdbd3"))
   cache-to = cache_to("torch-devel-sources")
   attest = ["type=provenance,disabled=true"]

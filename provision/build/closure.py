@@ -186,12 +186,12 @@ def _failing(stack: Stack, matrix: Matrix) -> tuple[str, tuple[str, ...], str] |
     named |= {name: value for name, value in (("cuda", stack.cuda), ("cudnn", stack.cudnn)) if value}
     gpus: list[Gpu | None] = [find_gpus(matrix, text)[0] for text in stack.request.gpus]
     for gpu in gpus or [None]:
-        row = find_exclusion(matrix, named, gpu)
-        if row is not None and not row.is_open:
-            left = requirement_of(row.left)
+        found = find_exclusion(matrix, named, gpu)
+        if found is not None and not found[0].is_open:
+            left = requirement_of(found[0].left)
             if is_open(left.name) and left.name in named:
                 ways = tuple(f"{left.name}{way}" for way in _outside(left.specifier))
-                return left.name, ways, f"{left.name} {named[left.name]} does not work with {row.right}: {row.symptom}"
+                return left.name, ways, f"{left.name} {named[left.name]} {found[1]}"
         if gpu is None:
             continue
         # Other conflicts are those of the lines of the extra, which may name one CUDA of several.
@@ -472,15 +472,17 @@ def _on_the_open_half(
     turned = []
     for row in hidden_constraints(matrix, stack, versions):
         lines = {f"{name}{bound}" for name, bound in row.requires.items()}
-        pairs = [other for other in matrix.constraints_of((row.package,)) if set(other.requires) == set(row.requires)]
+        if not lines & unmet or not is_open(row.package):
+            continue
         fitting = [
             other.versions
-            for other in pairs
+            for other in matrix.constraints_of((row.package,))
             if other.package == row.package
             and other.versions
+            and set(other.requires) == set(row.requires)
             and all(_is_met(f"{name}{bound}", versions) for name, bound in other.requires.items())
         ]
-        if lines & unmet and fitting and is_open(row.package):
+        if fitting:
             newest = max(fitting, key=lambda text: max(map(parse, re.findall(r"[0-9][^,]*", text))))
             turned.append(f"{row.package}{newest}")
             unmet -= lines

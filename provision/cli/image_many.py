@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from provision.cli.image_lock import LOCK, read_lock, read_written
 from provision.cli.image_matrix import Entry
@@ -52,8 +52,7 @@ class LinesOfMany:
         """Return the stack with what its lines need, by hash."""
         pins = inputs.pins if inputs is not None else ()
         uv = self._uv(stack.request, options)
-        given = self._of(entry)
-        given.hashes = inputs.hashes if inputs is not None else NOTHING
+        given = self._of(entry, hashes=inputs.hashes if inputs is not None else NOTHING)
         return lock_lines(stack, self._matrix, given, options, self._output, pins=pins, trials=trials, uv=uv)
 
     def _uv(self, request: Request, options: ImageOptions) -> Uv | None:
@@ -64,8 +63,8 @@ class LinesOfMany:
             self._uvs[key] = ask_uv(options, self._options)
         return self._uvs[key]
 
-    def _of(self, entry: Entry) -> argparse.Namespace:
-        return argparse.Namespace(**{**vars(self._options), "exclude_newer": entry.day})
+    def _of(self, entry: Entry, **more: Any) -> argparse.Namespace:
+        return argparse.Namespace(**{**vars(self._options), "exclude_newer": entry.day, **more})
 
 
 class LocksOfMany:

@@ -345,7 +345,7 @@ def _find_nodes(options: argparse.Namespace) -> tuple[Target, ...]:
     Raises:
         UsageError: A flag of another way to name hosts, or to reach them, was given too.
     """
-    from provision.probe.transports import ray, slurm
+    from provision.probe.transports import Node, ray, slurm
 
     via = options.via
     title = {"slurm": "Slurm", "ray": "Ray"}[via]
@@ -356,7 +356,7 @@ def _find_nodes(options: argparse.Namespace) -> tuple[Target, ...]:
                 because=(f"{title} knows its nodes and reaches them",),
                 hints=(f"name nodes as {title} does, or leave --via out",),
             )
-    listed: Iterable[ray.Node | slurm.Node] = (
+    listed: Iterable[Node] = (
         ray.list_nodes(options.targets) if via == "ray" else slurm.list_nodes(options.targets, options.partition)
     )
     why = {node.name: node.why for node in listed}

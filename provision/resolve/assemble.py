@@ -217,7 +217,7 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         tag = solution.cuda_image
         cuda_base = _image_of(tag)
     packages = _locked(solution, matrix)
-    compiled, is_apart, build_env = _compiled(solution, matrix)
+    compiled, is_apart = _compiled(solution, matrix)
     compile_base = None
     if is_apart and solution.python_image is None:
         compile_base = base
@@ -234,7 +234,7 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         tools=_tools(solution, matrix),
         apt=tuple(sorted(apt)),
         build_apt=tuple(sorted(build_apt)),
-        build_env=build_env,
+        build_env=_build_env(compiled, matrix),
         apt_snapshot=matrix.dated if request.apt_snapshot == AUTO else request.apt_snapshot,
         extras=tuple(
             ExtraPart(id=row.id, requires=row.requires, constraints=row.constraints, port=row.port, command=row.command)
@@ -248,12 +248,12 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
     )
 
 
-def _compiled(solution: Solution, matrix: Matrix) -> tuple[tuple[str, ...], bool, dict[str, str]]:
-    """Return what is compiled against the framework, if the final image then needs no compiler, and the variables."""
+def _compiled(solution: Solution, matrix: Matrix) -> tuple[tuple[str, ...], bool]:
+    """Return what is compiled against the framework, and whether the final image then needs no compiler itself."""
     wish = solution.wish
     if wish.flavor != "devel" or solution.python is None:
-        return (), False, {}
-    sources = {name: row for row in matrix.extras if row.needs_nvcc for name in row.compiles or (row.id,)}
+        return (), False
+    sources = _sources(matrix)
     wanted = {name for row in solution.extras for name in row.compiles or (row.id,)}
     if wish.request.requirements:
         lines = parse_requirements("\n".join(wish.request.requirements), "-r")
@@ -262,8 +262,18 @@ def _compiled(solution: Solution, matrix: Matrix) -> tuple[tuple[str, ...], bool
     compiled = tuple(sorted(wanted & set(sources)))
     runs_nvcc = any(sources[name].runs_nvcc for name in compiled)
     takes_cuda = any(option.system_cuda or option.framework == "cuda" for option in solution.options)
-    variables = {key: value for name in compiled for key, value in sources[name].build_env.items()}
-    return compiled, bool(compiled) and not runs_nvcc and not takes_cuda, dict(sorted(variables.items()))
+    return compiled, bool(compiled) and not runs_nvcc and not takes_cuda
+
+
+def _sources(matrix: Matrix) -> dict[str, Extra]:
+    """Return the extras that nvcc compiles, by each package that is compiled."""
+    return {name: row for row in matrix.extras if row.needs_nvcc for name in row.compiles or (row.id,)}
+
+
+def _build_env(compiled: tuple[str, ...], matrix: Matrix) -> dict[str, str]:
+    """Return the variables that builds of packages read."""
+    sources = _sources(matrix) if compiled else {}
+    return dict(sorted(item for name in compiled for item in sources[name].build_env.items()))
 
 
 def _slim_image(solution: Solution, matrix: Matrix) -> PythonImage | None:
@@ -578,7 +588,7 @@ def base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
     """Return why a stack stands on its images."""
     reasons = []
     flavor = solution.wish.flavor
-    compiled, is_apart, _ = _compiled(solution, matrix)
+    compiled, is_apart = _compiled(solution, matrix)
     slim = _slim_image(solution, matrix) if is_apart else None
     if slim is not None:
         because = f"only wheels of {', '.join(compiled)} leave the stage that compiles, so a slim Python base will do"

@@ -465,24 +465,27 @@ def excluded_pair(matrix: Matrix, named: dict[str, str], gpu: Gpu | None = None)
         named: Distribution, ``cuda`` or ``python`` → version.
         gpu: What it runs on.
     """
-    row = find_exclusion(matrix, named, gpu)
-    if row is None:
+    found = find_exclusion(matrix, named, gpu)
+    if found is None:
         return None
+    row, because = found
     return Rejection(
         rule="exclusion",
         is_proved=not row.is_open,
         subject="",
-        because=f"{_failing(row, {**named, **(_named_of(gpu) if gpu is not None else {})})}: {row.symptom}",
+        because=because,
         facts=(fact_of("exclusion", row.id, row),),
     )
 
 
-def find_exclusion(matrix: Matrix, named: dict[str, str], gpu: Gpu | None = None) -> Exclusion | None:
-    """Return the known-bad pair a set of named versions falls under, one that is proved first; see excluded_pair."""
+def find_exclusion(matrix: Matrix, named: dict[str, str], gpu: Gpu | None = None) -> tuple[Exclusion, str] | None:
+    """Return the row of :func:`excluded_pair`, and what fails in words that follow what is named."""
     named = {**named, **_named_of(gpu)} if gpu is not None else named
     rows = matrix.exclusions_where(lambda left: side_holds(left, named))
-    found = (row for row in sorted(rows, key=lambda row: bool(row.is_open)) if not row.is_partial)
-    return next((row for row in found if side_holds(row.right, named)), None)
+    for row in sorted(rows, key=lambda row: bool(row.is_open)):
+        if not row.is_partial and side_holds(row.right, named):
+            return row, f"{_failing(row, named)}: {row.symptom}"
+    return None
 
 
 def _named_of(gpu: Gpu) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -218,11 +219,11 @@ def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejec
 def _reject_majors(wish: Wish, options: tuple[Option, ...]) -> Rejection | None:
     """Return which pin of a CUDA library is of another CUDA than the builds that it would lie beside."""
     majors = {option.cuda_major for option in options if option.cuda_major}
-    pins = [match for text in wish.request.requirements if (match := re.match(_CUDA_PIN, text))]
-    if not majors or not pins or any(int(match[1]) in majors for match in pins):
+    pins = _cuda_pins(wish.request.requirements)
+    if not majors or not pins or any(major in majors for _, major in pins):
         return None
     label = " with ".join(option.label for option in options)
-    because = f"fails `{pins[0].string}` of the requirements, a library of CUDA {pins[0][1]}"
+    because = f"fails `{pins[0][0]}` of the requirements, a library of CUDA {pins[0][1]}"
     return Rejection(
         rule="requirements",
         is_proved=True,
@@ -230,6 +231,12 @@ def _reject_majors(wish: Wish, options: tuple[Option, ...]) -> Rejection | None:
         because=because,
         facts=tuple(option.fact for option in options),
     )
+
+
+@lru_cache(maxsize=8)
+def _cuda_pins(lines: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    """Return the lines that pin a library of CUDA, each with its CUDA; every candidate on each Python asks."""
+    return tuple((match.string, int(match[1])) for text in lines if (match := re.match(_CUDA_PIN, text)))
 
 
 def _reject_wheels(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from provision.errors import MissingDependencyError, UsageError
-from provision.probe.transports import ray
+from provision.probe.transports import Node, ray
 
 CLUSTER = Path(__file__).parents[1] / "ray_cluster.py"
 START_SECONDS = 180
@@ -134,7 +134,7 @@ def test_a_dead_node_is_named_and_no_node_colours_a_terminal(standin) -> None:
     standin(LISTED)
     first, second = ray.list_nodes([])
     assert "\x1b" not in first.name
-    assert (first.why, second) == ("", ray.Node(name="n2", why="Ray has it as dead"))
+    assert (first.why, second) == ("", Node(name="n2", why="Ray has it as dead"))
 
 
 def test_a_node_that_ray_does_not_know_is_refused(standin) -> None:

@@ -106,7 +106,8 @@ its deadline. Commands are executed without a shell; use `sh -c '...'` for one t
 Examples:
   provision fleet spot -o spot --provider aws --checkpoint /usr/local/bin/save-jobs --drain 'scontrol update ...'""",
 }
-_SERVICES = {
+_TOLD = {
+    "webhook": ("URL", "URL to which Alertmanager posts alerts for default, release or watchdog; may be repeated"),
     "slack": ("URL", "the same for an incoming webhook of Slack, or the path of a file on the monitor with its URL"),
     "teams": ("URL", "the same for a workflow of Microsoft Teams (Alertmanager 0.28 or later)"),
     "pagerduty": ("KEY", "the same for an integration key of PagerDuty's Events API v2"),
@@ -149,14 +150,8 @@ def _fill_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="output folder"
     )
-    parser.add_argument(
-        "--webhook",
-        action="append",
-        metavar="NAME=URL",
-        help="URL to which Alertmanager posts alerts for default, release or watchdog; may be repeated",
-    )
-    for name, line in _SERVICES.items():
-        parser.add_argument(f"--{name}", action="append", metavar=f"NAME={line[0]}", help=line[1])
+    for name, (what, line) in _TOLD.items():
+        parser.add_argument(f"--{name}", action="append", metavar=f"NAME={what}", help=line)
     parser.add_argument("--textfiles", action=Once, metavar="DIR", help="textfile folder of node_exporter on the nodes")
     parser.add_argument("--runbooks", action=Once, metavar="URL", help="URL of the published docs/runbooks.md")
     parser.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
@@ -197,7 +192,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
     from provision.generate.write import check_artifacts, write_artifacts
 
-    told = {name: _named(f"--{name}", getattr(options, name) or ()) for name in ("webhook", *_SERVICES)}
+    told = {name: _named(f"--{name}", what, getattr(options, name) or ()) for name, (what, _) in _TOLD.items()}
     artifacts = _artifacts(matrix, told.pop("webhook"), told, options.textfiles, options.runbooks)
     folder: Path | None = options.folder
     if folder is None:
@@ -247,14 +242,13 @@ def _artifacts(
     )
 
 
-def _named(flag: str, words: Sequence[str]) -> dict[str, str]:
+def _named(flag: str, what: str, words: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words:
         name, equals, address = word.partition("=")
         if not equals or not name or not address:
             # What was typed may be an address with a token, so that it is not repeated.
-            what = "KEY" if flag == "--pagerduty" else "URL"
-            example = what if flag == "--pagerduty" else "https://hooks.example/gpu"
+            example = "https://hooks.example/gpu" if what == "URL" else what
             raise UsageError(f"{flag} needs NAME={what}", hints=(f"write `{flag} default={example}`",))
         if name in found:
             raise UsageError(f"{flag} names `{shown(name)}` twice", hints=("keep one of the two",))

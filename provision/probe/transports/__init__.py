@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from provision.records import record
 
-__all__ = ["Finished", "Limits", "UnreachableError"]
+__all__ = ["Finished", "Limits", "Node", "UnreachableError"]
 
 
 @record
@@ -24,6 +24,14 @@ class Limits:
     seconds: float = 120.0
     connect_seconds: int = 10
     bytes_max: int = 64 * 1024 * 1024
+
+
+@record
+class Node:
+    """A node as its scheduler lists it; ``why`` it cannot be asked, empty where it can."""
+
+    name: str
+    why: str = ""
 
 
 @record

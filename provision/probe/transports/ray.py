@@ -15,10 +15,10 @@ from typing import Any
 
 from provision.errors import MissingDependencyError, UsageError
 from provision.probe.clean import clean_line
+from provision.probe.transports import Node
 from provision.probe.transports.process import last_line
-from provision.records import record
 
-__all__ = ["Node", "ask_nodes", "list_nodes"]
+__all__ = ["ask_nodes", "list_nodes"]
 
 _DRIVER = Path(__file__).parents[1] / "payloads/ray_nodes.py"
 _LIST_SECONDS = 120
@@ -26,14 +26,6 @@ _START_SECONDS = 60
 _HINTS = (
     "run it where Ray is installed and its cluster can be reached, such as on the head node; RAY_ADDRESS names another",
 )
-
-
-@record
-class Node:
-    """A node as Ray lists it; ``why`` it cannot be asked, empty where it can."""
-
-    name: str
-    why: str = ""
 
 
 def list_nodes(names: Sequence[str]) -> tuple[Node, ...]:

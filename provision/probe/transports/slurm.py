@@ -14,13 +14,13 @@ from typing import IO, TYPE_CHECKING
 
 from provision.errors import MissingDependencyError, UsageError
 from provision.probe.clean import clean_line
+from provision.probe.transports import Node
 from provision.probe.transports.process import last_line
-from provision.records import record
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
-__all__ = ["Node", "ask_nodes", "list_nodes"]
+__all__ = ["ask_nodes", "list_nodes"]
 
 _IDLE = ("idle", "planned")
 _ASK_SECONDS = 60
@@ -36,14 +36,6 @@ _LINE = re.compile(rb" *([0-9]+): (.*)", re.DOTALL)
 _HINTS = ("run it on a login node (Debian, Ubuntu: `apt install slurm-client`)",)
 # Each task says whose it is, answers, and says that this was all.
 _TASK = 'echo "@node $SLURMD_NODENAME"; sh -s | base64; echo @end'
-
-
-@record
-class Node:
-    """A node as Slurm lists it; ``why`` it cannot be asked, empty where it can."""
-
-    name: str
-    why: str = ""
 
 
 def list_nodes(hostlists: Sequence[str], partition: str | None = None) -> tuple[Node, ...]:

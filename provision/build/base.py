@@ -1,9 +1,11 @@
-"""Whether a base that somebody named has the Python that is to be put on it, asked before the build."""
+"""Whether a base that somebody named has the Python and the glibc that a stack needs, asked before the build."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from collections.abc import Iterable
 
 from provision.build.engine import Engine
 from provision.errors import ActionFailedError, IncompatibleError
@@ -12,18 +14,21 @@ __all__ = ["check_base"]
 
 _VARIABLE = "PYTHON_VERSION"
 _ANSWER_SECONDS = 30
+_MANYLINUX = re.compile(r"manylinux_2_([0-9]+)_")
+_QUESTION = "import platform, venv; print(*platform.libc_ver())"
 
 
-def check_base(engine: Engine, base: str, python: str) -> None:
-    """Refuse a base with another Python, or without one; one that nobody here can tell of is left to the build.
+def check_base(engine: Engine, base: str, python: str, files: Iterable[str] = ()) -> None:
+    """Refuse a base with another Python or glibc, or none; what nobody here can tell is left to the build.
 
     Args:
         engine: An image that it has is run to see; of others a registry is asked for the configuration.
         base: What stands in ``FROM``.
         python: The minor that the stack needs (``3.11``).
+        files: Names of the wheels that it installs, which say the glibc that they need.
 
     Raises:
-        IncompatibleError: It has not that Python.
+        IncompatibleError: It has not that Python, or no glibc that is new enough.
     """
     is_here = True
     try:
@@ -41,7 +46,7 @@ def check_base(engine: Engine, base: str, python: str) -> None:
     if not is_here:
         return
     try:
-        done = engine.run(base, ("-c", "import venv"), entrypoint=f"python{python}")
+        done = engine.run(base, ("-c", _QUESTION), entrypoint=f"python{python}")
     except ActionFailedError:
         return
     if done.returncode != 0:
@@ -54,6 +59,25 @@ def check_base(engine: Engine, base: str, python: str) -> None:
                 "or leave `--base` out: one that fits is chosen",
             ),
         )
+    _check_glibc(base, done.stdout.split(), files)
+
+
+def _check_glibc(base: str, libc: list[str], files: Iterable[str]) -> None:
+    """Refuse a base whose C library, by name and version, is not what wheels were built for."""
+    needed = max((min(map(int, found)) for file in files if (found := _MANYLINUX.findall(file))), default=0)
+    if not needed or (libc[:1] == ["glibc"] and not _is_older(libc[1:], needed)):
+        return
+    has = f"glibc {libc[1]}" if libc[:1] == ["glibc"] else "no glibc"
+    raise IncompatibleError(
+        f"{base} cannot hold this stack",
+        because=(f"it has {has}, and a wheel of the stack needs glibc 2.{needed}",),
+        hints=("name a base with a newer glibc", "or leave `--base` out: one that fits is chosen"),
+    )
+
+
+def _is_older(version: list[str], minor: int) -> bool:
+    found = re.match(r"2\.([0-9]+)", version[0]) if version else None
+    return found is not None and int(found[1]) < minor
 
 
 def _ask_registry(base: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from provision.matrix.query import (
 from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
-from provision.resolve.foreign import base_cuda, known_base
+from provision.resolve.foreign import base_cuda, known_base, name_and_tag
 from provision.resolve.halves import layer_of
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
@@ -626,6 +626,9 @@ def _foreign_base(base: str, matrix: Matrix) -> list[str]:
     if foreign is not None:
         rest = "" if foreign.cuda else ", and nothing of the image is in the facts"
         return [f"`{base}` brings {foreign.contents}, built and tested as a whole; this stack goes beside it{rest}"]
+    name, tag = name_and_tag(matrix, base)
+    if name in {row.tag.partition(":")[0] for row in matrix.python_images} and tag[:1].isdigit():
+        return [f"`{base}` does not name its system: whether its glibc and libraries fit this stack is not checked"]
     return [f"`{base}` is not in the facts: whether its Python, glibc and libraries fit this stack is not checked"]
 
 

@@ -9,7 +9,7 @@ from provision.matrix.model import CudaImage, PythonImage
 from provision.matrix.query import cuda_releases
 from provision.records import record
 from provision.resolve.fit import cudnn_bounds
-from provision.resolve.foreign import ForeignBase, known_base
+from provision.resolve.foreign import ForeignBase, is_musl, known_base, name_and_tag
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.rules import Rejection, Wish, cuda_matches
@@ -92,13 +92,21 @@ _LIFECYCLES = ("supported", "unsupported", "unlisted", "deleted")
 def _unfit_base(matrix: Matrix, base: str, options: tuple[Option, ...], python: str | None) -> Rejection | None:
     """Return why a base whose name says what it holds cannot hold this Python or CUDA; of others nothing is known."""
     ref = base.partition("@")[0]
-    has_tag = ":" in ref.rpartition("/")[2]
-    name = ref.rpartition(":")[0] if has_tag else ref
-    hub = matrix.setting("audit_rules.toml", "hub_names").values
-    short = ref.partition("/")[2] if ref.startswith(tuple(f"{host}/" for host in hub)) else ref
-    short = short.removeprefix("library/")
+    name, tag = name_and_tag(matrix, base)
+    short = f"{name}:{tag}" if tag else name
+    if python is not None and is_musl(matrix, name, tag):
+        musl = matrix.setting("audit_rules.toml", "musl_images")
+        because = f"cannot stand on {ref}, which has musl: wheels of frameworks are for glibc alone"
+        return Rejection(
+            rule="base", is_proved=True, subject="", because=because, facts=(fact_of("setting", musl.id, musl),)
+        )
+    bare_systems = matrix.setting("images.toml", "systems_without_python")
+    if python is not None and name in bare_systems.values:
+        because = f"cannot stand on {ref}, which holds no Python; without `--base` an image is chosen that has one"
+        fact = fact_of("setting", bare_systems.id, bare_systems)
+        return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
     image = next((row for row in matrix.python_images if row.tag == short), None)
-    if image is None and has_tag and (found := re.match(r"python:([0-9]+\.[0-9]+)(?![0-9t])", short)):
+    if image is None and (found := re.match(r"python:([0-9]+\.[0-9]+)(?![0-9t])", short)):
         # An official tag that the facts do not list says its Python too.
         image = next((row for row in matrix.python_images if row.python == found[1]), None)
     if image is not None and python is not None and image.python != python:

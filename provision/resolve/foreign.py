@@ -10,7 +10,7 @@ from provision.resolve.options import fact_of
 from provision.resolve.stack import FactRef
 from provision.versions import spec_of
 
-__all__ = ["ForeignBase", "base_cuda", "image_python", "known_base"]
+__all__ = ["ForeignBase", "base_cuda", "image_python", "is_musl", "known_base", "name_and_tag"]
 
 _TAG = r"(?P<version>[0-9]+(?:\.[0-9]+)+)-cuda(?P<cuda>[0-9.]+)-cudnn(?P<cudnn>[0-9]+)-(?:runtime|devel)"
 
@@ -65,13 +65,7 @@ def known_base(matrix: Matrix, base: str) -> ForeignBase | None:
         matrix: The facts.
         base: The image as it was written, with tag or digest.
     """
-    reference = base.partition("@")[0]
-    name, colon, tag = reference.rpartition(":")
-    if not colon or "/" in tag:
-        name, tag = reference, ""
-    host, _, rest = name.partition("/")
-    if host in matrix.setting("audit_rules.toml", "hub_names").values:
-        name = rest
+    name, tag = name_and_tag(matrix, base)
     framework = matrix.setting("audit_rules.toml", "framework_images").entries.get(name)
     if framework is None:
         return None
@@ -99,6 +93,27 @@ def known_base(matrix: Matrix, base: str) -> ForeignBase | None:
         cudnn=said["cudnn"],
         python=image_python(matrix, name, said["version"]),
     )
+
+
+def name_and_tag(matrix: Matrix, base: str) -> tuple[str, str]:
+    """Return the repository and the tag of an image, without its digest and without what stands for Docker Hub."""
+    reference = base.partition("@")[0]
+    name, colon, tag = reference.rpartition(":")
+    if not colon or "/" in tag:
+        name, tag = reference, ""
+    host, _, rest = name.partition("/")
+    if host in matrix.setting("audit_rules.toml", "hub_names").values:
+        name = rest
+    return name.removeprefix("library/"), tag
+
+
+def is_musl(matrix: Matrix, repository: str, tag: str) -> bool:
+    """Tell whether the name of an image says that it has musl in place of glibc."""
+    names = matrix.setting("audit_rules.toml", "musl_images").values
+    is_said = repository.rpartition("/")[2] in names or any(
+        re.fullmatch(rf"{re.escape(name)}[0-9.]*", part) for name in names for part in tag.split("-")
+    )
+    return is_said and "glibc" not in tag
 
 
 def image_python(matrix: Matrix, repository: str, version: str) -> str | None:

@@ -976,7 +976,8 @@ def _build(job: _Job, options: argparse.Namespace, output: Output) -> int:
     if job.stack.image is not None and job.stack.python is not None and job.stack.request.base:
         from provision.build.base import check_base
 
-        check_base(engine, pull_reference(job.stack.image.base, job.options), job.stack.python)
+        files = [package.file for package in job.stack.image.packages if package.file]
+        check_base(engine, pull_reference(job.stack.image.base, job.options), job.stack.python, files)
     job = _render_for(engine, job, output)
     written = _write(job, output, is_forced=options.force)
     image = job.stack.image

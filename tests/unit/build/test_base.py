@@ -1,4 +1,4 @@
-"""A base that somebody named is asked for its Python before the build."""
+"""A base that somebody named is asked for its Python and its glibc before the build."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from provision.errors import ActionFailedError, IncompatibleError
 class _Engine:
     environment: tuple[str, ...] | None = ()
     returncode: int = 0
+    libc: str = "glibc 2.36"
 
     def inspect(self, image):
         if self.environment is None:
@@ -23,8 +24,9 @@ class _Engine:
         return ImageInfo(id="sha256:1", size_bytes=1, environment=self.environment)
 
     def run(self, image, command, *, entrypoint=None):
-        assert (command, entrypoint) == (("-c", "import venv"), "python3.11")
-        return Completed(returncode=self.returncode, stdout="", stderr="a warning\npython3.11: not found\n")
+        assert (command[0], entrypoint) == ("-c", "python3.11")
+        said = "a warning\npython3.11: not found\n"
+        return Completed(returncode=self.returncode, stdout=f"{self.libc}\n", stderr=said)
 
 
 @pytest.mark.parametrize("exact", ["3.11.9", "3.11"])
@@ -45,6 +47,25 @@ def test_a_base_without_that_python_is_refused_because_it_was_run():
     with pytest.raises(IncompatibleError) as caught:
         check_base(_Engine(returncode=127), "base:1", "3.11")
     assert "python3.11: not found" in caught.value.because[0]
+
+
+@pytest.mark.parametrize(
+    ("libc", "has"),
+    [("", "no glibc"), ("musl 1.2", "no glibc"), ("glibc 2.27", "glibc 2.27"), ("glibc 2.28", None), ("glibc", None)],
+)
+def test_a_base_without_the_glibc_of_the_wheels_is_refused(libc, has):
+    files = [
+        "torch-2.8.0-cp311-cp311-manylinux_2_28_x86_64.whl",
+        "a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.manylinux_2_34_x86_64.whl",
+        "pure-1-py3-none-any.whl",
+    ]
+    check_base(_Engine(libc=libc), "base:1", "3.11", files[2:])
+    if has is None:
+        check_base(_Engine(libc=libc), "base:1", "3.11", files)
+        return
+    with pytest.raises(IncompatibleError) as caught:
+        check_base(_Engine(libc=libc), "base:1", "3.11", files)
+    assert caught.value.because == (f"it has {has}, and a wheel of the stack needs glibc 2.28",)
 
 
 @pytest.mark.parametrize(

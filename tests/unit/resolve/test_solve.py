@@ -486,7 +486,32 @@ def test_refusal_that_one_change_lifts_changes_one(matrix):
 @pytest.mark.parametrize(
     ("base", "said"),
     [
+        ("alpine:3.20", "musl"),
+        (f"docker.io/library/alpine@sha256:{'a' * 64}", "musl"),
+        ("python:3.11-alpine3.20", "musl"),
+        ("registry.example/team/app:1-alpine", "musl"),
+        ("ubuntu:22.04", "no Python"),
+        ("docker.io/library/debian:bookworm-slim", "no Python"),
+    ],
+)
+def test_base_on_which_no_wheel_can_be_installed_is_refused(matrix, base, said):
+    found = refusal(matrix, torch="2.5", base=base)
+    assert found.is_proved
+    assert any(said in reason.because for reason in found.because)
+    assert any(way.change.startswith("without --base") for way in found.alternatives)
+
+
+@pytest.mark.parametrize("base", ["registry.example/ubuntu:22.04", "registry.example/alpine-glibc:1", "x:alpine_glibc"])
+def test_base_that_only_sounds_so_is_warned_of(matrix, base):
+    assert any(base in warning for warning in answer(matrix, torch="2.5", base=base).warnings)
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
         ("foo/bar:1", "is not in the facts"),
+        ("python:3.12-slim", "does not name its system"),
+        ("python:latest", "is not in the facts"),
         ("registry.example:5000/team/base", "is not in the facts"),
         ("nvcr.io/nvidia/pytorch:21.01-py3", "brings a torch of its own"),
         ("nvcr.io/nvidia/pytorch:25.01-py3", "brings torch 2.6.0a0+ecf3bae40a, CUDA 12.8.0 and Python 3.12, built"),

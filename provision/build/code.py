@@ -1,9 +1,10 @@
 """The user's own code in a build context: which files of a folder are meant, and a copy of them beside the Dockerfile.
 
 The copy has the same bytes for the same files: rights are 644 or 755, dates are the stack's. What nobody wants in an
-image is left out: what version control and tools keep for themselves, environments, and files that hold secrets. The
-folder's own ``.dockerignore``, or else its ``.gitignore`` files, leave out more; a line that begins with ``!`` takes in
-again what any line before it, and the list here, leaves out.
+image is left out: what version control and tools keep for themselves, environments, caches, files that hold secrets,
+and what this program wrote into folders of its own. The folder's own ``.dockerignore``, or else its ``.gitignore``
+files, leave out more; a line that begins with ``!`` takes in again what any line before it, and the list here, leaves
+out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from provision.errors import ActionFailedError, UsageError
 from provision.generate.image import CODE
+from provision.generate.write import written_names
 from provision.records import record
 
 __all__ = ["Copy", "date_file", "find_files", "is_current", "parse_copy", "write_code"]
@@ -23,7 +25,7 @@ __all__ = ["Copy", "date_file", "find_files", "is_current", "parse_copy", "write
 _WORKSPACE = "/workspace"
 _ALWAYS: tuple[str, ...] = (
     *(".git", ".hg", ".svn", "__pycache__", "*.py[co]", "*.egg-info", ".venv", ".tox", ".nox", "node_modules"),
-    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store", ".cache", ".pixi", ".eggs"),
 )
 _SECRET: tuple[str, ...] = (
     *(".env", ".env.*", ".netrc", ".pypirc", ".git-credentials", ".aws", ".ssh", "id_rsa", "id_ed25519"),
@@ -31,7 +33,8 @@ _SECRET: tuple[str, ...] = (
 )
 _EXAMPLES = ("!.env.example", "!.env.sample", "!.env.template")
 _IGNORE_BYTES_MAX = 1024 * 1024
-_ENVIRONMENT_MARK = "pyvenv.cfg"
+_MADE_HERE = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG")
+"""What lies in environments of venv and conda, and in caches by their convention (https://bford.info/cachedir/)."""
 
 
 @record
@@ -151,10 +154,13 @@ class _Walk:
         ignore = folder / ".gitignore"
         if self._is_git and ignore.is_file():
             rules = [*rules, *(_rule(line, base=below) for line in _read(ignore))]
-        for path in sorted(folder.iterdir()):
+        written = written_names(folder) if below else frozenset()
+        paths = [path for path in sorted(folder.iterdir()) if path.name not in written]
+        outputs = tuple(f"{path.name}." for path in paths if path.is_dir() and written_names(path))
+        for path in paths:
             name = f"{below}{path.name}"
             is_folder = path.is_dir() and not path.is_symlink()
-            if self._is_written_here(path):
+            if self._is_written_here(path) or (outputs and path.name.startswith(outputs)):
                 continue
             rule = _last(rules, name, is_folder=is_folder)
             is_left_out = rule is not None and not rule.is_kept
@@ -163,7 +169,7 @@ class _Walk:
             if not is_folder:
                 if not is_left_out and (path.is_file() or path.is_symlink()):
                     self.found[name] = path
-            elif (path / _ENVIRONMENT_MARK).is_file():
+            elif any((path / mark).exists() for mark in _MADE_HERE):
                 continue
             elif not is_left_out or not (self._is_git or rule is None or rule.is_ours):
                 # Docker takes single files in again below a folder that is left out, git does not.

@@ -46,7 +46,7 @@ from provision.generate.write import Artifact
 from provision.records import NOTHING, plain, record, replace
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.requirements import LOCAL, normalise_name
-from provision.resolve.stack import INIT, BaseImage, ImagePart, LockedPackage, Stack
+from provision.resolve.stack import INIT, TORCH_ARCHS, BaseImage, ImagePart, LockedPackage, Stack
 
 __all__ = [
     "CODE",
@@ -612,7 +612,7 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
             "PATH": f"{VENV}/bin:/usr/local/cuda/bin:${{PATH}}",
             "VIRTUAL_ENV": VENV,
             "CUDA_HOME": "/usr/local/cuda",
-            "TORCH_CUDA_ARCH_LIST": ";".join(_capability(name) for name in stack.sm),
+            TORCH_ARCHS: ";".join(_capability(name) for name in stack.sm),
             **image.build_env,
         }
         steps.append(Env(values=values))
@@ -1033,6 +1033,9 @@ def _labels(stack: Stack, image: ImagePart, options: ImageOptions) -> dict[str, 
         "dev.provision.unverified": str(image.unverified),
         "dev.provision.unlocked": str(count_unlocked(image) if stack.python else 0),
     }
+    if TORCH_ARCHS in image.build_env:
+        # What was compiled runs on these alone, whatever the framework runs on.
+        labels["dev.provision.gpus"] = ", ".join(stack.gpus)
     if stack.is_cpu:
         labels = {key: value for key, value in labels.items() if key not in _CUDA_LABELS}
     if image.base.digest:

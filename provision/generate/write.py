@@ -11,7 +11,16 @@ from pathlib import Path, PurePosixPath
 from provision.errors import ActionFailedError, DriftError, UsageError
 from provision.records import record
 
-__all__ = ["OPTIONS", "Artifact", "Changes", "check_artifacts", "find_losses", "own_steps", "write_artifacts"]
+__all__ = [
+    "OPTIONS",
+    "Artifact",
+    "Changes",
+    "check_artifacts",
+    "find_losses",
+    "own_steps",
+    "write_artifacts",
+    "written_names",
+]
 
 OPTIONS = "provision.options.json"
 """The file beside a lock that says how it was written down, where that is not as usual."""
@@ -216,6 +225,20 @@ def _is_ours(folder: Path) -> bool:
             if re.search(_HEADER, stream.read(_HEAD_BYTES)) is not None:
                 return True
     return False
+
+
+def written_names(folder: Path) -> frozenset[str]:
+    """Return the names of files and folders that this program wrote into a folder with a lock of its own.
+
+    What else lies there is its owner's. A context's ``.dockerignore`` names what belongs to it.
+    """
+    if not (folder / "provision.lock").is_file() or not _is_ours(folder):
+        return frozenset()
+    names = {*_MARKED, "provision.lock", "sbom.cdx.json", OPTIONS}
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        lines = (folder / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        names |= {".dockerignore", *(line[1:].partition("/")[0] for line in lines if line.startswith("!"))}
+    return frozenset(names)
 
 
 def _differs(path: Path, artifact: Artifact) -> bool:

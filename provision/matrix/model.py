@@ -590,7 +590,9 @@ class Extra(Fact):
     is not the package called as ``id``. ``refused`` says why it cannot be added at all; it then requires nothing.
     ``names`` are what else people ask for and mean this. What ``is_fetched`` has no files of its own on the package
     index: its build fetches them from NVIDIA's. ``build_env`` are variables that its build needs: without them some
-    compile no code for a GPU where none is at hand, or take a wheel that no lock has seen.
+    compile no code for a GPU where none is at hand, or take a wheel that no lock has seen. ``build_archs`` are those
+    that say for which GPUs, beside the one that PyTorch reads: all that the build knows as it writes them (``80;90``),
+    or the separator alone where it takes any.
     """
 
     id: str
@@ -608,6 +610,7 @@ class Extra(Fact):
     is_fetched: bool = False
     apt: tuple[str, ...] = ()
     build_env: Mapping[str, str] = NOTHING
+    build_archs: Mapping[str, str] = NOTHING
     port: int | None = None
     command: tuple[str, ...] = ()
 

@@ -48,6 +48,7 @@ from provision.resolve.stack import (
     Reason,
     Stack,
 )
+from provision.resolve.targets import compile_targets, target_variables
 from provision.versions import branch_of, parse
 
 __all__ = ["Solution", "assemble", "base_reasons", "base_warnings", "find_installer", "package_warnings"]
@@ -234,7 +235,7 @@ def _image(solution: Solution, matrix: Matrix) -> ImagePart | None:
         tools=_tools(solution, matrix),
         apt=tuple(sorted(apt)),
         build_apt=tuple(sorted(build_apt)),
-        build_env=_build_env(compiled, matrix),
+        build_env=_build_env(compiled, solution, matrix),
         apt_snapshot=matrix.dated if request.apt_snapshot == AUTO else request.apt_snapshot,
         extras=tuple(
             ExtraPart(id=row.id, requires=row.requires, constraints=row.constraints, port=row.port, command=row.command)
@@ -270,10 +271,16 @@ def _sources(matrix: Matrix) -> dict[str, Extra]:
     return {name: row for row in matrix.extras if row.needs_nvcc for name in row.compiles or (row.id,)}
 
 
-def _build_env(compiled: tuple[str, ...], matrix: Matrix) -> dict[str, str]:
-    """Return the variables that builds of packages read."""
+def _build_env(compiled: tuple[str, ...], solution: Solution, matrix: Matrix) -> dict[str, str]:
+    """Return the variables that builds of packages read: what they need, and the GPUs where these are named."""
     sources = _sources(matrix) if compiled else {}
-    return dict(sorted(item for name in compiled for item in sources[name].build_env.items()))
+    needed = {name: value for package in compiled for name, value in sources[package].build_env.items()}
+    archs = {name: value for package in compiled for name, value in sources[package].build_archs.items()}
+    return dict(sorted((needed | target_variables(_targets(compiled, solution, matrix), archs)).items()))
+
+
+def _targets(compiled: tuple[str, ...], solution: Solution, matrix: Matrix) -> tuple[str, ...]:
+    return compile_targets(matrix, solution.wish, solution.options, solution.cuda) if compiled else ()
 
 
 def _slim_image(solution: Solution, matrix: Matrix) -> PythonImage | None:
@@ -589,6 +596,10 @@ def base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
     reasons = []
     flavor = solution.wish.flavor
     compiled, is_apart = _compiled(solution, matrix)
+    if targets := _targets(compiled, solution, matrix):
+        gpus = " and ".join(called(name, rows) for name, rows in solution.wish.gpus)
+        because = f"{' and '.join(compiled)}: code for {' and '.join(targets)} alone, since {gpus} is asked for"
+        reasons.append(Reason(subject="compiled", because=because))
     slim = _slim_image(solution, matrix) if is_apart else None
     if slim is not None:
         because = f"only wheels of {', '.join(compiled)} leave the stage that compiles, so a slim Python base will do"

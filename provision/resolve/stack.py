@@ -18,6 +18,7 @@ from provision.resolve.requirements import LOCAL
 __all__ = [
     "INIT",
     "LOCK_VERSION",
+    "TORCH_ARCHS",
     "Alternative",
     "BaseImage",
     "DriverNeed",
@@ -47,6 +48,8 @@ __all__ = [
     "Stack",
 ]
 
+TORCH_ARCHS = "TORCH_CUDA_ARCH_LIST"
+"""What extensions of PyTorch read to know for which GPUs they are compiled."""
 INIT = "dumb-init"
 """The tool of the build that becomes part of the image, to be its first process."""
 

@@ -38,6 +38,26 @@ def test_what_tools_keep_for_themselves_and_secrets_stay_out(source: Path) -> No
     assert secrets == (".env", "app/.env.local", "keys/server.pem")
 
 
+def test_caches_and_environments_of_conda_stay_out(source: Path) -> None:
+    make(
+        source, "weights/CACHEDIR.TAG", "weights/a.bin", "env/conda-meta/history", "env/lib/x.so", ".cache/b", ".pixi/c"
+    )
+    assert found(source) == ["README.md", "app/__main__.py", "app/data.bin"]
+
+
+def test_what_this_program_wrote_before_stays_out_and_what_lies_beside_it_does_not(source: Path) -> None:
+    before = make(source / "deploy" / "old", "provision.lock", "requirements.rest.txt", "code/src/a.py", "notes.md")
+    (before / "Dockerfile").write_text(f"# provision.lock sha256:{'0' * 64}\n")
+    (before / ".dockerignore").write_text("*\n!Dockerfile\n!code/src\n!provision.lock\n!requirements.rest.txt\n")
+    make(source / "deploy", "old.build.json", "old.build.log", "older.py")
+    own = make(source / "own", "provision.lock", "Dockerfile", "verify.py")
+    (own / ".dockerignore").write_text("*\n!verify.py\n")
+    assert found(source) == [
+        *("README.md", "app/__main__.py", "app/data.bin", "deploy/old/notes.md", "deploy/older.py"),
+        *("own/.dockerignore", "own/Dockerfile", "own/provision.lock", "own/verify.py"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("lines", "left"),
     [

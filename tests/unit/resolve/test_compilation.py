@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from provision.generate.image import render_image
 from provision.matrix.load import Matrix
 from provision.resolve.request import Request, parse_request, plain_request, request_of
 from provision.resolve.solve import solve
 from provision.resolve.stack import Stack
+from provision.resolve.targets import target_variables
 
 MATRIX = Matrix(None)
 
@@ -108,3 +111,44 @@ def test_a_build_gets_the_variables_without_which_it_has_no_code_for_gpus_or_tak
     assert _stack(**{"with": "flash-attn"}).image.build_env == {"FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
     assert _stack(flavor="devel", requirements=["torch_sparse"]).image.build_env == {"FORCE_CUDA": "1"}
     assert "build_env" not in _stack().to_lock()
+
+
+@pytest.mark.parametrize(
+    ("asked", "torch", "own"),
+    [
+        ({"gpu": "a100"}, "8.0", "80"),
+        ({"gpu": "rtx 4090"}, "8.9", "80"),
+        ({"gpu": ("h100", "a100")}, "8.0;9.0", "80;90"),
+        ({"gpu": "rtx 4090", "cuda": "11.8", "torch": "2.4"}, "8.9", "80"),
+        ({"gpu": "rtx 5090", "torch": "2.8", "cuda": "12.8"}, "12.0", "120"),
+    ],
+)
+def test_a_named_gpu_is_all_that_is_compiled_for(asked: dict[str, Any], torch: str, own: str) -> None:
+    stack = _stack(**{"with": "flash-attn", **asked})
+    assert stack.image.build_env == {
+        "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
+        "FLASH_ATTN_CUDA_ARCHS": own,
+        "TORCH_CUDA_ARCH_LIST": torch,
+    }
+    files = {artifact.path: artifact.text for artifact in render_image(stack)}
+    assert re.search(rf'TORCH_CUDA_ARCH_LIST="?{re.escape(torch)}"?', files["Dockerfile"])
+    assert all(name in files["Dockerfile"] for name in ("dev.provision.gpus", *stack.gpus))
+    assert any(reason.subject == "compiled" for reason in stack.reasons)
+
+
+def test_without_a_gpu_all_that_the_framework_runs_on_is_compiled_for() -> None:
+    stack = _stack(**{"with": "flash-attn"})
+    files = {artifact.path: artifact.text for artifact in render_image(stack)}
+    assert "dev.provision.gpus" not in files["Dockerfile"]
+    assert stack.sm[0].removeprefix("sm_") in files["Dockerfile"].replace(".", "")
+    assert "TORCH_CUDA_ARCH_LIST" not in stack.image.build_env
+
+
+def test_targets_are_written_as_each_build_reads_them() -> None:
+    known = {"SOME": "80;90", "ANY": ","}
+    assert target_variables(("sm_86", "sm_90a", "compute_90"), known) == {
+        "TORCH_CUDA_ARCH_LIST": "8.6;9.0a;9.0+PTX",
+        "SOME": "80;90",
+        "ANY": "86,90",
+    }
+    assert target_variables(("sm_75",), known) == {"TORCH_CUDA_ARCH_LIST": "7.5", "ANY": "75"}

@@ -413,7 +413,7 @@ def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ..
 
 
 def _source_needs(matrix: Matrix) -> tuple[SourceNeeds, ...]:
-    """Return what the facts know of sources whose build asks for a framework before it says what they need."""
+    """Return what the facts know of sources whose build wants a framework, or a wheel, before it says their needs."""
     found = []
     for releases, needs in matrix.setting("constraints.toml", "source_needs").entries.items():
         name, *versions = releases.split()

@@ -138,7 +138,13 @@ class Trials:
 
 
 def find_ways(
-    request: Request, matrix: Matrix, stack: Stack | None, because: Iterable[str], trials: Trials
+    request: Request,
+    matrix: Matrix,
+    stack: Stack | None,
+    because: Iterable[str],
+    trials: Trials,
+    *,
+    has_extras: bool = True,
 ) -> list[Way]:
     """Return ways out, one of a kind: other frameworks, Python, CUDA, release of a package, one package less.
 
@@ -149,9 +155,11 @@ def find_ways(
             lines are changed here.
         because: Why; packages that it names are changed.
         trials: Who tries.
+        has_extras: Extras are left out too, each for itself; the facts may have tried that.
     """
     names = {normalise_name(word) for text in because for word in re.findall(r"[A-Za-z0-9][A-Za-z0-9._-]*", text)}
     queues = [_releases(request, names, trials), _without(request, names, trials)]
+    queues += [_without_extra(request, extra, trials) for extra in request.extras if has_extras]
     if stack is not None:
         queues[:0] = [_frameworks(request, stack, trials), _cudas(request, trials)]
         if request.python is not None or "python" in names:
@@ -217,9 +225,11 @@ def _without(request: Request, names: set[str], trials: Trials) -> Iterator[Way 
     for part, line in _lines(request, names):
         if part == "constraints" or normalise_name(requirement_of(line).name) not in FRAMEWORKS:
             yield trials.way(_with_line(request, part, line, None), f"without `{line}`", is_line=True)
-    for extra in request.extras:
-        others = tuple(item for item in request.extras if item != extra)
-        yield trials.way(replace(request, extras=others), f"without --with {extra}")
+
+
+def _without_extra(request: Request, extra: str, trials: Trials) -> Iterator[Way | None]:
+    other = replace(request, extras=tuple(item for item in request.extras if item != extra))
+    yield trials.way(other, f"without --with {extra}") if other != Request() else None
 
 
 def _lines(request: Request, names: set[str]) -> list[tuple[str, str]]:

@@ -183,7 +183,9 @@ def read_lock(folder: Path, flag: str) -> Stack:
         raise DriftError(
             f"{path} is not there",
             because=(f"{flag} keeps to a lock that was written before",),
-            hints=(f"run the same command without `{flag}` to write it",),
+            hints=("say what is wanted, as in `--torch 2.1`, or name the folder of a lock with `-o DIR`",)
+            if flag == "--check"
+            else (f"run the same command without `{flag}` to write it",),
         )
     try:
         stack = Stack.from_lock(read_text(path, flag, bytes_max=_BYTES_MAX))

@@ -123,7 +123,7 @@ def lock_lines(
         locked = lock_whole(request, matrix, stack, asked, opened, trials)
     _check_hashes(locked, options.hashes)
     locked = _lock_sources(locked, matrix, options, image_options, asked, opened, before=before, renewed=renewed)
-    _tell_built(locked, output)
+    _tell_built(locked, matrix, output)
     _tell_moved(pins, locked, output)
     if trials is not None and options.exclude_newer is None:
         _tell_age(request, locked, stack, matrix, asked, opened, trials, output)
@@ -213,8 +213,8 @@ def _lock_sources(
     return lock_sources(stack, matrix, uv, replace(opened, kept=kept), sources.requires)
 
 
-def _tell_built(stack: Stack, output: Output) -> None:
-    """Tell what is built from source, and of what of it the tools are open."""
+def _tell_built(stack: Stack, matrix: Matrix, output: Output) -> None:
+    """Tell what is built from source, of what of it the tools are open, and what of it no hash holds."""
     image = stack.image
     built = [item.name for item in image.packages if item.is_built] if image is not None else []
     if image is None or not built:
@@ -223,6 +223,13 @@ def _tell_built(stack: Stack, output: Output) -> None:
     locked = {name for build in image.source_builds for name in build.names}
     if left := [name for name in built if name not in locked]:
         output.note(f"what makes wheels of {', '.join(left)} is resolved when the image is built")
+    fetching = set(matrix.setting("constraints.toml", "fetching_backends").values)
+    kinds = [build for build in image.source_builds if fetching & {item.name for item in build.packages}]
+    if fetched := sorted(name for build in kinds for name in build.names):
+        output.warn(
+            f"the source of {', '.join(fetched)} holds no code: its build fetches a wheel from NVIDIA's own index, "
+            "which no hash of the lock holds"
+        )
     if loose := [item.name for build in image.source_builds for item in build.packages if item.is_source]:
         output.note(f"so is what builds {', '.join(dict.fromkeys(loose))}, which makes wheels and has none itself")
 

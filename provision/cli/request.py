@@ -341,7 +341,7 @@ def solve_request(
         if trials is not None:
             from provision.build.ways import find_ways
 
-            ways = find_ways(request, matrix, None, found.conflict, trials)
+            ways = find_ways(request, matrix, None, found.conflict, trials, has_extras=False)
         tried = trials.said() if trials is not None else ()
         raise refuse(place_refusal(found, request, values, inputs), command, others, ways, tried)
     return keep_pins(found, request, matrix, inputs, is_image=command == "image")

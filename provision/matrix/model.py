@@ -587,7 +587,8 @@ class Extra(Fact):
     ``needs_compiler`` and ``needs_nvcc`` demand the flavor ``jit`` or ``devel``; what needs nvcc is the package called
     as ``id``, which is compiled, and with ``runs_nvcc`` needs nvcc wherever it runs. ``port`` and ``command`` become
     EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them. ``compiles`` names what is compiled where that
-    is not the package called as ``id``. ``refused`` says why it cannot be added at all; it then requires nothing.
+    is not the package called as ``id``. ``refused`` says why it cannot be added at all; it then requires nothing, and
+    ``successor`` is the extra that goes on where it ended.
     ``names`` are what else people ask for and mean this. What ``is_fetched`` has no files of its own on the package
     index: its build fetches them from NVIDIA's. ``build_env`` are variables that its build needs: without them some
     compile no code for a GPU where none is at hand, or take a wheel that no lock has seen. ``build_archs`` are those
@@ -604,6 +605,7 @@ class Extra(Fact):
     conflicts: tuple[str, ...] = ()
     compiles: tuple[str, ...] = ()
     refused: str | None = None
+    successor: str | None = None
     needs_compiler: bool = False
     needs_nvcc: bool = False
     runs_nvcc: bool = False

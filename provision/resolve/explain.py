@@ -210,6 +210,7 @@ PLURAL = {
     "needs": "need",
     "reaches": "reach",
     "lacks": "lack",
+    "brings": "bring",
     "names": "name",
     "does": "do",
     "fails": "fail",
@@ -253,8 +254,8 @@ def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial,
     """Return changed requests that work: for each part of the conflict the nearest value that does."""
     found: list[Alternative] = []
     trials = 0
-    queues = [changes_of(part, request, matrix) for part in PARTS if getattr(core, part)]
-    queues.reverse()
+    parts = [part for part in reversed(PARTS) if getattr(core, part)]
+    queues = [queue for part in parts for queue in _queues(part, request, core, matrix)]
     # Round-robin over the parts, so that one stubborn part does not use up the trials of the others.
     solved: set[int] = set()
     while queues and trials < TRIALS_MAX and len(found) < ALTERNATIVES_MAX:
@@ -267,7 +268,7 @@ def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial,
                 continue
             trials += 1
             candidate, change = changed
-            if isinstance(trial(candidate), list):
+            if _is_empty(candidate) or isinstance(trial(candidate), list):
                 continue
             flags = to_flags(candidate)
             is_new = all(flags != other.flags for other in found)
@@ -278,7 +279,52 @@ def _alternatives(request: Request, core: Request, matrix: Matrix, trial: Trial,
             solved.add(number)
         if len(solved) == len(queues):
             break
-    return found or _pairs(request, core, matrix, trial, proof)
+    return found or _pairs(request, core, matrix, trial, proof) or _remainder(request, trial, proof)
+
+
+def _queues(part: str, request: Request, core: Request, matrix: Matrix) -> Iterator[Iterator[tuple[Request, str]]]:
+    """Yield the changes of a part: of extras those of each one for itself, so that a way is found for each."""
+    if part != "extras":
+        yield changes_of(part, request, matrix)
+        return
+    for item in core.extras:
+        yield _of_extra(item, request, matrix)
+
+
+_WEIGHT = (
+    *("gpus", "platform", "extras", "driver", *FRAMEWORKS, "python", "cuda", "os", "flavor", "base"),
+    *("container_toolkit", "require_secure"),
+)
+"""Parts of a request, those first that people can change least."""
+
+
+def _remainder(request: Request, trial: Trial, proof: Proof) -> list[Alternative]:
+    """Return what of a request stands where no one or two changes are enough: part by part, what can be kept is."""
+    changes: dict[str, Any] = {part: () if isinstance(getattr(request, part), tuple) else None for part in _WEIGHT}
+    changes |= {name: ANY for name in FRAMEWORKS if getattr(request, name) is not None}
+    kept = replace(request, **{**changes, "require_secure": False})
+    left: list[str] = []
+    for part in _WEIGHT:
+        value = getattr(request, part)
+        for item in value if isinstance(value, tuple) else (value,) if value else ():
+            more = (*getattr(kept, part), item) if isinstance(value, tuple) else item
+            fuller = _changed(kept, part, more)
+            if isinstance(trial(fuller), list):
+                left.append(item if part == "extras" else " ".join(to_flags(_changed(Request(), part, more))[:2]))
+            else:
+                kept = fuller
+    found = trial(kept)
+    if _is_empty(kept) or isinstance(found, list):
+        return []
+    change = f"without {' and '.join(left)}"
+    for option in found.options:
+        if getattr(kept, option.framework, None) == ANY and not kept.requirements:
+            version = ".".join(option.version.split(".")[:2])
+            kept = _changed(kept, option.framework, version)
+            change = f"{option.framework} {version} {change}"
+    if isinstance(trial(kept), list):
+        return []
+    return [Alternative(flags=to_flags(kept), change=change)] if left and proof(kept, change) else []
 
 
 def _pairs(request: Request, core: Request, matrix: Matrix, trial: Trial, proof: Proof) -> list[Alternative]:
@@ -342,18 +388,25 @@ def changes_of(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Re
         return
     elif part == "extras":
         for item in request.extras:
-            kept = tuple(other for other in request.extras if other != item)
-            own = find_extra(matrix, item)
-            meant = called_extras(matrix, item) if own is None else ()
-            name = own.id if own is not None else item
-            for row in matrix.extras:
-                if (_is_kin(row.id, name) or row in meant) and row.id not in request.extras:
-                    yield replace(request, extras=tuple(sorted((*kept, row.id)))), f"--with {row.id}"
-        yield from _without(part, request)
+            yield from _of_extra(item, request, matrix)
     elif part in ("os", "base", "gpus", "require_secure"):
         if part == "gpus" and len(request.gpus) < 2:
             return
         yield from _without(part, request)
+
+
+def _of_extra(item: str, request: Request, matrix: Matrix) -> Iterator[tuple[Request, str]]:
+    """Yield the request with another extra in the place of one, and without it."""
+    kept = tuple(other for other in request.extras if other != item)
+    own = find_extra(matrix, item)
+    meant = called_extras(matrix, item) if own is None else ()
+    name = own.id if own is not None else item
+    for row in matrix.extras:
+        if row.id not in request.extras and (
+            _is_kin(row.id, name) or row in meant or (own is not None and row.id == own.successor)
+        ):
+            yield replace(request, extras=tuple(sorted((*kept, row.id)))), f"--with {row.id}"
+    yield replace(request, extras=kept), f"without {item}"
 
 
 def _is_kin(one: str, other: str) -> bool:

@@ -119,6 +119,11 @@ def hidden_needs(matrix: Matrix, stack: Stack, versions: Mapping[str, str]) -> t
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for row in hidden_constraints(matrix, stack, versions):
         found[row.kind == "add"].update(f"{name}{bound}" for name, bound in row.requires.items())
+    if stack.cuda:
+        major = stack.cuda.partition(".")[0]
+        for name, line in matrix.setting("constraints.toml", "cuda_cores").entries.items():
+            if name in versions:
+                found[True].add(line.format(cuda=major, version=versions[name]))
     return tuple(sorted(found[True])), tuple(sorted(found[False]))
 
 

@@ -23,6 +23,8 @@ from provision.versions import is_empty, parse, spec_of
 if TYPE_CHECKING:
     from packaging.markers import Marker
 
+    from provision.resolve.published import Problem
+
 __all__ = ["pair_demands", "pair_extras"]
 
 _TORCH = "torch"
@@ -74,6 +76,7 @@ def pair_extras(
             bounds.setdefault(name, []).extend(specifiers)
     pairs: dict[str, CompanionPackage] = {}
     named: list[CompanionPackage] = []
+    is_joint = len(wanted.keys() & releases.keys()) > 1
     # What pins others is chosen before them.
     for name in sorted(releases, key=lambda name: (not _names(releases[name], set(releases)), name)):
         rows = [row for row in releases[name] if all(_admits(bound, row.version) for bound in bounds[name])]
@@ -83,19 +86,22 @@ def pair_extras(
                 return found
             named += found
             for row in found:
-                _bind(bounds, row)
+                _bind(bounds, row.requires)
             continue
         built = [row for row in rows if not parse(row.version).is_prerelease and _is_built_for(matrix, row, torch)]
         built = [row for row in built if not _is_overtaken(row, rows, torch)]
         running = [row for row in built if _runs_on(matrix, row, python, MACHINES[wish.platform])]
         serving = [row for row in running if not _unserved(matrix, row, wish)]
-        fitting = [row for row in serving if not _contradicted(row, bounds)]
+        needs = {
+            row.version: _needs_of(matrix, row, extras, wish, python) if is_joint else row.requires for row in serving
+        }
+        fitting = [row for row in serving if not _contradicted(needs[row.version], bounds)]
         if not fitting:
             extra = wanted[name][0]
             facts: tuple[FactRef, ...] = (torch.fact, fact_of("extra", extra.id, extra))
             what, is_proved = name, False
             if serving:
-                other, bound = _contradicted(serving[0], bounds)[0]
+                other, bound = _contradicted(needs[serving[0].version], bounds)[0]
                 what = f"{name} that takes {other}{','.join(filter(None, bounds[other]))} (it needs {other}{bound})"
                 facts = (*facts, _fact(serving[0]))
             elif running:
@@ -111,9 +117,16 @@ def pair_extras(
             elif built:
                 what = f"{name} for Python {python} on {MACHINES[wish.platform]}"
             because = f"is paired with no {what} that the facts know"
-            return Rejection(rule="extra", is_proved=is_proved, subject="", because=because, facts=facts)
+            rule = "pins" if serving else "extra"
+            return Rejection(rule=rule, is_proved=is_proved, subject="", because=because, facts=facts)
         pairs[name] = max(fitting, key=lambda row: parse(row.version))
-        _bind(bounds, pairs[name])
+        _bind(bounds, needs[pairs[name].version])
+    if is_joint and (apart := _apart(matrix, tuple(pairs.values()), extras, torch, python, wish)):
+        facts = (torch.fact, *map(_fact, pairs.values()))
+        because = (
+            f"is paired with {' and '.join(f'{row.package} {row.version}' for row in pairs.values())}, and {apart}"
+        )
+        return Rejection(rule="pins", is_proved=False, subject="", because=because, facts=facts)
     exact = {name: row.version for name, row in pairs.items()}
     return (
         tuple(_pinned(row, exact) for row in extras),
@@ -213,7 +226,7 @@ def _why_not(
         pins = "" if is_own else f"pins {lacking.package} {lacking.version}, which "
         # A package may do without one that it pins.
         return f"{pins}has no code for {', '.join(gpus)}, only {' '.join(lacking.sm or lacking.sm_aarch64)}", is_own
-    for other, bound in _contradicted(row, bounds):
+    for other, bound in _contradicted(row.requires, bounds):
         return f"needs {other}{bound}, against {other}{','.join(filter(None, bounds[other]))}", True
     return None
 
@@ -222,16 +235,55 @@ def _fact(row: CompanionPackage) -> FactRef:
     return fact_of("companion", f"{row.package}-{row.version}", row)
 
 
-def _bind(bounds: dict[str, list[str]], row: CompanionPackage) -> None:
-    for other, bound in row.requires.items():
+def _apart(
+    matrix: Matrix, pairs: Sequence[CompanionPackage], extras: Sequence[Extra], torch: Option, python: str, wish: Wish
+) -> str | None:
+    """Return why releases have no common set of what they need, as far as the facts hold what an index says of it."""
+    from provision.resolve.published import Problem, Want
+
+    asked = _asked(extras)
+    wants = [Want(name=row.package, extras=asked[row.package], specifier=f"=={row.version}") for row in pairs]
+    wants.append(Want(name=_TORCH, specifier=f"=={torch.version}"))
+    return _clash(matrix, Problem(wants=tuple(wants), python=python, machine=MACHINES[wish.platform]))
+
+
+@lru_cache(maxsize=256)
+def _clash(matrix: Matrix, problem: Problem) -> str | None:
+    from provision.resolve.published import Clash, solve_published
+
+    found = solve_published(matrix, problem)
+    return " and ".join(found.reasons) if isinstance(found, Clash) else None
+
+
+def _asked(extras: Sequence[Extra]) -> dict[str, tuple[str, ...]]:
+    """Return what extras ask for: distribution → extras of it."""
+    return {line.name: tuple(line.extras) for row in extras for line in map(requirement_of, row.requires)}
+
+
+def _needs_of(
+    matrix: Matrix, row: CompanionPackage, extras: Sequence[Extra], wish: Wish, python: str
+) -> Mapping[str, str]:
+    """Return what a release asks for, all that an index says of it: what two of them pin may be in no row."""
+    from provision.resolve.published import Problem, need_asks
+
+    problem = Problem(wants=(), python=python, machine=MACHINES[wish.platform])
+    found = need_asks(matrix, row.package, row.version, problem, _asked(extras)[row.package])
+    published: dict[str, list[str]] = {}
+    for want in found:
+        published.setdefault(want.name, []).append(want.specifier)
+    return {**{name: ",".join(filter(None, clauses)) for name, clauses in published.items()}, **row.requires}
+
+
+def _bind(bounds: dict[str, list[str]], needs: Mapping[str, str]) -> None:
+    for other, bound in needs.items():
         bounds.setdefault(other, []).append(bound)
 
 
-def _contradicted(row: CompanionPackage, bounds: Mapping[str, list[str]]) -> list[tuple[str, str]]:
+def _contradicted(needs: Mapping[str, str], bounds: Mapping[str, list[str]]) -> list[tuple[str, str]]:
     """Return what a release needs of others that what is asked of them already leaves no version for."""
     return [
         (other, bound)
-        for other, bound in row.requires.items()
+        for other, bound in needs.items()
         if bound and other != _TORCH and other in bounds and is_empty((*filter(None, bounds[other]), bound))
     ]
 

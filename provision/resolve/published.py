@@ -174,14 +174,25 @@ def is_on_index(matrix: Matrix, name: str, version: str) -> bool | None:
     return False
 
 
-def need_asks(matrix: Matrix, name: str, version: str, problem: Problem) -> tuple[Want, ...]:
-    """Return what a release asks for on the Python and machine of a problem, nothing where it is not known."""
+def need_asks(
+    matrix: Matrix, name: str, version: str, problem: Problem, extras: tuple[str, ...] = ()
+) -> tuple[Want, ...]:
+    """Return what a release, with some extras, asks for where a problem is, nothing where it is not known."""
     package = matrix.published(name)
     release = release_for(package, version) if package is not None else None
     if release is None:
         return ()
     shelf = _Shelf(matrix, problem)
-    return tuple(ask.want for ask in shelf.needs(_Candidate(name, name, (), release, version)))
+    wants: dict[Want, None] = {}
+    left: list[tuple[str, ...]] = [(), extras] if extras else [()]
+    while left:
+        own = left.pop()
+        key = f"{name}[{','.join(own)}]" if own else name
+        for ask in shelf.needs(_Candidate(key, name, own, release, version)):
+            if ask.want.name == name and ask.want.extras and ask.want not in wants:
+                left.append(ask.want.extras)
+            wants[ask.want] = None
+    return tuple(want for want in wants if want.name != name)
 
 
 def release_for(package: PublishedPackage, version: str) -> PublishedRelease | None:

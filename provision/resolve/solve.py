@@ -266,7 +266,8 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         return named or ("cuda",)
     if implied := implied_by(matrix, request):
         return implied
-    if request.cuda is not None and request.python is not None:
+    is_for_cuda = any(text.startswith("cuda") for row in _asked_extras(matrix, request) for text in row.conflicts)
+    if is_for_cuda or (request.cuda is not None and request.python is not None):
         return ("cuda",)
     what = f"`--with {','.join(request.extras)}` names no framework"
     if request.requirements:
@@ -302,13 +303,20 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
             if meant := [row.id for row in called_extras(matrix, name)]:
                 because = f"`{name}` is no extra; what is known of it is called {', '.join(meant)}"
             else:
-                known = ", ".join(sorted(row.id for row in matrix.extras))
-                because = f"nothing called `{name}` can be added; known are {known}"
+                because = f"nothing called `{name}` can be added; {_nearest_names(name, matrix)}"
             return Rejection(rule="extra-name", is_proved=False, subject="", because=because)
     wanted = list(_asked_extras(matrix, request))
     for row in wanted:
         if row.refused is not None:
             return _extra_rejection(row, f"{row.title} cannot be added: {row.refused}")
+    for row in wanted:
+        for name, rows in gpus:
+            # Whatever the build: where no candidate is left open, it is proved.
+            of_gpu = {"gpu-architecture": rows[0].architecture}
+            if conflict := next((text for text in row.conflicts if side_holds(text, of_gpu)), None):
+                facts = (fact_of("extra", row.id, row), fact_of("gpu", rows[0].id, rows[0]))
+                because = f"{row.title} does not run on {name}: it excludes {conflict}"
+                return Rejection(rule="extra", is_proved=True, subject="", because=because, facts=facts)
     wanted += _compiled_lines(request, matrix, wanted)
     if request.is_cpu and (compiled := next((row for row in wanted if row.needs_nvcc), None)):
         because = f"{compiled.id} is compiled with nvcc, and `--cpu` asks for a stack without CUDA"
@@ -337,6 +345,18 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
         flavor=flavor,
         driver=driver_release(matrix, request.driver) if request.driver is not None else None,
     )
+
+
+def _nearest_names(name: str, matrix: Matrix) -> str:
+    """Return the names of extras that are most like one, in words; all of them where none is."""
+    from difflib import get_close_matches
+
+    known = sorted({name for row in matrix.extras for name in (row.id, *row.names)})
+    near = [item for item in known if name in item.split("-") or item in name.split("-")]
+    near = list(dict.fromkeys((*get_close_matches(name, known, n=3), *near)))[:3]
+    if near:
+        return f"the nearest known {'name is' if len(near) == 1 else 'names are'} {', '.join(near)}"
+    return f"known are {', '.join(sorted(row.id for row in matrix.extras))}"
 
 
 def _asked_extras(matrix: Matrix, request: Request) -> tuple[Extra, ...]:
@@ -480,7 +500,7 @@ def order_pythons(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> li
     """Return the Pythons to try, best first; ``[None]`` where none is needed."""
     wanted = wish.request.python
     if options[0].framework == "cuda":
-        if wanted is None:
+        if wanted is None and not (wish.request.extras or wish.request.requirements):
             return [None]
         candidates = {row.version for row in matrix.pythons}
     else:

@@ -400,3 +400,17 @@ def test_locked_passes_by_a_folder_that_may_not_be_looked_into(provision, folder
     answer = provision("image", *STACK, "--locked", "-o", "closed")
     assert answer.code == 2
     assert "closed/provision.lock cannot be read" in answer.err
+
+
+def test_a_check_that_asks_for_nothing_checks_the_lock_that_stands_there(provision, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert provision("image", "--torch", "2.8", "-o", "ctx").code == 0
+    assert provision("image", "--check", "-o", "ctx").code == 0
+    Path("ctx", "Dockerfile").write_text("FROM scratch\n")
+    drifted = provision("image", "--check", "-o", "ctx")
+    assert drifted.code == 8
+    assert "Dockerfile" in drifted.err
+    missing = provision("image", "--check", "-o", "other")
+    assert missing.code == 8
+    assert "other/provision.lock is not there" in missing.err
+    assert "say what is wanted" in missing.err

@@ -143,3 +143,13 @@ def test_what_is_compiled_against_the_framework_is_built_with_locked_tools(image
     assert "--no-deps --require-hashes --only-binary :all:" in install[0]
     assert install.end() < stage.index("python -m pip wheel")
     assert "constraints.txt" not in stage
+
+
+def test_a_source_whose_build_fetches_its_wheel_is_told_since_no_hash_holds_that(image, index, write):
+    index.add("wheel-stub", "0.5.0")
+    index.add_source("first", "1.0", builders=["wheel-stub"])
+    index.add_source("second", "1.0", builders=["own-backend"])
+    write("first", "second")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    assert "the source of first holds no code: its build fetches a wheel from NVIDIA's own index" in answer.err

@@ -50,6 +50,7 @@ from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import (
     add_request_flags,
     given_inputs,
+    has_inputs,
     other_words,
     read_matrix,
     read_request,
@@ -232,9 +233,13 @@ def run(options: argparse.Namespace, output: Output) -> int:
     words: tuple[str, ...]
     pins: tuple[Pin, ...] = ()
     trials: Trials | None = None
+    asks_nothing = not options.upgrade and not read_values(options) and not has_inputs(options)
+    flag = "--check" if options.check and asks_nothing else "--upgrade"
+    if flag == "--check":
+        options.upgrade = [""]  # the request is the one in the lock
     if options.upgrade:
-        folder = find_folder(options.folder, "--upgrade")
-        before = read_lock(folder, "--upgrade")
+        folder = find_folder(options.folder, flag)
+        before = read_lock(folder, flag)
         options.local = Local().inside(folder)
         stack = upgrade(before, [name for name in options.upgrade if name], matrix)
         words = ("image", "--locked", *other_words(argparse.Namespace(**{**vars(options), "upgrade": None})))
@@ -309,7 +314,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         changes=changes,
         day=options.exclude_newer,
     )
-    if before is not None and not options.force:
+    if before is not None and not options.force and flag != "--check":
         _keep_before(before, written_before, job)
     if changes is not None:
         for change in changes:

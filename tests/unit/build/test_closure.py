@@ -296,6 +296,23 @@ def test_what_a_source_needs_is_taken_from_the_facts_and_its_build_is_not_run(in
     assert stack.frameworks["torch"] == "2.4.1"
 
 
+@pytest.mark.parametrize(("torch", "major"), [("2.4.1", 12), ("2.12.0", 13)])
+def test_transformer_engine_brings_the_core_of_its_cuda(index: package_index.Index, torch: str, major: int) -> None:
+    for name in ("transformer-engine-torch", "transformer-engine-cu12", "transformer-engine-cu13"):
+        index.add(name, "99.0")
+    index.add("transformer-engine", "99.0", "transformer-engine-torch==99.0; extra == 'pytorch'")
+    found = packages(lock(index, "transformer-engine[pytorch]", torch=torch))
+    assert {f"transformer-engine-cu{other}" for other in (12, 13)} & set(found) == {f"transformer-engine-cu{major}"}
+
+
+@pytest.mark.parametrize("name", ["tensorrt-cu12-libs", "tensorrt-cu13-libs"])
+def test_the_libraries_of_tensorrt_are_locked_where_their_wheel_cannot_be_fetched(
+    index: package_index.Index, name: str
+) -> None:
+    index.add_source(name, "11.4.0.106", script="raise SystemExit('nvidia-smi command not found')\n")
+    assert packages(lock(index, name, torch="2.4.1"))[name].is_source
+
+
 def test_variables_of_uv_do_not_change_the_answer(index: package_index.Index, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in ("1.0", "2.0"):
         index.add("demo", version)

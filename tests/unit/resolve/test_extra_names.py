@@ -91,3 +91,42 @@ def test_no_other_name_is_the_name_of_an_extra(facts: Matrix) -> None:
 def test_what_is_no_name_at_all_is_said() -> None:
     with pytest.raises(UsageError, match="is no name"):
         parse_request({"with": "!"})
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("vlm", "the nearest known name is vllm"),
+        ("flash-atn", "flash-attn"),
+        ("zzz", "known are accelerate, "),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(facts: Matrix, typed: str, said: str) -> None:
+    found = solve(parse_request({"torch": "2.8", "with": typed}), facts)
+    assert isinstance(found, Refusal)
+    assert said in found.because[0].because
+
+
+def test_what_has_ended_is_refused_with_its_successor(facts: Matrix) -> None:
+    for typed in ("auto-gptq", "autogptq"):
+        found = solve(parse_request({"with": typed}), facts)
+        assert isinstance(found, Refusal)
+        assert found.is_proved
+        assert "gptqmodel" in found.because[0].because
+        assert [way.flags for way in found.alternatives] == [("--with", "gptqmodel")]
+
+
+@pytest.mark.parametrize("typed", ["apex", "pytorch3d", "mxnet", "paddlepaddle-gpu"])
+def test_nothing_at_all_is_no_way_out(facts: Matrix, typed: str) -> None:
+    found = solve(parse_request({"with": typed}), facts)
+    assert isinstance(found, Refusal)
+    assert not found.alternatives
+
+
+@pytest.mark.parametrize(("typed", "major"), [("cupy", "13"), ("cudf-cuda12", "12"), ("dali-cuda11", "11")])
+def test_what_is_for_a_cuda_stands_beside_that_alone(facts: Matrix, typed: str, major: str) -> None:
+    found = solve(parse_request({"with": typed}), facts)
+    assert isinstance(found, Stack), found
+    assert not found.frameworks
+    assert found.cuda.split(".")[0] == major
+    assert found.python is not None

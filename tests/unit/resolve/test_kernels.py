@@ -89,6 +89,13 @@ def test_what_is_paired_with_a_framework_is_held_to_the_gpu_as_well(edited) -> N
     )
 
 
+def test_an_extra_that_no_build_makes_run_on_a_gpu_is_proved_impossible(facts: Matrix) -> None:
+    found = solve(parse_request({"with": "vllm", "gpu": "p100"}), facts)
+    assert isinstance(found, Refusal)
+    assert found.is_proved
+    assert found.conflict == ("--gpu p100", "--with vllm")
+
+
 @pytest.mark.parametrize(
     ("wish", "said"),
     [

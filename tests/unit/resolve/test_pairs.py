@@ -229,6 +229,22 @@ def test_what_the_release_pins_bounds_the_environment(facts: Matrix, monkeypatch
     assert found.packages["numpy"].startswith("1.")
 
 
+def test_pins_of_two_extras_are_held_against_each_other(facts: Matrix) -> None:
+    # vllm 0.29 needs numba 0.65.0 and sglang 0.5.21 0.65.1; no companion row says so.
+    for torch in ({"torch": "2.13"}, {"torch": "2.8"}):
+        found = solve(parse_request({"with": "vllm,sglang", **torch}), facts)
+        assert isinstance(found, Refusal)
+        assert any(reason.subject == "pins" for reason in found.because)
+        dropped = {way.change for way in found.alternatives}
+        assert {"without sglang", "without vllm"} <= dropped
+
+
+def test_what_two_extras_need_in_turn_is_held_too(facts: Matrix) -> None:
+    found = solve(parse_request({"with": "vllm,sglang", "torch": "2.8"}), facts)
+    assert isinstance(found, Refusal)
+    assert any("outlines 0.1.11 needs outlines-core==0.1.26" in reason.because for reason in found.because)
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

@@ -609,3 +609,18 @@ def test_a_pin_of_a_cuda_library_keeps_the_stack_on_its_cuda(matrix):
     # A list frozen from an environment of two frameworks may have both.
     both = ["nvidia-cudnn-cu12==9.1.0.70", "nvidia-cudnn-cu11==9.1.0.70"]
     assert answer(matrix, torch="2.4", requirements=both).cuda.startswith("12")
+
+
+def test_what_stands_of_a_request_is_told_where_no_two_changes_are_enough(matrix):
+    found = refusal(matrix, torch="2.9", cuda="13.0", python="3.8", driver="450", gpu="v100", **{"with": "cupy,foo"})
+    (way,) = found.alternatives
+    assert way.change == "torch 2.4 without cupy and foo and --torch 2.9 and --cuda 13.0"
+    assert "foo" in way.change
+    asked = {way.flags[at].removeprefix("--"): way.flags[at + 1] for at in range(0, len(way.flags), 2)}
+    assert asked["gpu"] == "v100"
+    assert isinstance(solve(parse_request(asked), matrix), Stack)
+
+
+def test_several_candidates_take_the_verb_of_many(matrix):
+    found = refusal(matrix, torch="2.15", gpu="p100")
+    assert any(" bring a CUDA" in reason.because for reason in found.because)

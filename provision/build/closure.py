@@ -131,14 +131,21 @@ def lock_whole(
     if problem is not None:
         name, ways, because = problem
         for bound in ways:
-            bounded = replace(request, constraints=(*request.constraints, bound))
+            cuda = re.fullmatch(r"cuda([<>=].*)", bound)
+            if cuda is None:
+                bounded = replace(request, constraints=(*request.constraints, bound))
+            elif request.cuda is None:
+                bounded = replace(request, cuda=cuda[1])
+            else:
+                continue
             other = solve(bounded, matrix, is_image=True)
             try:
                 again = lock_whole(bounded, matrix, other, uv, opened) if isinstance(other, Stack) else None
             except (IncompatibleError, UnknownError, ActionFailedError):
                 continue
             if again is not None and name in again.packages:
-                return replace(again, request=request)
+                reasons = again.reasons if cuda is None else (*again.reasons, Reason(subject=name, because=because))
+                return replace(again, request=request, reasons=reasons)
         raise _refusal(request, matrix, best, NoSolution(because=(because,)), trials, [])
     return replace(_paired(request, matrix, best, uv, opened), request=request)
 
@@ -180,7 +187,7 @@ def _failing(stack: Stack, matrix: Matrix) -> tuple[str, tuple[str, ...], str] |
     """Return a package of a lock that is known to fail beside the rest or on a GPU of the request.
 
     Returns:
-        Its name, bounds that lead to other releases of it, and the reason.
+        Its name, bounds that lead to other releases of it or to another CUDA, and the reason.
     """
     named = {name: version.partition("+")[0] for name, version in stack.packages.items()}
     named |= {name: value for name, value in (("cuda", stack.cuda), ("cudnn", stack.cudnn)) if value}
@@ -190,7 +197,9 @@ def _failing(stack: Stack, matrix: Matrix) -> tuple[str, tuple[str, ...], str] |
         if found is not None and not found[0].is_open:
             left = requirement_of(found[0].left)
             if is_open(left.name) and left.name in named:
-                ways = tuple(f"{left.name}{way}" for way in _outside(left.specifier))
+                right = requirement_of(found[0].right)
+                sides = [left, right] if right.name == "cuda" else [left]
+                ways = tuple(f"{side.name}{way}" for side in sides for way in _outside(side.specifier))
                 return left.name, ways, f"{left.name} {named[left.name]} {found[1]}"
         if gpu is None:
             continue
@@ -755,7 +764,10 @@ def _refusal(
 
 def _hidden(matrix: Matrix, stack: Stack, reasons: tuple[str, ...]) -> Iterator[str]:
     """Yield where bounds come from that stand in no metadata, of what the reasons speak of."""
-    for row in hidden_constraints(matrix, stack, stack.packages):
+    # Of what the lines bring no version was chosen.
+    named = {normalise_name(requirement_of(line).name) for line in _lines(stack)} - set(stack.packages)
+    brought = (row for row in matrix.constraints_of(dict.fromkeys(named, "")) if not row.variants and not row.pythons)
+    for row in (*hidden_constraints(matrix, stack, stack.packages), *brought):
         needs = [f"{name}{bound}" for name, bound in row.requires.items()]
         if any(need in text for need in needs for text in reasons):
             what = ", ".join(needs)

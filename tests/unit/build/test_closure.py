@@ -477,6 +477,28 @@ def test_a_release_that_is_known_to_fail_with_the_cuda_gives_way_to_one_that_doe
     assert "onnxruntime-gpu 1.31.1 does not work with cuda<13" in caught.value.because[0]
 
 
+def test_what_a_line_brings_for_another_cuda_chooses_the_cuda_where_it_is_open(index: package_index.Index) -> None:
+    index.add("demo", "1.0", "ctranslate2")
+    index.add("ctranslate2", "4.8.5")
+    for package in solved(torch="2.14.1", cuda="<13").image.packages:
+        index.add(package.name, package.version)
+    stack = lock(index, "demo", torch="2.14.1")
+    assert stack.cuda.startswith("12.")
+    assert packages(stack)["ctranslate2"].version == "4.8.5"
+    assert any(item.subject == "ctranslate2" and "cuda>=13" in item.because for item in stack.reasons)
+    with pytest.raises(IncompatibleError) as caught:
+        lock(index, "demo", torch="2.14.1", cuda="13.0")
+    assert "ctranslate2 4.8.5 does not work with cuda>=13" in caught.value.because[0]
+
+
+def test_a_bound_of_the_facts_on_what_a_line_brings_is_told_with_its_reason(index: package_index.Index) -> None:
+    index.add("transformers", "4.57.6")
+    index.add("transformers-stream-generator", "0.0.5", "transformers>=4.26.1")
+    with pytest.raises(IncompatibleError) as caught:
+        lock(index, "transformers==4.57.6", "transformers_stream_generator", torch="2.4.1")
+    assert "transformers-stream-generator <=0.0.5 needs transformers<4.57" in "\n".join(caught.value.because)
+
+
 def test_a_line_is_held_to_the_gpus_as_an_extra_is(index: package_index.Index) -> None:
     index.add("vllm", "0.11.0")
     with pytest.raises(IncompatibleError) as caught:

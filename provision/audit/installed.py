@@ -16,7 +16,7 @@ from provision.audit.solved import Asked, current_pythons, problem_of
 from provision.audit.wanted import excludes
 from provision.matrix.load import Matrix
 from provision.records import record
-from provision.resolve.published import Picks, Want, need_asks, solve_published
+from provision.resolve.published import Want, need_asks, picks_of
 
 __all__ = ["Broken", "broken_by_later"]
 
@@ -91,8 +91,8 @@ def _asks(matrix: Matrix, asked: Asked, *, is_solved: bool) -> _Asks:
     if not is_solved or asked.problem.is_open or asked.install.has_no_deps:
         return asks
     pythons = current_pythons(matrix, asked)
-    answers = [solve_published(matrix, asked.at(python)) for python in pythons]
-    picked = [answer.versions for answer in answers if isinstance(answer, Picks)]
+    answers = [picks_of(matrix, asked.at(python)) for python in pythons]
+    picked = [answer.versions for answer in answers if answer is not None]
     if not picked or len(picked) != len(answers):
         return asks
     for want, requirement in asked.origins.items():

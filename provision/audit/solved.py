@@ -184,10 +184,6 @@ def _pin(specifier: str) -> str | None:
     return specifier[2:] if is_exact and "," not in specifier and "*" not in specifier else None
 
 
-def _with(problem: Problem, **changes: object) -> Problem:
-    return replace(problem, **changes)
-
-
 def clash_of(matrix: Matrix, asked: Asked) -> tuple[Clash, str | None] | None:
     """Return why a command cannot be met, with the Python that this is about: none where it is no Python's fault.
 
@@ -195,7 +191,7 @@ def clash_of(matrix: Matrix, asked: Asked) -> tuple[Clash, str | None] | None:
     """
     lost = {want.name for want in asked.problem.wants if is_absent(matrix, asked, want)}
     opaque = tuple(dict.fromkeys((*asked.problem.opaque, *sorted(lost))))
-    return _clash(matrix, _with(asked.problem, opaque=opaque), asked.pythons, asked.is_python_known)
+    return _clash(matrix, replace(asked.problem, opaque=opaque), asked.pythons, asked.is_python_known)
 
 
 @lru_cache(maxsize=256)
@@ -204,31 +200,40 @@ def _clash(
 ) -> tuple[Clash, str | None] | None:
     from provision.resolve.published import Clash, is_satisfiable, least_of, solve_published
 
+    asked = _alone(matrix, problem) or problem
     # Most releases are for the Pythons in the middle.
     likely = sorted(pythons, key=lambda python: abs(pythons.index(python) - len(pythons) // 2))
-
-    def is_refused(part: Problem) -> bool:
-        return bool(pythons) and not any(is_satisfiable(matrix, _with(part, python=python)) for python in likely)
-
-    asked = _alone(matrix, problem) or problem
-    if not likely or is_satisfiable(matrix, _with(asked, python=likely[0])):
+    if not likely or is_satisfiable(matrix, replace(asked, python=likely[0])):
         return None
     whole = solve_published(matrix, problem)
     if isinstance(whole, Clash):
         # What excludes itself on no Python in particular does so on each.
         return whole, None
-    if not is_refused(asked):
+    if any(is_satisfiable(matrix, replace(asked, python=python)) for python in likely):
         return None
     if is_known:
-        answer = solve_published(matrix, _with(problem, python=pythons[0]))
+        answer = solve_published(matrix, replace(problem, python=pythons[0]))
         return (answer, pythons[0]) if isinstance(answer, Clash) else None
-    least = least_of(problem, is_refused)
-    lines: dict[str, None] = {}
-    for python in (pythons[0], pythons[-1]):
-        part = solve_published(matrix, _with(least, python=python))
-        if isinstance(part, Clash):
-            lines |= dict.fromkeys(f"on Python {python}: {line}" for line in part.reasons)
-    return Clash(wants=least.wants, reasons=tuple(lines)), None
+    least = least_of(matrix, problem, likely)
+    return Clash(wants=least.wants, reasons=_reasons(matrix, least, pythons)), None
+
+
+def _reasons(matrix: Matrix, least: Problem, pythons: tuple[str, ...]) -> tuple[str, ...]:
+    """Say what excludes each other on the newest Python that each requirement alone is for, else for which each is."""
+    from provision.resolve.published import Clash, is_satisfiable, solve_published
+
+    alone = [replace(least, wants=(want,), is_shallow=True) for want in least.wants]
+    fitting = [[at for at in pythons if is_satisfiable(matrix, replace(part, python=at))] for part in alone]
+    shared = next((python for python in pythons if all(python in part for part in fitting)), None)
+    if shared is not None:
+        answer = solve_published(matrix, replace(least, python=shared))
+        return tuple(f"on Python {shared}: {line}" for line in answer.reasons) if isinstance(answer, Clash) else ()
+    return tuple(
+        f"{want.text} installs on {f'Python {part[-1]} to {part[0]}' if part[1:] else f'Python {part[0]} alone'}"
+        if part
+        else f"{want.text} installs on no Python from {pythons[-1]} to {pythons[0]}"
+        for want, part in zip(least.wants, fitting, strict=True)
+    )
 
 
 def _alone(matrix: Matrix, problem: Problem) -> Problem | None:
@@ -237,7 +242,7 @@ def _alone(matrix: Matrix, problem: Problem) -> Problem | None:
     names = {want.name for want in known}
     if len(names) != 1 or problem.bounds or any(want.extras for want in known):
         return None
-    return _with(problem, wants=tuple(known), is_shallow=True)
+    return replace(problem, wants=tuple(known), is_shallow=True)
 
 
 def taken_of(matrix: Matrix, asked: Asked, name: str) -> tuple[str, ...]:
@@ -245,18 +250,8 @@ def taken_of(matrix: Matrix, asked: Asked, name: str) -> tuple[str, ...]:
 
     That is one for each Python that it may be and that has not ended; none where nothing can be said of one of them.
     """
-    from provision.resolve.published import picks_of
-
-    if asked.problem.is_open:
-        return ()
-    found: dict[str, None] = {}
-    for python in current_pythons(matrix, asked):
-        answer = picks_of(matrix, _with(asked.problem, python=python))
-        version = answer.versions.get(name) if answer is not None else None
-        if version is None:
-            return ()
-        found[version] = None
-    return tuple(sorted(found, key=parse, reverse=True))
+    taken = () if asked.problem.is_open else _taken_on(matrix, asked, name)
+    return () if "" in taken else tuple(sorted(taken, key=parse, reverse=True))
 
 
 def taken_surely(environment: Environment, matrix: Matrix, options: Options, name: str) -> tuple[str, ...]:
@@ -284,7 +279,7 @@ def taken_surely(environment: Environment, matrix: Matrix, options: Options, nam
         taken = []
         for python in current_pythons(matrix, asked):
             bounds = (*asked.problem.bounds, *(Want(name=name, specifier=f"=={version}") for version in found[:1]))
-            answer = picks_of(matrix, _with(asked.problem, python=python, bounds=bounds))
+            answer = picks_of(matrix, replace(asked.problem, python=python, bounds=bounds))
             if answer is None:
                 return ()
             taken.append(answer.versions.get(name, ""))
@@ -334,7 +329,7 @@ def _likely(matrix: Matrix, asked: Asked) -> Asked:
         return asked
     family = {item.name for item in asked.origins.values() if not item.version}.intersection(_FAMILY) if own else ()
     opaque = tuple(dict.fromkeys((*asked.problem.opaque, *sorted(family))))
-    return replace(asked, problem=_with(asked.problem, is_open=False, opaque=opaque))
+    return replace(asked, problem=replace(asked.problem, is_open=False, opaque=opaque))
 
 
 def _is_mirrored(install: Install) -> bool:
@@ -392,7 +387,7 @@ def ways_out(matrix: Matrix, asked: Asked, clash: Clash, python: str | None) -> 
     pythons = [
         at
         for at in ((python,) if python is not None else asked.pythons)
-        if not rest or is_satisfiable(matrix, _with(asked.problem, wants=rest, python=at))
+        if not rest or is_satisfiable(matrix, replace(asked.problem, wants=rest, python=at))
     ]
     for want in clash.wants:
         requirement = asked.origins[want]
@@ -406,7 +401,7 @@ def ways_out(matrix: Matrix, asked: Asked, clash: Clash, python: str | None) -> 
         free = Want(name=want.name, extras=want.extras)
         others = tuple(free if item == want else item for item in asked.problem.wants)
         for at in pythons:
-            answer = picks_of(matrix, _with(asked.problem, wants=others, python=at))
+            answer = picks_of(matrix, replace(asked.problem, wants=others, python=at))
             version = answer.versions.get(want.name) if answer is not None else None
             if version is not None:
                 text = f"=={version}"

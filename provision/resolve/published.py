@@ -7,7 +7,7 @@ not kept of the index meets anything and asks for nothing, so that it is never a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -120,10 +120,7 @@ def solve_published(matrix: Matrix, problem: Problem) -> Picks | Clash | None:
     answer = _search(matrix, problem)
     if answer is None or isinstance(answer, Picks):
         return answer
-    named = tuple(want for want in problem.wants if want.name in answer.names)
-    if named and _is_refused(matrix, replace(problem, wants=named)):
-        problem = replace(problem, wants=named)
-    least = least_of(problem, lambda part: _is_refused(matrix, part))
+    least = least_of(matrix, problem, (problem.python,))
     chain = _search(matrix, least)
     return Clash(wants=least.wants, reasons=chain.reasons if isinstance(chain, _Refusal) else answer.reasons)
 
@@ -139,9 +136,22 @@ def is_satisfiable(matrix: Matrix, problem: Problem) -> bool:
     return _has_answer(matrix, problem) or not _is_refused(matrix, problem)
 
 
-def least_of(problem: Problem, is_refused: Callable[[Problem], bool]) -> Problem:
-    """Return the smallest part of a problem that is still refused, as far as leaving out one at a time finds it."""
+def least_of(matrix: Matrix, problem: Problem, pythons: Sequence[str | None]) -> Problem:
+    """Return the smallest part of a problem that each of some Pythons refuses, as it does the whole.
+
+    It is as small as leaving out one at a time makes it.
+    """
+
+    def is_refused(wants: Sequence[Want]) -> bool:
+        part = replace(problem, wants=tuple(wants))
+        return not any(is_satisfiable(matrix, replace(part, python=python)) for python in pythons)
+
+    answers = [_search(matrix, replace(problem, python=python)) for python in pythons]
+    names = frozenset[str]().union(*(answer.names for answer in answers if isinstance(answer, _Refusal)))
     kept = list(problem.wants)
+    named = [want for want in kept if want.name in names]
+    if named and len(named) < len(kept) and is_refused(named):
+        kept = named
     size, left = len(kept) // 2, _TRIES_MAX
     # Whole stretches first: most requirements have no part in it.
     while size:
@@ -149,7 +159,7 @@ def least_of(problem: Problem, is_refused: Callable[[Problem], bool]) -> Problem
         while start < len(kept):
             rest = kept[:start] + kept[start + size :]
             left -= 1
-            if rest and left > 0 and is_refused(replace(problem, wants=tuple(rest))):
+            if rest and left > 0 and is_refused(rest):
                 kept = rest
             else:
                 start += size
@@ -230,18 +240,19 @@ def _search(matrix: Matrix, problem: Problem) -> Picks | _Refusal | None:
     alone = shelf.unmet()
     if alone:
         return shelf.refusal([(ask, None) for ask in alone])
+    aside = shelf.set_aside()
     from resolvelib import BaseReporter
     from resolvelib.resolvers import Resolution, ResolutionImpossible, ResolutionTooDeep
 
     resolution: Resolution[Any, Any, Any] = Resolution(_provider(shelf), BaseReporter())
     try:
         # Not `Resolver`: where distributions ask for each other, its graph of the answer can recurse without end.
-        state = resolution.resolve(shelf.roots, max_rounds=_ROUNDS_MAX + 2 * len(problem.wants))
+        state = resolution.resolve(shelf.roots, max_rounds=_ROUNDS_MAX + 2 * len(shelf.roots))
     except ResolutionImpossible as error:
         return shelf.refusal([(cause.requirement, cause.parent) for cause in error.causes])
     except ResolutionTooDeep:
         return None
-    return Picks(versions=shelf.reached(state.mapping))
+    return Picks(versions=aside | shelf.reached(state.mapping))
 
 
 class _Ask:
@@ -285,6 +296,7 @@ class _Shelf:
         for bound in problem.bounds:
             if bound.specifier:
                 self._bounds[bound.name] = (*self._bounds.get(bound.name, ()), bound.specifier)
+        self._aside: dict[str, tuple[str, ...]] = {}
         self.roots = [_Ask(want, None) for want in problem.wants]
         self.origins: dict[str, _Ask] = {}
         names = {want.name for want in problem.wants}
@@ -354,6 +366,18 @@ class _Shelf:
                 return asks
         return []
 
+    def set_aside(self) -> dict[str, str | None]:
+        """Ask no longer for what nothing is known of, and return what is taken of it: it limits what others ask for."""
+        found: dict[str, str | None] = {}
+        for ask in self.roots:
+            name = ask.want.name
+            if not ask.want.extras and (name in self.problem.opaque or self._matrix.published(name) is None):
+                self._aside[name] = (*self._aside.get(name, ()), ask.want.specifier)
+        for name, specifiers in self._aside.items():
+            found[name] = next(self.matches(name, specifiers)).version
+        self.roots = [ask for ask in self.roots if ask.want.extras or ask.want.name not in found]
+        return found
+
     def meets(self, want: Want, version: str | None) -> bool:
         """Tell whether a release meets a requirement; one of which nothing is known meets any."""
         return version is None or _admits(want.specifier, version)
@@ -362,7 +386,8 @@ class _Shelf:
         """Yield the releases that meet all of some specifiers, newest first."""
         name, _, rest = key.partition("[")
         extras = tuple(rest.removesuffix("]").split(",")) if rest else ()
-        texts = [text for text in dict.fromkeys((*specifiers, *self._bounds.get(name, ()))) if text]
+        limits = (*self._bounds.get(name, ()), *self._aside.get(name, ()))
+        texts = [text for text in dict.fromkeys((*specifiers, *limits)) if text]
         barred = set(without)
         is_opaque = name in self.problem.opaque
         package = self._matrix.published(name) if not is_opaque else None

@@ -74,9 +74,20 @@ def test_a_python_that_is_not_known_is_any():
 
 
 def test_pins_for_pythons_that_do_not_meet_are_refused():
-    (finding,) = find("scipy==1.7.3\nnumpy==2.3.1\n", "requirements.txt")
-    assert finding.message == "scipy==1.7.3 and numpy==2.3.1 cannot be installed together"
-    assert finding.reasons
+    (finding,) = find("faiss-gpu==1.7.2\nnumpy==2.3.1\n", "requirements.txt")
+    assert finding.message == "faiss-gpu==1.7.2 and numpy==2.3.1 cannot be installed together"
+    assert finding.reasons == (
+        "faiss-gpu==1.7.2 installs on Python 3.6 to 3.10",
+        "numpy==2.3.1 installs on Python 3.11 to 3.15",
+    )
+
+
+def test_a_conflict_on_every_python_is_told_of_the_newest_that_each_is_for():
+    (finding,) = find("openai-whisper==20231117\ntorch==2.4.1\n", "requirements.txt")
+    assert finding.reasons == (
+        "on Python 3.12: openai-whisper 20231117 needs triton<3,>=2.0.0",
+        "on Python 3.12: torch 2.4.1 needs triton==3.0.0",
+    )
 
 
 def test_an_error_that_says_what_it_means_is_not_told_twice():

@@ -197,6 +197,23 @@ def test_a_version_is_on_the_index_or_not_or_may_have_come_since(small, version,
     assert is_on_index(small, "stranger", version) is None
 
 
+def test_a_pin_of_which_nothing_is_known_takes_part_in_a_search(tmp_path):
+    needs = {"3": ["stranger==2", "low"], "2": ["stranger>1", "low"], "1": ["stranger<2"]}
+    packages = {
+        "high": {version: {"needs": {"": row}} for version, row in needs.items()},
+        "low": {"1": {"needs": {"": ["stranger!=2"]}}},
+    }
+    matrix = index(tmp_path, packages)
+    taken = solve(matrix, "stranger==1.0", "another", "high")
+    assert isinstance(taken, Picks)
+    assert taken.versions == {"stranger": "1.0", "another": None, "high": "1"}
+    refused = solve(matrix, "another", "high", "stranger==2")
+    assert isinstance(refused, Clash)
+    assert [item.text for item in refused.wants] == ["high", "stranger==2"]
+    assert not any("constraint" in line for line in refused.reasons)
+    assert isinstance(solve(matrix, "high", "stranger==2", opaque=("stranger",)), Picks)
+
+
 def test_a_set_without_a_conflict_imports_no_resolver():
     program = (
         "import sys; from provision.matrix.load import Matrix; from provision.resolve.published import *;"

@@ -24,6 +24,8 @@ RUNTIME = .venv/.installed
 DEVELOPMENT = .venv/.installed-test
 PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 8
 PYTEST_ARGS =
+# The tests start thousands of Python processes: each would compile all it imports where the environment forbids bytecode.
+BYTECODE = env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$$PWD/.build/bytecode"
 FAST_TESTS = $(wildcard tests/test_*.py tests/unit/test_*.py) tests/data tests/mutations \
 	$(addprefix tests/unit/,audit doctor generate index matrix resolve verify) \
 	$(addprefix tests/cli/test_,check.py image.py main.py resolve.py) \
@@ -47,18 +49,18 @@ $(DEVELOPMENT): pyproject.toml tools/venv.sh
 # A finding of a linter does not hide what the tests say, nor these what the scenarios say: all run, any fails the whole.
 # The tests run beside the others, one process a core, and are shown behind them: the summary of pytest ends the output.
 test: $(DEVELOPMENT) engine browser prometheus
-	@$(BIN)/python tools/gate.py '$(MAKE) -k lint' '$(MAKE) scenarios' -- $(PYTEST) $(PYTEST_ARGS)
+	@$(BYTECODE) $(BIN)/python tools/gate.py '$(MAKE) -k lint' '$(MAKE) scenarios' -- $(PYTEST) $(PYTEST_ARGS)
 
 # What needs no engine, index, server or playbook, and answers soonest. It decides nothing: `make test` does.
 test-fast: $(DEVELOPMENT)
-	@$(BIN)/python tools/gate.py '$(MAKE) -k lint-python lint-types lint-layers' -- $(PYTEST) $(FAST_TESTS) $(PYTEST_ARGS)
+	@$(BYTECODE) $(BIN)/python tools/gate.py '$(MAKE) -k lint-python lint-types lint-layers' -- $(PYTEST) $(FAST_TESTS) $(PYTEST_ARGS)
 
 coverage: $(DEVELOPMENT)
 	$(PYTEST) $(FAST_TESTS) --cov --cov-report=markdown:.build/coverage.md $(PYTEST_ARGS)
 
 # Where nothing can boot a node (exit 7) this says so and passes; PROVISION_REQUIRE_ENGINE=1 makes that a failure.
 scenarios: $(DEVELOPMENT) engine
-	@status=0; $(BIN)/python tools/molecule.py $(SCENARIOS) || status=$$?; \
+	@status=0; $(BYTECODE) $(BIN)/python tools/molecule.py $(SCENARIOS) || status=$$?; \
 	if [ $$status -eq 7 ] && [ "$$PROVISION_REQUIRE_ENGINE" != 1 ]; then \
 		echo 'SKIPPED: nothing here can boot a node (see above), so no scenario ran: $(SCENARIOS)' >&2; \
 		status=0; \

@@ -27,7 +27,7 @@ def find_uncompiled(root):
 
 
 def compile_shard(paths):
-    """Compile the modules named; one that is no valid Python for this version is left as it is."""
+    """Compile the modules named; one that is not a valid Python for this version is left as it is."""
     for path in paths:
         compileall.compile_file(path, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
 

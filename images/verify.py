@@ -167,7 +167,7 @@ def find_build(lock, framework):
 
 
 def is_common(lock):
-    """Tell whether a lock holds only what all of its frameworks serve, which is no list of any single one."""
+    """Tell whether a lock holds only what all of its frameworks serve, which is not a list of any single one."""
     return not lock.get("builds") and len(lock["frameworks"]) > 1
 
 

@@ -42,7 +42,7 @@ _DISTRIBUTION = "gpu-provision"
 USERINFO = r"(?<=://)(?:[^/?#\s]*@|[^/?#\s:@\[]*:(?!\d*(?:[^\w@]|$))(?:\S*@|[^@\n]*@))"
 """User and password of an address, up to the last ``@`` before its path.
 
-Where a password has a sign that ends it before its ``@`` (``/``), what stands in the port's place is no number.
+Where a password has a sign that ends it before its ``@`` (``/``), what stands in the port's place is not a number.
 """
 
 

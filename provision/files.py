@@ -40,11 +40,11 @@ def read_text(path: Path, flag: str, *, bytes_max: int) -> str:
     """
     content = read_bytes(path, flag, bytes_max)
     try:
-        # What Windows writes at the beginning of a text is no part of it.
+        # What Windows writes at the beginning of a text is not part of it.
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{flag}: {path} is no UTF-8 text",
+            f"{flag}: {path} is not UTF-8 text",
             because=(f"byte {error.start} is {content[error.start]:#04x}",),
             hints=("save it as UTF-8, and make sure that it is the file you mean",),
         ) from error

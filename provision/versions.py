@@ -25,7 +25,7 @@ def parse(text: str) -> Version:
     """Parse a version.
 
     Raises:
-        ValueError: The text is no PEP 440 version.
+        ValueError: The text is not a PEP 440 version.
     """
     # Not every command compares versions, and this import takes long.
     from packaging.version import InvalidVersion, Version
@@ -33,7 +33,7 @@ def parse(text: str) -> Version:
     try:
         return Version(text)
     except InvalidVersion as error:
-        raise ValueError(f"`{text}` is no version") from error
+        raise ValueError(f"`{text}` is not a version") from error
 
 
 def sort_key(text: str) -> Version:
@@ -42,7 +42,7 @@ def sort_key(text: str) -> Version:
 
 
 def is_older(version: str | None, other: str | None) -> bool:
-    """Tell whether a version is below another; not where one of them is no version."""
+    """Tell whether a version is below another; not where one of them is not a version."""
     try:
         return parse(version or "") < parse(other or "")
     except ValueError:

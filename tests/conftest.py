@@ -22,8 +22,10 @@ hypothesis.settings.load_profile("provision")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-ONE_AT_A_TIME = "tests/engine/"
-"""These build, count and remove images of one engine, and share the base image that the first of them makes."""
+TOGETHER = ("tests/engine/", "tests/browser/")
+"""What one process runs from the first test to the last, before all else: the tests of the engine build, count and
+remove images of one engine and share a base image; those of the browser share the page, which takes a minute to write.
+"""
 
 
 def _load(name: str):
@@ -57,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what only one process may run at a time: the others have the rest for that while."""
-    items.sort(key=lambda item: _unit(item.nodeid) != ONE_AT_A_TIME)
+    items.sort(key=lambda item: _unit(item.nodeid) not in TOGETHER)
 
 
 def pytest_collection_finish() -> None:
@@ -93,7 +95,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def _unit(nodeid: str) -> str:
     """Return the name of what is run by one process from its first test to its last."""
-    return ONE_AT_A_TIME if nodeid.startswith(ONE_AT_A_TIME) else nodeid.partition("::")[0]
+    return next(filter(nodeid.startswith, TOGETHER), nodeid.partition("::")[0])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -43,7 +43,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _PLAYBOOKS = ("gpu-node", "gpu-monitoring", "gpu-slurm")
 """What the names of the committed playbooks begin with; others only make the nodes."""
 _NEWEST = ("ansible-core>=2.20", "molecule>=26", "pytest-testinfra>=10", "pytest>=9", "pyyaml>=6", "rich>=13")
-_MINUTES = 30
+_MINUTES = 60
 LEAST_PYTHON = (3, 12)
 """What the newest ansible-core runs on."""
 
@@ -210,7 +210,7 @@ def empty_role(role: str, target: Path, playbooks: Path = REPOSITORY / "playbook
     """
     if not (playbooks / "roles" / role / "tasks").is_dir():
         known = ", ".join(sorted(path.name for path in (playbooks / "roles").iterdir()))
-        raise ValueError(f"`{role}` is no role; there are {known}")
+        raise ValueError(f"`{role}` is not a role; there are {known}")
     shutil.copytree(playbooks, target, symlinks=True)
     for path in (target / "roles" / role / "tasks").glob("*.yml"):
         path.write_text("---\n[]\n", encoding="utf-8")

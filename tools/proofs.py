@@ -33,7 +33,7 @@ def read_records(folder: Path = PROOFS) -> list[tuple[str, dict[str, Any]]]:
             record = json.loads(path.read_text(encoding="utf-8"))
             is_stand_in = record["is_stand_in"]
         except (ValueError, KeyError, TypeError) as error:
-            raise SystemExit(f"{path} is no record of `make gpu`: {error}") from error
+            raise SystemExit(f"{path} is not a record of `make gpu`: {error}") from error
         if is_stand_in:
             raise SystemExit(f"{path} is of a stand-in machine; a record in docs/proof/ must be of a GPU")
         found.append((path.parent.name, record))

@@ -311,7 +311,7 @@ def _install(uv: str, cache: Path, python: str, environment: Path, context: Path
     words += ["--python", str(environment / "bin" / "python")]
     # What is built against the framework, and what is built by itself.
     sources = [path for path in (context / _SOURCE, *sorted(context.glob("requirements.build*.txt"))) if path.is_file()]
-    # What makes the wheels is no part of the environment.
+    # What makes the wheels is not part of the environment.
     others = {context / "requirements.lock.txt", *sources, *context.glob("requirements.backend*.txt")}
     lists = sorted(set(context.glob("requirements.*.txt")) - others)
     for path in lists if sources else [context / "requirements.lock.txt"]:

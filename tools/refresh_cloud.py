@@ -212,9 +212,9 @@ def _number(value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
-        raise RefusedError(f"`{value}` is no price") from error
+        raise RefusedError(f"`{value}` is not a price") from error
     if not 0 <= number < float("inf"):
-        raise RefusedError(f"`{value}` is no price")
+        raise RefusedError(f"`{value}` is not a price")
     return number
 
 

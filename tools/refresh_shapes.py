@@ -74,7 +74,7 @@ def facts_of(definition: dict[str, Any], component: str, version: str, where: st
         ValueError: It is none, or the server stores none of its versions.
     """
     if definition.get("kind") != "CustomResourceDefinition":
-        raise ValueError("is no CustomResourceDefinition")
+        raise ValueError("is not a CustomResourceDefinition")
     spec = definition["spec"]
     stored = next((item for item in spec["versions"] if item.get("storage")), None)
     if stored is None:

@@ -102,7 +102,7 @@ def answer(row: Mapping[str, Any], matrix: Matrix) -> tuple[Said, ...]:
     try:
         report = audit([first], sources.get, matrix, Options(), context=context)
     except UsageError as error:
-        if error.message.endswith("is no file that can be checked"):
+        if error.message.endswith("is not a file that can be checked"):
             return ()
         said = "; ".join((error.message, *error.because))
         return (Said(UNREAD, "error", said, said),)

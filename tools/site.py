@@ -24,6 +24,8 @@ from typing import Any
 
 import yaml
 
+from provision import __version__
+from provision.generate.page import render_page
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_first_branch, serves
 from provision.versions import is_prefix_of, parse
@@ -384,12 +386,13 @@ def badge(texts: Sequence[str]) -> str:
     )
 
 
-def build(folder: Path, url: str) -> None:
+def build(folder: Path, url: str, page: Path | None = None) -> None:
     """Write the whole site into a folder that is not there yet.
 
     Args:
         folder: Where to.
         url: Address it is published under, with a slash at the end.
+        page: What ``provision matrix --html`` wrote; none writes it now, which takes a minute.
 
     Raises:
         SystemExit: mkdocs found a broken link.
@@ -398,7 +401,7 @@ def build(folder: Path, url: str) -> None:
     with tempfile.TemporaryDirectory(prefix="provision-site-") as made:
         for language in LANGUAGES:
             source = Path(made) / language
-            _write_source(source, matrix, language, url)
+            _write_source(source, matrix, language, url, page)
             config = Path(made) / f"{language}.yml"
             target = folder if language == "en" else folder / language
             config.write_text(_settings(language, source, target, url), encoding="utf-8")
@@ -410,7 +413,7 @@ def build(folder: Path, url: str) -> None:
                 raise SystemExit(f"mkdocs could not build the site in {language}")
 
 
-def _write_source(source: Path, matrix: Matrix, language: str, url: str) -> None:
+def _write_source(source: Path, matrix: Matrix, language: str, url: str, page: Path | None) -> None:
     for name, text in fact_pages(matrix, language).items():
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -426,7 +429,7 @@ def _write_source(source: Path, matrix: Matrix, language: str, url: str) -> None
         (badges / _badge_name(row)).write_text(badge(texts), encoding="utf-8")
     if language == "en":
         _copy_plain(source)
-        (source / "index.html").write_text(_home(url), encoding="utf-8")
+        (source / "index.html").write_text(_home(url, page), encoding="utf-8")
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         (source / _HOME).write_text(readme.replace("](README.zh-CN.md)", f"]({url}zh/)"), encoding="utf-8")
     else:
@@ -488,13 +491,9 @@ def _lead_home(page: Path) -> Callable[[re.Match[str]], str]:
     return lead
 
 
-def _home(url: str) -> str:
+def _home(url: str, page: Path | None) -> str:
     """Return the page of the matrix, with what search engines and link previews read, and links to the rest."""
-    with tempfile.TemporaryDirectory() as made:
-        path = Path(made) / "index.html"
-        words = [sys.executable, "-m", "provision", "matrix", "--html", str(path), "-q"]
-        subprocess.run(words, check=True, capture_output=True, cwd=ROOT)
-        page = path.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8") if page else render_page(Matrix(), __version__)
     says = "Which NVIDIA driver, CUDA, PyTorch, TensorFlow, JAX, Python and GPU work together, from sourced facts."
     head = (
         f'<meta name="description" content="{says}">\n<meta property="og:type" content="website">\n'
@@ -506,7 +505,7 @@ def _home(url: str) -> str:
     sections = ("torch", "tensorflow", "jax", "cuda", "driver", "gpu", "xid", "diagnosis", "check")
     links = [("start/", "start"), ("docs/", "docs"), *((f"{name}/", name) for name in sections)]
     places = " · ".join(f'<a href="{path}">{html.escape(_WORDS[key][0])}</a>' for path, key in links)
-    return page.replace("<title>", f"{head}<title>", 1).replace(
+    return text.replace("<title>", f"{head}<title>", 1).replace(
         "<footer>", f'<footer>\n  <nav aria-label="Pages"><p>{places} · <a href="zh/" lang="zh">中文</a></p></nav>', 1
     )
 
@@ -584,10 +583,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Build the published site.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--url", default="https://provision.example/", help="address that it is published under")
+    parser.add_argument("--page", type=Path, help="what `provision matrix --html` wrote (default: it is written now)")
     options = parser.parse_args(words)
     if options.folder.exists() and any(options.folder.iterdir()):
         raise SystemExit(f"{options.folder} is not empty")
-    build(options.folder, options.url.rstrip("/") + "/")
+    build(options.folder, options.url.rstrip("/") + "/", options.page)
     return 0
 
 

@@ -40,7 +40,7 @@ find_python() {
 }
 
 if [ -n "${PYTHON:-}" ]; then
-    is_new_enough "$PYTHON" || fail "PYTHON=$PYTHON is no Python 3.11 or newer" "leave PYTHON out, or name another"
+    is_new_enough "$PYTHON" || fail "PYTHON=$PYTHON is not Python 3.11 or newer" "leave PYTHON out, or name another"
     python=$PYTHON
 else
     python=$(find_python)
@@ -48,7 +48,7 @@ fi
 uv=$(command -v uv || true)
 
 if [ -e "$directory" ] && [ ! -f "$directory/pyvenv.cfg" ]; then
-    fail "\`$directory\` exists and is no virtual environment" "move it away and run make again"
+    fail "\`$directory\` exists and is not a virtual environment" "move it away and run make again"
 fi
 
 if ! is_new_enough "$directory/bin/python"; then

@@ -3,7 +3,7 @@
 The committed rules wait for minutes and hours, as they must; ``promtool`` holds those times. A scenario cannot wait for
 them, so here every duration is divided by the same number: what is pending how long, windows, offsets and the intervals
 of scrapes, rules and notifications. How they stand to each other stays, and so does how many samples a window holds.
-Thresholds, labels and texts are not touched: a line that is no duration leaves as it came.
+Thresholds, labels and texts are not touched: a line that is not a duration leaves as it came.
 
 Source: Prometheus, "Configuration" and "Querying basics": ``((([0-9]+)y)?(([0-9]+)w)?…(([0-9]+)ms)?|0)``.
 """
@@ -31,7 +31,7 @@ def milliseconds(duration: str) -> int:
         ValueError: It is none.
     """
     if not re.fullmatch(DURATION, duration):
-        raise ValueError(f"`{duration}` is no duration: write it like 30s or 1h30m")
+        raise ValueError(f"`{duration}` is not a duration: write it like 30s or 1h30m")
     return sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(duration))
 
 
@@ -39,11 +39,11 @@ def shorten(duration: str, factor: int) -> str:
     """Return a duration divided by a factor, in whole seconds where it has them and in milliseconds else.
 
     Raises:
-        ValueError: It is no duration, or less than a millisecond would be lost or left.
+        ValueError: It is not a duration, or less than a millisecond would be lost or left.
     """
     whole = milliseconds(duration)
     if whole % factor or not whole:
-        raise ValueError(f"{duration} divided by {factor} is no whole number of milliseconds")
+        raise ValueError(f"{duration} divided by {factor} is not a whole number of milliseconds")
     rest = whole // factor
     return f"{rest}ms" if rest % 1000 else f"{rest // 1000}s"
 

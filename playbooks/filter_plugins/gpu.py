@@ -183,9 +183,9 @@ def list_specs(packages: Iterable[Mapping[str, Any]]) -> list[str]:
     for item in packages:
         name, version = item["name"], item.get("version")
         if not re.fullmatch(r"[a-z0-9][a-z0-9+._-]*([a-z0-9.]|\+\+)(:[a-z0-9]+)?", name):
-            raise AnsibleFilterError(f"gpu_specs: {name!r} is no package name")
+            raise AnsibleFilterError(f"gpu_specs: {name!r} is not a package name")
         if version and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+:~-]*", version):
-            raise AnsibleFilterError(f"gpu_specs: {version!r} is no version of {name}")
+            raise AnsibleFilterError(f"gpu_specs: {version!r} is not a version of {name}")
         words.append(f"{name}={version}" if version else name)
     return words
 
@@ -209,7 +209,7 @@ def merge_json(text: str | None, changes: Mapping[str, Any]) -> str:
     An unchanged document keeps its bytes, so that a file that already says it is not rewritten.
 
     Raises:
-        AnsibleFilterError: The text is no JSON object.
+        AnsibleFilterError: The text is not a JSON object.
     """
     document = _read_json(text)
     merged = _merged(document, changes)
@@ -227,7 +227,7 @@ def unmerge_json(text: str | None, changes: Mapping[str, Any], original: str | N
             One that was no JSON somebody has mended since, or nothing could be merged: it counts as unknown.
 
     Raises:
-        AnsibleFilterError: The text is no JSON object.
+        AnsibleFilterError: The text is not a JSON object.
     """
     document = _read_json(text)
     rest = _without(document, changes)
@@ -251,7 +251,7 @@ def _read_json(text: str | None) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise AnsibleFilterError(f"the file on the node is no JSON: {error}; mend or remove it") from error
+        raise AnsibleFilterError(f"the file on the node is not JSON: {error}; mend or remove it") from error
     if not isinstance(document, dict):
         raise AnsibleFilterError("the file on the node holds no JSON object; mend or remove it")
     return document
@@ -345,7 +345,7 @@ def name_architectures(gpus: Iterable[Mapping[str, Any]], devices: Iterable[Mapp
 def _path_of(item: Mapping[str, Any]) -> str:
     path = item.get("path")
     if not isinstance(path, str) or not path.startswith("/") or "/../" in path + "/":
-        raise AnsibleFilterError(f"{path!r} is no absolute path of a file")
+        raise AnsibleFilterError(f"{path!r} is not an absolute path of a file")
     return path
 
 

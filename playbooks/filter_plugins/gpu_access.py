@@ -21,7 +21,7 @@ def read_networks(networks: Iterable[Any], variable: str = "networks") -> list[A
     """Return addresses and networks as objects, merged, IPv4 before IPv6.
 
     Raises:
-        AnsibleFilterError: One of them is no address; all that are not are named.
+        AnsibleFilterError: One of them is not an address; all that are not are named.
     """
     if isinstance(networks, str):
         raise AnsibleFilterError(f"{variable} must be a list of networks, not the text {networks!r}")
@@ -33,7 +33,7 @@ def read_networks(networks: Iterable[Any], variable: str = "networks") -> list[A
         except ValueError:
             problems.append(repr(item))
     if problems:
-        raise AnsibleFilterError(f"{variable}: {', '.join(problems)} is no address or network, as in 192.0.2.0/24")
+        raise AnsibleFilterError(f"{variable}: {', '.join(problems)} is not an address or network, as in 192.0.2.0/24")
     return [
         network
         for version in (4, 6)
@@ -123,7 +123,7 @@ def list_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) -> list[
         try:
             is_loopback = ipaddress.ip_address(str(address)).is_loopback
         except ValueError:
-            problems.append(f"gpu_access_jupyter_address: {address!r} is no address")
+            problems.append(f"gpu_access_jupyter_address: {address!r} is not an address")
         else:
             if not has_tls or not (is_loopback or settings["jupyter_from"]):
                 problems.append(
@@ -131,7 +131,7 @@ def list_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) -> list[
                     "allow-list in gpu_access_jupyter_from"
                 )
     problems += [
-        f"gpu_access_audit_rules: {rule!r} is no rule: one line that starts with -w or -a"
+        f"gpu_access_audit_rules: {rule!r} is not a rule: one line that starts with -w or -a"
         for rule in settings["audit_rules"]
         if not isinstance(rule, str) or not _AUDIT_RULE.fullmatch(rule)
     ]
@@ -141,7 +141,7 @@ def list_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) -> list[
         if not isinstance(name, str) or not _TLS_NAME.fullmatch(name)
     ]
     problems += [
-        f"gpu_access_tls_certificate and _key: {path!r} is no absolute path"
+        f"gpu_access_tls_certificate and _key: {path!r} is not an absolute path"
         for path in settings["tls_paths"]
         if not isinstance(path, str) or not _PATH.fullmatch(path)
     ]
@@ -152,14 +152,14 @@ def list_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) -> list[
             problems.append("an allow-list needs systemd, whose timer takes it back where it shuts the controller out")
         if not re.fullmatch(r"[1-9]\d{1,3}", str(settings["revert_seconds"])):
             problems.append(
-                f"gpu_access_revert_seconds: {settings['revert_seconds']!r} is no number of seconds from 10 to 9999"
+                f"gpu_access_revert_seconds: {settings['revert_seconds']!r} is not a number of seconds from 10 to 9999"
             )
     return problems
 
 
 def _read_port(port: Any, variable: str) -> int:
     if isinstance(port, bool) or not re.fullmatch(r"\d{1,5}", str(port)) or not 0 < int(port) < 65536:
-        raise AnsibleFilterError(f"{variable}: {port!r} is no port")
+        raise AnsibleFilterError(f"{variable}: {port!r} is not a port")
     return int(port)
 
 

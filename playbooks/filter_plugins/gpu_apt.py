@@ -160,7 +160,7 @@ def gpu_apt_plan_problems(
         source = installed.get(name, {}).get("source", "")
         if name not in versions and name not in allowed and not is_gpu_package(name, source):
             problems.append(
-                "apt would remove {} {}, which is no part of the GPU software: see `apt-get -s install` on the node, "
+                "apt would remove {} {}, which is not part of the GPU software: see `apt-get -s install` on the node, "
                 "and remove or update what conflicts with it first".format(name, item["old"] or "")
             )
         if name in holds:

@@ -199,7 +199,7 @@ def _docker_changes(host: Mapping[str, Any], has_cdi: bool, is_default: bool, pr
             document = json.loads(text)
         except ValueError as error:
             problems.append(
-                f"{DOCKER_CONFIG} is no JSON ({error}): mend or remove it; docker itself cannot start with it"
+                f"{DOCKER_CONFIG} is not JSON ({error}): mend or remove it; docker itself cannot start with it"
             )
             return {}
         if not isinstance(document, dict):
@@ -207,7 +207,7 @@ def _docker_changes(host: Mapping[str, Any], has_cdi: bool, is_default: bool, pr
             return {}
         for key in ("runtimes", "features"):
             if not isinstance(document.get(key, {}), dict):
-                problems.append(f"{DOCKER_CONFIG} has `{key}` that is no object: mend it")
+                problems.append(f"{DOCKER_CONFIG} has `{key}` that is not an object: mend it")
                 return {}
     return _docker_mapping(has_cdi, is_default)
 
@@ -290,7 +290,7 @@ def _schema(document: Mapping[str, Any], engine: str) -> int:
     if version is None:
         return 1
     if isinstance(version, bool) or not isinstance(version, int):
-        raise ValueError(f"{CONTAINERD_CONFIG} has version {version!r}, which is no number: mend it")  # noqa: TRY004
+        raise ValueError(f"{CONTAINERD_CONFIG} has version {version!r}, which is not a number: mend it")  # noqa: TRY004
     return version
 
 
@@ -313,7 +313,7 @@ def _read_toml(path: str, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is no TOML ({error}): mend it; containerd itself cannot start with it") from error
+        raise ValueError(f"{path} is not TOML ({error}): mend it; containerd itself cannot start with it") from error
 
 
 def _merged(left: Any, right: Any) -> Any:

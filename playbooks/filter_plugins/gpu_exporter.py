@@ -50,7 +50,7 @@ def list_problems(host: Mapping[str, Any], settings: Mapping[str, Any], is_check
     for name in ("certificate", "key"):
         path = settings[name]
         if not isinstance(path, str) or not _PATH.fullmatch(path):
-            problems.append(f"`gpu_monitoring_{name}` is {path!r:.80}, which is no absolute path")
+            problems.append(f"`gpu_monitoring_{name}` is {path!r:.80}, which is not an absolute path")
         elif path.startswith("/etc/provision/") and path not in host["files"] and not is_check:
             problems.append(
                 f"{path} is not there: run gpu-monitoring.yml, which makes it, or put it there and set "
@@ -63,13 +63,13 @@ def list_problems(host: Mapping[str, Any], settings: Mapping[str, Any], is_check
             f"`chgrp {settings['group']}` it and `chmod 0640` it"
         )
     if not _HASH.fullmatch(str(settings["hash"])) and not is_check:
-        said = "is not set" if settings["hash"] in ("", _NO_HASH) else "is no hash of bcrypt, which begins with $2b$"
+        said = "is not set" if settings["hash"] in ("", _NO_HASH) else "is not a hash of bcrypt, which begins with $2b$"
         problems.append(
             f"`gpu_monitoring_password_hash` {said}: run gpu-monitoring.yml, which makes it, or set what "
             "`htpasswd -nB provision` says after the colon"
         )
     if not isinstance(settings["user"], str) or not _USER.fullmatch(settings["user"]):
-        problems.append("`gpu_monitoring_user` is no word of letters, digits, `.`, `_` and `-`")
+        problems.append("`gpu_monitoring_user` is not a word of letters, digits, `.`, `_` and `-`")
     return problems
 
 
@@ -83,7 +83,7 @@ def _list_listener_problems(settings: Mapping[str, Any]) -> list[str]:
     ports = settings["ports"]
     for job, port in ports.items():
         if isinstance(port, bool) or not re.fullmatch(r"\d{1,5}", str(port)) or not 0 < int(port) < 65536:
-            problems.append(f"`gpu_monitoring_{job}_port` is {port!r:.40}, which is no port")
+            problems.append(f"`gpu_monitoring_{job}_port` is {port!r:.40}, which is not a port")
     if len({str(port) for port in ports.values()}) != len(ports):
         problems.append("`gpu_monitoring_node_port`, `_icmp_port` and `_gpu_port` must differ")
     return problems
@@ -102,15 +102,15 @@ def _list_word_problems(settings: Mapping[str, Any]) -> list[str]:
     if str(gpus) != "auto" and (isinstance(gpus, bool) or not re.fullmatch(r"\d{1,4}", str(gpus))):
         problems.append(f"`gpu_exporter_gpus` is {gpus!r:.40}: it is `auto` or a number")
     if settings["driver"] not in ("", "auto") and not _VERSION.fullmatch(str(settings["driver"])):
-        problems.append(f"`gpu_exporter_driver` is {settings['driver']!r:.40}, which is no version of a driver")
+        problems.append(f"`gpu_exporter_driver` is {settings['driver']!r:.40}, which is not a version of a driver")
     if str(settings["verify"]).lower() not in ("auto", "true", "false"):
         problems.append(f"`gpu_exporter_verify` is {settings['verify']!r:.40}: it is `auto`, `true` or `false`")
     arguments = settings["arguments"]
     if isinstance(arguments, str) or not isinstance(arguments, Iterable):
-        return [*problems, "`gpu_exporter_node_arguments` is no list of words"]
+        return [*problems, "`gpu_exporter_node_arguments` is not a list of words"]
     for word in arguments:
         if not isinstance(word, str) or not _ARGUMENT.fullmatch(word):
-            problems.append(f"`gpu_exporter_node_arguments`: {word!r:.80} is no flag such as `--collector.ethtool`")
+            problems.append(f"`gpu_exporter_node_arguments`: {word!r:.80} is not a flag such as `--collector.ethtool`")
         elif word.startswith(_OWN_ARGUMENTS):
             problems.append(f"`gpu_exporter_node_arguments`: {word:.80} is what this role decides; leave it out")
     return problems
@@ -192,7 +192,7 @@ def read_record(host: Mapping[str, Any], folder: str) -> list[str]:
     """Return the packages that this role installed, of those that are still there.
 
     Raises:
-        AnsibleFilterError: The record is no JSON of this role.
+        AnsibleFilterError: The record is not JSON of this role.
     """
     path = f"{folder}/installed.json"
     text = (host["files"].get(path) or {}).get("text")
@@ -201,7 +201,7 @@ def read_record(host: Mapping[str, Any], folder: str) -> list[str]:
     try:
         names = json.loads(text)["installed"]
     except (ValueError, KeyError, TypeError) as error:
-        raise AnsibleFilterError(f"{path} is no record of this role: mend or delete it") from error
+        raise AnsibleFilterError(f"{path} is not a record of this role: mend or delete it") from error
     return [name for name in names if name in host["packages"]]
 
 

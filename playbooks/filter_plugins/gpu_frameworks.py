@@ -49,7 +49,7 @@ def read_requirements(text: str) -> tuple[dict[str, str], list[str]]:
         body = _HASH.sub("", entry)
         project = _PROJECT.match(body)
         if project is None or any(ord(char) < 32 or ord(char) == 127 for char in entry):
-            problems.append(f"{shown} is no requirement")
+            problems.append(f"{shown} is not a requirement")
             continue
         rest = body[project.end() :]
         if not _PIN.fullmatch(rest) and not _LINK.fullmatch(rest):
@@ -128,7 +128,7 @@ def _combine(environments: Iterable[Any], extra: Iterable[Any], python: Any) -> 
                 continue
             name = item.get(key)
             if not isinstance(name, str) or not _NAME.fullmatch(name) or _FOLDER.fullmatch(name):
-                problems.append(f"{source}: {name!r} is no name of an environment (small letters, digits, . _ -)")
+                problems.append(f"{source}: {name!r} is not a name of an environment (small letters, digits, . _ -)")
                 continue
             entries, wrong = read_requirements(item["requirements"])
             problems += [f"{source}, environment {name}: {line}" for line in wrong]
@@ -138,12 +138,12 @@ def _combine(environments: Iterable[Any], extra: Iterable[Any], python: Any) -> 
                     problems.append(f"{source}, environment {name}: `{project}` differs from what the lock has of it")
             for module in item.get("imports") or ():
                 if not isinstance(module, str) or not _MODULE.fullmatch(module):
-                    problems.append(f"{source}, environment {name}: {module!r} is no name of a module")
+                    problems.append(f"{source}, environment {name}: {module!r} is not a name of a module")
                 elif module not in part["imports"]:
                     part["imports"].append(module)
             for project, version in (item.get("versions") or {}).items():
                 if not _PROJECT.fullmatch(str(project)) or not _VERSION.fullmatch(str(version)):
-                    problems.append(f"{source}, environment {name}: {project!r}: {version!r} is no version")
+                    problems.append(f"{source}, environment {name}: {project!r}: {version!r} is not a version")
                 else:
                     part["versions"][project] = version
     for name, part in parts.items():

@@ -191,7 +191,7 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
     asked = wanted.get("driver_version")
     if asked and not _matches(_VERSION, str(asked)):
         problems.append(
-            _problem(f"`gpu_driver_version` is {str(asked)!r:.60}, which is no version", "leave it to the lock")
+            _problem(f"`gpu_driver_version` is {str(asked)!r:.60}, which is not a version", "leave it to the lock")
         )
     method = wanted.get("driver_method") or "auto"
     if driver and not wanted.get("is_driver_absent") and method not in ("auto", profile.get("method")):
@@ -207,7 +207,7 @@ def list_host_problems(host: Mapping[str, Any], lock: Mapping[str, Any], wanted:
     if wanted.get("kernel_policy") == "pin" and not _matches(_RELEASE, release):
         problems.append(
             _problem(
-                f"`gpu_kernel_policy` is pin, and `gpu_kernel_version` {release!r:.60} is no release of a kernel",
+                f"`gpu_kernel_policy` is pin, and `gpu_kernel_version` {release!r:.60} is not a release of a kernel",
                 "set it to what `uname -r` prints there, or use policy hold",
             )
         )

@@ -45,7 +45,7 @@ def write_sysctl(settings: Mapping[str, Any]) -> str:
         if not _SYSCTL.fullmatch(str(name)) or not re.fullmatch(r"[\x20-\x7e]+", str(value))
     ]
     if problems:
-        raise AnsibleFilterError(f"gpu_k8s_sysctl: {', '.join(problems)} is no setting of the kernel")
+        raise AnsibleFilterError(f"gpu_k8s_sysctl: {', '.join(problems)} is not a setting of the kernel")
     return "# Written by provision.\n" + "".join(f"{name} = {value}\n" for name, value in sorted(settings.items()))
 
 
@@ -53,7 +53,7 @@ def write_modules(modules: list[Any]) -> str:
     """Return names of kernel modules as modules-load.d reads them, in the order given."""
     problems = [str(name) for name in modules if not isinstance(name, str) or not _MODULE.fullmatch(name)]
     if problems:
-        raise AnsibleFilterError(f"gpu_k8s_modules: {', '.join(problems)} is no name of a module")
+        raise AnsibleFilterError(f"gpu_k8s_modules: {', '.join(problems)} is not a name of a module")
     return "# Written by provision.\n" + "".join(f"{name}\n" for name in modules)
 
 

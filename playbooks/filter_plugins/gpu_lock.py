@@ -77,7 +77,7 @@ def list_lock_problems(lock: Any) -> list[str]:
             )
         ]
     if not isinstance(lock, Mapping) or not isinstance(lock.get("profiles"), Mapping):
-        return [_problem("`provision_lock` is no lock: it holds no mapping with `profiles`", LOCK_AGAIN)]
+        return [_problem("`provision_lock` is not a lock: it holds no mapping with `profiles`", LOCK_AGAIN)]
     version = lock.get("lock_version")
     if version != LOCK_VERSION or isinstance(version, bool):
         return [
@@ -123,7 +123,7 @@ def _problems_of(lock: Mapping[str, Any], name: str) -> list[str]:
 def _list_profile_problems(place: str, profile: Any, lock: Mapping[str, Any]) -> list[str]:
     """Return what in one profile is malformed or contradicts itself."""
     if not isinstance(profile, Mapping):
-        return [_problem(f"`provision_lock.{place}` is no mapping", LOCK_AGAIN)]
+        return [_problem(f"`provision_lock.{place}` is not a mapping", LOCK_AGAIN)]
     if profile.get("refusal"):
         return []
     problems = []
@@ -136,7 +136,7 @@ def _list_profile_problems(place: str, profile: Any, lock: Mapping[str, Any]) ->
         wrong(".method", f"is {method!r:.40}, not one of {', '.join(METHODS)}")
     for inner, item in find_packages(profile, ""):
         if not isinstance(item, Mapping) or not _NAME.fullmatch(str(item.get("name", ""))):
-            wrong(inner, f"is no package: {item!r:.60}")
+            wrong(inner, f"is not a package: {item!r:.60}")
         elif item.get("version") is not None and not _matches(VERSION, item["version"]):
             wrong(inner, f"has a version that is none: {item['version']!r:.60}")
     repos = _mapping(profile.get("repos"))
@@ -158,10 +158,10 @@ def _list_profile_problems(place: str, profile: Any, lock: Mapping[str, Any]) ->
             wrong(inner, "names neither sha256 nor fingerprint of its key, so nothing can be checked")
     for number, component in enumerate(_list(repos.get("components"))):
         if not _matches(_SUITE, component):
-            wrong(f".repos.components[{number}]", f"is no component: {component!r:.60}")
+            wrong(f".repos.components[{number}]", f"is not a component: {component!r:.60}")
     for number, pin in enumerate(_list(repos.get("pins"))):
         if not (isinstance(pin, Mapping) and _matches(VERSION, pin.get("version")) and _is_pin(pin.get("packages"))):
-            wrong(f".repos.pins[{number}]", f"is no pin: {pin!r:.80}")
+            wrong(f".repos.pins[{number}]", f"is not a pin: {pin!r:.80}")
     for inner, fault in _CODE.find_contradictions(lock, profile):
         wrong(inner, fault)
     driver = profile.get("driver")
@@ -186,14 +186,14 @@ def _list_profile_problems(place: str, profile: Any, lock: Mapping[str, Any]) ->
     floor = _mapping(lock.get("stack")).get("driver_minimum")
     version = driver.get("version")
     if not _matches(VERSION, version):
-        wrong(".driver.version", f"is no version: {version!r:.60}")
+        wrong(".driver.version", f"is not a version: {version!r:.60}")
     elif floor and _order(str(version)) < _order(str(floor)):
         wrong(".driver.version", f"is {version}, but the lock's own stack needs {floor} or newer")
     elif driver.get("branch") is not None and str(version).split(".")[0] != str(driver["branch"]):
         wrong(".driver.branch", f"is {driver['branch']}, but its version is {version}")
     package_version = driver.get("package_version")
     if _matches(VERSION, version) and package_version and str(version) not in str(package_version):
-        wrong(".driver.package_version", f"is {package_version}, which is no package of {version}")
+        wrong(".driver.package_version", f"is {package_version}, which is not a package of {version}")
     return problems
 
 
@@ -229,7 +229,7 @@ def read_generation_lock(document: Any, number: Any) -> dict[str, Any]:
     try:
         lock = json.loads(document)
     except (TypeError, ValueError) as error:
-        raise AnsibleFilterError(f"the lock of generation {number} on the node is no JSON: {error}") from error
+        raise AnsibleFilterError(f"the lock of generation {number} on the node is not JSON: {error}") from error
     problems = list_lock_problems(lock)
     if problems:
         raise AnsibleFilterError(f"the lock of generation {number} on the node is unusable: {' '.join(problems)}")

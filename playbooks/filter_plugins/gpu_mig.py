@@ -38,7 +38,7 @@ def write_document(configs: Mapping[Any, Any], chosen: str) -> str:
     whole: dict[Any, Any] = {**_ALWAYS, **configs}
     for name, rows in whole.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            problems.append(f"{name!r} is no name of a configuration")
+            problems.append(f"{name!r} is not a name of a configuration")
         elif not isinstance(rows, list) or not rows:
             problems.append(f"{name}: a configuration is a list of rows with devices and mig-enabled")
         else:
@@ -102,7 +102,7 @@ def list_strangers(busy: Iterable[Mapping[str, Any]], units: Iterable[str]) -> l
 
 def _list_problems(row: Any) -> list[str]:
     if not isinstance(row, Mapping):
-        return [f"{row!r} is no row with devices and mig-enabled"]
+        return [f"{row!r} is not a row with devices and mig-enabled"]
     problems = [f"unknown key {key!r}" for key in row if key not in _KEYS]
     devices = row.get("devices")
     is_list = isinstance(devices, list) and devices and all(_is_number(item, 0) for item in devices)
@@ -112,12 +112,12 @@ def _list_problems(row: Any) -> list[str]:
         problems.append(f"mig-enabled: {row.get('mig-enabled')!r} is neither true nor false")
     instances = row.get("mig-devices", {})
     if not isinstance(instances, Mapping):
-        return [*problems, f"mig-devices: {instances!r} is no mapping of profiles to counts"]
+        return [*problems, f"mig-devices: {instances!r} is not a mapping of profiles to counts"]
     for profile, count in instances.items():
         if not isinstance(profile, str) or not _PROFILE.fullmatch(profile):
-            problems.append(f"mig-devices: {profile!r} is no profile such as 1g.10gb")
+            problems.append(f"mig-devices: {profile!r} is not a profile such as 1g.10gb")
         if not _is_number(count, 1):
-            problems.append(f"mig-devices: {profile}: {count!r} is no count")
+            problems.append(f"mig-devices: {profile}: {count!r} is not a count")
     if instances and row.get("mig-enabled") is False:
         problems.append("mig-devices are given, and mig-enabled is false")
     return problems

@@ -119,7 +119,7 @@ def _list_place_problems(settings: Mapping[str, Any], hosts: Mapping[str, Any]) 
                 problems.append(f"`{variable}` is {row[key]} on `{name}` too: each host has one of its own")
     for job, port in settings["ports"].items():
         if not _is_port(port):
-            problems.append(f"`gpu_monitoring_{job}_port` is {port!r:.40}, which is no port")
+            problems.append(f"`gpu_monitoring_{job}_port` is {port!r:.40}, which is not a port")
     if len({str(port) for port in settings["ports"].values()}) != len(settings["ports"]):
         problems.append("`gpu_monitoring_node_port`, `_icmp_port` and `_gpu_port` must differ")
     return problems
@@ -128,13 +128,13 @@ def _list_place_problems(settings: Mapping[str, Any], hosts: Mapping[str, Any]) 
 def _list_secret_problems(settings: Mapping[str, Any]) -> list[str]:
     problems = []
     if not isinstance(settings["user"], str) or not _USER.fullmatch(settings["user"]):
-        problems.append("`gpu_monitoring_user` is no word of letters, digits, `.`, `_` and `-`")
+        problems.append("`gpu_monitoring_user` is not a word of letters, digits, `.`, `_` and `-`")
     problems += _list_password_problems("gpu_monitoring_password", settings["password"])
     if settings["tls"] not in ("generated", "files"):
         problems.append(f"`gpu_monitoring_tls` is {settings['tls']!r:.40}: it is `generated` or `files`")
     days = {name: settings[name] for name in ("renew_days", "days", "ca_days")}
     wrong = [name for name, value in days.items() if not _is_number(value, 1, 36500)]
-    problems += [f"`gpu_monitoring_{name}` is {days[name]!r:.40}, which is no number of days" for name in wrong]
+    problems += [f"`gpu_monitoring_{name}` is {days[name]!r:.40}, which is not a number of days" for name in wrong]
     if not wrong and not int(days["renew_days"]) < int(days["days"]) < int(days["ca_days"]):
         problems.append(
             "`gpu_monitoring_renew_days` < `gpu_monitoring_days` < `gpu_monitoring_ca_days` does not hold: "
@@ -142,7 +142,7 @@ def _list_secret_problems(settings: Mapping[str, Any]) -> list[str]:
         )
     for name, path in settings["paths"].items():
         if not isinstance(path, str) or not _PATH.fullmatch(path) or ".." in path.split("/"):
-            problems.append(f"`gpu_monitoring_{name}` is {path!r:.80}, which is no absolute path")
+            problems.append(f"`gpu_monitoring_{name}` is {path!r:.80}, which is not an absolute path")
         elif settings["tls"] == "generated" and not path.startswith("/etc/provision/monitoring/"):
             problems.append(
                 f"`gpu_monitoring_{name}` is {path}: what is generated lies in /etc/provision/monitoring. "
@@ -341,7 +341,7 @@ def list_alertmanager_problems(settings: Mapping[str, Any], host: Mapping[str, A
     names = [row["name"] for row in _read_yaml(text).get("receivers", [])]
     webhooks = settings["webhooks"]
     if not isinstance(webhooks, Mapping):
-        problems.append("`gpu_alertmanager_webhooks` is no mapping of a receiver to an address")
+        problems.append("`gpu_alertmanager_webhooks` is not a mapping of a receiver to an address")
         webhooks = {}
     for name, address in webhooks.items():
         if name not in names:
@@ -350,7 +350,7 @@ def list_alertmanager_problems(settings: Mapping[str, Any], host: Mapping[str, A
             )
         if not isinstance(address, str) or not _URL.fullmatch(address):
             problems.append(
-                f"`gpu_alertmanager_webhooks`: that of `{name!s:.40}` is no address that can be posted to; write "
+                f"`gpu_alertmanager_webhooks`: that of `{name!s:.40}` is not an address that can be posted to; write "
                 "`https://hooks.example/gpu`"
             )
     if _serves("prometheus-alertmanager.service", host) and not settings["is_ours"] and not settings["is_takeover"]:
@@ -395,9 +395,9 @@ def list_grafana_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) 
     if settings["repository"] and not (
         isinstance(settings["repository"], str) and _URL.fullmatch(settings["repository"])
     ):
-        problems.append("`gpu_grafana_repository` is no address; write `https://mirror.example/grafana`")
+        problems.append("`gpu_grafana_repository` is not an address; write `https://mirror.example/grafana`")
     if settings["key"] and "BEGIN PGP PUBLIC KEY BLOCK" not in str(settings["key"]):
-        problems.append("`gpu_grafana_key` is no public key in text form (`-----BEGIN PGP PUBLIC KEY BLOCK-----`)")
+        problems.append("`gpu_grafana_key` is not a public key in text form (`-----BEGIN PGP PUBLIC KEY BLOCK-----`)")
     if source == "container" and not _DIGEST.fullmatch(str(settings["image"])):
         problems.append(
             "`gpu_grafana_source` is `container`: `gpu_grafana_image` names an image by its digest, such as "
@@ -477,7 +477,7 @@ def _list_listener_problems(role: str, settings: Mapping[str, Any]) -> list[str]
             f"`{role}_listen` is {listen!r:.60}: name one address, 127.0.0.1 or that of the fleet's own network"
         )
     if not _is_port(settings["port"]):
-        problems.append(f"`{role}_port` is {settings['port']!r:.40}, which is no port")
+        problems.append(f"`{role}_port` is {settings['port']!r:.40}, which is not a port")
     return problems
 
 
@@ -513,9 +513,9 @@ def _read_yaml(text: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise AnsibleFilterError(f"this is no YAML: {error}") from error
+        raise AnsibleFilterError(f"this is not YAML: {error}") from error
     if not isinstance(document, dict):
-        raise AnsibleFilterError("this is no YAML mapping")
+        raise AnsibleFilterError("this is not a YAML mapping")
     return document
 
 

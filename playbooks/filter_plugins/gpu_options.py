@@ -49,7 +49,7 @@ def render_options(options: Mapping[str, Any], module: str | None) -> str:
             text = str(int(value)) if isinstance(value, bool) else str(value)
             if not _MODULE_OPTIONS[name].fullmatch(key):
                 raise AnsibleFilterError(
-                    f"gpu_driver_module_options: {key!r} is no option of {name}; `modinfo -p` lists them"
+                    f"gpu_driver_module_options: {key!r} is not an option of {name}; `modinfo -p` lists them"
                 )
             if not _OPTION_VALUE.fullmatch(text):
                 raise AnsibleFilterError(f"gpu_driver_module_options: {text!r} cannot be the value of {key}")

@@ -513,7 +513,7 @@ def list_fingerprints(text: str) -> list[str]:
     Source: RFC 9580, sections 4.2 (packets), 5.5.4.2 and 5.5.4.3 (fingerprints of version 4 and 6) and 6.2 (armor).
 
     Raises:
-        AnsibleFilterError: It is no armored key.
+        AnsibleFilterError: It is not an armored key.
     """
     found = []
     blocks = re.findall(r"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", text, re.DOTALL)
@@ -576,7 +576,7 @@ def _checked_key(name: str, text: str, key: Mapping[str, Any], problems: list[st
     try:
         found = list_fingerprints(text)
     except AnsibleFilterError as error:
-        problems.append(f"repository {name}: what {where} gives is no key: {error}.")
+        problems.append(f"repository {name}: what {where} gives is not a key: {error}.")
         return text
     if fingerprint and found != [fingerprint]:
         problems.append(

@@ -252,7 +252,7 @@ def _key_problems(name: str, text: str, key: Mapping[str, Any]) -> list[str]:
     try:
         found = _list_fingerprints(text)
     except AnsibleFilterError as error:
-        return [f"repository {name}: what {where} gives is no key: {error}."]
+        return [f"repository {name}: what {where} gives is not a key: {error}."]
     if wanted and not (len(found) == 1 and found[0].endswith(wanted)):
         return [
             f"repository {name}: its key is {', '.join(found)}, and the lock promises {wanted}: it was replaced or "

@@ -52,7 +52,7 @@ def find_problems(settings: Mapping[str, Any], rows: Mapping[str, Mapping[str, A
 def _row_problems(row: Mapping[str, Any]) -> list[str]:
     found = []
     if not _NAME.fullmatch(str(row["name"])):
-        found.append(f"`{row['name']}` is no host name")
+        found.append(f"`{row['name']}` is not a host name")
     found += [
         f"gpu_slurm_{key} of {row['name']} is {row[key]}: a number from {least} on"
         for key, least in (("cpus", 1), ("memory_mib", 1), ("gpus", 0))
@@ -73,9 +73,11 @@ def _row_problems(row: Mapping[str, Any]) -> list[str]:
 
 def _option_problems(options: Any) -> list[str]:
     if not isinstance(options, Mapping):
-        return ["gpu_slurm_options is no mapping of Slurm's words to values"]
+        return ["gpu_slurm_options is not a mapping of Slurm's words to values"]
     found = [f"gpu_slurm_options: `{key}` is decided by a variable of its own" for key in options if key in _OURS]
-    found += [f"gpu_slurm_options: `{key}` is no word of slurm.conf" for key in options if not _KEY.fullmatch(str(key))]
+    found += [
+        f"gpu_slurm_options: `{key}` is not a word of slurm.conf" for key in options if not _KEY.fullmatch(str(key))
+    ]
     found += [
         f"gpu_slurm_options: `{key}` has more than one line" for key, value in options.items() if "\n" in str(value)
     ]
@@ -84,13 +86,13 @@ def _option_problems(options: Any) -> list[str]:
 
 def _topology_problems(topology: Any, names: Sequence[str]) -> list[str]:
     if not isinstance(topology, Mapping):
-        return ["gpu_slurm_topology is no mapping of switches to the nodes behind them"]
+        return ["gpu_slurm_topology is not a mapping of switches to the nodes behind them"]
     found = []
     for switch, nodes in topology.items():
         if not _WORD.fullmatch(str(switch)) or not isinstance(nodes, list) or not nodes:
-            found.append(f"gpu_slurm_topology: `{switch}` is no switch with a list of nodes")
+            found.append(f"gpu_slurm_topology: `{switch}` is not a switch with a list of nodes")
             continue
-        found += [f"gpu_slurm_topology: `{node}` behind {switch} is no node" for node in nodes if node not in names]
+        found += [f"gpu_slurm_topology: `{node}` behind {switch} is not a node" for node in nodes if node not in names]
     placed = [node for nodes in topology.values() if isinstance(nodes, list) for node in nodes]
     found += [
         f"gpu_slurm_topology: `{node}` is behind two switches" for node in sorted({*placed}) if placed.count(node) > 1

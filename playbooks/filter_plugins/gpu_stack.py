@@ -119,7 +119,7 @@ def find_nccl_problems(
                 "gpu_nccl_conf sets NCCL_TOPO_FILE and gpu_nccl_topology gives a file for it: keep one of them"
             )
         if not re.search(r"<system\b", topology):
-            problems.append("gpu_nccl_topology is no topology of NCCL: its XML has no element `system`")
+            problems.append("gpu_nccl_topology is not a topology of NCCL: its XML has no element `system`")
     if text is not None and len(_NCCL_BLOCK.findall(text)) != text.count(NCCL_BEGIN):
         problems.append(f"/etc/nccl.conf has a damaged block of provision's: delete it, from `{NCCL_BEGIN}` on")
     return problems
@@ -169,7 +169,7 @@ def find_nccl_tests_problems(source: Any, sha256: Any, make: Any, sm: Any) -> li
         return [*problems, f"gpu_nccl_tests_make is {type(make).__name__}: it is a mapping such as {{MPI: 1}}"]
     for key, value in make.items():
         if not isinstance(key, str) or not _MAKE_VARIABLE.fullmatch(key):
-            problems.append(f"gpu_nccl_tests_make: `{key}` is no variable of a Makefile: name one such as MPI_HOME")
+            problems.append(f"gpu_nccl_tests_make: `{key}` is not a variable of a Makefile: name one such as MPI_HOME")
         elif key == "CUDA_HOME":
             problems.append("gpu_nccl_tests_make sets CUDA_HOME: say gpu_nccl_tests_cuda_home instead")
         elif isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).isprintable():

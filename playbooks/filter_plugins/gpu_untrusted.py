@@ -82,7 +82,7 @@ def find_hostile(value: Any, place: str) -> Iterator[tuple[str, str, Any]]:
         for key, item in value.items():
             inner = f"{place}.{key}" if place else str(key)
             if _TEMPLATE.search(str(key)) or _CONTROL.search(str(key)) or "\n" in str(key):
-                yield place or ".", "a key that is no name", key
+                yield place or ".", "a key that is not a name", key
             else:
                 yield from find_hostile(item, inner)
     elif isinstance(value, list):

@@ -57,7 +57,7 @@ def read_baseline(data: object, file: str) -> Counter[Known]:
         values = [row.get(key) for key in ("rule", "file", "text")] if isinstance(row, dict) else [None]
         count = row.get("count", 1) if isinstance(row, dict) else 0
         if not all(isinstance(value, str) for value in values) or type(count) is not int or count < 1:
-            raise UsageError(f"{file} is no baseline of check", hints=(f"`--write-baseline {file}` writes one",))
+            raise UsageError(f"{file} is not a baseline of check", hints=(f"`--write-baseline {file}` writes one",))
         rule, name, text = (str(value) for value in values)
         found[Known(rule=rule, file=name, text=text)] += count
     return found

@@ -32,12 +32,12 @@ def parse_compose(source: Source, read: Reader, options: Options) -> tuple[list[
         The environments, and the Dockerfiles that were read.
 
     Raises:
-        UsageError: It is no YAML, has no services, or a Dockerfile is malformed.
+        UsageError: It is not YAML, has no services, or a Dockerfile is malformed.
     """
     placed = read_yaml(source)
     services = placed.data.get("services") if isinstance(placed.data, dict) else None
     if not isinstance(services, dict):
-        raise UsageError(f"{source.file} is no compose file", because=("it has no table called `services`",))
+        raise UsageError(f"{source.file} is not a compose file", because=("it has no table called `services`",))
     environments: list[Environment] = []
     read_files: dict[str, Source] = {}
     for name, service in services.items():

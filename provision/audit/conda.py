@@ -65,12 +65,14 @@ def read_conda_file(source: Source, read: Reader, *, variables: Mapping[str, Var
         variables: Variables in force, for ``${NAME}`` in its pip part.
 
     Raises:
-        UsageError: It is no YAML, or no environment of conda.
+        UsageError: It is not YAML, or no environment of conda.
     """
     placed = read_yaml(source)
     data = placed.data
     if not isinstance(data, dict) or not isinstance(data.get("dependencies", []), list):
-        raise UsageError(f"{source.file} is no environment of conda", because=("it has no list called `dependencies`",))
+        raise UsageError(
+            f"{source.file} is not an environment of conda", because=("it has no list called `dependencies`",)
+        )
     found = CondaFile(placed)
     found.name = str(data.get("name") or data.get("prefix") or "")
     channels = data.get("channels") or []

@@ -37,7 +37,7 @@ def parse_devcontainer(source: Source, read: Reader, options: Options) -> tuple[
         The environments, and the Dockerfiles that were read.
 
     Raises:
-        UsageError: It is no JSON, or a Dockerfile is malformed.
+        UsageError: It is not JSON, or a Dockerfile is malformed.
     """
     # JSON without what was blanked is YAML, whose reader tells where each value stands.
     blank = re.sub(
@@ -46,7 +46,7 @@ def parse_devcontainer(source: Source, read: Reader, options: Options) -> tuple[
     placed = read_yaml(Source(source.file, blank))
     data = placed.data
     if not isinstance(data, dict):
-        raise UsageError(f"{source.file} is no development container", because=("it is no JSON object",))
+        raise UsageError(f"{source.file} is not a development container", because=("it is not a JSON object",))
     folder = source.file.rpartition("/")[0]
     given = data.get("build")
     build: dict[str, object] = given if isinstance(given, dict) else {}

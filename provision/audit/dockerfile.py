@@ -114,7 +114,7 @@ def split_instructions(source: Source) -> tuple[list[Instruction], list[int], st
         The instructions, the offsets of all comments, and the escape character.
 
     Raises:
-        UsageError: A line begins with a word that is no instruction.
+        UsageError: A line begins with a word that is not an instruction.
     """
     return _Splitter(source).split()
 
@@ -189,7 +189,7 @@ class _Splitter:
         keyword = word.upper()
         span = line.span(self.source.file, 0, len(word))
         if keyword not in _KEYWORDS:
-            raise _fault(self.source, span, f"`{_short(word)}` is no instruction of a Dockerfile")
+            raise _fault(self.source, span, f"`{_short(word)}` is not an instruction of a Dockerfile")
         body = line.cut(len(word), len(line.text))
         if keyword == "ONBUILD":
             inner = body.cut(len(body.text) - len(body.text.lstrip()), len(body.text))
@@ -336,7 +336,7 @@ def parse_dockerfile(
         contexts: Named contexts that are images, name → reference.
 
     Raises:
-        UsageError: It is no Dockerfile; the message says where.
+        UsageError: It is not a Dockerfile; the message says where.
     """
     folder = source.file.rpartition("/")[0] if context is None else context
     return _Builder(source, read, build_args, target, folder, contexts, is_context_open=context is None).build()

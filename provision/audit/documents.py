@@ -113,7 +113,7 @@ def begins_known(path: str, head: Callable[[], str]) -> bool:
 
 
 def begins_dockerfile(text: str) -> bool:
-    """Tell whether the first line that is no comment is an instruction that a Dockerfile begins with."""
+    """Tell whether the first line that is not a comment is an instruction that a Dockerfile begins with."""
     lines = text.removeprefix("\ufeff").splitlines()
     first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
     return re.match(r"\s*(?:FROM|ARG)\s", first, re.IGNORECASE) is not None
@@ -142,7 +142,7 @@ def find_kind(source: Source) -> str:
     elif not name.endswith(_OTHER_KINDS) and begins_dockerfile(source.text):
         return "dockerfile"
     raise UsageError(
-        f"{source.file} is no file that can be checked",
+        f"{source.file} is not a file that can be checked",
         because=("neither its name nor its beginning is that of one",),
         hints=(
             "known: Dockerfiles, requirements, constraints, environment.yml, pyproject.toml, Pipfile, pixi.toml, "

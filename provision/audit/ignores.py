@@ -89,7 +89,7 @@ def _instruction(document: Document, offset: int) -> tuple[int, int]:
 
 
 def _next_line(text: str, position: int) -> tuple[int, int]:
-    """Return the next line that is no comment and not empty."""
+    """Return the next line that is not a comment and not empty."""
     while (start := text.find("\n", position) + 1) > 0:
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
@@ -126,7 +126,7 @@ def judge_ignores(
                     f"rules that begin with {rule[:1]}: {near}" if near else "`provision check --list-rules` lists them"
                 )
                 found.append(
-                    _finding(rules, UNKNOWN_RULE, ignore.span, f"this ignore names `{rule}`, which is no rule", hint)
+                    _finding(rules, UNKNOWN_RULE, ignore.span, f"this ignore names `{rule}`, which is not a rule", hint)
                 )
             elif (rule in tried or rule in (NO_REASON, UNKNOWN_RULE, NEEDLESS)) and rule not in ignore.used:
                 what = f"this ignore of {rule} suppresses nothing"

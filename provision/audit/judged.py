@@ -17,8 +17,8 @@ __all__ = ["Gap", "Judged", "describe", "left_of", "of_releases"]
 
 _NO_FACTS = "no facts on this release"
 _LEFT = {
-    "unknown option": "no option of a requirements file that is known here",
-    "malformed": "no requirement",
+    "unknown option": "not an option of a requirements file that is known here",
+    "malformed": "not a requirement",
     "variable": "a variable without a value",
     "path": "a project or file at a place, which is not read",
     "editable": "a project at a place, which is not read",
@@ -188,7 +188,7 @@ def _of_base(environment: Environment, base: Base, matrix: Matrix) -> Iterator[G
 def _of_install(install: Install) -> Iterator[Gap]:
     if not install.is_complete and not install.is_file:
         yield Gap(
-            what=install.command, why="a part of it is known only when it runs, or stands in a file that is not here"
+            what=install.command, why="a part of it is known only when it runs, or is in a file that was not given"
         )
     for requirement in install.requirements:
         if requirement.applies is None and requirement.marker and requirement.name in FRAMEWORKS:

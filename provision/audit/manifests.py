@@ -37,7 +37,7 @@ def read_pipfile(source: Source) -> Project:
     """Return what a ``Pipfile`` asks for, its packages for development left out.
 
     Raises:
-        UsageError: It is no TOML.
+        UsageError: It is not TOML.
     """
     placed = read_toml(source)
     found, left = _requirements(placed, ("packages",))
@@ -72,7 +72,7 @@ def read_pixi(source: Source, prefix: tuple[str, ...] = ()) -> PixiProject:
         prefix: Keys of the table that holds them.
 
     Raises:
-        UsageError: It is no TOML.
+        UsageError: It is not TOML.
     """
     placed = read_toml(source)
     packages: list[Requirement] = []

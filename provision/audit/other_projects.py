@@ -23,7 +23,7 @@ def parse_pipfile(source: Source) -> list[Environment]:
     """Return the environment that a ``Pipfile`` describes.
 
     Raises:
-        UsageError: It is no TOML.
+        UsageError: It is not TOML.
     """
     project = read_pipfile(source)
     return [environment_of("pyproject", source, project, [project])]
@@ -33,7 +33,7 @@ def parse_pixi(source: Source) -> list[Environment]:
     """Return the default environment of a ``pixi.toml``, on Linux.
 
     Raises:
-        UsageError: It is no TOML.
+        UsageError: It is not TOML.
     """
     from provision.audit.requirement import pinned_python
 

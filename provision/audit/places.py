@@ -61,7 +61,7 @@ class Placed:
 
 
 def _block_places(value: str, raw: str, start: int) -> list[int]:
-    """Return the offsets of the characters of a YAML block, whose indentation is no part of its value.
+    """Return the offsets of the characters of a YAML block, whose indentation is not part of its value.
 
     Args:
         value: What the parser gave.
@@ -141,7 +141,7 @@ def read_yaml(source: Source) -> Placed:
 
     Raises:
         MissingDependencyError: PyYAML is not installed.
-        UsageError: It is no YAML, or several documents.
+        UsageError: It is not YAML, or several documents.
     """
     try:
         import yaml
@@ -210,14 +210,14 @@ def _yaml_fault(source: Source, error: Exception) -> UsageError:
     mark = getattr(error, "problem_mark", None)
     place = f"{source.file}:{mark.line + 1}:{mark.column + 1}" if mark is not None else source.file
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return UsageError(f"{place}: it is no YAML that can be read", because=(str(problem),))
+    return UsageError(f"{place}: it is not YAML that can be read", because=(str(problem),))
 
 
 def read_toml(source: Source) -> Placed:
     """Read a TOML document.
 
     Raises:
-        UsageError: It is no TOML.
+        UsageError: It is not TOML.
     """
     import tomllib
 
@@ -228,7 +228,7 @@ def read_toml(source: Source) -> Placed:
         match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         place = f"{source.file}:{match[1]}:{match[2]}: it" if match else source.file
         because = str(error).partition(" (at ")[0]
-        raise UsageError(f"{place} is no TOML", because=(because,)) from error
+        raise UsageError(f"{place} is not TOML", because=(because,)) from error
     return Placed(data, source, _Places(source.text).find())
 
 

@@ -78,7 +78,7 @@ def parse_pyproject(source: Source) -> list[Environment]:
     An extra or group is judged with the dependencies of the project, which come with it.
 
     Raises:
-        UsageError: It is no TOML.
+        UsageError: It is not TOML.
     """
     groups = read_groups(source)
     main = next((group for group in groups if group.name == "dependencies"), None)
@@ -138,7 +138,7 @@ def read_groups(source: Source) -> list[Project]:
     """Return what each set of dependencies of a ``pyproject.toml`` asks for.
 
     Raises:
-        UsageError: It is no TOML, or a requirement in it is none.
+        UsageError: It is not TOML, or a requirement in it is none.
     """
     placed = read_toml(source)
     data = placed.data
@@ -165,7 +165,7 @@ def read_groups(source: Source) -> list[Project]:
         requirements: list[Requirement] = []
         for key in ("dependencies", "extra-dependencies"):
             items = table.get(key) if isinstance(table, dict) else None
-            # What hatch fills in itself, such as `{root:uri}`, is no requirement.
+            # What hatch fills in itself, such as `{root:uri}`, is not a requirement.
             if isinstance(items, list) and "{" not in str(items):
                 requirements += _listed(placed, ("tool", "hatch", "envs", name, key), items)[0]
         groups.append((f"group {name}", requirements, []))
@@ -208,7 +208,7 @@ def _listed(placed: Placed, path: tuple[str, ...], items: object) -> tuple[list[
         if requirement is None:
             place = placed.source.position(placed.span(*path, number))
             raise UsageError(
-                f"{place.file}:{place.line}:{place.column}: `{without_secrets(item)[:60]}` is no requirement",
+                f"{place.file}:{place.line}:{place.column}: `{without_secrets(item)[:60]}` is not a requirement",
                 hints=("write it as `name==version` or as another requirement of PEP 508",),
             )
         found.append(_placed(requirement, placed.span(*path, number)))
@@ -467,10 +467,12 @@ def _read_lock(source: Source) -> Project:
     except tomllib.TOMLDecodeError as error:
         match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         place = f"{source.file}:{match[1]}:{match[2]}: it" if match else source.file
-        raise UsageError(f"{place} is no TOML", because=(str(error).partition(" (at ")[0],)) from error
+        raise UsageError(f"{place} is not TOML", because=(str(error).partition(" (at ")[0],)) from error
     packages = data.get("package", [])
     if not isinstance(packages, list) or not all(isinstance(item, dict) for item in packages):
-        raise UsageError(f"{source.file} is no lock of uv or poetry", because=("`package` is no array of tables",))
+        raise UsageError(
+            f"{source.file} is not a lock of uv or poetry", because=("`package` is not an array of tables",)
+        )
     # A lock is long: places are found by its headings, not by reading it a second time.
     heads = [match.start() for match in _PACKAGE.finditer(source.text)]
     requirements = []

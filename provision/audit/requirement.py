@@ -61,7 +61,7 @@ def parse_requirement(
         is_hashed: It comes with a hash.
 
     Returns:
-        ``None`` for what is no requirement with a name: a local path, or text that is malformed.
+        ``None`` for what is not a requirement with a name: a local path, or text that is malformed.
     """
     text = source.text
     bare = text.strip()
@@ -138,7 +138,7 @@ def _is_version(text: str) -> bool:
 
 
 def clean_version(version: str | None) -> str | None:
-    """Return a pinned version in the form that facts have it, ``None`` for what is no version."""
+    """Return a pinned version in the form that facts have it, ``None`` for what is not a version."""
     if version is None or version.endswith("*") or not _is_version(version):
         return None
     return version.removeprefix("v").lower()

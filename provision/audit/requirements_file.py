@@ -80,7 +80,7 @@ class Listing:
         constraints: Of the files it names as constraints.
         indexes: In order.
         has_no_index: It says ``--no-index``.
-        left: What is no requirement, constraint or index, in order.
+        left: What is not a requirement, constraint or index, in order.
         sources: Names of all files that were read.
     """
 
@@ -130,7 +130,7 @@ def read_listing(
         read: Finds the files it names, relative to its own folder.
         variables: Variables in force, for ``${NAME}``.
         open_files: Files that lead here.
-        is_strict: A line that is no requirement and no option of pip is an error; else it is left.
+        is_strict: A line that is not a requirement and no option of pip is an error; else it is left.
 
     Raises:
         UsageError: There is such a line.
@@ -234,7 +234,7 @@ def _read_requirement(
         return
     if is_strict:
         why = ("a local version such as `+cu118` can only be asked for by `==`",) if re.search(_LOCAL, bare) else ()
-        raise _fault(line, source, f"`{_short(bare)}` is no requirement", why)
+        raise _fault(line, source, f"`{_short(bare)}` is not a requirement", why)
     _leave(listing, "malformed", line, source)
 
 
@@ -278,7 +278,7 @@ def _read_option(
     kind = _VALUED.get(flag)
     if kind is None:
         if not re.fullmatch(r"--[a-z][a-z-]+", flag) and is_strict:
-            raise _fault(line, source, f"`{_short(flag)}` is no option of a requirements file")
+            raise _fault(line, source, f"`{_short(flag)}` is not an option of a requirements file")
         # The audit takes an option of a newer pip for a gap, and so does whoever asks for what is left.
         _leave(listing, "unknown option", line, source)
         return

@@ -53,7 +53,7 @@ def read_setup_py(source: Source) -> Setup:
     """Read a ``setup.py``.
 
     Raises:
-        NotJudgedError: It is no Python 3: it is for Python 2, or a template.
+        NotJudgedError: It is not Python 3: it is for Python 2, or a template.
     """
     try:
         tree = ast.parse(source.text.removeprefix("\ufeff"))
@@ -61,7 +61,7 @@ def read_setup_py(source: Source) -> Setup:
         line = getattr(error, "lineno", None)
         place = f"{source.file}, line {line}" if line else source.file
         raise NotJudgedError(
-            f"{place}: not judged, it is no Python 3", because=(str(error).partition(" (")[0],)
+            f"{place}: not judged, it is not Python 3", because=(str(error).partition(" (")[0],)
         ) from error
     script = _Script(tree)
     call = next(

@@ -118,7 +118,7 @@ def read_results(path: Path) -> Results:
     except OSError as error:
         raise UsageError(f"{path} cannot be read", because=(error.strerror or str(error),)) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no JSON", because=(str(error),)) from error
+        raise UsageError(f"{path} is not JSON", because=(str(error),)) from error
     if isinstance(document, dict) and isinstance(document.get("result"), dict):
         document = document["result"]
     try:

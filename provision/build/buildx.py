@@ -207,7 +207,7 @@ def _flags(request: BuildRequest) -> Iterator[str]:
         yield f"--build-arg={name}={value}"
     for name, path in sorted(request.secrets.items()):
         if not path.is_file():
-            raise UsageError(f"the secret {name}: {path} is no file", hints=("name a file that can be read",))
+            raise UsageError(f"the secret {name}: {path} is not a file", hints=("name a file that can be read",))
         yield f"--secret=id={name},{quote_field(f'src={path}')}"
     if request.has_ssh:
         yield "--ssh=default"

@@ -293,7 +293,7 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
         return _lock(stack, matrix, uv, opened)
     halves = split(stack, matrix)
     # What the user's lines name is chosen before the frameworks: a package that pins one decides its version.
-    # What the newest framework needs is no line here, or it would decide before them.
+    # What the newest framework needs is not a line here, or it would decide before them.
     lines = (*_lines(stack), *(_wished(request, name) for name in free))
     # Nor do bounds count yet that hold for the version of now.
     others = {name: version for name, version in stack.packages.items() if is_open(name)}

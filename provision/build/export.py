@@ -106,7 +106,7 @@ def parse_output(text: str) -> Destination:
         rows = list(csv.reader([text], strict=True))
         fields = [field.partition("=") for field in rows[0]]
     except (csv.Error, IndexError) as error:
-        raise _no_output(text, f"it is no list of fields ({error})") from error
+        raise _no_output(text, f"it is not a list of fields ({error})") from error
     values: dict[str, str] = {}
     for key, equals, value in fields:
         if not equals or not value or not value.isprintable():
@@ -199,7 +199,7 @@ def _defaults(exporter: str) -> tuple[tuple[str, str], ...]:
 
 def _cannot(what: str, image_store: str) -> MissingDependencyError:
     return MissingDependencyError(
-        f"the engine at hand cannot {what}",
+        f"this engine cannot {what}",
         because=(f"its {image_store} store takes and keeps layers unpacked",),
         hints=(
             'switch on its containerd store: `{"features": {"containerd-snapshotter": true}}` in daemon.json',

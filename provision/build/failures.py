@@ -77,7 +77,7 @@ _BUILD_CAUSES = (
     ),
     _cause(
         r"(?P<what>unknownissuer|certificate_verify_failed|certificate verify failed|x509: certificate)",
-        "a server's certificate is signed by nobody that the build trusts ({what})",
+        "a server's certificate is signed by no authority that the build trusts ({what})",
         "hand the certificate of your proxy to the build with `--ca-cert FILE`",
     ),
     _cause(
@@ -111,7 +111,7 @@ _PUSH_CAUSES = (
     _cause(
         r"(?P<what>5\d\d (?:internal server error|bad gateway|service unavailable|gateway timeout))",
         "the registry answered {what}",
-        "the fault is the registry's: look at its log, then push again; what it already has is not sent twice",
+        "the fault is the registry's: read its log, then push again; what it already has is not sent twice",
     ),
     _cause(
         r"denied|unauthorized|no basic auth credentials|authentication required",
@@ -126,7 +126,7 @@ _PUSH_CAUSES = (
     _cause(
         r"no such host|connection refused|i/o timeout|no route to host|network is unreachable",
         "the registry cannot be reached from the engine",
-        "check the name {registry} and the way there",
+        "check the name {registry} and the network route to it",
     ),
     _cause(
         r"does not exist locally|no such image|not been tagged|tag does not exist",
@@ -180,7 +180,7 @@ def explain_build(log: BuildLog, context: Path, *, is_engine_alive: bool, log_pa
         return ActionFailedError(
             "the engine stopped answering during the build",
             because=(*during, *_last_line(log.error)),
-            hints=("start the engine again, look at its own log, then build again", *kept),
+            hints=("start the engine again, read its log, then build again", *kept),
         )
     because, hints = _recognise(text, _BUILD_CAUSES)
     if step is None:

@@ -208,7 +208,7 @@ def read_page(reader: Reader, index: str, name: str) -> Page:
         error.close()
         if error.code in (404, 410):
             return Page(name=name, files=())
-        hints = ("a user and password stand in the address of pip's index, or in ~/.netrc",)
+        hints = ("pip's index address or ~/.netrc holds a user and password",)
         raise MissingDependencyError(
             f"{without_secrets(asked)} cannot be read",
             because=(describe(error, asked),),
@@ -220,7 +220,7 @@ def read_page(reader: Reader, index: str, name: str) -> Page:
         ) from error
     if len(content) > _PAGE_BYTES_MAX:
         raise PageError(
-            f"{without_secrets(asked)} is no page of a package index",
+            f"{without_secrets(asked)} is not a page of a package index",
             because=(f"it is larger than {_PAGE_BYTES_MAX // 2**20} MiB",),
         )
     return parse_page(content, kind, came_from, name=name, asked=asked)

@@ -60,7 +60,7 @@ def inspect_image(name: str) -> Inspection:
         raise UsageError(
             f"--image: the engine has no image `{name}`",
             because=("nothing is pulled to check it",),
-            hints=(f"`docker pull {name}` fetches it, `docker images` lists what is there",),
+            hints=(f"`docker pull {name}` fetches it, `docker images` lists the local images",),
         ) from error
     except (DockerException, RequestException) as error:
         raise _absent(error) from error

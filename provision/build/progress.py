@@ -171,7 +171,7 @@ class ClassicLog(BuildLog):
         self._is_cached = False
 
     def feed(self, event: dict[str, Any]) -> None:
-        """Take one object of the stream that is no output."""
+        """Take one object of the stream that is not an output."""
         if "error" in event:
             self.error = str(event["error"]).strip()
             if self.steps and self.steps[-1].status == "running":

@@ -86,7 +86,7 @@ class Reader:
         from urllib.request import Request
 
         if not url.startswith(("https://", "http://")):
-            raise UsageError(f"{without_secrets(url)} is no http address")
+            raise UsageError(f"{without_secrets(url)} is not an http address")
         self._learn(url)
         request = Request(without_secrets(url), headers=dict(headers))  # noqa: S310 - checked above
         self._sign(request)
@@ -187,7 +187,7 @@ def trusted_certificates(address: IndexAddress | None, ca_cert: str | None) -> s
 
     context = _trust(address, ca_cert)
     found = [ssl.DER_cert_to_PEM_cert(item) for item in context.get_ca_certs(binary_form=True)]
-    # The certificate of a server alone, which is no authority's, is not among them.
+    # The certificate of a server alone, which is not an authority's, is not among them.
     return "".join([*found, ca_cert or ""])
 
 

@@ -12,7 +12,7 @@ __all__ = ["Bar"]
 
 
 class Bar:
-    """Bars on the standard error; nothing where that is no terminal.
+    """Bars on the standard error; nothing where that is not a terminal.
 
     As a context it gives what takes the name of the work, how much of it is done and how much there is, or nothing.
 

@@ -64,7 +64,7 @@ def named_rules(origin: str, texts: Iterable[str], known: Sequence[str]) -> set[
         known: Every rule.
 
     Raises:
-        UsageError: A word is no rule, and no letter of any.
+        UsageError: A word is not a rule, and no letter of any.
     """
     found: set[str] = set()
     for text in texts:
@@ -73,7 +73,7 @@ def named_rules(origin: str, texts: Iterable[str], known: Sequence[str]) -> set[
             fitting = {name for name in known if name == word or (is_group and (word == _ALL or name.startswith(word)))}
             if not fitting:
                 hints = (*did_you_mean(word, known), "`provision check --list-rules` lists them")
-                raise UsageError(f"{origin} `{shown(word)}` is no rule", hints=hints)
+                raise UsageError(f"{origin} `{shown(word)}` is not a rule", hints=hints)
             found |= fitting
     return found
 
@@ -128,7 +128,7 @@ def read_config(path: Path, known: Sequence[str], *, is_named: bool = False) -> 
         if not is_named and path.name in _TABLES:
             # A project that is checked too is told of it there.
             return None
-        raise UsageError(f"{name} is no TOML", because=(str(error),)) from error
+        raise UsageError(f"{name} is not TOML", because=(str(error),)) from error
     if path.name not in _TABLES and not set(data) <= {_TABLE[0]}:
         wrong = next(key for key in data if key != _TABLE[0])
         raise _unknown(name, wrong, _TABLE)
@@ -161,7 +161,7 @@ def _read(path: Path, name: str, *, is_named: bool) -> str | None:
     except OSError as error:
         raise UsageError(f"{name} cannot be read", because=(error.strerror or str(error),)) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is no UTF-8 text", because=(f"byte {error.start} is none",)) from error
+        raise UsageError(f"{name} is not UTF-8 text", because=(f"byte {error.start} is none",)) from error
 
 
 def _unknown(name: str, key: str, known: Iterable[str]) -> UsageError:
@@ -212,7 +212,7 @@ class _Reader:
 
     def _table(self, value: Any, key: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise UsageError(f"{self.name}: `{key}` is no table", hints=(f"write it as `[{self.table}]` and keys",))
+            raise UsageError(f"{self.name}: `{key}` is not a table", hints=(f"write it as `[{self.table}]` and keys",))
         return value
 
     def _keys(self, table: dict[str, Any], known: Sequence[str], prefix: str = "") -> None:
@@ -224,12 +224,12 @@ class _Reader:
         value = table.get(key)
         if value is not None and (not isinstance(value, str) or not value):
             hints = (f'write it as a text: `{key} = "…"`',)
-            raise UsageError(f"{self.name}: `{prefix}{key}` is no text", hints=hints)
+            raise UsageError(f"{self.name}: `{prefix}{key}` is not text", hints=hints)
         return value
 
     def _list(self, value: Any, key: str) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            raise UsageError(f"{self.name}: `{key}` is no list of texts", hints=('write it as `["…", "…"]`',))
+            raise UsageError(f"{self.name}: `{key}` is not a list of texts", hints=('write it as `["…", "…"]`',))
         return tuple(value)
 
     def _rules(self, value: Any, key: str) -> tuple[str, ...]:

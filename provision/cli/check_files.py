@@ -86,7 +86,7 @@ def _read_one(name: str, options: argparse.Namespace) -> Source:
             )
         return Source(shown_name(parse_path(called)), text)
     if "\0" in text:
-        raise UsageError(f"{name} is no text", because=("it holds a zero byte",))
+        raise UsageError(f"{name} is not text", because=("it holds a zero byte",))
     return Source(name, text)
 
 
@@ -94,7 +94,7 @@ def decode(content: bytes) -> tuple[str, str]:
     """Return the text of a file and how it is encoded; a mark of the byte order stays its first character.
 
     Raises:
-        UnicodeDecodeError: It is no text in UTF-8, nor one of UTF-16 or UTF-32 that begins with such a mark.
+        UnicodeDecodeError: It is not text in UTF-8, nor one of UTF-16 or UTF-32 that begins with such a mark.
     """
     encoding = _encoding(content)
     return content.decode(encoding), encoding
@@ -105,7 +105,7 @@ def _encoding(content: bytes) -> str:
 
 
 def find_file(name: str) -> Source | None:
-    """Return a file that another one names; ``None`` where it is none, is too large or is no text."""
+    """Return a file that another one names; ``None`` where it is none, is too large or is not text."""
     path = Path(name)
     try:
         if not path.is_file() or path.stat().st_size > BYTES_MAX:
@@ -129,7 +129,7 @@ def _read_text(path: Path) -> str:
         return decode(content)[0]
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path} is no UTF-8 text",
+            f"{path} is not UTF-8 text",
             because=(f"byte {error.start} is {content[error.start]:#04x}",),
             hints=("save it as UTF-8, and make sure that it is the file you mean",),
         ) from error
@@ -138,7 +138,7 @@ def _read_text(path: Path) -> str:
 def _search(folder: Path, is_excluded: Callable[[Path], bool]) -> list[str]:
     """Return the files below a folder that can be checked: by their names, or where such files lie by their beginning.
 
-    Links to folders are not followed, and what is no plain file is left alone: reading a pipe would wait for ever.
+    Links to folders are not followed, and what is not a plain file is left alone: reading a pipe would wait for ever.
     """
     from provision.audit.documents import begins_known, is_known_name
 

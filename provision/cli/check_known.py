@@ -78,7 +78,7 @@ def _read(path: Path) -> Counter[Known]:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         hints = (f"`--write-baseline {path.as_posix()}` writes one",)
-        raise UsageError(f"{path.as_posix()} is no baseline of check", because=(str(error),), hints=hints) from error
+        raise UsageError(f"{path.as_posix()} is not a baseline of check", because=(str(error),), hints=hints) from error
     return read_baseline(data, path.as_posix())
 
 

@@ -130,7 +130,7 @@ def _read_target(
         driver = read_host_driver()
     asked = parse_request({"driver": driver, "python": python})
     if asked.python is not None and not all(part.isdigit() for part in asked.python.removesuffix("t").split(".")):
-        raise UsageError(f"--python `{shown(str(python))}` is no version", hints=("write it as in `--python 3.11`",))
+        raise UsageError(f"--python `{shown(str(python))}` is not a version", hints=("write it as in `--python 3.11`",))
     return gpus, asked.driver, ".".join(asked.python.split(".")[:2]) if asked.python else None
 
 
@@ -140,7 +140,7 @@ def _read_arguments(flags: argparse.Namespace) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(
-                f"--build-arg `{shown(pair)}` is no NAME=VALUE", hints=("write it as in `--build-arg CUDA=…`",)
+                f"--build-arg `{shown(pair)}` is not NAME=VALUE", hints=("write it as in `--build-arg CUDA=…`",)
             )
         arguments[name] = value
     return arguments

@@ -97,7 +97,7 @@ def _folders(options: argparse.Namespace, *, is_writing: bool) -> tuple[Path, Pa
         return shipped, shipped
     target: Path = options.data_dir
     if target.exists() and not target.is_dir():
-        raise UsageError(f"--data-dir: {target} is no folder", hints=("name a folder laid out like compat/",))
+        raise UsageError(f"--data-dir: {target} is not a folder", hints=("name a folder laid out like compat/",))
     with suppress(OSError):
         if target.is_dir() and any(target.iterdir()):
             if not (target / "sources.toml").is_file():
@@ -162,7 +162,7 @@ def _plan(options: argparse.Namespace, folder: Path) -> Plan:
 def _url(flag: str, text: str) -> str:
     if not re.fullmatch(r"https?://[^\s\"'<>]+", text):
         raise UsageError(
-            f"{flag} `{shown(text)}` is no http address", hints=("write it whole: `https://mirror.example/simple`",)
+            f"{flag} `{shown(text)}` is not an http address", hints=("write it whole: `https://mirror.example/simple`",)
         )
     return text
 
@@ -173,7 +173,7 @@ def _accepted(text: str) -> str:
     kind, colon, name = text.partition(":")
     if kind not in KINDS or not colon or not name:
         raise UsageError(
-            f"--accept `{shown(text)}` is no alarm",
+            f"--accept `{shown(text)}` is not an alarm",
             hints=(f"an alarm is one of {', '.join(KINDS)}, a colon and a name, as the refusal prints it",),
         )
     return text
@@ -185,7 +185,7 @@ def _day(text: str | None) -> datetime.date:
     try:
         return datetime.date.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"--dated `{shown(text)}` is no day", hints=("write it as YYYY-MM-DD",)) from error
+        raise UsageError(f"--dated `{shown(text)}` is not a day", hints=("write it as YYYY-MM-DD",)) from error
 
 
 def _cache() -> Path | None:
@@ -198,7 +198,7 @@ def _cache() -> Path | None:
 def _changelog(options: argparse.Namespace) -> Path | None:
     path: Path | None = options.changelog
     if path is not None and not path.is_file():
-        raise UsageError(f"--changelog: {path} is no file", hints=("name the changelog that shall get an entry",))
+        raise UsageError(f"--changelog: {path} is not a file", hints=("name the changelog that shall get an entry",))
     return path
 
 

@@ -53,7 +53,7 @@ def update(options: argparse.Namespace, output: Output) -> int:
             hints=("name a file with the publisher's public key, a line `facts ssh-ed25519 …`, with `--signers FILE`",),
         )
     if not options.signers.is_file():
-        raise UsageError(f"--signers: {options.signers} is no file", hints=("name a file with public keys",))
+        raise UsageError(f"--signers: {options.signers} is not a file", hints=("name a file with public keys",))
     bundle, signature = read_bundle(options.place, _connect)
     shown = without_secrets(options.place)
     done = take(bundle, signature, options.signers, shown, facts_dir(), is_dry_run=output.is_dry_run)

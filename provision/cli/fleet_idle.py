@@ -92,7 +92,7 @@ def _price_of_instance(text: str, purchase: str, matrix: Matrix) -> tuple[float,
     price = price_of(offer.instance, purchase, read_rates(matrix, {}))
     if price is None:
         raise UnknownError(
-            f"nobody states what {offer.name} costs {purchase}", hints=("give the price: `--price USD`",)
+            f"no source states what {offer.name} costs {purchase}", hints=("give the price: `--price USD`",)
         )
     return price.usd, f"{offer.name} {purchase}, {price.usd:.2f} USD an hour as of {price.as_of}"
 

@@ -263,7 +263,7 @@ def _read_instance(
     else:
         price = price_of(offer.instance, "on-demand", rates)
         if price is None:
-            raise UnknownError(f"nobody states what {offer.name} costs", hints=("give the price: `--price USD`",))
+            raise UnknownError(f"no source states what {offer.name} costs", hints=("give the price: `--price USD`",))
         usd, about = price.usd, f"{offer.name} as of {price.as_of}"
     if spot_usd is None:
         spot = price_of(offer.instance, "spot", rates)

@@ -126,7 +126,7 @@ def _words(name: str, text: str | None) -> tuple[str, ...]:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise UsageError(
-            f"--{name} `{shown(text)}` is no command: {error}", hints=("close every quotation mark",)
+            f"--{name} `{shown(text)}` is not a command: {error}", hints=("close every quotation mark",)
         ) from error
     if not words:
         raise UsageError(f"--{name} is an empty command", hints=("leave the flag out",))

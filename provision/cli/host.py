@@ -17,7 +17,7 @@ def read_host_driver() -> str:
     """Return the version of the NVIDIA driver that runs here.
 
     Raises:
-        MissingDependencyError: No driver runs here, or it does not tell its version.
+        MissingDependencyError: No driver runs here, or it does not report its version.
     """
     said = _ask_tool()
     version = re.search(r"^[0-9]{3}(?:\.[0-9]+){1,2}$", said, re.MULTILINE)

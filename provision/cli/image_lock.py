@@ -97,7 +97,7 @@ def find_folder(folder: Path | None, flag: str) -> Path:
     """Return the folder whose lock is meant: the one that was named, or this one where it holds a lock.
 
     Raises:
-        UsageError: None was named, and here is no lock.
+        UsageError: None was named, and here is not a lock.
     """
     if folder is not None:
         return folder
@@ -220,9 +220,9 @@ def read_written(folder: Path) -> Written:
     try:
         document = json.loads(read_text(path, "the options of the lock", bytes_max=_BYTES_MAX))
     except (ValueError, RecursionError) as error:
-        raise _refuse_options(path, "it is no JSON") from error
+        raise _refuse_options(path, "it is not JSON") from error
     if not isinstance(document, dict):
-        raise _refuse_options(path, "it is no mapping")
+        raise _refuse_options(path, "it is not a mapping")
     kept, has_sbom = document.pop("format", form), document.pop("sbom", False)
     if kept not in tuple(FORMATS):
         raise _refuse_options(path, f"`format` is none of {', '.join(FORMATS)}")
@@ -230,10 +230,10 @@ def read_written(folder: Path) -> Written:
         raise _refuse_options(path, "`sbom` is neither true nor false")
     day = document.pop("exclude_newer", None)
     if not isinstance(day, (str, type(None))):
-        raise _refuse_options(path, "`exclude_newer` is no day")
+        raise _refuse_options(path, "`exclude_newer` is not a day")
     for key, value in document.items():
         if key not in _OPTION_TYPES:
-            raise _refuse_options(path, f"`{shown(key)}` is no option")
+            raise _refuse_options(path, f"`{shown(key)}` is not an option")
         texts = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
         if type(value) is not _OPTION_TYPES[key] or not all(isinstance(text, str) for text in texts):
             raise _refuse_options(path, f"`{key}` has a value of another kind")

@@ -126,13 +126,13 @@ def read_entries(path: Path) -> tuple[tuple[Entry, ...], BakeOptions]:
         The stacks in the order of the file, and what it says about building.
 
     Raises:
-        UsageError: It is no TOML, or a key or value is not known; the message names file, stack and key.
+        UsageError: It is not TOML, or a key or value is not known; the message names file, stack and key.
     """
     try:
         document = tomllib.loads(read_text(path, "--matrix", bytes_max=_BYTES_MAX))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(
-            f"--matrix: {path} is no TOML",
+            f"--matrix: {path} is not TOML",
             because=(str(error),),
             hints=('a stack is the line `[[stack]]` and below it its keys, as in `torch = "2.1"`',),
         ) from error
@@ -339,7 +339,7 @@ def _refuse_all(refused: list[tuple[Entry, ProvisionError]], total: int) -> Prov
 def _table(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(
-            f"{where} is no table", hints=("a table is its name in brackets on a line, and its keys below it",)
+            f"{where} is not a table", hints=("a table is its name in brackets on a line, and its keys below it",)
         )
     return value
 
@@ -348,7 +348,7 @@ def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], where: str) ->
     for key in table:
         if key not in known:
             raise UsageError(
-                f"{where}: `{shown(key)}` is no key",
+                f"{where}: `{shown(key)}` is not a key",
                 hints=(*did_you_mean(key, known), f"known are: {', '.join(sorted(known))}"),
             )
 
@@ -444,7 +444,7 @@ def _exclusions(value: object, axes: dict[str, list[str]], where: str) -> list[d
     for row in value:
         for key, item in row.items():
             if key not in axes:
-                raise UsageError(f"{where}: `{shown(key)}` is no key of this stack that takes one value")
+                raise UsageError(f"{where}: `{shown(key)}` is not a key of this stack that takes one value")
             if item not in axes[key]:
                 raise UsageError(
                     f"{where}: `{key}` has no value {shown(repr(item))}", hints=(f"it has: {', '.join(axes[key])}",)
@@ -459,7 +459,7 @@ def _image_values(table: dict[str, Any], where: str, folder: Path) -> dict[str, 
     if "non-root-uid" in table:
         uid = table["non-root-uid"]
         if not isinstance(uid, int) or isinstance(uid, bool):
-            raise UsageError(f"{where}, key `non-root-uid`: {shown(repr(uid))} is no number")
+            raise UsageError(f"{where}, key `non-root-uid`: {shown(repr(uid))} is not a number")
         values["non_root_uid"] = uid
     if "label" in table:
         labels = _table(table["label"], f"{where}, key `label`")
@@ -477,5 +477,5 @@ def _texts(value: object, where: str, key: str) -> tuple[str, ...]:
 
 def _text(value: object, where: str, key: str) -> str:
     if not isinstance(value, str) or not value:
-        raise UsageError(f"{where}, key `{key}`: {shown(repr(value))} is no text")
+        raise UsageError(f"{where}, key `{key}`: {shown(repr(value))} is not text")
     return value

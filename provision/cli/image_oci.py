@@ -197,7 +197,7 @@ def _base(options: argparse.Namespace, stack: Stack) -> Path:
         named = f"{named.partition(':')[0] if '/' not in named else named.rpartition(':')[0]}@{base.digest}"
     raise UsageError(
         "--engine oci needs the base image as files",
-        because=("no engine is asked for it",),
+        because=("no engine is needed for it",),
         hints=(
             f"`skopeo copy --all docker://{named} oci:base`, then `--base-layout base`",
             "or `docker save -o base.tar IMAGE`, then `--base-layout base.tar --base IMAGE`",
@@ -237,7 +237,7 @@ def _bytes_max(options: argparse.Namespace) -> int:
     """Return how many bytes of layers are kept from run to run.
 
     Raises:
-        UsageError: What says so is no number.
+        UsageError: What says so is not a number.
     """
     import os
     import re
@@ -252,7 +252,7 @@ def _bytes_max(options: argparse.Namespace) -> int:
         if not text:
             return BYTES_MAX
     if not re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", text):
-        raise UsageError(f"{name} `{shown(text)}` is no number of GiB", hints=("write it as in `--layer-cache 20`",))
+        raise UsageError(f"{name} `{shown(text)}` is not a number of GiB", hints=("write it as in `--layer-cache 20`",))
     return int(float(text) * 2**30)
 
 

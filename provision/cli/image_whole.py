@@ -86,7 +86,7 @@ def lock_lines(
     Raises:
         IncompatibleError: No set of packages meets all lines.
         MissingDependencyError: uv is absent, or the index cannot be reached.
-        UsageError: ``--exclude-newer`` is no day.
+        UsageError: ``--exclude-newer`` is not a day.
     """
     moment = _moment(options.exclude_newer, stack.facts_date)
     if before is not None and options.exclude_newer not in (None, "now"):
@@ -380,7 +380,7 @@ def _tell_age(
     then = replace(opened, moment=_moment(age.day, stack.facts_date))
     flag = f"--exclude-newer {age.day}"
     found = trials.attempt(lambda: lock_whole(request, matrix, stack, uv, then), flag)
-    way = f"`{flag}` was tried and is no way to one that is as old"
+    way = f"`{flag}` was tried, and gives none as old"
     if found is not None and find_age(request, found, matrix, uv.uploaded) is None:
         versions = " and ".join(f"{name} {version}" for name, version in found.frameworks.items())
         way = f"`{trials.command(request)} {flag}` takes {versions} on Python {found.python}"
@@ -461,5 +461,5 @@ def _moment(day: str | None, facts_date: str) -> str:
                 )
             return f"{after.isoformat()}T00:00:00Z"
     raise UsageError(
-        f"--exclude-newer `{shown(day or facts_date)}` is no day", hints=("write it as in `2026-10-01`, or `now`",)
+        f"--exclude-newer `{shown(day or facts_date)}` is not a day", hints=("write it as in `2026-10-01`, or `now`",)
     )

@@ -16,7 +16,7 @@ _SHORT = 200
 
 
 def read_log(path: Path, flag: str, *, bytes_max: int) -> str:
-    """Read a log as programs write it: gzip is unpacked, what is no UTF-8 is replaced, terminal escapes go.
+    """Read a log as programs write it: gzip is unpacked, what is not UTF-8 is replaced, terminal escapes go.
 
     Args:
         path: The file; ``-`` is the standard input.
@@ -35,7 +35,7 @@ def read_log(path: Path, flag: str, *, bytes_max: int) -> str:
     strange = text.count("\ufffd") + text.count("\x00")
     if strange * _STRANGE_SHARE > len(text) > _SHORT:
         raise UsageError(
-            f"{flag}: {path} is no text",
+            f"{flag}: {path} is not text",
             because=(f"{strange} of its {len(text)} characters cannot be read",),
             hints=("make sure that it is the file you mean; gzip is unpacked, other archives are not",),
         )

@@ -68,7 +68,7 @@ def configure_export(parser: argparse.ArgumentParser) -> None:
 def _image(text: str) -> str:
     if not _IMAGE.fullmatch(text):
         raise UsageError(
-            f"--base-image `{shown(text)}` is no image", hints=("write it as in `registry.example/team/base:1`",)
+            f"--base-image `{shown(text)}` is not an image", hints=("write it as in `registry.example/team/base:1`",)
         )
     return text
 

@@ -173,20 +173,20 @@ def _pattern(text: str) -> str:
     # Of separators alone Ansible makes every host.
     if not _PATTERN.fullmatch(text) or text.startswith("-") or not _HAS_WORD.search(text):
         raise UsageError(
-            f"--limit `{shown(text)}` is no pattern of hosts", hints=("write it as in `--limit rack1:!gpu07`",)
+            f"--limit `{shown(text)}` is not a pattern of hosts", hints=("write it as in `--limit rack1:!gpu07`",)
         )
     return text
 
 
 def _generation(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text[:9]) > _GENERATIONS_MAX:
-        raise UsageError(f"--to `{shown(text)}` is no generation", hints=("write its number, as in `--to 3`",))
+        raise UsageError(f"--to `{shown(text)}` is not a generation", hints=("write its number, as in `--to 3`",))
     return int(text)
 
 
 def _user(text: str) -> str:
     if not _USER.fullmatch(text):
-        raise UsageError(f"--user `{shown(text)}` is no user", hints=("write the name alone, as in `-u admin`",))
+        raise UsageError(f"--user `{shown(text)}` is not a user", hints=("write the name alone, as in `-u admin`",))
     return text
 
 
@@ -194,7 +194,7 @@ def _file(flag: str, hint: str) -> Callable[[str], Path]:
     def check(text: str) -> Path:
         path = parse_path(text)
         if not path.is_file():
-            raise UsageError(f"{flag}: {path} is no file", hints=(hint,))
+            raise UsageError(f"{flag}: {path} is not a file", hints=(hint,))
         return path.absolute()
 
     return check
@@ -338,7 +338,7 @@ def _prepare(options: argparse.Namespace, output: Output) -> _Job:
         words.append(f"--private-key={options.private_key}")
     pattern = variables.get("gpu_hosts", GROUP)
     if not isinstance(pattern, str) or not pattern or pattern.startswith("-"):
-        raise UsageError("-e gpu_hosts: it is no pattern of hosts", hints=("write it as in `-e gpu_hosts=all`",))
+        raise UsageError("-e gpu_hosts: it is not a pattern of hosts", hints=("write it as in `-e gpu_hosts=all`",))
     hosts = list_hosts(inventories, pattern=pattern, limit=options.limit, words=vault, environment=environment)
     if options.slice_word is not None:
         hosts = take_slice(hosts, options.slice_word)
@@ -370,7 +370,7 @@ def read_lock(options: argparse.Namespace) -> NodeLock:
         options: ``lock`` is a ``provision_lock.yml``, or a ``provision.lock`` that was made for nodes.
 
     Raises:
-        UsageError: It is no lock of nodes.
+        UsageError: It is not a lock of nodes.
     """
     if options.lock is None:
         return committed_lock()
@@ -414,7 +414,7 @@ def _read_tags(words: list[str] | tuple[()], playbook: Path) -> tuple[str, ...]:
     known = known_tags(playbook) if tags else ()
     for tag in tags:
         if not _TAG.fullmatch(tag):
-            raise UsageError(f"--tags `{shown(tag)}` is no tag", hints=("write them as in `--tags driver,cuda`",))
+            raise UsageError(f"--tags `{shown(tag)}` is not a tag", hints=("write them as in `--tags driver,cuda`",))
         if known and tag not in known:
             hints = (*did_you_mean(tag, known), f"choose of {', '.join(known)}")
             raise UsageError(f"--tags `{shown(tag)}`: no part is called so", hints=hints)

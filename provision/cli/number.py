@@ -51,9 +51,9 @@ def number(
         value, unit = _parse(text)
         value *= units.get(unit, 1) if unit else 1
         if not math.isfinite(value) or (unit and unit not in units):
-            reason, because = f"no {what}", _why(text, unit, units)
+            reason, because = f"not a {what}", _why(text, unit, units)
         elif is_whole and value != int(value):
-            reason = f"no {what}"
+            reason = f"not a {what}"
         elif not least <= value <= most or (is_above and value == least):
             reason = f"not {bounds}"
         else:
@@ -77,7 +77,7 @@ def read_number(flag: str, text: str | None, least: float, most: float, default:
     """Return the number that a flag was given, within bounds; the default where it was not given.
 
     Raises:
-        UsageError: It is no number, or beyond its bounds.
+        UsageError: It is not a number, or beyond its bounds.
     """
     return default if text is None else number(flag, least, most)(text)
 
@@ -91,7 +91,7 @@ def _parse(text: str) -> tuple[float, str]:
 def _why(text: str, unit: str, units: Mapping[str, float]) -> tuple[str, ...]:
     """Say what keeps a text from being a number, where that can be seen."""
     if unit:
-        return (f"`{unit}` is no unit it takes" + (f"; these are {', '.join(units)}" if units else ""),)
+        return (f"`{unit}` is not a unit it takes" + (f"; these are {', '.join(units)}" if units else ""),)
     if re.fullmatch(r"[0-9.]+(?:,[0-9.]+)+", text.strip()):
         return ("a point parts decimals, and nothing parts thousands",)
     return ()

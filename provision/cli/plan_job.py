@@ -33,7 +33,7 @@ _IMAGENET, _EPOCHS = 1_281_167, 90
 _SEQUENCE = 2048
 _RESERVED = ("1y", "3y")
 _DIGITS_OF_A_COUNT = 2
-"""A number as short as this is no name of a GPU."""
+"""A number as short as this is not a name of a GPU."""
 _Convert = Callable[[str], Any]
 
 
@@ -50,7 +50,9 @@ def _count(flag: str) -> _Convert:
 def _rate(text: str) -> tuple[str, float]:
     currency, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z]{3}", currency):
-        raise UsageError(f"--rate `{shown(text)}` is no rate", hints=("write dollars for one as in `--rate CNY=0.14`",))
+        raise UsageError(
+            f"--rate `{shown(text)}` is not a rate", hints=("write dollars for one as in `--rate CNY=0.14`",)
+        )
     return currency.upper(), _amount("--rate")(value)
 
 
@@ -403,7 +405,7 @@ def _check_flags(options: argparse.Namespace, job: Job, matrix: Matrix) -> None:
     if job.mig is not None:
         known = sorted({row.profile for row in matrix.rows("planning.toml", "mig_profile")})
         if job.mig not in known:
-            raise UsageError(f"--mig `{shown(job.mig)}` is no profile", hints=(f"known are {', '.join(known)}",))
+            raise UsageError(f"--mig `{shown(job.mig)}` is not a profile", hints=(f"known are {', '.join(known)}",))
 
 
 def read_terms(options: argparse.Namespace, matrix: Matrix) -> Terms:

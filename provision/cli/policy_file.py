@@ -28,13 +28,13 @@ def load_policy(path: Path | None, given: Mapping[str, Any], matrix: Matrix, out
     """Return the policy of a file, of flags, or of both.
 
     Args:
-        path: The TOML file; ``-`` is the standard input, ``None`` is no file.
+        path: The TOML file; ``-`` is the standard input, ``None`` is not a file.
         given: Keys of flags; each counts before the file's.
         matrix: The defaults.
         output: Where to say that a flag overrides the file; nowhere unless given.
 
     Raises:
-        UsageError: The file cannot be read or is no TOML, or the policy makes no sense; the message names the file.
+        UsageError: The file cannot be read or is not TOML, or the policy makes no sense; the message names the file.
     """
     values: dict[str, Any] = {}
     if path is not None:
@@ -42,7 +42,7 @@ def load_policy(path: Path | None, given: Mapping[str, Any], matrix: Matrix, out
             values = tomllib.loads(read_text(path, "POLICY", bytes_max=_BYTES_MAX))
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise UsageError(
-                f"POLICY: {path} is no TOML", because=(str(error),), hints=("write lines such as `minimum = 2`",)
+                f"POLICY: {path} is not TOML", because=(str(error),), hints=("write lines such as `minimum = 2`",)
             ) from error
     for key in given:
         if output is not None and key in values and values[key] != given[key]:

@@ -172,7 +172,11 @@ def _show(documents: list[dict[str, Any]], columns: int) -> Iterator[str]:
                 if "run" in step:
                     yield from wrap(f"`{step['undo']}` takes it back", columns, lead=" " * len(lead))
             if "found_again" in cause:
-                said = {True: "it is still there", False: "it is gone now", None: "nobody could see whether it is gone"}
+                said = {
+                    True: "it is still there",
+                    False: "it is gone now",
+                    None: "whether it is gone could not be read",
+                }
                 yield from wrap(said[cause["found_again"]], columns, lead="    ", hanging=4)
 
 

@@ -301,7 +301,7 @@ def read_matrix(options: argparse.Namespace) -> Matrix:
     """Return the facts that ``--data-dir`` names, or the shipped ones."""
     folder: Path | None = options.data_dir
     if folder is not None and not folder.is_dir():
-        raise UsageError(f"--data-dir: {folder} is no folder", hints=("name a folder laid out like compat/",))
+        raise UsageError(f"--data-dir: {folder} is not a folder", hints=("name a folder laid out like compat/",))
     return Matrix(folder)
 
 

@@ -55,7 +55,7 @@ def refuse_starter(script: Sequence[str]) -> None:
     if script and Path(script[0]).name in _STARTERS:
         rest = " ".join(script[1:]) or "train.py"
         raise UsageError(
-            f"`{shown(script[0])}` is no script",
+            f"`{shown(script[0])}` is not a script",
             because=("torchrun starts what stands behind `--`, and is put before it",),
             hints=(f"write `-- {shown(rest)}`",),
         )

@@ -417,7 +417,7 @@ def _complete(target: Target, options: argparse.Namespace) -> Target:
     for flag in ("identity", "config"):
         if given[flag] and not Path(given[flag]).is_file():
             name = "--ssh-config" if flag == "config" else "--identity"
-            raise UsageError(f"{name}: {given[flag]} is no file")
+            raise UsageError(f"{name}: {given[flag]} is not a file")
     return replace(target, **{name: value for name, value in given.items() if value and not getattr(target, name)})
 
 
@@ -481,14 +481,14 @@ class _Line:
 
 def _user(text: str) -> str:
     if not _USER.fullmatch(text):
-        raise UsageError(f"--user `{shown(text)}` is no user name")
+        raise UsageError(f"--user `{shown(text)}` is not a user name")
     return text
 
 
 def _python(text: str) -> str:
     if not text or text.startswith("-") or not text.isprintable():
         raise UsageError(
-            f"--python `{shown(text)}` is no interpreter", hints=("name it: `--python /opt/venv/bin/python`",)
+            f"--python `{shown(text)}` is not an interpreter", hints=("name it: `--python /opt/venv/bin/python`",)
         )
     return text
 

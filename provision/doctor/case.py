@@ -97,7 +97,7 @@ class Case:
         try:
             return read(self.host)
         except Unreadable as error:
-            # What nobody asked for is no gap in what was found.
+            # What nobody asked for is not a gap in what was found.
             if error.status != NOT_RUN:
                 self.unseen.setdefault(error.probe, error.reason)
             return None

@@ -106,7 +106,7 @@ def find_needles(pattern: str) -> tuple[str, ...] | None:
         needles = kept[pattern]
         return tuple(needles) if needles is not None else None
     try:
-        # The interpreter's own reading of a pattern is no public module; without it every line is asked.
+        # The interpreter's own reading of a pattern is not a public module; without it every line is asked.
         parsed = import_module("re._parser").parse(pattern)
     except (ImportError, AttributeError):
         return None

@@ -111,7 +111,7 @@ def _judge(seen: Evidence, limits: IdleLimits) -> tuple[str, str]:
     if seen.jobs:
         return "ask", f"{seen.jobs} job{'' if seen.jobs == 1 else 's'} on it"
     if seen.memory_mib is None:
-        return "unknown", "nobody knows whether programs hold memory on it"
+        return "unknown", "whether programs hold memory on it is unknown"
     if seen.memory_mib > limits.memory_mib:
         return "ask", f"programs hold {seen.memory_mib:.0f} MiB of a GPU"
     return "release", f"no GPU was over {limits.activity_percent:g} % and no program holds memory"

@@ -64,7 +64,7 @@ class Prometheus:
             # What stands before an @ is a password, and is repeated nowhere.
             said = "an address with a password in it" if "@" in address else f"`{clean_line(address)}`"
             raise UsageError(
-                f"{said} is no address of a Prometheus server",
+                f"{said} is not an address of a Prometheus server",
                 hints=(
                     "write it as in `https://prometheus.example:9090`; name the user with --user and --password-file",
                 ),

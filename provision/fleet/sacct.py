@@ -86,7 +86,7 @@ def _read(name: str, number: int, line: str, heading: tuple[str, ...]) -> SacctJ
     if "." in row.get("JobID", ""):
         return None
     if not (row["ElapsedRaw"].isascii() and row["ElapsedRaw"].isdigit()):
-        raise UsageError(f"{name}:{number}: ElapsedRaw `{row['ElapsedRaw'][:40]}` is no number of seconds")
+        raise UsageError(f"{name}:{number}: ElapsedRaw `{row['ElapsedRaw'][:40]}` is not a number of seconds")
     labels = {key: row[column] for key, column in _LABELS.items() if row.get(column)}
     if "job" in labels and row.get("JobName"):
         labels["job"] = f"{labels['job']} {row['JobName']}"
@@ -122,7 +122,7 @@ def _read_time(name: str, number: int, text: str) -> float | None:
         seconds = math.nan
     if not math.isfinite(seconds):
         raise UsageError(
-            f"{name}:{number}: `{text[:40]}` is no time",
+            f"{name}:{number}: `{text[:40]}` is not a time",
             hints=("leave SLURM_TIME_FORMAT as it is: 2026-11-20T08:15:00",),
         )
     return seconds

@@ -163,7 +163,7 @@ def check_value(kind: str, text: str, where: str) -> str:
     """
     is_plain = text.isprintable() and (text.isascii() or kind == "label value")
     if not is_plain or not re.fullmatch(_GRAMMAR[kind], text):
-        raise UsageError(f"{where}: {text!r} is no {kind}")
+        raise UsageError(f"{where}: {text!r} is not a valid {kind}")
     return text
 
 
@@ -1063,7 +1063,7 @@ def _command(stack: Stack, image: ImagePart) -> list[str]:
 
 
 def _index(url: str | None, flag: str = "--default-index") -> list[str]:
-    """Return uv's options for an index; an address of one page lists wheels itself and is no index."""
+    """Return uv's options for an index; an address of one page lists wheels itself and is not an index."""
     if not url:
         return []
     check_value("URL", url, "index")

@@ -77,11 +77,11 @@ def rule_groups(matrix: Matrix, runbooks: str | None = None) -> list[dict[str, A
         runbooks: Address of the published page of runbooks, for ``runbook_url``; without it an alert names its page.
 
     Raises:
-        UsageError: That is no address.
+        UsageError: That is not an address.
     """
     if runbooks is not None and not _URL.fullmatch(runbooks):
         raise UsageError(
-            f"--runbooks {runbooks[:80]!a} is no address of a page",
+            f"--runbooks {runbooks[:80]!a} is not an address of a page",
             hints=("write it as in `--runbooks https://docs.example/provision/runbooks`",),
         )
     recordings = [{"record": row.name, "expr": expand(row.expression, matrix)} for row in matrix.recordings]
@@ -199,14 +199,14 @@ def render_alertmanager(
 
 def _check_receiver(name: str, known: Iterable[str]) -> None:
     if name not in known:
-        raise UsageError(f"`{name}` is no receiver", hints=(f"receivers are {', '.join(known)}",))
+        raise UsageError(f"`{name}` is not a receiver", hints=(f"receivers are {', '.join(known)}",))
 
 
 def _check_webhook(name: str, address: str, matrix: Matrix) -> None:
     """Refuse what cannot be posted to; an address may hold a token, so that it is not repeated."""
     if not _URL.fullmatch(address):
         raise UsageError(
-            f"the webhook of `{name}` is no address that can be posted to",
+            f"the webhook of `{name}` is not an address that can be posted to",
             hints=(f"write `{name}=https://hooks.example/gpu`",),
         )
     host = _HOST.match(address)
@@ -224,7 +224,7 @@ def _notify(service: Notifier, name: str, place: str) -> dict[str, Any]:
     if place.startswith("/"):
         if not _PATH.fullmatch(place):
             raise UsageError(
-                f"--{service.id} of `{name}` is no absolute path", hints=("write a path without spaces or `..`",)
+                f"--{service.id} of `{name}` is not an absolute path", hints=("write a path without spaces or `..`",)
             )
         where = {f"{service.field}_file": place}
     elif not (_URL if service.is_address else _KEY).fullmatch(place):
@@ -252,7 +252,7 @@ def render_dashboard(matrix: Matrix, name: str) -> str:
         UsageError: No dashboard has that name.
     """
     if name not in DASHBOARDS:
-        raise UsageError(f"`{name}` is no dashboard", hints=(f"dashboards are {', '.join(DASHBOARDS)}",))
+        raise UsageError(f"`{name}` is not a dashboard", hints=(f"dashboards are {', '.join(DASHBOARDS)}",))
     panels = [panel for panel in matrix.panels if panel.dashboard == name]
     document = {
         "uid": f"provision-{name}",

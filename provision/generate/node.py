@@ -159,7 +159,7 @@ def _requirement(package: LockedPackage) -> str:
 
 def _checked(kind: str, grammar: str, text: str) -> str:
     if not re.fullmatch(grammar, text):
-        raise UsageError(f"{text[:80]!r} is no {kind}")
+        raise UsageError(f"{text[:80]!r} is not a valid {kind}")
     return text
 
 

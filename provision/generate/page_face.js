@@ -104,7 +104,7 @@
     }
     for (const [name, value] of from.rest) {
       const text = clip(value ? `${name}=${value}` : name);
-      const why = PARTS.includes(name) || Object.hasOwn(KINDS, name) ? "asks a second time; this page answers one" : "is no part of a question";
+      const why = PARTS.includes(name) || Object.hasOwn(KINDS, name) ? "asks a second time; this page answers one" : "is not part of a question";
       found.push([null, text, `${text} in the address ${why}`]);
     }
     return found;
@@ -344,7 +344,7 @@
     const without = { ...state, rest: [], ...Object.fromEntries(unknown.filter(([part]) => part).map(([part]) => [part, ""])) };
     const button = make("button", { type: "button" }, make("strong", {}, `Ask without ${names.join(", ")}`));
     button.addEventListener("click", () => { change(without); $("answer").focus(); });
-    // The command can be asked what a part of it is not; what is no part of a question it has no flag for.
+    // The command can be asked what a part of it is not; what is not part of a question it has no flag for.
     const isCommand = unknown.every(([part]) => part && part !== "driver");
     const request = { ...toRequest(state), gpus: state.gpu ? (gpuNumber(state.gpu) < 0 ? state.gpu : gpuNumber(state.gpu)) : null };
     return [

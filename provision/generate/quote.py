@@ -39,7 +39,7 @@ def finalize(value: object) -> str:
         ProvisionError: The value is nothing that can be printed: ``None``, a bool, a collection.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ProvisionError(f"{value!r} was printed into a file, and is no text")
+        raise ProvisionError(f"{value!r} was printed into a file, and is not text")
     text = str(value)
     if not text.isprintable():
         raise UsageError(f"{text!r} has a control character", because=("it would start another line of the file",))

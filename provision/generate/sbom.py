@@ -110,7 +110,7 @@ def _base(base: BaseImage, role: str, options: ImageOptions) -> dict[str, Any]:
 
 
 def _system(pattern: str, os_id: str | None) -> dict[str, Any]:
-    """Return a package of the system; a pattern is no version, so it stands beside the name."""
+    """Return a package of the system; a pattern is not a version, so it stands beside the name."""
     name, _, version = pattern.partition("=")
     vendor = "ubuntu" if (os_id or "").startswith("ubuntu") else "debian"
     component: dict[str, Any] = {

@@ -183,7 +183,7 @@ def _copy(playbooks: Path) -> Iterator[tuple[str, tuple[str, int]]]:
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ProvisionError(f"{path} is no text, and a site holds nothing else") from error
+            raise ProvisionError(f"{path} is not text, and a site holds nothing else") from error
         yield relative.as_posix(), (text, 0o755 if path.stat().st_mode & 0o100 else 0o644)
 
 
@@ -193,7 +193,7 @@ def _profiles(lock: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         raise UsageError("the lock has no profiles")
     for name in profiles:
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,40}", str(name)):
-            raise UsageError(f"the lock's profile {str(name)[:40]!a} is no name of a system")
+            raise UsageError(f"the lock's profile {str(name)[:40]!a} is not a system name")
     return {str(os): profile for os, profile in profiles.items() if isinstance(profile, Mapping)}
 
 

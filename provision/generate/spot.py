@@ -178,7 +178,7 @@ def _check(options: SpotOptions, rows: Sequence[dict[str, Any]]) -> None:
         raise UsageError("--resume puts back what --drain takes out, and there is no --drain")
     for name, folder in (("--hooks", options.hooks), ("--textfiles", options.textfiles)):
         if folder and (not _FOLDER.fullmatch(folder) or ".." in folder.split("/")):
-            raise UsageError(f"{name} is no absolute path of letters, digits and `._-`")
+            raise UsageError(f"{name} is not an absolute path of letters, digits and `._-`")
     warning = options.warning_seconds
     if warning is None:
         known = [row["warning_seconds"] for row in rows if row["kind"] == "interruption" and "warning_seconds" in row]

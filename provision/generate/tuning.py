@@ -112,7 +112,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     """
     found = _SETTING.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text[:80]!a} is no NAME=VALUE", hints=("write it as in `NCCL_DEBUG=WARN`",))
+        raise UsageError(f"{text[:80]!a} is not NAME=VALUE", hints=("write it as in `NCCL_DEBUG=WARN`",))
     return found["name"], found["value"]
 
 

@@ -22,7 +22,7 @@ _MISSED = 3
 _SERVICE = """\
 # Written by `provision fleet` from facts of {dated}; edit compat/, not this file.
 [Unit]
-Description=Hold this GPU node against what is expected of it
+Description=Check this GPU node against what is expected of it
 ConditionPathIsDirectory={folder}
 
 [Service]
@@ -50,7 +50,7 @@ LockPersonality=yes
 _TIMER = """\
 # Written by `provision fleet` from facts of {dated}; edit compat/, not this file.
 [Unit]
-Description=Hold this GPU node against what is expected of it, again and again
+Description=Check this GPU node against what is expected of it, again and again
 
 [Timer]
 OnBootSec=2min
@@ -71,11 +71,11 @@ def render_service(matrix: Matrix, *, folder: str = TEXTFILES) -> str:
         folder: Where node_exporter on the nodes looks for textfiles.
 
     Raises:
-        UsageError: The folder is no absolute path that a unit can name.
+        UsageError: The folder is not an absolute path that a unit can name.
     """
     if not _FOLDER.fullmatch(folder) or ".." in folder.split("/"):
         raise UsageError(
-            "the folder for textfiles is no absolute path of letters, digits and `._-`",
+            "the folder for textfiles is not an absolute path of letters, digits and `._-`",
             hints=(f"Debian's node_exporter reads `{TEXTFILES}`",),
         )
     return _SERVICE.format(

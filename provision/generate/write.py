@@ -65,7 +65,7 @@ class Artifact:
         """Refuse a path that leaves the output folder."""
         path = PurePosixPath(self.path)
         if path.is_absolute() or not path.parts or any(part in ("..", ".") for part in path.parts):
-            raise ValueError(f"{self.path!r} is no path inside the output folder")
+            raise ValueError(f"{self.path!r} is not a path inside the output folder")
 
 
 @record

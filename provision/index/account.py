@@ -86,7 +86,7 @@ class Accounts:
         if any(not text.isprintable() or not text.isascii() for text in (user, password)):
             raise UsageError(
                 f"{where}: the user or password for {host} has a character other than printable ASCII",
-                hints=("percent-encode it where it stands in an address",),
+                hints=("percent-encode it in an address",),
             )
         if self._told.setdefault(host, (user, password)) != (user, password):
             raise UsageError(

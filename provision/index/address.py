@@ -139,7 +139,7 @@ def _from_pip(variables: Mapping[str, str], home: Path, system: Path) -> Mapping
         try:
             parser.read_string(path.read_text(encoding="utf-8"))
         except (OSError, configparser.Error, UnicodeDecodeError):
-            # pip refuses such a file whole; what was read of it before the fault is no value yet.
+            # pip refuses such a file whole; what was read of it before the fault is not a value yet.
             continue
         for section, found in said.items():
             if parser.has_section(section):

@@ -101,7 +101,7 @@ class Page:
 
 
 class PageError(MissingDependencyError):
-    """What an index answered is no page of the project; it is said without passwords."""
+    """What an index answered is not a page of the project; it is said without passwords."""
 
 
 def parse_page(content: bytes, kind: str, url: str, *, name: str, asked: str) -> Page:
@@ -115,7 +115,7 @@ def parse_page(content: bytes, kind: str, url: str, *, name: str, asked: str) ->
         asked: Its address, for the message.
 
     Raises:
-        PageError: It is no page of this project.
+        PageError: It is not a page of this project.
     """
     if kind in _HTML:
         return _from_html(content, url, name, asked)
@@ -127,9 +127,9 @@ def parse_page(content: bytes, kind: str, url: str, *, name: str, asked: str) ->
         version = str(document["meta"]["api-version"])
         named = str(document["name"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _no_page(asked, f"its answer is no list of files: {type(error).__name__} {error}") from error
+        raise _no_page(asked, f"its answer is not a list of files: {type(error).__name__} {error}") from error
     if version.partition(".")[0] != _MAJOR:
-        raise _no_page(asked, f"it speaks version {version[:20]} of the interface, which nobody here has read")
+        raise _no_page(asked, f"it speaks version {version[:20]} of the interface, which this version cannot read")
     if re.sub(r"[-_.]+", "-", named).lower() != name:
         raise _no_page(asked, f"it is the page of `{named[:60]}`")
     columns = {f"page.{key}" for key in document if key not in _PAGE_COLUMNS and not key.startswith("_")}
@@ -158,7 +158,7 @@ def _from_json(row: dict[str, Any], base: str) -> IndexFile:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not text")
     return value
 
 
@@ -169,14 +169,14 @@ def _from_html(content: bytes, url: str, name: str, asked: str) -> Page:
         page.feed(text)
         page.close()
     except ValueError as error:
-        raise _no_page(asked, f"a link on it is no address: {error}") from error
+        raise _no_page(asked, f"a link on it is not an address: {error}") from error
     except AssertionError as error:
         # How the library refuses a declaration that it cannot read.
-        raise _no_page(asked, f"it is no HTML: {error}") from error
+        raise _no_page(asked, f"it is not HTML: {error}") from error
     if "</html" not in text.lower() and "</body" not in text.lower() and not page.files:
         raise _no_page(asked, "its page has no end and no link")
     if page.version and page.version.partition(".")[0] != _MAJOR:
-        raise _no_page(asked, f"it speaks version {page.version[:20]} of the interface, which nobody here has read")
+        raise _no_page(asked, f"it speaks version {page.version[:20]} of the interface, which this version cannot read")
     return Page(name=name, files=tuple(page.files), unseen=tuple(sorted(page.unseen)))
 
 
@@ -236,4 +236,4 @@ def _bytes(text: str | None) -> int | None:
 
 
 def _no_page(asked: str, why: str) -> PageError:
-    return PageError(f"{without_secrets(asked)} is no page of a package index", because=(without_secrets(why),))
+    return PageError(f"{without_secrets(asked)} is not a page of a package index", because=(without_secrets(why),))

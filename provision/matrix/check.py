@@ -118,7 +118,7 @@ class _Facts:
         else:
             if isinstance(document, dict):
                 return _File(name, content.decode("utf-8"), document)
-            self.unreadable.append(Finding(name, "", "D001", "is no table"))
+            self.unreadable.append(Finding(name, "", "D001", "is not a table"))
         return None
 
     @cached_property
@@ -482,7 +482,7 @@ def _references(facts: _Facts) -> Iterator[Finding]:
             # CUDA before the oldest toolkit kept is history, not a dangling pointer.
             first = _minor(row.value.first_cuda) if row.value.first_cuda else oldest
             if first >= oldest and first not in minors:
-                yield Finding(row.file, f"{row.where}.first_cuda", "D008", f"`{row.value.first_cuda}` is no toolkit")
+                yield Finding(row.file, f"{row.where}.first_cuda", "D008", f"`{row.value.first_cuda}` is not a toolkit")
 
 
 _PRICES = (("on_demand", "on_demand_date"), ("spot", "spot_date"), ("reserved_1y", "reserved_date"))
@@ -517,7 +517,7 @@ def _instances(facts: _Facts) -> Iterator[Finding]:
         if gpu is not None and gpu.memory_gb is not None:
             whole = gpu.memory_gb * (item.gpu_share or 1)
             if not _MEMORY_LOW * whole <= item.gpu_memory_gb <= _MEMORY_HIGH * whole:
-                said = f"{item.gpu_memory_gb} GB is no memory of {gpu.name}"
+                said = f"{item.gpu_memory_gb} GB is not a memory size of {gpu.name}"
                 yield Finding(row.file, f"{row.where}.gpu_memory_gb", "D017", said)
         known = sorted(by_gpu.get((item.gpu, item.currency), ()))
         if item.on_demand and known:
@@ -571,9 +571,9 @@ def _evidence(facts: _Facts) -> Iterator[Finding]:
             if not part.source:
                 yield Finding(row.file, where, "D010", "names no source")
             if part.status not in _STATUSES:
-                yield Finding(row.file, where, "D010", f"`{part.status}` is no status")
+                yield Finding(row.file, where, "D010", f"`{part.status}` is not a status")
             if part.confidence not in _CONFIDENCES:
-                yield Finding(row.file, where, "D010", f"`{part.confidence}` is no confidence")
+                yield Finding(row.file, where, "D010", f"`{part.confidence}` is not a confidence")
         if (row.value.status == "derived") != bool(row.value.because):
             want = "a derived fact needs `because`" if not row.value.because else "only a derived fact has `because`"
             yield Finding(row.file, row.where, "D010", want)
@@ -662,9 +662,9 @@ def _wheels(facts: _Facts) -> Iterator[Finding]:
                 yield Finding(row.file, where, "D013", str(error))
                 continue
             if named != canonicalize_name(package) or version != parse(row.value.version):
-                yield Finding(row.file, where, "D013", f"{wheel.file} is no file of {package} {row.value.version}")
+                yield Finding(row.file, where, "D013", f"{wheel.file} is not a file of {package} {row.value.version}")
             if not is_wheel and len(row.value.wheels) > 1:
-                yield Finding(row.file, where, "D013", f"{wheel.file} is a source distribution beside other files")
+                yield Finding(row.file, where, "D013", f"{wheel.file} is a source distribution and has other files")
             if wheel.url is not None and row.value.index == "pypi":
                 yield Finding(row.file, where, "D013", "needs no url: its index finds it by name")
             if wheel.sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", wheel.sha256):
@@ -797,7 +797,7 @@ def _values(facts: _Facts) -> Iterator[Finding]:
             texts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else [value]
             for text in texts:
                 if text is not None and not _is_shaped(kind, text):
-                    yield Finding(row.file, f"{row.where}.{key}", "D015", f"`{text}` is no {kind}")
+                    yield Finding(row.file, f"{row.where}.{key}", "D015", f"`{text}` is not a valid {kind}")
     builds: dict[str, set[str]] = {}
     for row in facts.rows("frameworks/torch.toml", "build"):
         builds.setdefault(row.value.torch, set()).add(row.value.variant)

@@ -35,7 +35,7 @@ def decode_row(row_type: type, table: Any, path: str) -> Any:
         DataError: A key is missing, unknown or of the wrong type.
     """
     if not isinstance(table, dict):
-        raise _broken(path, "is no table")
+        raise _broken(path, "is not a table")
     kinds, required = _plan(row_type)
     values: dict[str, Any] = {}
     for key, value in table.items():

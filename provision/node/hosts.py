@@ -40,7 +40,7 @@ def check_inventory(word: str) -> str:
     """
     if not word or not word.isprintable() or word.startswith("-"):
         raise UsageError(
-            f"--inventory `{word[:60]!a}` is no inventory", hints=("name a file, or hosts as in `gpu01,`",)
+            f"--inventory `{word[:60]!a}` is not an inventory", hints=("name a file, or hosts as in `gpu01,`",)
         )
     if "," not in word and not Path(word).exists():
         raise UsageError(
@@ -103,7 +103,7 @@ def list_hosts(
         # Which line it is stands among the warnings of the readers that Ansible has tried.
         origins = tuple(redact(clean_line(line)) for line in origins_in(said)[:3])
         raise UsageError(
-            f"{where} is no inventory that Ansible can read",
+            f"{where} is not an inventory that Ansible can read",
             because=(*because, *origins),
             hints=(f"`{graph}` shows all that Ansible says of it",),
         )
@@ -184,7 +184,7 @@ def take_slice(names: Sequence[str], slice_word: str) -> tuple[str, ...]:
     part, parts = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
     if not 1 <= part <= parts:
         raise UsageError(
-            f"--slice `{clean_line(slice_word, 40)}` is no part of a whole",
+            f"--slice `{clean_line(slice_word, 40)}` is not part of a whole",
             hints=("write `--slice 1/4` for the first of four parts",),
         )
     taken = tuple(names[part - 1 :: parts])

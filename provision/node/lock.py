@@ -90,7 +90,7 @@ def parse_lock(text: str, where: str) -> NodeLock:
         where: Its name, for the message.
 
     Raises:
-        UsageError: It is no lock, of another version, edited by hand, or holds what Ansible would run as a template.
+        UsageError: It is not a lock, of another version, edited by hand, or holds what Ansible would run as a template.
         MissingDependencyError: It is YAML, and PyYAML is not installed.
     """
     document, is_bare = _load(text, where), True
@@ -99,7 +99,7 @@ def parse_lock(text: str, where: str) -> NodeLock:
         is_bare = False
     if not isinstance(document, dict) or "profiles" not in document or "digest" not in document:
         raise UsageError(
-            f"{where} is no lock of nodes",
+            f"{where} is not a lock of nodes",
             because=("it holds no `provision_lock` with profiles and a digest",),
             hints=("`provision node lock -o FILE` writes one",),
         )
@@ -134,7 +134,7 @@ def parse_lock(text: str, where: str) -> NodeLock:
     fault = _find_fault(document) or _find_control(document, "provision_lock")
     if fault is not None:
         raise UsageError(
-            f"{where} is no lock of nodes",
+            f"{where} is not a lock of nodes",
             because=(fault,),
             hints=("`provision node lock -o FILE` writes one",),
         )
@@ -167,7 +167,7 @@ def _load(text: str, where: str) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"{where} is no JSON", because=(_first_line(error),)) from error
+            raise UsageError(f"{where} is not JSON", because=(_first_line(error),)) from error
     try:
         import yaml
     except ModuleNotFoundError as error:
@@ -178,7 +178,7 @@ def _load(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{where} is no YAML", because=(_first_line(error),)) from error
+        raise UsageError(f"{where} is not YAML", because=(_first_line(error),)) from error
 
 
 def _first_line(error: BaseException) -> str:
@@ -202,22 +202,22 @@ def _find_fault(document: Mapping[str, Any]) -> str | None:
     """Return which of the things that every reader rests on is not there, if any."""
     for key in ("name", "facts_date"):
         if not isinstance(document.get(key), str) or not document[key]:
-            return f"`{key}` is no text"
+            return f"`{key}` is not text"
     profiles = document["profiles"]
     if not isinstance(profiles, dict):
-        return "`profiles` is no mapping"
+        return "`profiles` is not a mapping"
     for os, profile in profiles.items():
         if not isinstance(os, str) or not _SYSTEM.fullmatch(os):
-            return f"`profiles` has {str(os)[:40]!a}, which is no name of a system"
+            return f"`profiles` has {str(os)[:40]!a}, which is not a system name"
         if not isinstance(profile, dict):
-            return f"`profiles.{os}` is no mapping"
+            return f"`profiles.{os}` is not a mapping"
         for key in ("repos", "driver", "cuda", "frameworks"):
             if not isinstance(profile.get(key) or {}, dict):
-                return f"`profiles.{os}.{key}` is no mapping"
+                return f"`profiles.{os}.{key}` is not a mapping"
         for part, key in (("frameworks", "environments"), ("repos", "sources")):
             rows = (profile.get(part) or {}).get(key) or []
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-                return f"`profiles.{os}.{part}.{key}` is no list of mappings"
+                return f"`profiles.{os}.{part}.{key}` is not a list of mappings"
         for row in (profile.get("frameworks") or {}).get("environments") or ():
             if not isinstance(row.get("name"), str) or not isinstance(row.get("requirements"), str):
                 return f"an environment of `profiles.{os}` has no name or no requirements"

@@ -34,7 +34,7 @@ def parse_variables(words: Iterable[str]) -> dict[str, Any]:
         name, equals, text = word.partition("=")
         if not equals or not _NAME.fullmatch(name):
             raise UsageError(
-                f"-e `{clean_line(word, 60)}` is no KEY=VALUE",
+                f"-e `{clean_line(word, 60)}` is not KEY=VALUE",
                 hints=("write it as in `-e gpu_driver_flavour=open`; files of variables belong into the inventory",),
             )
         if name in _NOT_HERE:
@@ -79,7 +79,7 @@ def _read(name: str, text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"-e {name}: its value is no JSON",
+            f"-e {name}: its value is not JSON",
             because=(str(error),),
             hints=("quote it for your shell: `-e 'KEY=[…]'`",),
         ) from error

@@ -70,7 +70,7 @@ def find_provider(matrix: Matrix, name: str) -> CloudProvider:
     if found is None:
         near = get_close_matches(name.strip().lower(), sorted(names), n=1)
         raise UsageError(
-            f"`{name[:60]}` is no provider the catalogue knows",
+            f"`{name[:60]}` is not a provider the catalogue knows",
             hints=(
                 *((f"did you mean `{names[near[0]].id}`?",) if near else ()),
                 f"choose of {', '.join(row.id for row in rows)}",
@@ -154,10 +154,10 @@ def read_day(text: str) -> datetime.date:
     """Return the first day that a date may mean: ``2025-11`` is its first.
 
     Raises:
-        DataError: It is no date.
+        DataError: It is not a date.
     """
     parts = [*text[:10].split("-"), "1", "1"][:3]
     try:
         return datetime.date(*(int(part) for part in parts))
     except (ValueError, TypeError) as error:
-        raise DataError(f"`{text}` is no date of a price") from error
+        raise DataError(f"`{text}` is not a date of a price") from error

@@ -14,7 +14,7 @@ TASKS = ("pretrain", "finetune", "inference", "render", "hpc")
 METHODS = ("full", "lora", "qlora")
 INTERCONNECTS = ("nvlink", "nvswitch", "ib", "efa", "rdma")
 """What may be asked of links. ``nvlink`` joins GPUs of a machine, ``nvswitch`` each of them to all others. ``ib`` is
-InfiniBand between machines, ``efa`` Amazon's Elastic Fabric Adapter, which is no InfiniBand, ``rdma`` either."""
+InfiniBand between machines, ``efa`` Amazon's Elastic Fabric Adapter, which is not InfiniBand, ``rdma`` either."""
 
 
 @record

@@ -293,7 +293,7 @@ class _Maker:
         if job.gpus is None:
             return job.nodes
         if instance.gpu_share is not None:
-            raise _RefusedError("filter", "it has a part of a GPU, and whole ones are asked for")
+            raise _RefusedError("filter", "it has a part of a GPU, and whole GPUs are requested")
         nodes, rest = divmod(job.gpus, instance.gpu_count)
         if rest:
             raise _RefusedError("filter", f"machines of {instance.gpu_count} GPUs do not make {job.gpus}")
@@ -443,7 +443,7 @@ class _Maker:
             mtbf = mtbf_of_bin(label, self._limit("hours_per_month")) if label is not None else None
             if mtbf is None:
                 mtbf = self._limit("spot_capped_mtbf_hours")
-                said = f"{label} a month" if label is not None else "nobody says how often"
+                said = f"{label} a month" if label is not None else "no source says how often"
                 assumed.append(f"spot is taken back every {mtbf:g} h a node ({said}; `--mtbf` says better)")
         restart = (job.restart_minutes if job.restart_minutes is not None else self._limit("restart_minutes")) / 60
         if job.task == "inference":

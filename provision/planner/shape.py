@@ -155,12 +155,12 @@ def read_config(text: str, name: str) -> dict[str, Any]:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         because = str(error)[:120] if text.strip() else "it is empty"
-        raise UsageError(f"{name} is no JSON", because=(because,), hints=(_CONFIG_HINT,)) from error
+        raise UsageError(f"{name} is not JSON", because=(because,), hints=(_CONFIG_HINT,)) from error
     if isinstance(document, dict) and isinstance(document.get("text_config"), dict):
         # Models of text and pictures keep the transformer one level down.
         document = {**document, **document["text_config"]}
     if not isinstance(document, dict):
-        raise UsageError(f"{name} is no object", hints=(_CONFIG_HINT,))
+        raise UsageError(f"{name} is not an object", hints=(_CONFIG_HINT,))
     found: dict[str, Any] = {}
     for size, keys in _CONFIG_KEYS.items():
         key = next((key for key in keys if document.get(key) is not None), None)

@@ -110,9 +110,9 @@ def mtbf_of_bin(label: str, hours_per_month: float) -> float | None:
     try:
         percent = float(text.removeprefix("<").rpartition("-")[2])
     except ValueError as error:
-        raise DataError(f"`{label}` is no share of interruptions") from error
+        raise DataError(f"`{label}` is not a share of interruptions") from error
     if not 0 < percent < 100:
-        raise DataError(f"`{label}` is no share of interruptions")
+        raise DataError(f"`{label}` is not a share of interruptions")
     # Interruptions at random: the share that survives a month is exp(-month / mtbf).
     return -hours_per_month / math.log1p(-percent / 100)
 

@@ -65,7 +65,7 @@ class Predictor:
         """What serving engines make of the ceilings; a fit may set another.
 
         Raises:
-            DataError: The file is missing or is no JSON.
+            DataError: The file is missing or is not JSON.
         """
         path = self._folder / "serving.json"
         try:

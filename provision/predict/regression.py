@@ -127,12 +127,12 @@ def read_regression(path: Path) -> Regression:
     """Read one model.
 
     Raises:
-        DataError: The file is missing or is no model of this version.
+        DataError: The file is missing or is not a model of this version.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"the model {path.name} cannot be read", because=(str(error),)) from error
     if not isinstance(document, dict) or document.get("schema_version") != _SCHEMA_VERSION:
-        raise DataError(f"{path.name} is no model of version {_SCHEMA_VERSION}")
+        raise DataError(f"{path.name} is not a model of version {_SCHEMA_VERSION}")
     return Regression(document)

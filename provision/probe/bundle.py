@@ -67,7 +67,7 @@ def write_bundle(
 
     Raises:
         ActionFailedError: The file cannot be written.
-        UsageError: A name in ``extra`` is no file name.
+        UsageError: A name in ``extra`` is not a file name.
     """
     import contextlib
     import os
@@ -105,7 +105,7 @@ def read_bundle(path: Path) -> tuple[Snapshot, ...]:
         A snapshot for each target, in the order of the manifest.
 
     Raises:
-        UsageError: It is no bundle, of a version that is not known, damaged, or holds what no bundle holds.
+        UsageError: It is not a bundle, of a version that is not known, damaged, or holds what no bundle holds.
     """
     import lzma
     import struct
@@ -178,7 +178,7 @@ def _members(
         )
     for name in sorted(extra):
         if not _EXTRA.fullmatch(name):
-            raise UsageError(f"`{clean_line(name, 80)}` is no name for a file of a bundle")
+            raise UsageError(f"`{clean_line(name, 80)}` is not a name for a file of a bundle")
         yield f"extra/{name}", fit(extra[name])
     manifest = {
         "format": FORMAT,
@@ -276,7 +276,7 @@ def _unpack(path: Path) -> dict[str, bytes]:
                     continue
                 name = entry.name.removeprefix("./")
                 if entry.issparse() or not entry.isreg():
-                    raise _refuse(path, f"`{clean_line(name, 80)}` in it is no plain file")
+                    raise _refuse(path, f"`{clean_line(name, 80)}` in it is not a plain file")
                 _check_name(path, name, files)
                 if entry.size > _MEMBER_BYTES_MAX:
                     raise _refuse(path, f"`{name}` in it is larger than {_MEMBER_BYTES_MAX >> 20} MiB")
@@ -305,7 +305,7 @@ def _read_folder(path: Path) -> dict[str, bytes]:
                 continue
             state = whole.lstat()
             if not stat.S_ISREG(state.st_mode):
-                raise _refuse(path, f"`{short}` in it is no plain file")
+                raise _refuse(path, f"`{short}` in it is not a plain file")
             total += state.st_size
             if total > _TOTAL_BYTES_MAX or len(files) >= _MEMBERS_MAX:
                 raise _refuse(path, "it is larger than any bundle")
@@ -316,7 +316,7 @@ def _read_folder(path: Path) -> dict[str, bytes]:
 def _check_name(path: Path, name: str, files: Mapping[str, bytes]) -> None:
     is_extra = name.startswith("extra/") and _EXTRA.fullmatch(name[6:])
     if name != _MANIFEST and not is_extra and not _MEMBER.fullmatch(name):
-        raise _refuse(path, f"`{clean_line(name, 80)}` is no file of a bundle")
+        raise _refuse(path, f"`{clean_line(name, 80)}` is not a file of a bundle")
     if name in files:
         raise _refuse(path, f"`{name}` stands twice in it")
 
@@ -387,7 +387,7 @@ def _snapshot(path: Path, entry: Any, files: Mapping[str, bytes]) -> Snapshot:
 
 def _refuse(path: Path, why: str) -> UsageError:
     return UsageError(
-        f"{path} is no bundle that can be read",
+        f"{path} is not a bundle that can be read",
         because=(why,),
         hints=("`provision probe --bundle FILE` writes one",),
     )

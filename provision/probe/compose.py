@@ -91,7 +91,7 @@ class CollectOptions:
     def __post_init__(self) -> None:
         """Refuse what a shell must not see or the collector does not know."""
         if not _NONCE.fullmatch(self.nonce):
-            raise UsageError(f"`{self.nonce}` is no word of 6 to 64 letters and digits")
+            raise UsageError(f"`{self.nonce}` is not a word of 6 to 64 letters and digits")
         if self.level not in LEVELS:
             raise UsageError(f"unknown level `{self.level}`", hints=(f"levels: {', '.join(LEVELS)}",))
         for name in self.probes:
@@ -103,10 +103,10 @@ class CollectOptions:
             raise UsageError(f"unknown backend `{self.backend}`", hints=("backends: nccl, gloo",))
         for host in (*self.peers, *([self.master] if self.master is not None else [])):
             if not _HOST.fullmatch(host):
-                raise UsageError(f"`{host}` is no address of a host")
+                raise UsageError(f"`{host}` is not an address of a host")
         for port in (*self.ports, self.exporter_port, self.master_port):
             if port is not None and not 0 < port < 1 << 16:
-                raise UsageError(f"`{port}` is no port")
+                raise UsageError(f"`{port}` is not a port")
         if self.seconds_scale <= 0 or (self.total_seconds is not None and self.total_seconds <= 0):
             raise UsageError("time limits must be positive")
         for word in self._words():

@@ -42,7 +42,7 @@ def parse_hosts(text: str, where: str) -> tuple[Target, ...]:
         where: What they were read from, for the message.
 
     Raises:
-        UsageError: A line is no target, or there is none at all.
+        UsageError: A line is not a target, or there is none at all.
     """
     targets: dict[str, Target] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -84,7 +84,7 @@ def take_shard(targets: Sequence[Target], shard: str) -> tuple[Target, ...]:
     part, parts = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
     if not 1 <= part <= parts:
         raise UsageError(
-            f"--shard `{shard[:40]!s}` is no part of a whole".replace("\n", " "),
+            f"--shard `{shard[:40]!s}` is not part of a whole".replace("\n", " "),
             hints=("write `--shard 1/4` for the first of four parts",),
         )
     return tuple(targets[part - 1 :: parts])
@@ -107,7 +107,7 @@ def read_inventory(path: Path, limit: str | None = None) -> Inventory:
     names = _names(document)
     if not names:
         pattern = f" matches `{limit}`" if limit else " is listed"
-        raise UsageError(f"{path}: no host{pattern}", hints=("`ansible-inventory --graph` shows what is there",))
+        raise UsageError(f"{path}: no host{pattern}", hints=("`ansible-inventory --graph` shows what it has",))
     if len(names) > _HOSTS_MAX:
         raise UsageError(f"{path}: more than {_HOSTS_MAX} hosts", hints=("choose some with `--limit`",))
     notes: dict[str, None] = {}
@@ -126,7 +126,7 @@ def _list(path: Path, limit: str | None) -> Mapping[str, Any]:
     if not path.exists():
         raise UsageError(f"--inventory: {path} does not exist")
     if limit is not None and (limit.startswith("-") or not limit.isprintable() or not limit):
-        raise UsageError(f"--limit `{limit[:40]!a}` is no pattern of hosts", hints=("write `--limit 'gpu:&rack1'`",))
+        raise UsageError(f"--limit `{limit[:40]!a}` is not a pattern of hosts", hints=("write `--limit 'gpu:&rack1'`",))
     argv = [_program(), "--inventory", str(path.resolve()), "--list"]
     if limit is not None:
         argv.append(f"--limit={limit}")
@@ -154,7 +154,7 @@ def _list(path: Path, limit: str | None) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise UsageError(f"{path}: ansible-inventory answered no JSON object")
     if refused and not _names(document):
-        raise UsageError(f"{path} is no inventory", because=(redact(clean_line(refused[0])),))
+        raise UsageError(f"{path} is not an inventory", because=(redact(clean_line(refused[0])),))
     return document
 
 
@@ -353,5 +353,5 @@ def _jump_of_command(option: str, setting: str) -> str:
 
 def _file(text: str, where: str) -> str:
     if not text or text.startswith("-") or not text.isprintable():
-        raise UsageError(f"{where}: `{text[:60]!a}` is no file name")
+        raise UsageError(f"{where}: `{text[:60]!a}` is not a file name")
     return text

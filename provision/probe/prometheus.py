@@ -35,7 +35,7 @@ def ask_prometheus(address: str, hosts: Sequence[str]) -> dict[str, Output]:
     if not address.startswith(("http://", "https://")) or "@" in address:
         # What stands before an @ is a password, and is repeated nowhere.
         said = "an address with a password in it" if "@" in address else f"`{clean_line(address)}`"
-        return _fail(hosts, f"{said} is no address of a Prometheus server that can be asked")
+        return _fail(hosts, f"{said} is not an address of a Prometheus server that can be asked")
     try:
         with urlopen(f"{address.rstrip('/')}/api/v1/query?query=up", timeout=_ANSWER_SECONDS) as answer:  # noqa: S310 - as above
             document = json.loads(answer.read(_ANSWER_BYTES_MAX))

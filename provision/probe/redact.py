@@ -22,7 +22,7 @@ _NAME = (
     r"(?:pass(?:word|wd|phrase|code)|(?<=[_-])pwd|(?<=[_-])pass|token|secret|credentials?"
     r"|api[_-]?key|(?:access|secret|account|private|encryption|license)[_-]?key(?:[_-]?id)?)"
 )
-# These are part of many a word that is no secret's name, so they count in front of an equals sign only.
+# These are part of many a word that is not a secret's name, so they count in front of an equals sign only.
 _SHORT_NAME = (
     r"(?:(?<!by)(?<!com)pass|(?<![a-z])pw|(?<![a-z])psk|(?<!public)(?<=[a-z0-9])_key"
     r"|(?<![a-z])pwd(?=[ \t]?=[ \t]{0,8}[^\s/~.]))"

@@ -100,7 +100,7 @@ def parse_jump(text: str) -> str:
     """Check hosts to go through, ``[USER@]HOST[:PORT]`` with commas between them, and return them as ssh takes them.
 
     Raises:
-        UsageError: One of them is no host.
+        UsageError: One of them is not a host.
     """
     for hop in text.split(","):
         _parse_host(text, hop, hint="write it as in `--jump admin@gate.example:2222`")
@@ -139,12 +139,12 @@ def _parse_host(
 ) -> tuple[str, str, int | None]:
     user, at, rest = part.rpartition("@")
     if at and not _USER.fullmatch(user):
-        raise _refuse(text, f"`{_shown(user)}` is no user name", hint)
+        raise _refuse(text, f"`{_shown(user)}` is not a user name", hint)
     port: int | None = None
     if rest.startswith("["):
         host, closed, tail = rest[1:].partition("]")
         if not closed or not _is_ipv6(host):
-            raise _refuse(text, "what stands in brackets is no IPv6 address", "write it as in `ssh://[fe80::1]:22`")
+            raise _refuse(text, "what is in brackets is not an IPv6 address", "write it as in `ssh://[fe80::1]:22`")
         if tail and not tail.startswith(":"):
             raise _refuse(text, "after the brackets only a port can follow", hint)
         digits = tail[1:] if tail else None
@@ -152,10 +152,10 @@ def _parse_host(
         host, colon, digits_text = rest.partition(":")
         digits = digits_text if colon else None
         if not _HOST.fullmatch(host) or ".." in host:
-            raise _refuse(text, f"`{_shown(host)}` is no host name" if host else "it names no host", hint)
+            raise _refuse(text, f"`{_shown(host)}` is not a host name" if host else "it names no host", hint)
     if digits is not None:
         if not re.fullmatch(r"[0-9]{1,5}", digits) or not 0 < int(digits) < 65536:
-            raise _refuse(text, f"`{_shown(digits)}` is no port", hint)
+            raise _refuse(text, f"`{_shown(digits)}` is not a port", hint)
         port = int(digits)
     return user, host, port
 
@@ -183,14 +183,14 @@ def _parse_podman(text: str, rest: str) -> Target:
 
 def _container(text: str, rest: str) -> str:
     if not _CONTAINER.fullmatch(rest):
-        raise _refuse(text, f"`{_shown(rest)}` is no container's name or id", "`docker ps` lists them")
+        raise _refuse(text, f"`{_shown(rest)}` is not a container's name or id", "`docker ps` lists them")
     return rest
 
 
 def _parse_image(text: str, rest: str) -> Target:
     if not _IMAGE.fullmatch(rest) or "//" in rest:
         raise _refuse(
-            text, f"`{_shown(rest)}` is no image name", "write it as in `image://registry.example/team/name:1.0`"
+            text, f"`{_shown(rest)}` is not an image name", "write it as in `image://registry.example/team/name:1.0`"
         )
     return Target(name=text, kind="image", image=rest)
 
@@ -205,7 +205,7 @@ def _parse_kubectl(text: str, rest: str) -> Target:
         settings[key] = value
     context = settings.pop("context", "")
     if (context and not _CONTEXT.fullmatch(context)) or ("context=" in query and not context):
-        raise _refuse(text, f"`{_shown(context)}` is no context", "`kubectl config get-contexts` lists them")
+        raise _refuse(text, f"`{_shown(context)}` is not a context", "`kubectl config get-contexts` lists them")
     parts = path.split("/")
     if not 1 <= len(parts) <= 3:
         raise _refuse(text, "it has too many parts", "write it as in `kubectl://namespace/pod/container`")
@@ -216,7 +216,9 @@ def _parse_kubectl(text: str, rest: str) -> Target:
         settings.setdefault("container", parts.pop(0))
     for what, value in (("pod", pod), *settings.items()):
         if not _KUBERNETES.fullmatch(value):
-            raise _refuse(text, f"`{_shown(value)}` is no {what}", "write it as in `kubectl://namespace/pod/container`")
+            raise _refuse(
+                text, f"`{_shown(value)}` is not a valid {what}", "write it as in `kubectl://namespace/pod/container`"
+            )
     return Target(name=text, kind="kubectl", pod=pod, context=context, **settings)  # type: ignore[arg-type]
 
 
@@ -234,7 +236,7 @@ def _forms() -> str:
 
 
 def _refuse(text: str, why: str, hint: str) -> UsageError:
-    return UsageError(f"`{_shown(text)}` is no target", because=(why,), hints=(hint,))
+    return UsageError(f"`{_shown(text)}` is not a target", because=(why,), hints=(hint,))
 
 
 def _shown(text: str) -> str:

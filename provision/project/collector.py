@@ -264,7 +264,7 @@ class Collector:
             tags = parse_wheel_filename(path.name)[3]
         except InvalidWheelFilename as error:
             raise UsageError(
-                f"{where}: {path.name} is no name of a wheel", hints=("give it its own name back",)
+                f"{where}: {path.name} is not a wheel name", hints=("give it its own name back",)
             ) from error
         machine = MACHINES[self.platform]
         fitting = [tag for tag in tags if tag.platform == "any" or re.fullmatch(rf".*linux.*_{machine}", tag.platform)]
@@ -375,11 +375,11 @@ class Collector:
         if index.kind == "find-links" and ("://" not in url or url.startswith("file:")):
             folder = _folder_of(url, where)
             if folder is None:
-                raise UsageError(f"{said} is no folder here", hints=("correct it, or leave the line out",))
+                raise UsageError(f"{said} is not a folder here", hints=("correct it, or leave the line out",))
             self.pages[folder] = None
             return
         if not url.startswith("https://") and not re.match(r"http://(localhost|127\.0\.0\.1)[:/]", url):
-            raise UsageError(f"{said}: only https addresses are asked", hints=("write the address with `https://`",))
+            raise UsageError(f"{said}: only https addresses are used", hints=("write the address with `https://`",))
         if package is not None:
             name = f"{index.name}=" if re.fullmatch(r"[A-Za-z0-9._-]+", index.name) else ""
             flat = FIND_LINKS if index.kind == "find-links" else ""

@@ -67,7 +67,7 @@ class Folder:
             hint = "name the folder of the project"
             if self.folder.is_file():
                 hint = f"name its folder, as in `--project {self.folder.parent}`, or give a list to `-r`"
-            raise UsageError(f"--project: {self.folder} is no folder", hints=(hint,))
+            raise UsageError(f"--project: {self.folder} is not a folder", hints=(hint,))
         self.found.projects.append(self.folder)
         # What is installed by its path is so by what it says of itself, whatever lists lie beside that.
         readers: list[Callable[[Folder], bool]] = [take_pyproject, take_setup]

@@ -106,7 +106,7 @@ def _why_ignored(text: str) -> str:
     if text.startswith("--pre"):
         return "a pre-release is taken only where a line names one"
     if text.startswith("--trusted-host"):
-        return "addresses are asked over https alone"
+        return "only https addresses are used"
     return "it chooses between the files of a release, or ways to ask for them, and the lock holds files by hash"
 
 
@@ -115,7 +115,7 @@ def _refusal(item: Left, where: str, shown: str) -> UsageError:
     if item.kind == "option":
         return UsageError(
             f"{where}: `--no-index` cannot be kept to: the frameworks come from their own indexes",
-            hints=("leave it out; pages after `--find-links` are asked all the same",),
+            hints=("leave it out; pages after `--find-links` are read all the same",),
         )
     if item.kind == "line option":
         return UsageError(
@@ -124,7 +124,7 @@ def _refusal(item: Left, where: str, shown: str) -> UsageError:
         )
     if item.kind == "unknown option":
         return UsageError(
-            f"{where}: `{flag}` is no option that is taken from a requirements file", hints=("leave the line out",)
+            f"{where}: `{flag}` is not an option that is taken from a requirements file", hints=("leave the line out",)
         )
     if item.kind == "variable":
         return _unset(item.text, where)
@@ -139,7 +139,7 @@ def _refusal(item: Left, where: str, shown: str) -> UsageError:
     if item.kind == "missing":
         return UsageError(
             f"{where}: the file that it names is not there: {shown}",
-            hints=("a file is looked for beside the one that names it",),
+            hints=("a path is relative to the file that names it",),
         )
     if item.kind == "cycle":
         return UsageError(
@@ -156,14 +156,14 @@ def _refusal(item: Left, where: str, shown: str) -> UsageError:
     if item.kind == "address":
         return UsageError(
             f"{where}: no file is fetched from an address: {shown}",
-            hints=("save the file beside this one and name it",),
+            hints=("save the file in the folder of this one and name it",),
         )
     if _CONDA_EXPORT.fullmatch(item.text):
         return CondaListError(
             f"{where}: {shown} is a package of conda, as `conda list --export` prints it", hints=CONDA_WAYS_OUT
         )
     return UsageError(
-        f"{where}: {shown} is no requirement",
+        f"{where}: {shown} is not a requirement",
         hints=("write one requirement such as `name==version`, or one option of pip, a line",),
     )
 

@@ -110,7 +110,7 @@ class _Manifest:
                 self.found.add(text, where, to=target)
         for text, where in self._listed("exclude-dependencies"):
             if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", text):
-                raise UsageError(f"{where}: `{text[:SHOWN]}` is no name of a package", hints=("leave the rest out",))
+                raise UsageError(f"{where}: `{text[:SHOWN]}` is not a package name", hints=("leave the rest out",))
             if normalise_name(text) in FRAMEWORKS:
                 self.found.warnings.append(f"{where}: {text} is excluded, and yet installed where the stack has it")
             self.found.excludes.append(normalise_name(text))
@@ -124,13 +124,13 @@ class _Manifest:
         """Yield the texts of a list of ``[tool.uv]``, each with its place.
 
         Raises:
-            UsageError: It is no list of texts.
+            UsageError: It is not a list of texts.
         """
         value = self.uv.get(key, [])
         items = [value] if isinstance(value, str) else value
         for number, item in enumerate(items if isinstance(items, list) else [None]):
             if not isinstance(item, str):
-                raise UsageError(f"{self.path}: `{key}` of [tool.uv] is no list of texts", hints=("correct it",))
+                raise UsageError(f"{self.path}: `{key}` of [tool.uv] is not a list of texts", hints=("correct it",))
             path = ("tool", "uv", key, number) if isinstance(value, list) else ("tool", "uv", key)
             yield item, self.found.where(self.placed.span(*path), self.folder.files)
 
@@ -138,7 +138,7 @@ class _Manifest:
         """Take the Pythons of the environments that the project is locked for.
 
         Raises:
-            UsageError: One is no marker.
+            UsageError: One is not a marker.
             IncompatibleError: None is of the platform.
         """
         from provision.audit.markers import holds
@@ -149,7 +149,7 @@ class _Manifest:
             answers = [holds(text, f"3.{minor}", (platform,)) for minor in range(PYTHON_MINORS)]
             if None in answers:
                 raise UsageError(
-                    f"{where}: `{text[:SHOWN]}` is no marker of an environment",
+                    f"{where}: `{text[:SHOWN]}` is not a marker of an environment",
                     hints=("write it as in `sys_platform == 'linux'`",),
                 )
             minors.update(minor for minor, answer in enumerate(answers) if answer)

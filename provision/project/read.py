@@ -89,7 +89,7 @@ def _read_file(found: Collector, path: Path) -> None:
 
 
 def _refuse_other(path: Path) -> None:
-    """Refuse what is no list of requirements by its name, with the flag that reads it."""
+    """Refuse what is not a list of requirements by its name, with the flag that reads it."""
     if path.is_dir():
         raise UsageError(
             f"-r: {path} is a folder", hints=(f"`--project {path}` reads what the project in it asks for",)

@@ -186,11 +186,12 @@ def _unpack(bundle: bytes, folder: Path, shown: str) -> None:
                     raise DataError(f"{shown} holds more than a bundle of facts does; nothing was changed")
                 if not (member.isfile() or member.isdir()):
                     raise DataError(
-                        f"{shown} is no bundle of facts", because=(f"{member.name[:80]!a} is neither file nor folder",)
+                        f"{shown} is not a bundle of facts",
+                        because=(f"{member.name[:80]!a} is neither file nor folder",),
                     )
                 archive.extract(member, folder, filter="data")
     except (tarfile.TarError, EOFError, ValueError) as error:
-        raise DataError(f"{shown} is no bundle of facts", because=(str(error)[:200],)) from error
+        raise DataError(f"{shown} is not a bundle of facts", because=(str(error)[:200],)) from error
 
 
 def _check(folder: Path, shown: str) -> None:

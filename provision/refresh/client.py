@@ -184,7 +184,7 @@ class Client:
         The address that an answer came from holds no password, and the links on a page are made from it.
         """
         if not url.startswith(("https://", "http://")):
-            raise UsageError(f"`{without_secrets(url)[:80]}` is no http address")
+            raise UsageError(f"`{without_secrets(url)[:80]}` is not an http address")
         try:
             parts = urllib.parse.urlsplit(url)
             origin = f"{parts.scheme}://{parts.hostname}:{parts.port or ''}"
@@ -267,7 +267,7 @@ class Client:
                 raise UnreachableError(f"{url} does not answer", because=(_said(error),)) from error
             raise _BusyError(_said(error), 0) from error
         except ValueError as error:
-            # A redirect to what is no address.
+            # A redirect to what is not an address.
             raise UnreachableError(f"{url} cannot be read", because=(_said(error),)) from error
 
     def _read(self, response: requests.Response, url: str, bytes_max: int) -> bytes:
@@ -279,7 +279,8 @@ class Client:
                 self._counts[1] += len(part)
             if size > bytes_max:
                 raise UnreachableError(
-                    f"{url} is too large", because=(f"more than {bytes_max} bytes were sent, and that is no such page",)
+                    f"{url} is too large",
+                    because=(f"more than {bytes_max} bytes were sent, and that is not such a page",),
                 )
             parts.append(part)
         return b"".join(parts)

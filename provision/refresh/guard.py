@@ -11,7 +11,7 @@ __all__ = ["KINDS", "Alarm", "Alarms"]
 
 KINDS = {
     "fewer": "something that the facts have is no longer there",
-    "unseen": "an answer has a column that nobody here has read",
+    "unseen": "an answer has a column that is not known",
     "hash": "a file has another hash under the same name",
     "requires": "the same release says another requirement",
     "yanked": "a known release was withdrawn, or came back",
@@ -92,7 +92,7 @@ class Alarms:
             because=shown,
             hints=(
                 *(f"{kind}: {KINDS[kind]}" for kind in kinds),
-                f"look at each; then accept it with `--accept '{alarms[0].id}'`, one flag each",
+                f"review each; then accept it with `--accept '{alarms[0].id}'`, one flag each",
             ),
             details={"alarms": [{"id": item.id, "kind": item.kind, "message": item.message} for item in alarms]},
         )

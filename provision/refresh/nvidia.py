@@ -80,10 +80,10 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         versions = {name: str(part["version"]) for name, part in parts.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnreachableError(
-            f"{where} is no manifest of a toolkit", because=(f"{type(error).__name__}: {error}",)
+            f"{where} is not a manifest of a toolkit", because=(f"{type(error).__name__}: {error}",)
         ) from error
     if not parts:
-        raise UnreachableError(f"{where} is no manifest of a toolkit", because=("it lists no component",))
+        raise UnreachableError(f"{where} is not a manifest of a toolkit", because=("it lists no component",))
     columns = {key for key, value in document.items() if not isinstance(value, dict) and key not in _HEAD}
     for part in parts.values():
         columns |= {f"component.{key}" for key in part if key not in _PART}

@@ -119,10 +119,10 @@ def open_archive(client: Client, url: str, *, tail_bytes: int = _TAIL_BYTES) -> 
     """Open a zip archive by its end.
 
     Raises:
-        UnreachableError: It cannot be read in parts, or is no zip archive.
+        UnreachableError: It cannot be read in parts, or is not a zip archive.
     """
     remote = RemoteFile(client, url, tail_bytes=tail_bytes)
     try:
         return ZipFile(remote), remote
     except (BadZipFile, OSError, ValueError) as error:
-        raise UnreachableError(f"{url} is no zip archive", because=(str(error),)) from error
+        raise UnreachableError(f"{url} is not a zip archive", because=(str(error),)) from error

@@ -156,7 +156,7 @@ class OpenWheel:
         """Return sizes and metadata."""
         inside = self.names(r"[^/]+\.dist-info/METADATA")
         if len(inside) != 1:
-            raise UnreachableError(f"{self._url} is no wheel", because=(f"it holds {len(inside)} METADATA files",))
+            raise UnreachableError(f"{self._url} is not a wheel", because=(f"it holds {len(inside)} METADATA files",))
         requires, bound = parse_metadata(self.read(inside[0]) or b"", self._url)
         return WheelContents(size=self.size, installed=self.installed, requires_dist=requires, requires_python=bound)
 
@@ -250,7 +250,7 @@ class WheelReader:
         try:
             texts = _metadata_of(row.file, content)
         except (tarfile.TarError, BadZipFile, OSError, EOFError, zlib.error) as error:
-            raise UnreachableError(f"{row.url} is no source distribution", because=(str(error),)) from error
+            raise UnreachableError(f"{row.url} is not a source distribution", because=(str(error),)) from error
         requires, bound = parse_metadata(texts.get("PKG-INFO", "").encode(), row.url)
         return WheelContents(
             size=len(content),
@@ -288,7 +288,7 @@ def parse_metadata(content: bytes, where: str) -> tuple[tuple[str, ...], str | N
         raise UnreachableError(f"{where} has no metadata", because=("there is no name or no metadata version in it",))
     if version.partition(".")[0] not in _MAJORS:
         raise UnreachableError(
-            f"{where} has metadata of version {version[:20]}", because=("nobody here has read such metadata",)
+            f"{where} has metadata of version {version[:20]}", because=("this version cannot read such metadata",)
         )
     bound = message["Requires-Python"]
     return tuple(str(value) for value in message.get_all("Requires-Dist", [])), str(bound) if bound else None

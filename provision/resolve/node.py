@@ -373,7 +373,11 @@ def _alternatives(request: Request, options: NodeOptions, matrix: Matrix, refusa
             "another container toolkit",
             lambda: (replace(request, container_toolkit=None), options),
         ),
-        (bool(options.toolkits), "no CUDA toolkit beside the wheels", lambda: (request, replace(options, toolkits=()))),
+        (
+            bool(options.toolkits),
+            "no CUDA toolkit besides the wheels",
+            lambda: (request, replace(options, toolkits=())),
+        ),
         (
             bool(options.includes),
             "none of the parts from NVIDIA's repositories",

@@ -130,5 +130,5 @@ def _choice(flag: str, value: object, known: tuple[str, ...]) -> str:
 def _minor(flag: str, text: str) -> str:
     found = re.fullmatch(r"(?:cuda)?([0-9]{1,2}\.[0-9]{1,2})(?:\.[0-9]{1,3})?", text.lower())
     if found is None:
-        raise UsageError(f"{flag} {text[:60]!r} is no CUDA version", hints=(f"write it as in `{flag} 12.1`",))
+        raise UsageError(f"{flag} {text[:60]!r} is not a CUDA version", hints=(f"write it as in `{flag} 12.1`",))
     return found[1]

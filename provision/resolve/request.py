@@ -243,7 +243,7 @@ def _shown(value: object) -> str:
 
 def _text(flag: str, value: object, limit: int = 300) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{flag} takes text, not {_shown(value)}", hints=("quote versions: `2.10` is no number",))
+        raise UsageError(f"{flag} takes text, not {_shown(value)}", hints=("quote versions: `2.10` is not a number",))
     text = value.strip()
     if not text:
         raise UsageError(f"{flag} was given without a value", hints=(f"leave {flag} out to let it be chosen",))
@@ -265,14 +265,16 @@ def _version_wish(flag: str, value: object) -> str:
             try:
                 spec = Spec(text)
             except ValueError as error:
-                raise UsageError(f"{flag} `{_shown(value)}` is no version specifier", because=(str(error),)) from error
+                raise UsageError(
+                    f"{flag} `{_shown(value)}` is not a version specifier", because=(str(error),)
+                ) from error
             if is_empty([str(spec)]):
                 raise UsageError(f"{flag} `{_shown(value)}` admits no version at all")
             return str(spec)
     elif re.fullmatch(_VERSION, text):
         return text
     raise UsageError(
-        f"{flag} `{_shown(value)}` is no version",
+        f"{flag} `{_shown(value)}` is not a version",
         hints=(f"write a prefix such as `{flag} 2.1` or a range such as `{flag} '>=2.3,<2.5'`",),
     )
 
@@ -301,7 +303,7 @@ def _driver(flag: str, value: object) -> str:
     text = _text(flag, value).lower().removeprefix("r")
     if not re.fullmatch(r"[0-9]{3}(\.[0-9]{1,3}){0,2}", text):
         raise UsageError(
-            f"{flag} `{_shown(value)}` is no Linux driver version",
+            f"{flag} `{_shown(value)}` is not a Linux driver version",
             hints=("write what nvidia-smi prints, such as `535.104.05`, or `host` to read it from this machine",),
         )
     return text
@@ -310,7 +312,7 @@ def _driver(flag: str, value: object) -> str:
 def _exact(flag: str, value: object) -> str:
     text = _text(flag, value).lower().removeprefix("v")
     if not re.fullmatch(_VERSION, text):
-        raise UsageError(f"{flag} `{_shown(value)}` is no version", hints=(f"write it as in `{flag} 1.2.3`",))
+        raise UsageError(f"{flag} `{_shown(value)}` is not a version", hints=(f"write it as in `{flag} 1.2.3`",))
     return text
 
 
@@ -340,10 +342,10 @@ def is_askable_os(name: str) -> bool:
 def _os(flag: str, value: object) -> str:
     text = _text(flag, value).lower().replace("-", "").replace(":", "").replace(" ", "")
     if not re.fullmatch(r"[a-z][a-z0-9.]{1,40}", text):
-        raise UsageError(f"{flag} `{_shown(value)}` is no operating system", hints=("write it as in `debian12`",))
+        raise UsageError(f"{flag} `{_shown(value)}` is not an operating system", hints=("write it as in `debian12`",))
     if text.endswith(_MOVING):
         raise UsageError(
-            f"{flag} `{_shown(value)}` is no release",
+            f"{flag} `{_shown(value)}` is not a release",
             because=("what is in it changes from day to day, so no fact about it would hold",),
             hints=("name a release, as in `debian12`",),
         )
@@ -354,7 +356,7 @@ def _base(flag: str, value: object) -> str:
     text = _text(flag, value)
     if not re.fullmatch(_REFERENCE, text):
         raise UsageError(
-            f"{flag} `{_shown(value)}` is no image reference",
+            f"{flag} `{_shown(value)}` is not an image reference",
             hints=("write `name:tag`, `registry/name:tag` or `name:tag@sha256:…`",),
         )
     return text
@@ -374,7 +376,7 @@ def _gpus(flag: str, value: object) -> tuple[str, ...]:
         text = " ".join(_text(flag, item).split())
         if not re.fullmatch(_NAME, text):
             raise UsageError(
-                f"{flag} `{_shown(item)}` is no GPU name",
+                f"{flag} `{_shown(item)}` is not a GPU name",
                 hints=("write it as in `h100`, `'RTX 4090'`, `a100-80gb` or `sm_90`",),
             )
         if text not in names:
@@ -387,7 +389,7 @@ def _extras(flag: str, value: object) -> tuple[str, ...]:
     for item in _items(flag, value):
         text = re.sub(r"[-_.]+", "-", _text(flag, item).lower())
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", text):
-            raise UsageError(f"{flag} `{_shown(item)}` is no name", hints=(f"write it as in `{flag} jupyter`",))
+            raise UsageError(f"{flag} `{_shown(item)}` is not a name", hints=(f"write it as in `{flag} jupyter`",))
         names.add(text)
     return tuple(sorted(names))
 
@@ -398,7 +400,7 @@ def _apt(flag: str, value: object) -> tuple[str, ...]:
         text = _text(flag, item)
         if not re.fullmatch(_APT, text):
             raise UsageError(
-                f"{flag} `{_shown(item)}` is no package of a system",
+                f"{flag} `{_shown(item)}` is not a package of a system",
                 hints=(f"write it as in `{flag} ffmpeg` or `{flag} 'libgl1=1.6.0-1'`",),
             )
         if packages.setdefault(text.partition("=")[0], text) != text:
@@ -419,7 +421,7 @@ def _day(flag: str, value: object) -> str:
         return datetime.date.fromisoformat(text).isoformat()
     except ValueError as error:
         raise UsageError(
-            f"{flag} `{_shown(value)}` is no day",
+            f"{flag} `{_shown(value)}` is not a day",
             hints=(f"write it as in `{flag} 2026-05-01`, or `{flag} {AUTO}` for the day of the facts",),
         ) from error
 
@@ -440,7 +442,7 @@ def _indexes(flag: str, value: object) -> tuple[str, ...]:
         text = _text(flag, item, limit=_LINE_MAX)
         if not re.fullmatch(_INDEX, text.removeprefix(FIND_LINKS)):
             raise UsageError(
-                f"{flag} `{_shown(without_secrets(text))}` is no address of a package index",
+                f"{flag} `{_shown(without_secrets(text))}` is not an address of a package index",
                 hints=("write it as `https://mirror.example/simple`, without user, password and variables",),
             )
         found[text] = None
@@ -452,7 +454,7 @@ def _names(flag: str, value: object) -> tuple[str, ...]:
     for item in _items(flag, value):
         text = re.sub(r"[-_.]+", "-", _text(flag, item).lower())
         if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", text):
-            raise UsageError(f"{flag} `{_shown(item)}` is no name of a package", hints=("write it as in `pillow`",))
+            raise UsageError(f"{flag} `{_shown(item)}` is not a package name", hints=("write it as in `pillow`",))
         names.add(text)
     return tuple(sorted(names))
 
@@ -466,7 +468,7 @@ def _sources(flag: str, value: object) -> tuple[str, ...]:
         text = _text(flag, item, limit=_LINE_MAX)
         if not re.fullmatch(SOURCE, text):
             raise UsageError(
-                f"{flag} `{_shown(without_secrets(text))}` is no package with the index that it comes from",
+                f"{flag} `{_shown(without_secrets(text))}` is not a package with the index that it comes from",
                 hints=("write it as `name @ https://mirror.example/simple`, without user, password and variables",),
             )
         found.add(text)

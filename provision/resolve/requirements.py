@@ -147,7 +147,7 @@ def parse_line(line: str, where: str, number: int = 1) -> UserRequirement:
     except ValueError as error:
         because = without_secrets(str(error).splitlines()[0])
         raise UsageError(
-            f"{where}: {shown} is no requirement",
+            f"{where}: {shown} is not a requirement",
             because=(because,),
             hints=("write it as `name==version` or as another requirement of PEP 508",),
         ) from error

@@ -275,10 +275,10 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         if request.extras:
             what = f"neither `--with {','.join(request.extras)}` nor your requirements file names a framework"
     raise UsageError(
-        f"{what}, so nothing says what to install it beside",
+        f"{what}, so there is no framework to install it with",
         hints=(
             "name one, as in `--torch 2.1`, or by a line such as `torch>=2.1` in the requirements file",
-            "or name the Python to install it in beside CUDA alone, as in `--cuda 12.4 --python 3.11`",
+            "or name the Python to install it in with CUDA alone, as in `--cuda 12.4 --python 3.11`",
         ),
     )
 
@@ -301,7 +301,7 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
     for name in request.extras:
         if find_extra(matrix, name) is None:
             if meant := [row.id for row in called_extras(matrix, name)]:
-                because = f"`{name}` is no extra; what is known of it is called {', '.join(meant)}"
+                because = f"`{name}` is not an extra; what is known of it is called {', '.join(meant)}"
             else:
                 because = f"nothing called `{name}` can be added; {_nearest_names(name, matrix)}"
             return Rejection(rule="extra-name", is_proved=False, subject="", because=because)

@@ -633,7 +633,7 @@ class Stack:
             digest = document.pop("lock_digest")
             document.pop("unverified")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise UsageError("the file is no provision.lock", because=(str(error),)) from error
+            raise UsageError("the file is not a provision.lock", because=(str(error),)) from error
         if version != LOCK_VERSION:
             raise UsageError(
                 f"the lock has version {version}, this program reads version {LOCK_VERSION}",

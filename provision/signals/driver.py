@@ -183,7 +183,7 @@ def gpu_driver_lib_match(host: Snapshot, expected: Expectation, matrix: Matrix) 
         raise hidden
     if len(known) < len(found):
         nameless = next(library for library in found if library not in known)
-        return unknown(f"{nameless.path} does not tell its version")
+        return unknown(f"{nameless.path} does not report its version")
     if not found:
         return unknown("the loader finds no library of the driver")
     return passed(f"kernel and libraries are {loaded}")
@@ -232,7 +232,7 @@ def gpu_driver_flavour(host: Snapshot, expected: Expectation, matrix: Matrix) ->
             ],
         )
     if unclear:
-        return unknown(f"the facts do not tell which modules {', '.join(unclear)} needs; the {flavour} ones are loaded")
+        return unknown(f"the facts do not say which modules {', '.join(unclear)} needs; the {flavour} ones are loaded")
     return passed(f"the {flavour} modules are loaded") if devices else unknown("no GPU is on the PCI bus")
 
 

@@ -109,7 +109,7 @@ def merge_expectation(base: Expectation, values: Mapping[str, Any], where: str) 
         where: Where they were written, for the message.
 
     Raises:
-        UsageError: A name is no field, or a value has the wrong type.
+        UsageError: A name is not a field, or a value has the wrong type.
     """
     kinds = {name: kind.removesuffix(" | None") for name, (kind, _) in fields_of(Expectation).items()}
     del kinds["builds"]  # only a lock tells frameworks apart

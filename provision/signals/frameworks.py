@@ -125,7 +125,7 @@ def fw_torch_import(host: Snapshot, expected: Expectation, matrix: Matrix) -> Si
     if torch.error:
         return failed(f"importing torch fails: {torch.error}", f"torch {planned}")
     if torch.version is None:
-        return unknown("torch imports and does not tell its version")
+        return unknown("torch imports and does not report its version")
     if not has_planned_version(planned, torch.version):
         return failed(f"torch is {torch.version}", f"torch {planned}")
     if torch.is_cuda_build is False and cuda is not None:
@@ -162,7 +162,7 @@ def fw_torch_arch(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
     targets = [target for target in torch.targets if _TARGET.fullmatch(target)]
     capabilities = [one for one in torch.capabilities if _CAPABILITY.fullmatch(one)]
     if not targets:
-        return unknown("torch does not tell what it was compiled for")
+        return unknown("torch does not report what it was compiled for")
     if expected.gpus == 0 and not capabilities:
         build = expected.build_of("torch")
         missing = [target for target in (*build.sm, *build.ptx) if target not in torch.targets]

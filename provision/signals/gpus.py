@@ -170,7 +170,7 @@ def judge_gpus(
             return unknown(f"{name_gpu(unread[0].gpu)}: the table of nvidia-smi has no column for it")
         return unknown(f"{name_gpu(unread[0].gpu)}: nvidia-smi says `{said}`, which no known driver says there")
     if (silent_gpu := _find_silent(readings)) is not None:
-        return unknown(f"{name_gpu(silent_gpu)} does not tell it, and others of its model do")
+        return unknown(f"{name_gpu(silent_gpu)} does not report it, and others of its model do")
     asked = {reading.gpu.pci for reading in readings}
     answered = {reading.gpu.pci for reading in readings if reading.is_fine}
     if answered:
@@ -178,7 +178,7 @@ def judge_gpus(
         return passed(f"{fine}; {silent} of {len(asked)} GPUs do not have it" if silent else fine, faults=asides)
     if any(reading.absence == "unsupported" for reading in readings):
         return skipped("these GPUs do not have it")
-    return unknown("nvidia-smi does not tell it") if is_told else skipped("this driver does not tell it")
+    return unknown("nvidia-smi does not report it") if is_told else skipped("this driver does not report it")
 
 
 def fault_of(gpu: SmiGpu, said: str, kind: str = "", certainty: str = "high") -> Fault:

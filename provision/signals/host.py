@@ -57,7 +57,7 @@ def host_kernel_running(host: Snapshot, expected: Expectation, matrix: Matrix) -
     except Unreadable as error:
         return unknown(f"{running} runs, {newest} is installed, and {error.reason}")
     if asking is None:
-        return passed(f"{running} runs; {newest} is installed and no reboot is asked for")
+        return passed(f"{running} runs; {newest} is installed and no reboot is required")
     return failed(f"{running} runs, {newest} is installed and waits for a reboot", newest)
 
 
@@ -78,11 +78,11 @@ def host_reboot_pending(host: Snapshot, expected: Expectation, matrix: Matrix) -
     """Read the system's own mark."""
     asking = host.reboot_required
     if asking is None:
-        return passed("no reboot is asked for")
+        return passed("no reboot is required")
     named = ", ".join(asking[:_PACKAGES_SHOWN]) + (
         f" and {len(asking) - _PACKAGES_SHOWN} more" if len(asking) > _PACKAGES_SHOWN else ""
     )
-    return failed(f"a reboot is asked for{f' by {named}' if named else ''}", "none", subjects=asking)
+    return failed(f"a reboot is required{f' by {named}' if named else ''}", "none", subjects=asking)
 
 
 _TOP_PACKAGES = ("cuda-drivers", "nvidia-driver-", "nvidia-headless-", "nvidia-open")

@@ -100,7 +100,7 @@ def gpu_sxid(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         subjects = dict.fromkeys(fault.subject for fault in faults if fault.subject)
         return failed("; ".join(told), "none", subjects=subjects, faults=faults)
     if unclear:
-        return unknown(f"whether they are fatal is not said: {said}")
+        return unknown(f"whether they are fatal is unknown: {said}")
     require_whole_log(host)
     return passed(f"none fatal: {said}" if events else "no SXid since boot")
 

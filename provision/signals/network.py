@@ -41,7 +41,7 @@ def net_rdma_links(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sig
         return failed("; ".join(f"{name} {fault}" for name, fault in faults.items()), should, subjects=faults)
     silent = [port for port in judged if port.rate_gbit is None]
     if silent and least:
-        return unknown(f"{_name_port(silent[0])} does not tell its rate")
+        return unknown(f"{_name_port(silent[0])} does not report its rate")
     rates = " and ".join(sorted({f"{port.rate_gbit:g}" for port in judged if port.rate_gbit is not None}))
     return passed(f"{len(judged)} of {counted(len(ports), 'port')} active{f' at {rates} Gb/s' if rates else ''}")
 
@@ -158,7 +158,7 @@ def net_firewall(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signa
     if ports is not None and any(_covers(allowed, ports) for allowed in firewall.allowed_ports):
         return passed(f"{firewall.tool} accepts ports {ports}")
     if firewall.drops_by_default is None:
-        return unknown(f"the rules of {firewall.tool} do not tell what happens to other packets")
+        return unknown(f"the rules of {firewall.tool} do not say what happens to other packets")
     return failed(
         f"{firewall.tool} drops what no rule accepts, and accepts {_describe_firewall(firewall)}",
         f"{subnet or f'ports {ports}'} accepted",

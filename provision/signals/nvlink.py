@@ -173,7 +173,7 @@ def fabric_manager(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sig
     should = f"`{_FABRIC_MANAGER}` {driver}, active"
     try:
         version = host.fabric_manager.version
-        silence = " and does not tell its version"
+        silence = " and does not report its version"
     except Unreadable as error:
         version, silence = None, f"; {error.reason}"
     faults = []

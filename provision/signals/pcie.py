@@ -54,7 +54,7 @@ def gpu_pcie_width(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sig
         machine = host.virtualization
         if machine.is_virtual_machine or machine.is_container:
             return skipped("a virtual machine does not show the lanes")
-        return unknown(f"{hidden[0]} does not tell its lanes")
+        return unknown(f"{hidden[0]} does not report its lanes")
     return passed(", ".join(sorted({f"x{lanes}" for lanes in seen})) + f" on {len(seen)} GPUs")
 
 
@@ -103,7 +103,7 @@ def gpu_pcie_gen_load(host: Snapshot, expected: Expectation, matrix: Matrix) -> 
         seen = _generation_under_load(work.gpus, gpu, place)
         best = min(filter(None, (gpu.pcie_gen_device_max, gpu.pcie_gen_host_max)), default=gpu.pcie_gen_max)
         if seen is None:
-            return unknown(f"nobody read the PCIe generation of {name_gpu(gpu)} while it worked")
+            return unknown(f"not read: the PCIe generation of {name_gpu(gpu)} while it worked")
         absence = "unsupported" if "pcie_gen_max" in gpu.unsupported else "absent"
         is_fine = None if best is None else seen >= best
         readings.append(FieldReading(gpu, is_fine, f"ran at generation {seen} of {best} under load", absence))

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/node_rival.py ROLE [--collections DIR] [--branch 580] [--runs N] [--json FILE]
 
-ROLE is a checkout of that role, which is no part of this repository; DIR holds `ansible_collections/community/general`,
+ROLE is a checkout of that role, not part of this repository; DIR holds `ansible_collections/community/general`,
 whose `modprobe` it wants. Two bare Ubuntu nodes are converged, one by each: the play with the committed lock and
 without frameworks, the role with its defaults for Canonical's `-server` packages of the branch, without its restart.
 Then both run over what they made, alternately. Told are seconds, the controller's CPU, and modules that ran on the
@@ -34,7 +34,7 @@ apt-get update -q
 def write_play(folder: Path, role: Path, collections: Path | None, settings: dict[str, object]) -> Path:
     """Write a play that runs the role, with the collections beside it, and return its path."""
     if not (role / "tasks/main.yml").is_file():
-        sys.exit(f"{role} is no role: it has no tasks/main.yml")
+        sys.exit(f"{role} is not a role: it has no tasks/main.yml")
     folder.mkdir(parents=True)
     if collections:
         (folder / "collections").symlink_to(collections.resolve())

@@ -66,11 +66,11 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: the site is not built")
     folder = tmp_path_factory.mktemp("site") / "site"
     done = subprocess.run(
-        [sys.executable, "-m", "tools.site", folder, "--url", URL],
+        [sys.executable, "-m", "tools.site", folder, "--url", URL, "--page", page],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -255,18 +255,18 @@ def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "message"),
     [
         (("missing",), "missing cannot be read"),
-        (("notes.md",), "no file that can be checked"),
+        (("notes.md",), "not a file that can be checked"),
         (("empty",), "holds no file that can be checked"),
-        (("Dockerfile", "--select", "Q99"), "--select `Q99` is no rule"),
+        (("Dockerfile", "--select", "Q99"), "--select `Q99` is not a rule"),
         (("Dockerfile", "--fail-on", "loud"), "--fail-on `loud` is not known"),
-        (("Dockerfile", "--build-arg", "x"), "--build-arg `x` is no NAME=VALUE"),
+        (("Dockerfile", "--build-arg", "x"), "--build-arg `x` is not NAME=VALUE"),
         (("Dockerfile", "--target", "x"), "has no stage `x`"),
         (("Dockerfile", "--stdin-filename", "x"), "--stdin-filename"),
         (("Dockerfile", "--python", ">=3"), "--python"),
-        (("broken.Dockerfile",), "broken.Dockerfile:2:1: `FOO` is no instruction"),
+        (("broken.Dockerfile",), "broken.Dockerfile:2:1: `FOO` is not an instruction"),
         (("bad.txt",), "bad.txt:1: "),
         (("zero.txt",), "zero byte"),
-        (("latin.txt",), "no UTF-8"),
+        (("latin.txt",), "not UTF-8"),
     ],
 )
 def test_bad_input_is_an_error_that_names_it(
@@ -326,12 +326,12 @@ def test_a_setup_script_for_python_2_is_named_and_counts_for_nothing(
     (project / "old" / "setup.py").write_text('print "old"\n', encoding="utf-8")
     code, _, err = run(capsys, ".", "--fail-on", "never")
     assert code == 0
-    assert err.count("old/setup.py, line 1: not judged, it is no Python 3") == 1
+    assert err.count("old/setup.py, line 1: not judged, it is not Python 3") == 1
     code, found = document(capsys, ".", "--fail-on", "never")
     assert (code, found["ok"], len(found["result"]["unread"])) == (0, True, 1)
     code, _, err = run(capsys, "old/setup.py")
     assert code == 2
-    assert "it is no Python 3" in err
+    assert "it is not Python 3" in err
 
 
 def test_a_context_that_this_program_wrote_is_left_alone_below_a_folder(
@@ -357,8 +357,8 @@ def test_a_context_that_this_program_wrote_is_left_alone_below_a_folder(
     [
         ("environment.yml", b"dependencies: [\n", "environment.yml"),
         ("dev-requirements.txt", b"torch = 2\n", "dev-requirements.txt:1"),
-        ("gpu.Dockerfile", b"FROM a\nFOO b\n", "`FOO` is no instruction"),
-        ("latin-requirements.txt", b"# \xe9\n", "no UTF-8"),
+        ("gpu.Dockerfile", b"FROM a\nFOO b\n", "`FOO` is not an instruction"),
+        ("latin-requirements.txt", b"# \xe9\n", "not UTF-8"),
     ],
 )
 def test_a_file_that_cannot_be_read_does_not_hide_the_others(
@@ -432,10 +432,10 @@ def test_a_rule_is_explained_from_the_facts_and_nothing_is_checked(
 def test_an_unknown_rule_cannot_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--explain", "C99")
     assert code == 2
-    assert err.startswith("error: --explain `C99` is no rule")
+    assert err.startswith("error: --explain `C99` is not a rule")
 
 
 def test_a_file_that_cannot_be_read_is_called_by_its_name(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.txt").write_bytes(b"\xff")
     assert run(capsys, "missing.txt")[2].startswith("error: missing.txt cannot be read")
-    assert run(capsys, "bad.txt")[2].startswith("error: bad.txt is no UTF-8 text")
+    assert run(capsys, "bad.txt")[2].startswith("error: bad.txt is not UTF-8 text")

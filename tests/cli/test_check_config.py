@@ -116,15 +116,15 @@ def test_a_comment_for_a_rule_that_the_settings_leave_out_is_not_needless(
     [
         ('[check]\nselct = ["C"]\n', ("provision.toml", "selct", "did you mean `select`?")),
         ('[check]\nignore = ["N0l"]\n', ("provision.toml", "ignore", "N0L", "did you mean `N0")),
-        ('[check]\nselect = "C"\n', ("provision.toml", "select", "no list")),
-        ("[check]\nfail-on = 3\n", ("provision.toml", "fail-on", "no text")),
+        ('[check]\nselect = "C"\n', ("provision.toml", "select", "not a list")),
+        ("[check]\nfail-on = 3\n", ("provision.toml", "fail-on", "not text")),
         ('[check]\nfail-on = "errors"\n', ("provision.toml", "fail-on", "did you mean `error`?")),
         ('[check.target]\ngpus = "h100"\n', ("provision.toml", "target.gpus", "target.gpu")),
         ('[check.target]\ngpu = "h1000000"\n', ("provision.toml", "target", "h1000000")),
         ('[check.per-file-ignores]\n"a" = ["Z01"]\n', ("provision.toml", "per-file-ignores.a", "Z01")),
         ('[chekc]\nignore = ["C01"]\n', ("provision.toml", "chekc")),
-        ("[check]\nignore = [\n", ("provision.toml", "no TOML")),
-        ('check = "x"\n', ("provision.toml", "no table")),
+        ("[check]\nignore = [\n", ("provision.toml", "not TOML")),
+        ('check = "x"\n', ("provision.toml", "not a table")),
     ],
 )
 def test_a_wrong_setting_is_an_error_that_names_file_key_and_what_is_near(
@@ -219,7 +219,7 @@ def test_what_is_no_baseline_is_an_error(text: str, project: Path, capsys: pytes
     (project / "known.json").write_text(text)
     code, _, err = run(capsys, "requirements.txt", "--baseline", "known.json")
     assert code == 2
-    assert "known.json is no baseline" in err
+    assert "known.json is not a baseline" in err
 
 
 def test_a_dry_run_writes_no_baseline(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

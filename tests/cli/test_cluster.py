@@ -241,7 +241,7 @@ def test_without_a_cluster_it_ends_with_7_and_the_files_are_there(
     ("words", "said"),
     [
         (("--context", "lab"), "--context has no effect without --server-dry-run"),
-        (("--server-dry-run", "--context", "--help me"), "is no context"),
+        (("--server-dry-run", "--context", "--help me"), "is not a context"),
         (("--server-dry-run", "--dry-run"), "--dry-run writes none"),
     ],
 )

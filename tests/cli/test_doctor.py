@@ -212,7 +212,7 @@ class TestUsage:
         [
             pytest.param(["--yes"], "--yes without --fix", id="yes"),
             pytest.param(["--mask"], "--mask without --bundle", id="mask"),
-            pytest.param(["--xid", "seventy"], "--xid `seventy` is no whole number", id="xid"),
+            pytest.param(["--xid", "seventy"], "--xid `seventy` is not a whole number", id="xid"),
             pytest.param(["--xid", "-1"], "is not from 0 to 9999", id="negative"),
             pytest.param(["--xid", "123456"], "is not from 0 to 9999", id="large"),
             pytest.param(["--text", "/none/x"], "cannot be read", id="no-file"),

@@ -33,7 +33,7 @@ def test_damaged_gzip_and_what_is_no_text_are_refused(provision, tmp_path) -> No
     file.write_bytes(bytes(range(128, 256)) * 9)
     answer = provision("doctor", "--text", file)
     assert answer.code == 2
-    assert "is no text" in answer.err
+    assert "is not text" in answer.err
 
 
 def test_unknown_text_shows_the_line_that_failed(provision, tmp_path) -> None:

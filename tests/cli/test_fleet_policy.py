@@ -150,12 +150,12 @@ class TestRender:
     ("text", "said"),
     [
         ("minimum = 2", "lacks `maximum`"),
-        ("minimum = ", "is no TOML"),
+        ("minimum = ", "is not TOML"),
         ('minimum = 2\nmaximum = 1\nmetric = "queue"', "`minimum` 2 is more than `maximum` 1"),
         ('minimum = 1\nmaximum = 2\nmetric = "cpu"', "`metric` cannot be `cpu`"),
         ('minimum = 1\nmaximum = 2\nmetric = "utilisation"\ntarget = -5', "`target` -5"),
         ('minimum = 1\nmaximum = 2\nmetric = "utilisation"\nin_below = 90', "`in_below` 90"),
-        ('minimum = 1\nmaximum = 2\nmetric = "utilisation"\nscale = 1', "`scale` is no key"),
+        ('minimum = 1\nmaximum = 2\nmetric = "utilisation"\nscale = 1', "`scale` is not a key"),
     ],
 )
 def test_a_policy_that_cannot_be_names_its_file(provision, tmp_path, text, said):
@@ -252,8 +252,8 @@ class TestIdle:
     ("seen", "said"),
     [
         ("nodes=4,utilisation=193", "--observe utilisation `193` is not from 0 to 100"),
-        ("nodes=4,utilisation=93%", "--observe utilisation `93%` is no number"),
-        ("nodes=4.5", "--observe nodes `4.5` is no whole number"),
+        ("nodes=4,utilisation=93%", "--observe utilisation `93%` is not a number"),
+        ("nodes=4.5", "--observe nodes `4.5` is not a whole number"),
     ],
 )
 def test_what_cannot_have_been_seen_is_named_as_it_was_typed(provision, policy, seen, said):

@@ -264,7 +264,7 @@ def test_wheels_for_two_pythons_are_refused_with_both(tmp_path):
     [
         (["./absent-1.0-py3-none-any.whl"], "no such file or project is here"),
         (["demo @ file:///absent/demo-1.0-py3-none-any.whl"], "the file is not there"),
-        (["--find-links ./absent"], "is no folder here"),
+        (["--find-links ./absent"], "is not a folder here"),
         (["./master.zip"], "does not say what it holds"),
         (["./a/x-1-py3-none-any.whl", "./b/x-1-py3-none-any.whl"], "have one name and are two files"),
     ],

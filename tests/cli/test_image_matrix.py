@@ -229,16 +229,16 @@ def test_all_refused_stacks_are_named_at_once(provision, folder):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[[stack]\n", "stacks.toml is no TOML"),
+        ("[[stack]\n", "stacks.toml is not TOML"),
         ("", "stacks.toml has no [[stack]]"),
         ("stack = 1\n", "has no [[stack]]"),
-        ("stack = [1]\n", "[[stack]] 1 is no table"),
-        ("[defaultz]\n", "`defaultz` is no key"),
-        ("[defaults]\nname = 'x'\n[[stack]]\n", "[defaults]: `name` is no key"),
+        ("stack = [1]\n", "[[stack]] 1 is not a table"),
+        ("[defaultz]\n", "`defaultz` is not a key"),
+        ("[defaults]\nname = 'x'\n[[stack]]\n", "[defaults]: `name` is not a key"),
         ("[bake]\nregistri = 'x'\n[[stack]]\ntorch='2.1'\n", "did you mean `registry`"),
         ("[bake]\nregistry = 'https://x'\n[[stack]]\ntorch='2.1'\n", "[bake]: registry"),
         ("[bake]\ncompression = 'lz4'\n[[stack]]\ntorch='2.1'\n", "[bake]: compression"),
-        ("[[stack]]\ntorch = '2.1'\n[[stack]]\npyton = '3.11'\n", "[[stack]] 2: `pyton` is no key"),
+        ("[[stack]]\ntorch = '2.1'\n[[stack]]\npyton = '3.11'\n", "[[stack]] 2: `pyton` is not a key"),
         ("[[stack]]\nname = 'a b'\ntorch = '2.1'\n", "[[stack]] 1 (`a b`), key `name`"),
         ("[[stack]]\nname = '../x'\ntorch = '2.1'\n", "key `name`"),
         ("[[stack]]\nname = 'x'\ntorch = ['2.1', '2.3']\n", "one name for several stacks"),
@@ -254,12 +254,12 @@ def test_all_refused_stacks_are_named_at_once(provision, folder):
         ("[[stack]]\ntorch = '2.1'\nflavor = 'big'\n", "key `flavor`"),
         ("[[stack]]\ntorch = '2.1'\nrequire-secure = 'yes'\n", "key `require-secure`"),
         ("[[stack]]\ntorch = '2.1'\nexclude = 'x'\n", "key `exclude`"),
-        ("[[stack]]\ntorch = '2.1'\nexclude = [{ cuda = '12' }]\n", "key `exclude`: `cuda` is no key"),
+        ("[[stack]]\ntorch = '2.1'\nexclude = [{ cuda = '12' }]\n", "key `exclude`: `cuda` is not a key"),
         ("[[stack]]\ntorch = ['2.1','2.3']\nexclude = [{ torch = '2.2' }]\n", "it has: 2.1, 2.3"),
         ("[[stack]]\ntorch = '2.1'\nexclude = [{ torch = '2.1' }]\n", "nothing is left"),
         ("[[stack]]\ntorch = '2.1'\nnon-root-uid = 'x'\n", "key `non-root-uid`"),
         ("[[stack]]\ntorch = '2.1'\nnon-root-uid = 0\n", "[[stack]] 1: --non-root-uid"),
-        ("[[stack]]\ntorch = '2.1'\nlabel = 'x'\n", "key `label` is no table"),
+        ("[[stack]]\ntorch = '2.1'\nlabel = 'x'\n", "key `label` is not a table"),
         ("[[stack]]\ntorch = '2.1'\nlabel = { x = 1 }\n", "key `label.x`"),
         ("[[stack]]\ntorch = '2.1'\nindex-url = 'ftp://x'\n", "--index-url"),
         ("[[stack]]\ntorch = '2.1'\nrequirements = 'absent.txt'\n", "absent.txt cannot be read"),
@@ -271,7 +271,7 @@ def test_all_refused_stacks_are_named_at_once(provision, folder):
         (f"[[stack]]\ntorch = {HUGE}\ntensorflow = {HUGE}\njax = {HUGE}\ncuda = {HUGE}\n", "12960000 combinations"),
         (f"[[stack]]\ntorch = {HUGE}\njax = {HUGE}\ncuda = {HUGE}\nexclude = [{{ jax = '3.1' }}]\n", "more than 5000"),
         ("[[stack]]\nname = 'docker-bake.hcl'\ntorch = '2.1'\n", "the name of the file that builds"),
-        ("[[stack]]\ntorch = '2.1\x00'\n", "is no TOML"),
+        ("[[stack]]\ntorch = '2.1\x00'\n", "is not TOML"),
     ],
 )  # fmt: skip
 def test_a_fault_is_named_by_file_stack_and_key(provision, folder, text, said):
@@ -286,7 +286,7 @@ def test_a_fault_is_named_by_file_stack_and_key(provision, folder, text, said):
 def test_a_missing_file_and_one_that_is_no_text_are_named(provision, folder):
     assert "absent.toml cannot be read" in provision("image", "--matrix", "absent.toml").err
     (folder / "stacks.toml").write_bytes(b"\xff")
-    assert "is no UTF-8 text" in provision("image", "--matrix", "stacks.toml").err
+    assert "is not UTF-8 text" in provision("image", "--matrix", "stacks.toml").err
 
 
 @pytest.mark.parametrize(

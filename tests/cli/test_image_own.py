@@ -102,15 +102,15 @@ def test_a_folder_called_code_of_somebody_else_is_left_alone(provision, folder):
     [
         (("--copy", "absent"), "absent does not exist"),
         (("--copy", "src:/opt/venv/x"), "/opt/venv/x/ is a place that the image itself needs"),
-        (("--copy", "src:/a b"), "is no place in the image"),
-        (("--copy", "src:/../etc"), "is no place in the image"),
+        (("--copy", "src:/a b"), "is not a place in the image"),
+        (("--copy", "src:/../etc"), "is not a place in the image"),
         (("--copy", "src", "--copy", "src"), "puts two things at /workspace/src"),
         (("--copy", "src", "--format", "bake"), "--copy goes into a context"),
-        (("--command", "a 'b"), "is no command"),
+        (("--command", "a 'b"), "is not a command"),
         (("--command", " "), "without a command"),
-        (("--apt", "Bad Name"), "is no package of a system"),
+        (("--apt", "Bad Name"), "is not a package of a system"),
         (("--apt", "git", "--apt", "git=1:2"), "names git twice"),
-        (("--apt", "git", "--apt-snapshot", "yesterday"), "is no day"),
+        (("--apt", "git", "--apt-snapshot", "yesterday"), "is not a day"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(provision, folder, words, said):

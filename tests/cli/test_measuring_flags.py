@@ -47,8 +47,8 @@ def test_without_a_name_they_are_looked_for(asked: list[CollectOptions]) -> None
             ["--level", "standard", "--nccl-tests", "/x"], "runs at level deep and above", id="nccl-tests-at-standard"
         ),
         pytest.param(["--nvbandwidth", "/x"], "add `--level standard`", id="nvbandwidth-at-quick"),
-        pytest.param(["--deep", "--nccl-tests", ""], "--nccl-tests `` is no path", id="empty"),
-        pytest.param(["--deep", "--nccl-tests=-x"], "--nccl-tests `-x` is no path", id="dash"),
+        pytest.param(["--deep", "--nccl-tests", ""], "--nccl-tests `` is not a path", id="empty"),
+        pytest.param(["--deep", "--nccl-tests=-x"], "--nccl-tests `-x` is not a path", id="dash"),
         pytest.param(["--deep", "--nvbandwidth", "a\nb"], "--nvbandwidth `a", id="line-end"),
         pytest.param(["--deep", "--nccl-tests", "/x", "--nccl-tests", "/y"], "--nccl-tests", id="twice"),
     ],

@@ -22,13 +22,13 @@ def test_a_number_may_end_in_a_unit_that_the_flag_takes(text, value):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "is no number"),
-        ("many", "is no number"),
-        ("nan", "is no number"),
-        ("inf", "is no number"),
-        ("1e999", "is no number"),
-        ("1_000", "is no number"),
-        ("٣", "is no number"),
+        ("", "is not a number"),
+        ("many", "is not a number"),
+        ("nan", "is not a number"),
+        ("inf", "is not a number"),
+        ("1e999", "is not a number"),
+        ("1_000", "is not a number"),
+        ("٣", "is not a number"),
         ("0.001", "is not from 0.01 to 24"),
         ("25", "is not from 0.01 to 24"),
         ("-1", "is not from 0.01 to 24"),
@@ -45,7 +45,7 @@ def test_what_is_no_number_or_beyond_the_bounds_is_told_with_the_flag_and_the_wa
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("300h", "`h` is no unit it takes"),
+        ("300h", "`h` is not a unit it takes"),
         ("5,67", "a point parts decimals, and nothing parts thousands"),
         ("1,000", "a point parts decimals, and nothing parts thousands"),
         ("1.000,50", "a point parts decimals, and nothing parts thousands"),
@@ -60,7 +60,7 @@ def test_a_unit_and_a_comma_are_named_as_the_reason(text, reason):
 def test_the_units_that_are_taken_are_named_beside_one_that_is_not():
     with pytest.raises(UsageError) as caught:
         number("--params", units=SCALES)("8bn")
-    assert caught.value.because == ("`bn` is no unit it takes; these are k, m, g, b, t",)
+    assert caught.value.because == ("`bn` is not a unit it takes; these are k, m, g, b, t",)
 
 
 def test_a_bound_that_is_not_taken_itself_is_called_above():
@@ -73,7 +73,7 @@ def test_a_bound_that_is_not_taken_itself_is_called_above():
 def test_a_whole_number_may_be_written_with_an_exponent_but_has_no_rest():
     assert whole("--gpus")("1e2") == 100
     assert isinstance(whole("--gpus")("8"), int)
-    with pytest.raises(UsageError, match=r"--gpus `4\.5` is no whole number"):
+    with pytest.raises(UsageError, match=r"--gpus `4\.5` is not a whole number"):
         whole("--gpus")("4.5")
 
 
@@ -101,6 +101,6 @@ def test_every_command_words_a_number_that_is_none_alike(provision, words, flag)
     answer = provision(*words)
     assert answer.code == 2
     said = answer.err.replace("whole ", "").splitlines()
-    assert said[0] == f"error: {flag} `3x` is no number"
-    assert "`x` is no unit it takes" in said[1]
+    assert said[0] == f"error: {flag} `3x` is not a number"
+    assert "`x` is not a unit it takes" in said[1]
     assert said[3].startswith("hint: write a number ")

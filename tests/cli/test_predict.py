@@ -123,7 +123,7 @@ def test_a_table_is_scored(provision, tmp_path):
             2,
             "does not fit 2",
         ),
-        (("--task", "serve", "--model", "llama-3.1-8b", "--gpu", "h100", "--batch", "0.001"), 2, "no whole number"),
+        (("--task", "serve", "--model", "llama-3.1-8b", "--gpu", "h100", "--batch", "0.001"), 2, "not a whole number"),
         (("--task", "decode", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "4"), 2, "of one GPU"),
         (("--task", "vision-inference", "--model", "resnet50", "--gpu", "h100", "--gpus", "4"), 2, "of one GPU"),
         (("--task", "train", *LLAMA, "--ep", "16"), 2, "do not fit 1"),
@@ -131,7 +131,7 @@ def test_a_table_is_scored(provision, tmp_path):
         (("--task", "collective", "--gpu", "h100", "--precision", "fp8"), 2, "--precision has no effect"),
         (("--task", "decode", *LLAMA, "--batch", "4"), 2, "--batch has no effect"),
         (("--task", "train", "--params", "1e-5", "--gpu", "h100"), 2, "is none"),
-        (("--task", "vision-inference", "--model", "resnet50", "--gpu", "h100", "--torch", "x"), 2, "no version"),
+        (("--task", "vision-inference", "--model", "resnet50", "--gpu", "h100", "--torch", "x"), 2, "not a version"),
         (("--evaluate", "absent.csv"), 2, "cannot be read"),
         (("--evaluate", "absent.csv", "--gpu", "h100"), 2, "from the table"),
         (("--task", "train", "--gpu", "h100", "--model", "llama-3.1-8b", "--strict"), 2, "--evaluate"),
@@ -151,11 +151,11 @@ def test_a_bad_row_counts_as_missed_and_is_named(provision, tmp_path):
     assert answer.code == 0
     assert "row 3: row 3: column" not in answer.err
     assert "1 row is refused" in answer.err
-    assert "`many` in column `gpus` is no number" in answer.err
+    assert "`many` in column `gpus` is not a number" in answer.err
     assert answer.document["result"]["answered_share"] == 0.5
     strict = provision("predict", "--evaluate", str(table), "--strict")
     assert strict.code == 2
-    assert "row 3: `many` in column `gpus` is no number" in strict.err
+    assert "row 3: `many` in column `gpus` is not a number" in strict.err
 
 
 def test_the_three_figures_of_a_score_stand_at_the_top_of_the_document(provision, tmp_path):

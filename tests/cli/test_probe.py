@@ -131,7 +131,7 @@ class TestParse:
         (tmp_path / "x").write_bytes(content)
         answer = provision("probe", "--parse", "nvidia-smi-xml", tmp_path / "x")
         assert answer.code == 2
-        assert "is no output of nvidia-smi-xml that can be read" in answer.err
+        assert "is not an output of nvidia-smi-xml that can be read" in answer.err
         assert "because" in answer.err
 
     def test_an_unknown_tool_names_the_nearest(self, provision, tmp_path):
@@ -151,21 +151,21 @@ def test_probes_and_tools_are_listed(provision):
     ("words", "said"),
     [
         pytest.param(["-x"], "unknown flag", id="flag"),
-        pytest.param(["a;b"], "is no target", id="target"),
+        pytest.param(["a;b"], "is not a target", id="target"),
         pytest.param(["--limit", "x"], "chooses from an inventory", id="limit"),
-        pytest.param(["--shard", "3/2"], "no part of a whole", id="shard"),
+        pytest.param(["--shard", "3/2"], "not part of a whole", id="shard"),
         pytest.param(["--probes", "unam"], "`unam` is not known", id="probe"),
         pytest.param(["--probes", ","], "names none", id="no-probe"),
         pytest.param(["--parallel", "0"], "write a whole number from 1 to 1024, as in `--parallel 16`", id="parallel"),
-        pytest.param(["--parallel", "9" * 5000], "is no whole number", id="parallel-endless"),
+        pytest.param(["--parallel", "9" * 5000], "is not a whole number", id="parallel-endless"),
         pytest.param(["--port", "65536"], "--port `65536` is not from 1 to 65535", id="port"),
-        pytest.param(["--timeout", "1.5"], "--timeout `1.5` is no whole number", id="timeout"),
-        pytest.param(["--connect-timeout", "1 h"], "`h` is no unit it takes", id="connect-timeout"),
-        pytest.param(["--user=-x"], "no user name", id="user"),
-        pytest.param(["--jump", "a;b"], "is no target", id="jump"),
+        pytest.param(["--timeout", "1.5"], "--timeout `1.5` is not a whole number", id="timeout"),
+        pytest.param(["--connect-timeout", "1 h"], "`h` is not a unit it takes", id="connect-timeout"),
+        pytest.param(["--user=-x"], "not a user name", id="user"),
+        pytest.param(["--jump", "a;b"], "is not a target", id="jump"),
         pytest.param(["--python", "-c"], "expected one argument", id="python"),
-        pytest.param(["--python="], "no interpreter", id="python-empty"),
-        pytest.param(["--identity", "/none/x", "node1"], "is no file", id="identity"),
+        pytest.param(["--python="], "not an interpreter", id="python-empty"),
+        pytest.param(["--identity", "/none/x", "node1"], "is not a file", id="identity"),
         pytest.param(["--hosts", "/none/x"], "cannot be read", id="hosts"),
         pytest.param(["--inventory", "/none/x"], "does not exist", id="inventory"),
         pytest.param(["--mask"], "is about a bundle", id="mask"),

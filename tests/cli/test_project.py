@@ -106,14 +106,14 @@ def test_files_name_others_beside_themselves(folder):
         ("--extra-index-url https://${TOKEN_OF_NOBODY}@x.example/simple", "`TOKEN_OF_NOBODY` is not set"),
         ("--extra-index-url https://$TOKEN@x.example/simple", "holds a variable that is not set"),
         ("-r ${NAME_OF_NOTHING}.txt", "`NAME_OF_NOTHING` is not set"),
-        ("--extra-index-url http://x.example/simple", "only https addresses are asked"),
-        ("-f ./wheels", "is no folder here"),
+        ("--extra-index-url http://x.example/simple", "only https addresses are used"),
+        ("-f ./wheels", "is not a folder here"),
         ("numpy=1.26.4=py311h64a7726_0", "a package of conda, as `conda list --export` prints it"),
         ("numpy --global-option=x", "only `--hash` is taken"),
-        ("--strange x", "`--strange` is no option that is taken"),
+        ("--strange x", "`--strange` is not an option that is taken"),
         ("numpy==${VERSION_OF_NOTHING}", "`VERSION_OF_NOTHING` is not set"),
-        ("numpy==$VERSION", "is no requirement"),
-        ("=1", "is no requirement"),
+        ("numpy==$VERSION", "is not a requirement"),
+        ("=1", "is not a requirement"),
     ],
 )
 def test_a_refusal_names_file_line_and_a_way_out(folder, line, said):
@@ -734,10 +734,10 @@ def test_what_uv_is_told_of_the_whole_resolution_is_taken(folder):
     ("settings", "said"),
     [
         ("environments = [\"sys_platform == 'win32'\"]", "leave linux/amd64 out"),
-        ('environments = ["linux"]', "`linux` is no marker of an environment"),
+        ('environments = ["linux"]', "`linux` is not a marker of an environment"),
         ('override-dependencies = "numpy>=2,"\n[tool.uv.sources]\ntorch = { index = "absent" }', "called `absent`"),
-        ("constraint-dependencies = [3]", "`constraint-dependencies` of [tool.uv] is no list of texts"),
-        ('exclude-dependencies = ["old>1"]', "`old>1` is no name of a package"),
+        ("constraint-dependencies = [3]", "`constraint-dependencies` of [tool.uv] is not a list of texts"),
+        ('exclude-dependencies = ["old>1"]', "`old>1` is not a package name"),
     ],
 )
 def test_what_uv_is_told_and_cannot_be_met_is_refused(folder, settings, said):

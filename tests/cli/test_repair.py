@@ -109,8 +109,8 @@ def refused() -> dict[str, Report]:
     [
         pytest.param(gone, 0, "it is gone now", id="gone"),
         pytest.param(still_there, 6, "it is still there", id="still-there"),
-        pytest.param(dict, 6, "nobody could see whether it is gone", id="not-reached"),
-        pytest.param(refused, 6, "nobody could see whether it is gone", id="nothing-reached"),
+        pytest.param(dict, 6, "whether it is gone could not be read", id="not-reached"),
+        pytest.param(refused, 6, "whether it is gone could not be read", id="nothing-reached"),
     ],
 )
 def test_whether_it_helped_decides(monkeypatch, capsys, look_again, code, said) -> None:

@@ -346,7 +346,7 @@ def test_requirements_constrain_the_stack(provision, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"numpy\xff", "is no UTF-8 text"),
+        (b"numpy\xff", "is not UTF-8 text"),
         (b"#" * 2_000_000, "is larger than"),
         (b"numpy\n-e .\n", "line 2"),
         (b"numpy; $(id)\n", "line 1"),

@@ -308,7 +308,7 @@ def test_line_ends_of_another_system_stay(provision, folder):
 @pytest.mark.parametrize(
     ("form", "name", "text", "said"),
     [
-        ("uv", "pyproject.toml", "[project\n", "is no TOML"),
+        ("uv", "pyproject.toml", "[project\n", "is not TOML"),
         ("uv", "pyproject.toml", '[build-system]\nrequires = ["setuptools"]\n', "no [project] table"),
         ("uv", "pyproject.toml", '[tool.poetry]\nname = "a"\n', "`--format poetry`"),
         (
@@ -317,12 +317,12 @@ def test_line_ends_of_another_system_stay(provision, folder):
             '[project]\nname = "a"\ndynamic = ["optional-dependencies"]\n',
             "leaves its extras to the build backend",
         ),
-        ("uv", "pyproject.toml", 'project = "a"\n', "`project` is no table"),
-        ("uv", "pyproject.toml", '[project]\nname = "a"\ndependencies = "torch"\n', "is no list"),
+        ("uv", "pyproject.toml", 'project = "a"\n', "`project` is not a table"),
+        ("uv", "pyproject.toml", '[project]\nname = "a"\ndependencies = "torch"\n', "is not a list"),
         ("poetry", "pyproject.toml", "[build-system]\nrequires = []\n", "neither a [project]"),
-        ("conda", "environment.yml", "a: [\n", "is no YAML"),
+        ("conda", "environment.yml", "a: [\n", "is not YAML"),
         ("conda", "environment.yml", "name: a\n", "no list `dependencies`"),
-        ("pixi", "pixi.toml", "workspace = 1\n", "`workspace` is no table"),
+        ("pixi", "pixi.toml", "workspace = 1\n", "`workspace` is not a table"),
     ],
 )
 def test_a_file_that_cannot_take_it_is_refused_and_left_alone(provision, folder, form, name, text, said):

@@ -230,7 +230,7 @@ class TestChoice:
             pytest.param(["--only", "gpu.tmp"], "did you mean `gpu.temp`?", id="only"),
             pytest.param(["--skip", "nvlnk"], "no check is called `nvlnk`", id="skip"),
             pytest.param(["--only", "gpu", "--skip", "gpu"], "no check is left to ask", id="none-left"),
-            pytest.param(["--gpus", "many"], "--gpus `many` is no whole number", id="gpus"),
+            pytest.param(["--gpus", "many"], "--gpus `many` is not a whole number", id="gpus"),
             pytest.param(["--gpus", "-1"], "is not from 0 to 1024", id="negative"),
             pytest.param(["--level", "deeep"], "did you mean `deep`?", id="level"),
             pytest.param(["--fail-on", "hihg"], "did you mean `high`?", id="fail-on"),
@@ -295,7 +295,7 @@ class TestExpectation:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
-            pytest.param("gpus = ", "is no TOML", id="toml"),
+            pytest.param("gpus = ", "is not TOML", id="toml"),
             pytest.param("a = " + "[" * 100_000, "nested too deep", id="deep"),
             pytest.param("gpu_count = 8", "known are gpus, ", id="unknown"),
             pytest.param("drivr = '1'", "did you mean `driver`?", id="near"),
@@ -440,7 +440,7 @@ class TestMerge:
         second.write_text(damage(second.read_text()))
         answer = provision("verify", "--merge", second)
         assert answer.code == 2
-        assert "is no report of `provision verify --json`" in answer.err
+        assert "is not a report of `provision verify --json`" in answer.err
 
     def test_other_facts_are_told(self, provision, parts):
         _, second, whole = parts

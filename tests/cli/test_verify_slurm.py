@@ -104,7 +104,7 @@ def test_nodes_do_not_wait_for_who_judges_them(cluster):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("n1;reboot",), "is no node of Slurm"),
+        (("n1;reboot",), "is not a node of Slurm"),
         (("--nodelist=x",), "unknown flag"),
         (("--identity", "/tmp/key"), "--identity has no effect with --via slurm"),
         (("--pytest",), "--pytest reaches hosts itself"),

@@ -557,7 +557,7 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
     "a branch that misses a major": ("D012", lambda data: data["drivers.toml"]["branch"][0].update(cuda_majors=[12])),
     "a short hash": ("D013", lambda data: wheel_release(data)["wheels"][0].update(sha256="0" * 63)),
     "a wheel of another version": ("D013", lambda data: wheel_release(data).update(version="2.1.1")),
-    "a name that is no wheel": ("D013", lambda data: wheel_release(data)["wheels"][0].update(file="torch.zip")),
+    "a name that is not a wheel": ("D013", lambda data: wheel_release(data)["wheels"][0].update(file="torch.zip")),
     "sources beside a wheel": (
         "D013",
         lambda data: wheel_release(data)["wheels"].append({"file": "torch-2.1.0.tar.gz", "sha256": "1" * 64}),
@@ -569,7 +569,7 @@ ONE_FAULT: dict[str, tuple[str, Change]] = {
         lambda data: wheel_release(data)["wheels"][0].update(url="https://vendor.example/torch.whl"),
     ),
     "a package in another's file": ("D013", lambda data: data["wheels/torch.json"].update(package="Torch_2")),
-    "a floor that is no version": (
+    "a floor that is not a version": (
         "D015",
         lambda data: data["cuda.toml"]["release"][0].update(minimum_driver="banana"),
     ),

@@ -33,7 +33,7 @@ def _run(*words: str) -> subprocess.CompletedProcess[str]:
 @cache
 def _help(*command: str) -> str:
     done = _run("-m", "provision", *command, "--help")
-    assert done.returncode == 0, f"`provision {' '.join(command)}` is no command: {done.stderr}"
+    assert done.returncode == 0, f"`provision {' '.join(command)}` is not a command: {done.stderr}"
     return done.stdout
 
 

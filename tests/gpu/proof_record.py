@@ -132,7 +132,7 @@ class Record:
             before = document["machine"]
             steps = [Step(**row) for row in document["steps"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no record: {error}") from error
+            raise ValueError(f"{path} is not a record: {error}") from error
         changed = [name for name, value in self.document()["machine"].items() if before.get(name) != value]
         if changed:
             raise ValueError(f"{path} is of another machine: its {', '.join(changed)} differ")

@@ -96,7 +96,7 @@ def test_python_that_was_asked_for_is_not_replaced(machine: Machine) -> None:
     machine.has("python2", OLD)
     done = machine.make_venv(PYTHON="python2")
     assert done.returncode == 7
-    assert "PYTHON=python2 is no Python 3.11 or newer" in done.stderr
+    assert "PYTHON=python2 is not Python 3.11 or newer" in done.stderr
     assert machine.made == []
 
 
@@ -106,7 +106,7 @@ def test_folder_of_someone_else_is_left_alone(machine: Machine) -> None:
     (machine.folder / "env" / "thesis.txt").write_text("mine")
     done = machine.make_venv()
     assert done.returncode == 7
-    assert "is no virtual environment" in done.stderr
+    assert "is not a virtual environment" in done.stderr
     assert (machine.folder / "env" / "thesis.txt").read_text() == "mine"
 
 

@@ -58,11 +58,11 @@ def read_lock(path: Path) -> Mapping[str, Any]:
         The mapping under `provision_lock`.
 
     Raises:
-        SystemExit: the file is no node lock.
+        SystemExit: the file is not a node lock.
     """
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(document, dict) or not isinstance(document.get("provision_lock"), dict):
-        raise SystemExit(f"build.py: `{path}` has no mapping `provision_lock`: it is no node lock")
+        raise SystemExit(f"build.py: `{path}` has no mapping `provision_lock`: it is not a node lock")
     lock: dict[str, Any] = document["provision_lock"]
     return lock
 

@@ -104,7 +104,7 @@ def _judge(
             else "install torch in a command before, then give `--no-build-isolation`",
             severity=severity,
             edits=edits,
-            fix="build it beside the installed torch",
+            fix="build it against the installed torch",
         )
     elif not has_torch:
         yield found(

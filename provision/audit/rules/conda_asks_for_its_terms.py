@@ -36,7 +36,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 matrix,
                 ID,
                 span=command.span,
-                message="conda asks for the terms of its default channels, and nobody answers",
+                message="conda asks to accept the terms of its default channels, and the build cannot answer",
                 reasons=("the newest conda ends with CondaToSNonInteractiveError where it cannot ask",),
             )
             return

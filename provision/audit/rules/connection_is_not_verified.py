@@ -25,7 +25,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
 def _faults(environment: Environment) -> Iterator[tuple[Span, str, str]]:
     unchecked = "anybody on the way can answer in its place"
     for install in environment.installs:
-        yield from ((span, f"{url} is asked without TLS", unchecked) for span, url in _plain(install))
+        yield from ((span, f"{url} is used without TLS", unchecked) for span, url in _plain(install))
     for command in environment.own_commands:
         for word in command.words:
             if word.text is not None and word.text.partition("=")[0] in _FLAGS:

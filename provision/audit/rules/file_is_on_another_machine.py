@@ -20,12 +20,12 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             continue
         missing = [item for item in install.requirements if _is_elsewhere(item, marks)]
         if missing:
-            others = f", and {len(missing) - 1} more are asked for like that" if missing[1:] else ""
+            others = f", and {len(missing) - 1} more are such files" if missing[1:] else ""
             yield found(
                 matrix,
                 ID,
                 span=missing[0].span,
-                message=f"{missing[0].name} is asked for as a file of another machine",
+                message=f"{missing[0].name} is a file of another machine",
                 reasons=(f"`pip freeze` names the folder that a package of conda was built in{others}",),
             )
 

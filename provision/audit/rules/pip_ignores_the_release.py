@@ -82,7 +82,7 @@ def _finding(
         span=requirement.span,
         message=f"pip ignores {chain[-1]}" + (f", which {chain[0]} needs" if chain[1:] else ""),
         reasons=(
-            "a version in its metadata ends in `.*` behind `>=`, which is no version",
+            "a version in its metadata ends in `.*` behind `>=`, which is not a version",
             f"pip {since} and newer ignore such a release" + (", and pip is upgraded before" if is_newest else ""),
         ),
         hint=f'put `pip install "pip<{since}"` before it, or take another release',

@@ -308,7 +308,7 @@ def _read(shelf: Shelf, name: str, where: str) -> bytes:
 
 def _checked(digest: str) -> str:
     if not _DIGEST.fullmatch(digest):
-        raise ValueError(f"{digest!r} is no digest")
+        raise ValueError(f"{digest!r} is not a digest")
     return digest
 
 

@@ -205,7 +205,7 @@ class Wheels:
         if have:
             headers["Range"] = f"bytes={have}-"
         if not wanted.url.startswith(("https://", "http://")):
-            raise refuse_wheel(wanted.file, f"{_name_address(wanted.url)} is no http address")
+            raise refuse_wheel(wanted.file, f"{_name_address(wanted.url)} is not an http address")
         try:
             with self._reader.open(wanted.url, headers) as response:
                 if have and response.status != 206:

@@ -405,7 +405,7 @@ def _check_base(base: Base, tree: Tree, python: str) -> None:
     for folder in _SHARED_FOLDERS:
         entry = tree.entries.get(folder)
         if entry is not None and entry.kind != "folder":
-            raise refuse_base(base.where, f"/{folder} is no folder in it but a {entry.kind}")
+            raise refuse_base(base.where, f"/{folder} is not a folder in it but a {entry.kind}")
     for path in ("etc/passwd", "etc/group"):
         if path not in tree.entries or tree.entries[path].data is None:
             raise refuse_base(base.where, f"it has no /{path}")

@@ -187,10 +187,10 @@ class Store:
         """Return where the blob of a digest lies, if it does.
 
         Raises:
-            ValueError: It is no digest, and would name a file that is none of the cache's.
+            ValueError: It is not a digest, and would name a file that is none of the cache's.
         """
         if not _DIGEST.fullmatch(digest):
-            raise ValueError(f"{digest[:80]!r} is no digest")
+            raise ValueError(f"{digest[:80]!r} is not a digest")
         return self.folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
     def wheel(self, sha256: str) -> Path:

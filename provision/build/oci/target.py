@@ -81,7 +81,7 @@ def check_target(path: Path, *, is_folder: bool) -> None:
         UsageError: It is.
     """
     if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be written", because=(f"{path.parent} is no folder",))
+        raise UsageError(f"{path} cannot be written", because=(f"{path.parent} is not a folder",))
     if is_folder and path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file", hints=("name a folder, or an archive that ends in `.tar`",))
     if is_folder and path.is_dir() and any(path.iterdir()) and not (path / "oci-layout").is_file():

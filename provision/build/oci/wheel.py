@@ -202,11 +202,11 @@ def _why_unsafe(entry: zipfile.ZipInfo) -> str | None:
     if any(part.startswith(_REMOVAL) for part in parts):
         return "would take a file of a lower layer away"
     if not name.isprintable() or len(name) > _NAME_MAX:
-        return "is no name for a file"
+        return "is not a name for a file"
     if entry.orig_filename != name:
         return "has a second name behind a zero byte"
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        return "is no plain file but a link or a device"
+        return "is not a plain file but a link or a device"
     if entry.flag_bits & 0x1:
         return "is encrypted"
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

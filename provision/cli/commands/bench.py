@@ -246,7 +246,7 @@ class _Book:
             return
         if not resumes:
             raise UsageError(
-                f"{self._path} exists", hints=("go on with it by `--resume`", "or name another file with `--save`")
+                f"{self._path} exists", hints=("continue it with `--resume`", "or name another file with `--save`")
             )
         old = read_results(self._path)
         for key in ("gpu", "device", "torch", "driver", "system"):

@@ -386,5 +386,5 @@ def _text(files: ClusterFiles, options: argparse.Namespace, written: tuple[str, 
 
 def _context(text: str) -> str:
     if not re.fullmatch(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,252}", text):
-        raise UsageError(f"`{shown(text)}` is no context", hints=("`kubectl config get-contexts` lists them",))
+        raise UsageError(f"`{shown(text)}` is not a context", hints=("`kubectl config get-contexts` lists them",))
     return text

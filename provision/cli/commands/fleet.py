@@ -277,7 +277,9 @@ def _read_hours(text: str | None) -> float:
     except ValueError:
         hours = 0.0
     if not 0 < hours <= _HOURS_MAX:
-        raise UsageError(f"--hours `{shown(text)}` is no number of hours up to a year", hints=("write `--hours 24`",))
+        raise UsageError(
+            f"--hours `{shown(text)}` is not a number of hours up to a year", hints=("write `--hours 24`",)
+        )
     return hours
 
 

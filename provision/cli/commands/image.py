@@ -479,7 +479,7 @@ def _words(text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"--command `{shown(text)}` is no command", because=(str(error),)) from error
+        raise UsageError(f"--command `{shown(text)}` is not a command", because=(str(error),)) from error
     if not words:
         raise UsageError("--command was given without a command", hints=("write it as in `--command 'python -m app'`",))
     return words
@@ -728,13 +728,13 @@ def _check_build_flags(options: argparse.Namespace) -> None:
     for tag in options.tag or ():
         if not tag.isascii() or not re.fullmatch(_TAG, tag):
             raise UsageError(
-                f"--tag `{shown(tag)}` is no image name", hints=("write it as in `registry.example/team/name:1.0`",)
+                f"--tag `{shown(tag)}` is not an image name", hints=("write it as in `registry.example/team/name:1.0`",)
             )
 
 
 def _uid(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text) or not text.isascii():
-        raise UsageError(f"--non-root-uid `{shown(text)}` is no number")
+        raise UsageError(f"--non-root-uid `{shown(text)}` is not a number")
     return int(text)
 
 
@@ -744,7 +744,7 @@ def _labels(pairs: list[str] | tuple[()]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UsageError(
-                f"--label `{shown(pair)}` is no KEY=VALUE", hints=("write it as in `--label team=vision`",)
+                f"--label `{shown(pair)}` is not KEY=VALUE", hints=("write it as in `--label team=vision`",)
             )
         if labels.setdefault(key, value) != value:
             raise UsageError(f"--label {shown(key)} was given two values", hints=("keep one of the two",))
@@ -864,7 +864,7 @@ def _find_edits(job: _Job, artifacts: tuple[Artifact, ...]) -> tuple[str, ...]:
 
 
 def _warn_of_code(job: _Job, output: Output) -> None:
-    """Say where the copy of the code is behind: the code is no part of the lock, so that is no drift."""
+    """Say where the copy of the code is behind: the code is not part of the lock, so that is no drift."""
     if job.copies:
         from provision.build.code import is_current
 

@@ -281,7 +281,7 @@ def _read_request(options: argparse.Namespace) -> Any:
         )
     _refuse_idle(options, task)
     if options.torch is not None and not re.search(r"\d", options.torch):
-        raise UsageError(f"--torch `{shown(options.torch)}` is no version", hints=("write it as in `--torch 2.9`",))
+        raise UsageError(f"--torch `{shown(options.torch)}` is not a version", hints=("write it as in `--torch 2.9`",))
     if options.params is not None and options.params < _FEWEST_PARAMETERS:
         raise UsageError(
             f"a model of {options.params:g} parameters is none", hints=("write them as in `--params 8e9`",)

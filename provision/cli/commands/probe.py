@@ -173,7 +173,7 @@ def _parse(tool: str, name: str, *, options: argparse.Namespace, output: Output)
         records = parse_recorded(tool, text)
     except Unreadable as error:
         raise UsageError(
-            f"{shown(name)} is no output of {tool} that can be read",
+            f"{shown(name)} is not an output of {tool} that can be read",
             because=(clean_line(error.reason),),
             hints=(
                 "record all that the command prints that it names, and nothing else",
@@ -187,7 +187,7 @@ def _parse(tool: str, name: str, *, options: argparse.Namespace, output: Output)
 
 
 def _read_recorded(path: Path) -> str:
-    """Read a file that may hold anything: what is no text is for the parser to refuse."""
+    """Read a file that may hold anything: what is not text is for the parser to refuse."""
     from provision.files import open_stdin
 
     try:

@@ -130,9 +130,9 @@ def _parse_line(line: bytes) -> dict[str, Any]:
         values = json.loads(line, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         said = shown(str(error)) or type(error).__name__
-        raise UsageError("the line is no JSON", because=(said,), hints=('write `{"torch": "2.1"}`',)) from error
+        raise UsageError("the line is not JSON", because=(said,), hints=('write `{"torch": "2.1"}`',)) from error
     if not isinstance(values, dict):
-        raise UsageError("the line is no JSON object", hints=('write `{"torch": "2.1"}`',))
+        raise UsageError("the line is not a JSON object", hints=('write `{"torch": "2.1"}`',))
     return values
 
 

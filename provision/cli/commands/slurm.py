@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--gpus", "GPUs per node (default: 1)"),
         ("--cpus", "CPUs per node (default: Slurm's)"),
         ("--memory-gib", "memory per node; 0 for all of it (default: Slurm's)"),
-        ("--save-seconds", "seconds before the time limit at which a job is told to save (default: 120)"),
+        ("--save-seconds", "seconds before the time limit at which a job is signalled to save (default: 120)"),
     ):
         asked.add_argument(name, action=Once, type=whole(name, 0), metavar="N", help=text)
     for name, metavar, text in (

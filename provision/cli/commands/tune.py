@@ -186,7 +186,7 @@ def _choose(found: Sequence[Advice], also: Sequence[str]) -> tuple[Advice, ...]:
     for name in also:
         if name not in known:
             raise UsageError(
-                f"--also `{shown(name)}` is no setting for this machine and job",
+                f"--also `{shown(name)}` is not a setting for this machine and job",
                 hints=(*did_you_mean(name, known), "`provision tune` without it lists them"),
             )
     return tuple(advice for advice in found if advice.row.is_default or advice.row.id in also)

@@ -235,7 +235,7 @@ def _choose_programs(options: argparse.Namespace) -> dict[str, str]:
         if path is None:
             continue
         if not path or path.startswith("-") or not path.isprintable():
-            raise UsageError(f"{flag} `{shown(path)}` is no path", hints=(f"name it: `{flag} /opt/{probe}`",))
+            raise UsageError(f"{flag} `{shown(path)}` is not a path", hints=(f"name it: `{flag} /opt/{probe}`",))
         if probe not in probes_of(options.level):
             level = PROBES[probe].level
             raise UsageError(
@@ -492,7 +492,7 @@ def _read_expectation(options: argparse.Namespace) -> Expectation:
             values = tomllib.loads(read_text(options.expect, "--expect", bytes_max=_LOCK_BYTES_MAX))
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             because = "it is nested too deep" if isinstance(error, RecursionError) else shown(str(error))
-            raise UsageError(f"--expect: {options.expect} is no TOML", because=(because,)) from error
+            raise UsageError(f"--expect: {options.expect} is not TOML", because=(because,)) from error
         expected = merge_expectation(expected, values, str(options.expect))
     if options.gpus is not None:
         expected = merge_expectation(expected, {"gpus": options.gpus}, "--gpus")

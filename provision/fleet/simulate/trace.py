@@ -98,7 +98,7 @@ def _jobs(name: str, values: list[tuple[int, list[float]]]) -> Trace:
         if duration <= 0:
             raise UsageError(f"{name}:{number}: a job of {duration:g} s is none")
         if gpus < 1 or gpus != int(gpus):
-            raise UsageError(f"{name}:{number}: {gpus:g} is no number of GPUs", hints=("write 1 or more",))
+            raise UsageError(f"{name}:{number}: {gpus:g} is not a number of GPUs", hints=("write 1 or more",))
         jobs.append(Job(line=number, arrival=time - start, duration=duration, gpus=int(gpus)))
     return Trace(jobs=tuple(jobs), end=jobs[-1].arrival)
 
@@ -158,7 +158,7 @@ def _read_row(name: str, number: int, line: str, heading: tuple[str, ...], separ
         most = _GPUS_MAX if column.startswith("gpus") else math.inf if column == "time_seconds" else _SECONDS_MAX
         if not (math.isfinite(value) and 0 <= value <= most):
             raise UsageError(
-                f"{name}:{number}: `{_show(word)}` is no value for `{column}`",
+                f"{name}:{number}: `{_show(word)}` is not a value for `{column}`",
                 because=("a point parts decimals",) if "," in word else (),
                 hints=(_form(),),
             )

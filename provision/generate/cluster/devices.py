@@ -77,7 +77,7 @@ def check_devices(subject: Subject, options: ClusterOptions, owner: str, matrix:
     if options.sharing == "mps" and owner == "node":
         raise UsageError(
             "--sharing mps needs the GPU Operator",
-            because=("MPS needs its control daemon beside the plugin, and the bare DaemonSet has none",),
+            because=("MPS needs its control daemon next to the plugin, and the bare DaemonSet has none",),
             hints=("use `--sharing time-slicing`",),
         )
     if options.mig_strategy != "none":

@@ -202,7 +202,7 @@ class ClusterOptions:
         for word in (*self.script, *self.variables.values(), *self._request_words()):
             if not word.isprintable() or not word.isascii() or len(word) > _WORD_MAX:
                 raise UsageError(
-                    f"{word[:80]!a} is no word of a command",
+                    f"{word[:80]!a} is not a word of a command",
                     because=("only printable ASCII goes into a Job, and no line end",),
                 )
             # Kubernetes replaces $(NAME) in commands and variables.
@@ -224,14 +224,14 @@ class ClusterOptions:
             )
         if self.replicas == 1:
             raise UsageError(
-                "--replicas 1 shares a GPU among nobody",
+                "--replicas 1 shares a GPU with no other Pod",
                 because=("the device plugin refuses fewer than two replicas, and the node then offers no GPU at all",),
                 hints=("leave out --sharing and --replicas",),
             )
         if (self.mig_strategy != "none") != (self.mig_profile is not None):
             raise UsageError(
                 "--mig-strategy and --mig-profile go together",
-                because=("a GPU is cut into devices of one profile, and no strategy cuts it by itself",),
+                because=("a GPU is partitioned into devices of one profile, and no strategy partitions it alone",),
                 hints=("write it as in `--mig-strategy mixed --mig-profile 1g.10gb`",),
             )
         if self.has_work and self.image is None:
@@ -294,7 +294,7 @@ class ClusterOptions:
         if self.scale is not None and self.cluster is None:
             raise UsageError(
                 "--autoscale needs --monitoring",
-                because=("it goes by how busy the GPUs are, and nothing would measure that",),
+                because=("it depends on GPU utilisation, and nothing would measure that",),
                 hints=("name the cluster, as in `--monitoring prod`",),
             )
 
@@ -307,7 +307,7 @@ def parse_tenant(text: str) -> Tenant:
     """
     name, equals, number = text.partition("=")
     if not equals or not re.fullmatch(r"[0-9]{1,7}", number, re.ASCII):
-        raise UsageError(f"--tenant {text[:80]!a} is no NAME=GPUS", hints=("write it as in `--tenant vision=8`",))
+        raise UsageError(f"--tenant {text[:80]!a} is not NAME=GPUS", hints=("write it as in `--tenant vision=8`",))
     _check("--tenant", name, _LABEL, "name of a namespace")
     if name.startswith(_RESERVED):
         raise UsageError(f"--tenant `{name}` is a namespace of Kubernetes itself", hints=("choose another name",))
@@ -325,7 +325,7 @@ def parse_rdma(text: str) -> tuple[str, int]:
     name, equals, number = text.partition("=")
     _check("--rdma", name, _RESOURCE, "resource")
     if equals and not re.fullmatch(r"[1-9][0-9]?", number, re.ASCII):
-        raise UsageError(f"--rdma {text[:80]!a} is no RESOURCE=N", hints=(_SPELLINGS["--rdma"],))
+        raise UsageError(f"--rdma {text[:80]!a} is not RESOURCE=N", hints=(_SPELLINGS["--rdma"],))
     return name, int(number) if equals else 1
 
 
@@ -338,7 +338,7 @@ def parse_node_class(text: str) -> tuple[str, str, str]:
     found = re.fullmatch(rf"([A-Z][A-Za-z0-9]{{0,62}})\.([a-z0-9][a-z0-9.-]{{0,200}})/({_OBJECT})", text, re.ASCII)
     if found is None:
         raise UsageError(
-            f"--nodepool {text[:80]!a} is no KIND.GROUP/NAME",
+            f"--nodepool {text[:80]!a} is not KIND.GROUP/NAME",
             hints=("write it as in `--nodepool EC2NodeClass.karpenter.k8s.aws/gpu`",),
         )
     return found[1], found[2], found[3]
@@ -352,7 +352,7 @@ def parse_volume(text: str) -> tuple[str, str]:
     """
     claim, equals, path = text.partition("=")
     if not equals or not re.fullmatch(_PATH, path, re.ASCII) or path == "/dev/shm":  # noqa: S108
-        raise UsageError(f"--volume {text[:80]!a} is no CLAIM=PATH", hints=(_SPELLINGS["--volume"],))
+        raise UsageError(f"--volume {text[:80]!a} is not CLAIM=PATH", hints=(_SPELLINGS["--volume"],))
     _check("--volume", claim, _OBJECT, "name of a claim")
     return claim, path
 
@@ -365,7 +365,7 @@ def parse_existing(text: str) -> str:
     """
     if not re.fullmatch(rf"[A-Z][A-Za-z0-9]{{0,62}}/{_OBJECT}", text, re.ASCII):
         raise UsageError(
-            f"--existing {text[:80]!a} is no KIND/NAME", hints=("write it as in `--existing Namespace/vision`",)
+            f"--existing {text[:80]!a} is not KIND/NAME", hints=("write it as in `--existing Namespace/vision`",)
         )
     return text
 
@@ -394,7 +394,7 @@ def parse_scale(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", text, re.ASCII)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise UsageError(
-            f"--autoscale {text[:80]!a} is no FEWEST:MOST",
+            f"--autoscale {text[:80]!a} is not FEWEST:MOST",
             because=("without a Pod there is nothing whose load could be seen",) if text.startswith("0:") else (),
             hints=("write it as in `--autoscale 1:8`",),
         )
@@ -423,4 +423,4 @@ _SPELLINGS = {
 
 def _check(flag: str, value: str, grammar: str, kind: str) -> None:
     if not re.fullmatch(grammar, value, re.ASCII):
-        raise UsageError(f"{flag} {value[:80]!a} is no {kind}", hints=(_SPELLINGS[flag],))
+        raise UsageError(f"{flag} {value[:80]!a} is not a valid {kind}", hints=(_SPELLINGS[flag],))

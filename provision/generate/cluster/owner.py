@@ -66,7 +66,7 @@ def _node(subject: Subject, options: ClusterOptions) -> Ownership:
         return Ownership(owner="node", because=f"gpu-node.yml installs it from the lock {subject.name}")
     return Ownership(
         owner="node",
-        because="--driver-owner node: the nodes bring it",
+        because="--driver-owner node: the nodes have it already",
         warnings=(f"no lock says which driver the nodes have; the stack needs {subject.driver_minimum} or newer",),
     )
 
@@ -76,7 +76,7 @@ def _operator(subject: Subject, options: ClusterOptions, matrix: Matrix) -> Owne
     found = next((row for row in matrix.driver_images if str(row.branch) == branch), None)
     way_out = (
         "let the nodes have it: `provision node lock`, then this command with `--lock provision_lock.yml`",
-        "or say that they bring it: `--driver-owner node`",
+        "or say that they have it: `--driver-owner node`",
     )
     if found is None:
         known = ", ".join(str(row.branch) for row in matrix.driver_images)

@@ -97,7 +97,7 @@ def _keys(value: Any, node: Mapping[str, Any], path: str, *, is_partial: bool) -
         here = f"{path}.{key}" if path else str(key)
         below = known.get(str(key), known.get("*"))
         if below is None:
-            yield f"`{here}` is no key"
+            yield f"`{here}` is not a key"
         else:
             yield from _walk(item, below, here, is_partial=is_partial)
     if not is_partial:

@@ -30,7 +30,7 @@ def write_conda(half: GpuHalf, text: str | None, path: str, *, name: str | None 
         name: Name of a new environment; absent where only the fragment is wanted.
 
     Raises:
-        UsageError: The file is no YAML, or its dependencies are no list.
+        UsageError: The file is not YAML, or its dependencies are no list.
     """
     if text is None or not text.strip():
         lines = [f"name: {name}"] if name is not None else []
@@ -49,7 +49,7 @@ def _dependencies(lines: list[str], path: str) -> Any:
     """Return the node of the dependencies.
 
     Raises:
-        UsageError: There is none, or it is no list with one entry a line.
+        UsageError: There is none, or it is not a list with one entry a line.
     """
     import yaml
 
@@ -57,7 +57,7 @@ def _dependencies(lines: list[str], path: str) -> Any:
         root = yaml.compose("\n".join(lines) + "\n", Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise UsageError(
-            f"{path} is no YAML", because=(" ".join(str(error).split()),), hints=("nothing was written",)
+            f"{path} is not YAML", because=(" ".join(str(error).split()),), hints=("nothing was written",)
         ) from error
     pairs = root.value if isinstance(root, yaml.MappingNode) else []
     node = next((value for key, value in pairs if key.value == "dependencies"), None)
@@ -113,7 +113,9 @@ def _set_pip(lines: list[str], half: GpuHalf, path: str, log: Log) -> list[str]:
         section = item.value[0][1]
         if isinstance(section, yaml.SequenceNode) and section.value and not section.flow_style:
             return _edit_section(lines, section, half, path, log)
-        raise UsageError(f"the pip section of {path} is no list with one entry a line", hints=("nothing was written",))
+        raise UsageError(
+            f"the pip section of {path} is not a list with one entry a line", hints=("nothing was written",)
+        )
     end = last.start_mark.line + 1
     names = {item.value for item in node.value if isinstance(item.value, str)}
     has_pip = any(re.match(r"pip\s*($|[=<>])", name) for name in names)

@@ -56,7 +56,7 @@ def parse_toml(text: str, path: str) -> Any:
     """Return a TOML document that keeps its comments and order.
 
     Raises:
-        UsageError: It is no TOML.
+        UsageError: It is not TOML.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -65,7 +65,7 @@ def parse_toml(text: str, path: str) -> Any:
         return tomlkit.parse(text)
     except (TOMLKitError, ValueError) as error:
         raise UsageError(
-            f"{path} is no TOML", because=(str(error),), hints=("nothing was written: mend the file first",)
+            f"{path} is not TOML", because=(str(error),), hints=("nothing was written: mend the file first",)
         ) from error
 
 
@@ -105,7 +105,7 @@ def table_in(parent: Any, *names: str, is_super: bool = False) -> Any:
             parent[name] = tomlkit.table(is_super_table=is_inner)
         parent = parent[name]
         if not isinstance(parent, Mapping):
-            raise UsageError(f"`{'.'.join(names[: number + 1])}` is no table", hints=("nothing was written",))
+            raise UsageError(f"`{'.'.join(names[: number + 1])}` is not a table", hints=("nothing was written",))
     return parent
 
 
@@ -120,7 +120,7 @@ def list_in(parent: Any, name: str) -> Any:
     if name not in parent:
         parent[name] = tomlkit.array()
     if not isinstance(parent[name], list):
-        raise UsageError(f"`{name}` is no list", hints=("nothing was written",))
+        raise UsageError(f"`{name}` is not a list", hints=("nothing was written",))
     return parent[name]
 
 

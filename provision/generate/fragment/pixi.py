@@ -34,7 +34,7 @@ def write_pixi(half: GpuHalf, text: str | None, path: str, *, name: str | None =
         name: Name of a new workspace; absent where only the fragment is wanted.
 
     Raises:
-        UsageError: The file is no TOML, or pixi has no way to say it.
+        UsageError: The file is not TOML, or pixi has no way to say it.
     """
     document, log = parse_toml(text or "", path), Log()
     if any(pin.is_flat for pin in half.pins):

@@ -38,7 +38,7 @@ def write_poetry(half: GpuHalf, text: str | None, path: str, *, name: str | None
         name: Name of a new project; absent where only the fragment is wanted.
 
     Raises:
-        UsageError: The file is no TOML, or Poetry has no way to say it.
+        UsageError: The file is not TOML, or Poetry has no way to say it.
     """
     document, log = parse_toml(text or "", path), Log()
     if any(pin.is_flat for pin in half.pins):

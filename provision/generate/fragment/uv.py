@@ -39,7 +39,7 @@ def write_uv(half: GpuHalf, text: str | None, path: str, *, name: str | None = N
         name: Name of a new project; absent where only the fragment is wanted.
 
     Raises:
-        UsageError: The file is no TOML, or is one that uv would not take this from.
+        UsageError: The file is not TOML, or is one that uv would not take this from.
     """
     document, log = parse_toml(text or "", path), Log()
     if text is not None:

@@ -46,15 +46,15 @@ class ScalingOptions:
     def __post_init__(self) -> None:
         """Check every value, then what the engine has a use for."""
         if self.engine not in ENGINES:
-            raise UsageError(f"`{self.engine[:60]}` is no engine", hints=(f"choose {', '.join(ENGINES)}",))
+            raise UsageError(f"`{self.engine[:60]}` is not an engine", hints=(f"choose {', '.join(ENGINES)}",))
         pattern, what = _NAMES[self.engine]
         _check("--name", self.name, pattern, what)
         _check("--namespace", self.namespace, _LABEL, "name of a namespace")
         if self.engine != "k8s" and self.namespace != "default":
-            raise UsageError(f"--namespace means nothing to {self.engine}", hints=("leave it out",))
+            raise UsageError(f"--namespace has no effect for {self.engine}", hints=("leave it out",))
         if self.engine != "aws" and (self.launch_template is not None or self.instance_types):
             raise UsageError(
-                f"--launch-template and --instance-type mean nothing to {self.engine}", hints=("leave them out",)
+                f"--launch-template and --instance-type have no effect for {self.engine}", hints=("leave them out",)
             )
         if self.launch_template is not None:
             _check("--launch-template", self.launch_template, _TEMPLATE, "name of a launch template")
@@ -67,4 +67,4 @@ class ScalingOptions:
 def _check(flag: str, value: str, pattern: str, what: str) -> None:
     if not re.fullmatch(pattern, value):
         shown = value if value.isprintable() else value.encode("unicode_escape").decode("ascii")
-        raise UsageError(f"{flag} `{shown[:80]}` is no {what}")
+        raise UsageError(f"{flag} `{shown[:80]}` is not a valid {what}")

@@ -101,7 +101,7 @@ class Policy:
             text = getattr(self, key)
             if text is not None and not (isinstance(text, str) and text.strip() and text.isprintable()):
                 raise UsageError(
-                    f"`{key}` is no expression", hints=('write one line of PromQL, such as "sum(jobs_waiting)"',)
+                    f"`{key}` is not an expression", hints=('write one line of PromQL, such as "sum(jobs_waiting)"',)
                 )
         self._check_together()
 
@@ -177,7 +177,7 @@ def read_policy(values: Mapping[str, Any], limits: Mapping[str, float]) -> Polic
         if key not in known:
             near = get_close_matches(key, known, n=1)
             raise UsageError(
-                f"`{_show(key)}` is no key of a policy",
+                f"`{_show(key)}` is not a key of a policy",
                 hints=(*(f"did you mean `{word}`?" for word in near), f"keys are {', '.join(known)}"),
             )
     for key in REQUIRED:
@@ -202,7 +202,7 @@ def _check_metric(value: object) -> None:
 def _check_whole(key: str, value: object, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise UsageError(
-            f"`{key}` {_show(value)} is no number of nodes", hints=(f"write a whole number from {least} to {most}",)
+            f"`{key}` {_show(value)} is not a number of nodes", hints=(f"write a whole number from {least} to {most}",)
         )
 
 

@@ -97,7 +97,8 @@ class JobOptions:
         for word in (*self.script, *self.service, *self.variables.values()):
             if not word.isprintable() or not word.isascii() or len(word) > _WORD_MAX:
                 raise UsageError(
-                    f"{word[:80]!a} is no word of a command", because=("only printable ASCII goes into a batch file",)
+                    f"{word[:80]!a} is not a word of a command",
+                    because=("only printable ASCII goes into a batch file",),
                 )
         for name in self.variables:
             _check("--env", name, _VARIABLE, "name of a variable", "write it as in `--env NCCL_DEBUG=INFO`")
@@ -112,7 +113,7 @@ class JobOptions:
             if self.runtime != "apptainer" or not image.startswith("/"):
                 check_value("image reference", image, flag)
             elif not _SIF.fullmatch(image):
-                raise UsageError(f"{flag}: {image[:80]!a} is no path of an image", hints=("it ends in `.sif`",))
+                raise UsageError(f"{flag}: {image[:80]!a} is not a path of an image", hints=("it ends in `.sif`",))
         if self.environment is not None and self.runtime != "host":
             raise UsageError("--env-dir has no effect without --runtime host", hints=("leave one of the two out",))
         if self.mounts and self.runtime == "host":
@@ -129,4 +130,4 @@ class JobOptions:
 
 def _check(flag: str, text: str, grammar: re.Pattern[str], kind: str, hint: str) -> None:
     if text and not grammar.fullmatch(text):
-        raise UsageError(f"{flag} {text[:80]!a} is no {kind}", hints=(hint,))
+        raise UsageError(f"{flag} {text[:80]!a} is not a valid {kind}", hints=(hint,))

@@ -84,7 +84,7 @@ def detect(sheet: Sheet, kinds: Sequence[Kind] = ()) -> Kind:
     lacking = [name for name in near.needs if name not in have]
     lacking += [] if _has_value(have, near.value) else [near.value]
     raise UsageError(
-        f"{sheet.path} is no table of measured runs",
+        f"{sheet.path} is not a table of measured runs",
         because=(f"as a table of `{near.name}` it lacks the columns {', '.join(f'`{name}`' for name in lacking)}",),
         hints=(
             "name its columns as the fields of a request, and `measured`: `docs/predict.md` shows one",

@@ -67,7 +67,7 @@ class Cells:
         if not _NUMBER.fullmatch(value):
             named = next(column for column in columns if self.text(column) is not None)
             why = "; a point parts decimals, a comma thousands" if "," in value else ""
-            raise UsageError(f"row {self.line}: `{value}` in column `{named}` is no number{why}")
+            raise UsageError(f"row {self.line}: `{value}` in column `{named}` is not a number{why}")
         number = float(value.replace(",", "").replace("_", ""))
         return number if math.isfinite(number) else None
 
@@ -117,7 +117,7 @@ def read_sheet(path: Path) -> Sheet:
     A row of another length than the heading has a ``fault``: which of its cells is which nobody can tell.
 
     Raises:
-        UsageError: It cannot be read, is no UTF-8, empty, or too large.
+        UsageError: It cannot be read, is not UTF-8, empty, or too large.
     """
     try:
         raw = path.read_bytes()
@@ -130,7 +130,7 @@ def read_sheet(path: Path) -> Sheet:
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path} is not UTF-8",
-            because=(f"byte {error.start} is no part of a character",),
+            because=(f"byte {error.start} is not part of a character",),
             hints=("save it as CSV in UTF-8",),
         ) from error
     try:
@@ -153,7 +153,7 @@ def read_sheet(path: Path) -> Sheet:
                 fault = f"{len(cells)} cells under {len(columns)} columns; quote cells that hold a separator"
             rows.append(Cells(lines.line_num, dict(zip(columns, cells, strict=False)), fault))
     except csv.Error as error:
-        raise UsageError(f"{path} is no CSV", because=(str(error),)) from error
+        raise UsageError(f"{path} is not CSV", because=(str(error),)) from error
     if not rows:
         raise UsageError(f"{path} has no rows below its heading")
     return Sheet(path=path, columns=columns, rows=tuple(rows), sha256=hashlib.sha256(raw).hexdigest())

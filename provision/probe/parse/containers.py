@@ -101,7 +101,7 @@ def parse_docker_config(text: str) -> DockerConfig:
     """Read ``daemon.json``, or the document of ``docker info --format '{{json .}}'``.
 
     Raises:
-        Unreadable: It is no JSON object, a value has another type than Docker's, or ``docker info`` reached no daemon.
+        Unreadable: It is not a JSON object, a value has the wrong type, or ``docker info`` reached no daemon.
     """
     what = "Docker's configuration"
     read_lines(text, what)
@@ -126,7 +126,7 @@ def parse_containerd_config(text: str) -> ContainerdConfig:
     """Read containerd's configuration, versions 2 and 3.
 
     Raises:
-        Unreadable: It is no TOML, says nothing, or a value has another type than containerd's.
+        Unreadable: It is not TOML, says nothing, or a value has another type than containerd's.
     """
     what = "containerd's configuration"
     read_lines(text, what)
@@ -252,7 +252,7 @@ def _cdi_spec(path: str, lines: Sequence[str], modified: int | None) -> CdiSpec:
 
 def _mapping(value: object, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise Unreadable(f"{what} is no table of names and values")
+        raise Unreadable(f"{what} is not a table of names and values")
     return value
 
 
@@ -260,7 +260,7 @@ def _sequence(value: object, what: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise Unreadable(f"{what} is no list")
+        raise Unreadable(f"{what} is not a list")
     return value
 
 
@@ -268,7 +268,7 @@ def _string(value: object, what: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise Unreadable(f"{what} is no text")
+        raise Unreadable(f"{what} is not text")
     return kept(value, 4000) or None
 
 

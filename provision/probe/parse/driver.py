@@ -118,7 +118,7 @@ def parse_modules(text: str) -> tuple[KernelModule, ...]:
     """Read ``/proc/modules``, in its order, or what ``lsmod`` makes of it.
 
     Raises:
-        Unreadable: A line is no module, or there is none: such a kernel has its drivers inside, and they do not show.
+        Unreadable: A line is not a module, or there is none: such a kernel has its drivers built in.
     """
     lines = [line for line in read_lines(text, "/proc/modules") if line.strip()]
     is_lsmod = bool(lines) and lines[0].split() == ["Module", "Size", "Used", "by"]
@@ -192,7 +192,7 @@ def _kernel_module(line: str, *, is_lsmod: bool) -> KernelModule:
     words = line.split()
     least, most = (3, 4) if is_lsmod else (6, 8)
     if not least <= len(words) <= most or not _MODULE_NAME.fullmatch(words[0]):
-        raise Unreadable(f"/proc/modules has a line that is no module: `{kept(line, 80)}`")
+        raise Unreadable(f"/proc/modules has a line that is not a module: `{kept(line, 80)}`")
     if not is_lsmod and words[4] not in _MODULE_STATES:
         raise Unreadable(f"/proc/modules names a state that is not known: `{kept(words[4], 40)}`")
     names = words[3].split(",") if len(words) > 3 else []

@@ -194,7 +194,7 @@ def parse_firewall(text: str) -> Firewall:
         elif tool != "none":
             raise Unreadable(f"firewall names a tool that is not known: `{kept(tool, 40)}`")
     if all(tool == "local-ports" for tool, _ in parts):
-        raise Unreadable("firewall does not tell whether there is one")
+        raise Unreadable("the firewall's state could not be read")
     ranked = [tool for tool in _FIREWALLS if tool in rules]
     return Firewall(
         tool=ranked[0].replace("ip6", "ip") if ranked else "none",

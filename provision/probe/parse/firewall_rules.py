@@ -87,7 +87,7 @@ def read_nft(lines: Sequence[str]) -> FirewallRules | None:
     """Read ``nft list ruleset``; ``None`` where it filters nothing that comes in.
 
     Raises:
-        Unreadable: It is no rule set, or ends in the middle of one.
+        Unreadable: It is not a rule set, or ends in the middle of one.
     """
     tables = _nft_tables(lines)
     found = []
@@ -119,7 +119,7 @@ def read_ufw(lines: Sequence[str]) -> FirewallRules | None:
     if status == "inactive":
         return None
     if status != "active":
-        raise Unreadable("ufw does not tell whether it is active")
+        raise Unreadable("ufw does not report whether it is active")
     drops: bool | None = None
     sources: list[str] = []
     ports: list[str] = []

@@ -242,12 +242,12 @@ def _payload(text: str) -> Mapping[str, Any]:
         raise Unreadable("the payload printed no document")
     document = load_json(marked[-1][len(_MARK) :], "the payload's document")
     if not isinstance(document, dict):
-        raise Unreadable("the payload's document is no object")
+        raise Unreadable("the payload's document is not an object")
     return document
 
 
 def _refusal(key: str, kind: str) -> Unreadable:
-    return Unreadable(f"the payload's `{kept(key, 40)}` is no {kind}")
+    return Unreadable(f"the payload's `{kept(key, 40)}` has the wrong type: {kind} expected")
 
 
 def _text(document: Mapping[str, Any], key: str) -> str | None:

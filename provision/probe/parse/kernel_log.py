@@ -292,7 +292,7 @@ def _events(lines: tuple[tuple[float | None, str], ...]) -> Iterator[KernelEvent
         detail = _AER_DETAIL.search(message) if "PCIe Bus Error" in message else None
         if received is not None:
             yield _event(_aer_kind(received[1]), seconds, message, pci=received[2])
-            # The detail of the same error follows within a few lines and is no second error.
+            # The detail of the same error follows within a few lines and is not a second error.
             detailed_by = index + 3
         elif detail is not None:
             if index > detailed_by:

@@ -392,7 +392,7 @@ def _cell(word: Any) -> float | None:
         return None
     value = _json_number(word)
     if value is None:
-        raise Unreadable("a cell of nvbandwidth's matrix is no number")
+        raise Unreadable("a cell of nvbandwidth's matrix is not a number")
     return value
 
 
@@ -574,17 +574,17 @@ def parse_metrics(text: str) -> tuple[Metric, ...]:
 def _sample(line: str) -> Metric:
     name = _SAMPLE_NAME.match(line)
     if name is None:
-        raise Unreadable(f"this is no sample of a metric: {clean_line(line, 80)}")
+        raise Unreadable(f"this is not a sample of a metric: {clean_line(line, 80)}")
     rest = line[name.end() :]
     labels: dict[str, str] = {}
     if rest.lstrip().startswith("{"):
         rest = _labels(rest.lstrip(), labels)
     elif not rest[:1].isspace():
-        raise Unreadable(f"this is no sample of a metric: {clean_line(line, 80)}")
+        raise Unreadable(f"this is not a sample of a metric: {clean_line(line, 80)}")
     words = rest.split()
     value = _value(words[0]) if words else None
     if value is None or not _is_tail(words[1:]):
-        raise Unreadable(f"this is no sample of a metric: {clean_line(line, 80)}")
+        raise Unreadable(f"this is not a sample of a metric: {clean_line(line, 80)}")
     return Metric(name=name[0], labels=labels, value=value)
 
 

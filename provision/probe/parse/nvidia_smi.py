@@ -438,13 +438,13 @@ def parse_nvidia_smi_xml(text: str) -> Smi:
         The GPUs in the order of the document.
 
     Raises:
-        Unreadable: It is no whole XML document of nvidia-smi, or names neither a driver nor a GPU.
+        Unreadable: It is not a whole XML document of nvidia-smi, or names neither a driver nor a GPU.
     """
     root = _read_document(text)
     gpus = root.findall("gpu")
     if any(gpu.find("uuid") is None for gpu in gpus):
         # A block without it says nothing, and nothing would read like a driver that is too old to tell.
-        raise Unreadable("nvidia-smi lists a GPU and says nothing of it")
+        raise Unreadable("nvidia-smi lists a GPU and reports nothing about it")
     blocks = [(gpu.get("id", ""), _block_of_element(gpu)) for gpu in gpus]
     top = {name: clean_line(root.findtext(name) or "") for name in ("driver_version", "cuda_version", "attached_gpus")}
     return _make_smi(top["driver_version"], top["cuda_version"], top["attached_gpus"], blocks, use_elements=True)

@@ -210,12 +210,12 @@ def parse_kernels(text: str) -> tuple[str, ...]:
     """Read the ``kernels`` probe: releases that can be booted, one a line, lowest first.
 
     Raises:
-        Unreadable: A line is no kernel release, or there is none.
+        Unreadable: A line is not a kernel release, or there is none.
     """
     releases = {line.strip() for line in read_lines(text, "kernels") if line.strip()}
     for release in releases:
         if not _KERNEL.fullmatch(release):
-            raise Unreadable(f"kernels has a line that is no kernel release: `{kept(release, 80)}`")
+            raise Unreadable(f"kernels has a line that is not a kernel release: `{kept(release, 80)}`")
     if not releases:
         raise Unreadable("kernels lists none that can be booted")
     return tuple(sorted(releases, key=_natural))
@@ -231,7 +231,7 @@ def parse_initramfs(text: str) -> tuple[str, ...]:
     versions = [line for line in lines if line != "unknown"]
     for version in versions:
         if not _MODULE_VERSION.fullmatch(version):
-            raise Unreadable(f"initramfs has a line that is no version: `{kept(version, 80)}`")
+            raise Unreadable(f"initramfs has a line that is not a version: `{kept(version, 80)}`")
     if lines and not versions:
         raise Unreadable("the initial RAM disk holds an nvidia module whose version cannot be read")
     return tuple(versions)

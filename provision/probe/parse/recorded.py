@@ -1,4 +1,4 @@
-"""How recorded text is taken in: bounded, cleaned, and refused where it is no text at all."""
+"""How recorded text is taken in: bounded, cleaned, and refused where it is not text at all."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def read_integer(word: str, what: str) -> int:
         Unreadable: The word is something else.
     """
     if not _INTEGER.fullmatch(word):
-        raise Unreadable(f"{what} is no whole number: `{kept(word, 40)}`")
+        raise Unreadable(f"{what} is not a whole number: `{kept(word, 40)}`")
     return int(word)
 
 
@@ -103,7 +103,7 @@ def read_number(word: str, what: str) -> float:
         Unreadable: The word is something else.
     """
     if not _NUMBER.fullmatch(word):
-        raise Unreadable(f"{what} is no number: `{kept(word, 40)}`")
+        raise Unreadable(f"{what} is not a number: `{kept(word, 40)}`")
     return float(word)
 
 
@@ -171,9 +171,9 @@ def load_json(text: str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise Unreadable(f"{what} is no JSON: line {error.lineno}, column {error.colno}: {kept(error.msg)}") from error
+        raise Unreadable(f"{what} is not JSON: line {error.lineno}, column {error.colno}: {kept(error.msg)}") from error
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"{what} is no JSON that can be read: {kept(str(error), 80)}") from error
+        raise Unreadable(f"{what} is not JSON that can be read: {kept(str(error), 80)}") from error
 
 
 def load_toml(text: str, what: str) -> dict[str, Any]:
@@ -186,12 +186,12 @@ def load_toml(text: str, what: str) -> dict[str, Any]:
 
     # The time a dotted key takes grows with the square of its parts.
     if len(text) > _TOML_CHARACTERS_MAX or max(map(len, text.split("\n"))) > _TOML_LINE_MAX:
-        raise Unreadable(f"{what} is no TOML of a usual size")
+        raise Unreadable(f"{what} is not TOML of a usual size")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"{what} is no TOML: {kept(str(error), 120)}") from error
+        raise Unreadable(f"{what} is not TOML: {kept(str(error), 120)}") from error
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"`{name}` is no JSON number")
+    raise ValueError(f"`{name}` is not a JSON number")

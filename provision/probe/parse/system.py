@@ -279,7 +279,7 @@ def parse_virtualization(text: str) -> Virtualization:
     """
     values = pairs_of(read_lines(text, "virtualization"), "virtualization", _VIRTUALIZATION_KEYS)
     if "container" not in values:
-        raise Unreadable("virtualization does not tell whether this is a container")
+        raise Unreadable("the virtualization type does not say whether this is a container")
     return Virtualization(
         kind=values.get("kind") or None,
         is_container=read_switch(values["container"], "virtualization: container"),

@@ -69,7 +69,7 @@ def _read_json(content: bytes) -> Iterator[dict[str, str]]:
 
 
 def _to_text(value: Any) -> str | None:
-    """Return a field as text: journalctl writes what is no text as a list of bytes, and a repeated field as a list."""
+    """Return a field as text: journalctl writes what is not text as a list of bytes, and a repeated field as a list."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value:

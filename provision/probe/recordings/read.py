@@ -51,7 +51,7 @@ class _Part:
     host: str
     outputs: Mapping[str, Output]
     is_machine: bool = False
-    """Whether the file tells of a whole machine, and is no part of what lies beside it."""
+    """Whether the file tells of a whole machine, and is not part of what lies beside it."""
 
 
 def is_bundle(path: Path) -> bool:
@@ -92,7 +92,7 @@ def read_recordings(path: Path) -> tuple[Snapshot, ...]:
     machines = _gather(parts, path, hosts)
     if not any(set(outputs) - {_LOG} for outputs in machines.values()):
         raise UsageError(
-            f"{path} is no record of a machine that can be read",
+            f"{path} is not a record of a machine that can be read",
             because=(f"read are: {'; '.join(FORMS)}",),
             hints=("a log or an error message is explained by `provision doctor --text FILE`",),
         )

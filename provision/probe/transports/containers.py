@@ -88,7 +88,7 @@ def _read(target: Target, finished: Finished, limits: Limits) -> bytes:
     if not finished.out and not finished.is_late:
         said = finished.err.lower()
         if "sh" in said and any(words in said for words in _NO_SHELL) and "exec" in said:
-            raise UnreachableError("it has no shell (`sh`), so nothing can be asked inside", "look at its host instead")
+            raise UnreachableError("it has no shell (`sh`), so nothing can be asked inside", "check its host instead")
         line = _first_reason(finished.err)
         if line:
             raise UnreachableError(line, _way_out(target, said))

@@ -1,6 +1,6 @@
 """Nodes of a Ray cluster, through its own scheduler: each is asked in a task that has all its GPUs.
 
-Ray is no part of this program. What talks to it is ``payloads/ray_nodes.py``, which is given to the Python of the
+Ray is not part of this program. What talks to it is ``payloads/ray_nodes.py``, which is given to the Python of the
 ``ray`` on the PATH.
 """
 

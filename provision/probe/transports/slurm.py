@@ -52,7 +52,7 @@ def list_nodes(hostlists: Sequence[str], partition: str | None = None) -> tuple[
     for text in (*hostlists, *((partition,) if partition else ())):
         if not _HOSTLIST.fullmatch(text):
             raise UsageError(
-                f"`{clean_line(text, 80)}` is no node of Slurm", hints=("write it as in `node01` or `node[01-16]`",)
+                f"`{clean_line(text, 80)}` is not a node of Slurm", hints=("write it as in `node01` or `node[01-16]`",)
             )
     words = ["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]
     words += [f"--partition={partition}"] if partition else []

@@ -200,7 +200,7 @@ _FAILURES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"Permission denied(?: \(([^)\n]*)\))?",
-        "it lets nobody in with the keys at hand{methods}",
+        "it accepts none of the available keys{methods}",
         "try `ssh {address}` by hand; load a key with `ssh-add` or name one with `--identity`; passwords are not asked",
     ),
     (r"Too many authentication failures", "it refused after too many keys", "name the right one with `--identity`"),

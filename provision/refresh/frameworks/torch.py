@@ -181,7 +181,7 @@ def _inside(shelf: Shelf, files: list[IndexFile], machine: str) -> dict[str, Any
 
 
 def _partner(shelf: Shelf, name: str, version: str, files: list[IndexFile]) -> tuple[str | None, str]:
-    """Return the companion of a torch version and, where that is no exact pin, how it was found."""
+    """Return the companion of a torch version and, where that is not an exact pin, how it was found."""
     open_ended = []
     document = shelf.book.document(wheel_file(name))
     for release in document["releases"]:

@@ -121,7 +121,7 @@ def read_report(text: str, where: str) -> Written:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = f"it lacks {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise UsageError(
-            f"{where} is no report of `provision verify --json`",
+            f"{where} is not a report of `provision verify --json`",
             because=(clean_line(said, 200),),
             hints=("write one with `provision verify TARGET --json -o report.json`",),
         ) from error
@@ -135,7 +135,7 @@ def _result(target: str, check: Mapping[str, Any]) -> Result:
     texts = {"target": target, **{name: check[name] for name in ("id", "level", "title", "seen")}, **given}
     lists = {name: list(check.get(name, ())) for name in ("subjects", "source")}
     if not all(isinstance(value, str) for value in (*texts.values(), *lists["subjects"], *lists["source"])):
-        raise ValueError("a name or a finding is no text")
+        raise ValueError("a name or a finding is not text")
     # A report may come from anywhere, and its text reaches the terminal.
     plain = {name: clean(text) for name, text in texts.items()}
     return Result(

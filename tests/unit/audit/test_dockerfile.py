@@ -199,7 +199,7 @@ def test_variables_and_configuration_name_indexes_too() -> None:
     ("text", "where"),
     [
         ("RUN x\n", "Dockerfile:1:1: RUN stands before the first FROM"),
-        ("FROM a\nFOO b\n", "Dockerfile:2:1: `FOO` is no instruction"),
+        ("FROM a\nFOO b\n", "Dockerfile:2:1: `FOO` is not an instruction"),
         ("FROM a\nRUN <<EOF\nx\n", "Dockerfile:2:1: the heredoc `EOF` has no end"),
         ("", "Dockerfile has no FROM"),
         ("FROM a b\n", "Dockerfile:1:1: FROM takes"),

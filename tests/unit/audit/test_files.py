@@ -51,7 +51,7 @@ def test_the_kind_is_told_by_name_or_beginning(name: str, text: str, kind: str) 
 
 @pytest.mark.parametrize("name", ["x.py", "Dockerfile.dockerignore", "package.json", "notes", "x.yaml"])
 def test_other_files_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="no file that can be checked"):
+    with pytest.raises(UsageError, match="not a file that can be checked"):
         find_kind(Source(name, "hello\n"))
 
 
@@ -86,11 +86,11 @@ def test_a_conda_environment_has_its_packages_and_its_pip_part() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("environment.yml", "a: [\n", "environment.yml:2:1: it is no YAML"),
-        ("environment.yml", "- a\n", "environment.yml is no environment of conda"),
+        ("environment.yml", "a: [\n", "environment.yml:2:1: it is not YAML"),
+        ("environment.yml", "- a\n", "environment.yml is not an environment of conda"),
         ("environment.yml", "dependencies:\n- pip:\n  - a = b\n", "environment.yml:3: "),
-        ("compose.yaml", "x: 1\n", "compose.yaml is no compose file"),
-        ("pyproject.toml", "[project\n", "pyproject.toml:1:9: it is no TOML"),
+        ("compose.yaml", "x: 1\n", "compose.yaml is not a compose file"),
+        ("pyproject.toml", "[project\n", "pyproject.toml:1:9: it is not TOML"),
         ("pyproject.toml", '[project]\ndependencies = [\n "a = b",\n]\n', "pyproject.toml:3:2: `a = b`"),
         ("uv.lock", "a = \n", "uv.lock:1:"),
     ],
@@ -102,7 +102,7 @@ def test_a_malformed_file_is_refused_with_its_line(name: str, text: str, message
 
 
 def test_an_alias_that_holds_itself_ends() -> None:
-    with pytest.raises(UsageError, match="no YAML"):
+    with pytest.raises(UsageError, match="not YAML"):
         read("environment.yml", "dependencies: &a\n- *a\n")
 
 

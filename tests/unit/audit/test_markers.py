@@ -20,7 +20,7 @@ AMD64, ARM64 = ("linux/amd64",), ("linux/arm64",)
         ("platform_machine == 'x86_64'", None, (), None),
         ("platform_machine == 'x86_64'", None, AMD64, True),
         ("platform_machine == 'x86_64'", None, ARM64, False),
-        ("no marker", "3.11", (), None),
+        ("not a marker", "3.11", (), None),
     ],
 )
 def test_a_marker_holds_where_that_is_sure(

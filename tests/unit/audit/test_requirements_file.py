@@ -91,11 +91,11 @@ def test_options_of_indexes_are_kept_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("numpy\ntorch = 2.1\n", "requirements.txt:2: `torch = 2.1` is no requirement"),
+        ("numpy\ntorch = 2.1\n", "requirements.txt:2: `torch = 2.1` is not a requirement"),
         ("==2\n", "requirements.txt:1: "),
         ("torch>=2.*\n", "requirements.txt:1: "),
         ("-i\n", "requirements.txt:1: -i lacks its value"),
-        ("-X\n", "requirements.txt:1: `-X` is no option"),
+        ("-X\n", "requirements.txt:1: `-X` is not an option"),
     ],
 )
 def test_a_malformed_line_is_refused_with_its_number(text: str, where: str) -> None:

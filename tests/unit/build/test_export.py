@@ -84,8 +84,8 @@ def test_an_output_is_read_field_by_field():
         ("type=oci,dest=a,compression-level=23", "not one of"),
         ("type=oci,dest=a,pusch=true", "`pusch` is nothing that type `oci` takes"),
         ("type=tar,dest=a,compression=zstd", "`compression` is nothing that type `tar` takes"),
-        ('type=oci,"dest=a', "no list of fields"),
-        ("type=oci,dest=a\nb", "no list of fields"),
+        ('type=oci,"dest=a', "not a list of fields"),
+        ("type=oci,dest=a\nb", "not a list of fields"),
     ],
 )
 def test_a_malformed_output_is_named(text, said):

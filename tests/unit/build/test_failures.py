@@ -122,8 +122,8 @@ def test_a_verification_inside_the_build_has_its_own_exit_code():
 @pytest.mark.parametrize(
     ("said", "reason", "way_out"),
     [
-        ("received unexpected HTTP status: 500 Internal Server Error", "answered 500", "look at its log"),
-        ("received unexpected HTTP status: 503 Service Unavailable", "answered 503", "look at its log"),
+        ("received unexpected HTTP status: 500 Internal Server Error", "answered 500", "read its log"),
+        ("received unexpected HTTP status: 503 Service Unavailable", "answered 503", "read its log"),
         ("denied: requested access to the resource is denied", "refuses", "docker login mirror.example"),
         ("unauthorized: authentication required", "refuses", "docker login mirror.example"),
         ("dial tcp: lookup mirror.example: no such host", "cannot be reached", "mirror.example"),

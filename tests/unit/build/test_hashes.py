@@ -197,10 +197,10 @@ def test_package_with_unknown_needs_is_not_asked_for(index, stack):
         ("", "text/html", 500, "answered 500"),
         ("", "text/html", 403, "answered 403"),
         ("x", "application/octet-stream", 200, "application/octet-stream"),
-        ("{", "application/vnd.pypi.simple.v1+json", 200, "no list of files"),
-        ('{"files": 3}', "application/json", 200, "no list of files"),
-        ('{"files": [{"url": 3}]}', "application/json", 200, "no list of files"),
-        ('{"files": [[]]}', "application/json", 200, "no list of files"),
+        ("{", "application/vnd.pypi.simple.v1+json", 200, "not a list of files"),
+        ('{"files": 3}', "application/json", 200, "not a list of files"),
+        ('{"files": [{"url": 3}]}', "application/json", 200, "not a list of files"),
+        ('{"files": [[]]}', "application/json", 200, "not a list of files"),
     ],
 )
 def test_index_that_answers_with_no_page(index, stack, content, kind, status, said):
@@ -240,7 +240,7 @@ def test_index_of_a_pypi_package_comes_from_flag_then_from_pip_and_is_never_assu
         assert _package(found).url is None
     with pytest.raises(UsageError, match="no index is known"):
         complete_hashes(bare)
-    with pytest.raises(UsageError, match="no http address"):
+    with pytest.raises(UsageError, match="not an http address"):
         complete_hashes(bare, index_url="file:///etc")
 
 

@@ -534,7 +534,7 @@ EVIL = {
         [(entry("sample-1.0.data/purelib/sample-1.0.dist-info/RECORD"), b"x")],
         "two of its files would be written to",
     ),
-    "control character": ([(entry("sample/a\nb"), b"x")], "no name for a file"),
+    "control character": ([(entry("sample/a\nb"), b"x")], "not a name for a file"),
 }
 
 

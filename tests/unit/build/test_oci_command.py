@@ -42,7 +42,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict, 
         (("--engine", "docker", "--build", "--layer-cache", "5"), "--layer-cache is about `--engine oci`"),
         (
             ("--engine", "oci", "--base-layout", "base", "--layer-cache", "some"),
-            "--layer-cache `some` is no number of GiB",
+            "--layer-cache `some` is not a number of GiB",
         ),
         (("--engine", "docker"), "--engine is about a build"),
         (("--engine", "oci", "--push", "--tag", "a"), "--push and --engine oci exclude each other"),
@@ -159,4 +159,4 @@ def test_a_bound_in_the_environment_that_is_no_number_is_named(capsys, folder, m
     monkeypatch.setenv("PROVISION_LAYER_CACHE", "much")
     code, document, _ = answer(capsys, *STACK, "--engine", "oci", "--base-layout", "base")
     assert code == 2
-    assert document["error"]["message"] == "PROVISION_LAYER_CACHE `much` is no number of GiB"
+    assert document["error"]["message"] == "PROVISION_LAYER_CACHE `much` is not a number of GiB"

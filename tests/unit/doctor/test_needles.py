@@ -181,7 +181,7 @@ KERNEL_LINES = [
 
 
 def parse_kernel_log_or_none(line):
-    """Return the events of a line, none where it is no line of a kernel's."""
+    """Return the events of a line, none where it is not a line of a kernel's."""
     try:
         return parse_kernel_log(line).events
     except Unreadable:

@@ -44,7 +44,7 @@ def test_columns_may_stand_in_any_order_and_others_beside_them() -> None:
         ("JobID|State\n1|DONE\n", "no column ElapsedRaw and AllocTRES"),
         ("ElapsedRaw|AllocTRES\n60\n", "jobs.txt:2: 1 values for the 2 columns"),
         ("ElapsedRaw|AllocTRES\n1:00|gres/gpu=1\n", "jobs.txt:2: ElapsedRaw `1:00`"),
-        ("Submit|ElapsedRaw|AllocTRES\nyesterday|60|gres/gpu=1\n", "jobs.txt:2: `yesterday` is no time"),
+        ("Submit|ElapsedRaw|AllocTRES\nyesterday|60|gres/gpu=1\n", "jobs.txt:2: `yesterday` is not a time"),
         ("ElapsedRaw|AllocTRES\n", "has no job"),
     ],
 )

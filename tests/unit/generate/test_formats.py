@@ -96,7 +96,7 @@ def parse_definition(text: str) -> list[dict[str, object]]:
             section.append(line)
         elif line.strip() and not line.startswith("#"):
             key, colon, value = line.partition(":")
-            assert colon, f"line {number}: {line!r} is no header line"
+            assert colon, f"line {number}: {line!r} is not a header line"
             assert key.lower() in HEADERS, f"line {number}: no header is called {key}"
             assert value.strip(), f"line {number}: {key} has no value"
             assert key.lower() not in stage["header"]

@@ -14,7 +14,7 @@ from provision.generate import quote
 
 @pytest.mark.parametrize("value", [None, True, ["a"], {"a": 1}])
 def test_what_is_no_text_is_not_printed(value: object) -> None:
-    with pytest.raises(ProvisionError, match="is no text"):
+    with pytest.raises(ProvisionError, match="is not text"):
         quote.finalize(value)
 
 

@@ -249,7 +249,7 @@ def test_hostile_lock_is_refused(playbooks: Path, lock: dict[str, Any]) -> None:
 
 def test_file_that_is_no_text_is_refused(playbooks: Path) -> None:
     (playbooks / "roles" / "gpu_a" / "key.gpg").write_bytes(b"\x99\xff")
-    with pytest.raises(ProvisionError, match="is no text"):
+    with pytest.raises(ProvisionError, match="is not text"):
         _render(playbooks)
 
 

@@ -81,14 +81,14 @@ def test_a_missing_hash_stays_missing(hashes):
         pytest.param(page(name="other"), JSON, id="another project"),
         pytest.param("[" * 200_000, JSON, id="nested"),
         pytest.param("sign in", "text/plain", id="another kind"),
-        pytest.param(HTML.replace("../../files", "http://[x"), "text/html", id="link is no address"),
-        pytest.param('<base href="http://[x"></html>', "text/html", id="base is no address"),
+        pytest.param(HTML.replace("../../files", "http://[x"), "text/html", id="link is not an address"),
+        pytest.param('<base href="http://[x"></html>', "text/html", id="base is not an address"),
         pytest.param("<html><head><title>Sign", "text/html", id="truncated page"),
         pytest.param(HTML.replace('content="1.1"', 'content="2.0"'), "text/html", id="html version 2"),
     ],
 )
 def test_what_is_no_page_is_refused(document, kind):
-    with pytest.raises(PageError, match="is no page of a package index"):
+    with pytest.raises(PageError, match="is not a page of a package index"):
         parse(document, kind)
 
 
@@ -118,4 +118,4 @@ def test_a_password_in_an_address_is_not_repeated():
 def test_html_with_a_declaration_that_nobody_can_read_is_refused():
     with pytest.raises(PageError) as caught:
         parse("<html><![foo[ <a href='x-1-py3-none-any.whl'>x</a></html>", "text/html")
-    assert "it is no HTML" in caught.value.because[0]
+    assert "it is not HTML" in caught.value.because[0]

@@ -54,21 +54,21 @@ def test_no_host_is_an_error_with_a_way_out(inventory: str) -> None:
 def test_broken_inventory_is_refused_even_beside_a_good_one(inventory: str, tmp_path: Path) -> None:
     bad = tmp_path / "bad.ini"
     bad.write_text("[[x")
-    with pytest.raises(UsageError, match="no inventory that Ansible can read"):
+    with pytest.raises(UsageError, match="not an inventory that Ansible can read"):
         list_hosts([inventory, str(bad)], environment=ENVIRONMENT)
 
 
 def test_broken_inventory_is_named_with_its_line(tmp_path: Path) -> None:
     bad = tmp_path / "hosts.yml"
     bad.write_text("gpu_nodes:\n  hosts:\n    n1:\n  - bad\n")
-    with pytest.raises(UsageError, match="no inventory that Ansible can read") as broken:
+    with pytest.raises(UsageError, match="not an inventory that Ansible can read") as broken:
         list_hosts([str(bad)], environment=ENVIRONMENT)
     assert any(f"{bad}:4" in reason for reason in broken.value.because)
     assert any(f"-i {bad} --graph" in hint for hint in broken.value.hints)
 
 
 def test_folder_without_an_inventory_is_no_inventory(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no inventory that Ansible can read"):
+    with pytest.raises(UsageError, match="not an inventory that Ansible can read"):
         list_hosts([str(tmp_path)], environment=ENVIRONMENT)
 
 
@@ -109,7 +109,7 @@ def test_slices_cover_all_hosts_once() -> None:
 
 @pytest.mark.parametrize("word", ["0/3", "4/3", "1", "1/0", "a/b", "1/2/3", "-1/3"])
 def test_slice_that_is_none_is_refused(word: str) -> None:
-    with pytest.raises(UsageError, match="no part of a whole"):
+    with pytest.raises(UsageError, match="not part of a whole"):
         take_slice(["a"], word)
 
 

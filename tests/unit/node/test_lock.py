@@ -35,14 +35,14 @@ def test_bare_lock_becomes_a_file_that_ansible_reads() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is no lock of nodes"),
-        ("[1, 2]", "is no lock of nodes"),
-        ("provision_lock: 7", "is no lock of nodes"),
-        ("a: [", "is no YAML"),
-        ('{"a": ', "is no JSON"),
-        ("{" * 100_000, "is no JSON"),
-        ("a: &a [*a]\nb: *c", "is no YAML"),
-        ("!!python/object/apply:os.system ['true']", "is no YAML"),
+        ("", "is not a lock of nodes"),
+        ("[1, 2]", "is not a lock of nodes"),
+        ("provision_lock: 7", "is not a lock of nodes"),
+        ("a: [", "is not YAML"),
+        ('{"a": ', "is not JSON"),
+        ("{" * 100_000, "is not JSON"),
+        ("a: &a [*a]\nb: *c", "is not YAML"),
+        ("!!python/object/apply:os.system ['true']", "is not YAML"),
     ],
 )
 def test_anything_else_is_refused_by_name(text: str, said: str) -> None:
@@ -131,7 +131,7 @@ def test_digest_of_a_folder_changes_with_names_and_contents(tmp_path: Path) -> N
     ],
 )
 def test_lock_with_a_right_digest_and_a_wrong_shape_is_refused(more: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="is no lock of nodes"):
+    with pytest.raises(UsageError, match="is not a lock of nodes"):
         parse_lock(json.dumps({"provision_lock": _lock(**more)}), "my.json")
 
 

@@ -66,7 +66,7 @@ def test_providers_by_any_of_their_names(name, id_):
 
 
 def test_an_unknown_provider_names_those_that_are_known():
-    with pytest.raises(UsageError, match="no provider") as caught:
+    with pytest.raises(UsageError, match="not a provider") as caught:
         find_provider(MATRIX, "lambd")
     assert caught.value.hints[0] == "did you mean `lambda`?"
 

@@ -67,13 +67,13 @@ def test_a_config_of_text_and_pictures_is_read_one_level_down():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "no JSON"),
-        ("[1]", "no object"),
+        ("{", "not JSON"),
+        ("[1]", "not an object"),
         ("{}", "does not state layers"),
         (json.dumps({**LLAMA, "hidden_size": "4096"}), "whole number"),
         (json.dumps({**LLAMA, "hidden_size": 0}), "whole number"),
         (json.dumps({**LLAMA, "num_hidden_layers": True}), "whole number"),
-        ("[" * 100_000, "no JSON"),
+        ("[" * 100_000, "not JSON"),
     ],
     ids=["cut", "list", "empty", "text", "zero", "flag", "deep"],
 )

@@ -77,7 +77,7 @@ def test_text_in_place_of_a_list_is_refused() -> None:
 
 @pytest.mark.parametrize("port", [0, 65536, "22; x", True, -1, None])
 def test_what_is_no_port_is_refused(port: Any) -> None:
-    with pytest.raises(AnsibleFilterError, match="no port"):
+    with pytest.raises(AnsibleFilterError, match="not a port"):
         access.write_rules([service("ssh", ["10.0.0.0/8"], [port])])
 
 
@@ -141,11 +141,11 @@ TLS = {"tls": "files", "has_jupyter": True}
         ({**TLS, "address": "192.0.2.9", "jupyter_from": ["10.0.0.0/8"]}, NODE, None),
         ({"has_jupyter": True, "address": "192.0.2.9", "jupyter_from": ["10.0.0.0/8"]}, NODE, "gpu_access_tls"),
         ({**TLS, "address": "127.0.0.1"}, NODE, None),
-        ({**TLS, "address": "0.0.0.0' or"}, NODE, "no address"),
+        ({**TLS, "address": "0.0.0.0' or"}, NODE, "not an address"),
         ({"audit_rules": ["-w /etc -p wa", "-D"]}, NODE, "'-D'"),
         ({"audit_rules": ["-w /etc\n-D"]}, NODE, "one line"),
         ({"tls_names": ["DNS:x,IP:0.0.0.0"]}, NODE, "neither DNS"),
-        ({"tls_paths": ["a.crt"]}, NODE, "no absolute path"),
+        ({"tls_paths": ["a.crt"]}, NODE, "not an absolute path"),
         ({"has_sudo_log": True}, {**NODE, "packages": {}}, "not installed"),
         ({"has_rules": True}, {**NODE, "os": {"service_manager": "other"}}, "systemd"),
         ({"has_rules": True, "revert_seconds": "1; x"}, NODE, "gpu_access_revert_seconds"),

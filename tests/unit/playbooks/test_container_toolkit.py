@@ -186,7 +186,7 @@ def test_switched_off_cri_is_left_alone_by_auto_and_refused_when_asked_for() -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [(OLD, "schema version 1"), ("version = [", "is no TOML"), ("version = '2'", "no number")]
+    ("text", "words"), [(OLD, "schema version 1"), ("version = [", "is not TOML"), ("version = '2'", "not a number")]
 )
 def test_config_that_cannot_be_merged_with_is_named(text: str, words: str) -> None:
     result = plan(host(containerd=text))

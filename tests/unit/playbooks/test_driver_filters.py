@@ -144,7 +144,7 @@ def test_upstream_version_asks_the_archive_once() -> None:
         ({"method": "runfile"}, ["runfile", "gpu_driver_remove_runfile"]),
         ({"user_space": "games"}, ["compute and full"]),
         ({"branch": "580"}, ["gpu_driver_branch is 580", "535.261.03"]),
-        ({"version": "535; rm -rf /"}, ["is no version"]),
+        ({"version": "535; rm -rf /"}, ["is not a version"]),
         ({"profile": {"refusal": "no driver of this branch there"}}, ["Debian 12: no driver of this branch there"]),
     ],
 )
@@ -158,9 +158,9 @@ def test_what_cannot_be_is_refused_with_its_reason(asked: dict[str, Any], words:
 def test_hostile_package_names_are_refused() -> None:
     profile = copy.deepcopy(PROFILE)
     profile["driver"]["profiles"]["compute"][0]["name"] = "--purge"
-    assert "is no package name" in plan(profile=profile)["problems"][0]
+    assert "is not a package name" in plan(profile=profile)["problems"][0]
     profile["driver"]["profiles"]["compute"][0]["name"] = "dkms-"
-    assert "is no package name" in plan(profile=profile)["problems"][0]
+    assert "is not a package name" in plan(profile=profile)["problems"][0]
 
 
 def test_precompiled_modules_follow_the_target_kernel() -> None:

@@ -75,24 +75,24 @@ def test_sound_settings_are_not_refused() -> None:
         ("address", "0.0.0.0", "name one address"),  # noqa: S104 - it is refused
         ("address", "::", "name one address"),
         ("address", "10.0.0.7 --web.listen-address=:9", "name one address"),
-        ("arguments", "--collector.ethtool", "no list of words"),
-        ("arguments", ["--collector.ethtool --x"], "no flag"),
+        ("arguments", "--collector.ethtool", "not a list of words"),
+        ("arguments", ["--collector.ethtool --x"], "not a flag"),
         ("arguments", ["--web.listen-address=:9100"], "leave it out"),
         ("arguments", ["--collector.textfile.directory=/tmp"], "leave it out"),
-        ("arguments", ["--collector.ethtool=%h"], "no flag"),
-        ("certificate", "node.crt", "no absolute path"),
-        ("driver", "new", "no version of a driver"),
+        ("arguments", ["--collector.ethtool=%h"], "not a flag"),
+        ("certificate", "node.crt", "not an absolute path"),
+        ("driver", "new", "not a version of a driver"),
         ("gpus", True, "`auto` or a number"),
         ("gpus", "many", "`auto` or a number"),
         ("hash", "", "is not set"),
         ("hash", "*", "is not set"),
-        ("hash", "secret", "is no hash of bcrypt"),
+        ("hash", "secret", "is not a hash of bcrypt"),
         ("interval_seconds", 1, "from 5 to 300"),
         ("interval_seconds", "soon", "from 5 to 300"),
         ("ports", {"node": 9100, "icmp": 9100, "gpu": 9400}, "must differ"),
-        ("ports", {"node": 0, "icmp": 9115, "gpu": 9400}, "no port"),
+        ("ports", {"node": 0, "icmp": 9115, "gpu": 9400}, "not a port"),
         ("source", "magic", "it is auto, dcgm, textfile, none"),
-        ("user", "a b", "no word of letters"),
+        ("user", "a b", "not a word of letters"),
         ("verify", "maybe", "`auto`, `true` or `false`"),
     ],
 )
@@ -292,7 +292,7 @@ def test_record_names_what_was_missing_and_keeps_what_it_named_before() -> None:
 
 
 def test_record_that_somebody_wrote_is_refused() -> None:
-    with pytest.raises(exporter.AnsibleFilterError, match="no record of this role"):
+    with pytest.raises(exporter.AnsibleFilterError, match="not a record of this role"):
         exporter.read_record(host(files={RECORD: {"text": "[]"}}), "/etc/provision/monitoring")
 
 

@@ -245,7 +245,7 @@ class TestSpecs:
         ids=str,
     )
     def test_hostile_words_are_refused(self, package: dict[str, str]) -> None:
-        with pytest.raises(AnsibleFilterError, match="is no "):
+        with pytest.raises(AnsibleFilterError, match="is not "):
             specs([package])
 
 

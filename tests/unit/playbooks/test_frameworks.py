@@ -70,7 +70,7 @@ def test_entry_with_a_pin_and_a_hash_is_taken(entry: str) -> None:
         ("--trusted-host mirror.example", "option of pip"),
         ("-e .", "option of pip"),
         (f"torch @ http://mirror.example/torch.whl {HASH}", "not pinned"),
-        (f"; rm -rf / {HASH}", "no requirement"),
+        (f"; rm -rf / {HASH}", "not a requirement"),
         (f"numpy==1.26.4 {HASH} --config-settings=x", "not pinned"),
         (f"a==1 {HASH}\na==2 {HASH}", "listed twice"),
     ],
@@ -114,7 +114,7 @@ def test_extra_joins_an_environment_or_makes_one() -> None:
 
 
 def test_name_that_looks_like_a_folder_is_refused() -> None:
-    with pytest.raises(AnsibleFilterError, match="no name of an environment"):
+    with pytest.raises(AnsibleFilterError, match="not a name of an environment"):
         plan(environments=lock(name="torch-0123456789ab"))
 
 

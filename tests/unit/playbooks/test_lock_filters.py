@@ -96,18 +96,18 @@ def change(path: str, value: Any) -> Document:
     [
         ("driver/version", "515.1", "needs 525.60.13 or newer"),
         ("driver/branch", 550, "its version is 535.261.03"),
-        ("driver/package_version", "550.1-1", "no package of 535.261.03"),
+        ("driver/package_version", "550.1-1", "not a package of 535.261.03"),
         ("driver/flavours/open/packages", [], "nothing to install"),
         ("driver/flavours", {}, "no module to install"),
-        ("driver/flavours/open/packages/0/name", "Bad Name", "is no package"),
+        ("driver/flavours/open/packages/0/name", "Bad Name", "is not a package"),
         ("driver/flavours/open/packages/0/version", "1; id", "has a version that is none"),
         ("driver/services", ["a b"], "a unit that is none"),
         ("method", "magic", "not one of distro"),
         ("repos/sources/0/uri", "ftp://x y", "no address that apt reads"),
         ("repos/sources/0/key", {"url": "x"}, "neither sha256 nor fingerprint"),
         ("repos/sources/0/id", "../x", "leaves its folder"),
-        ("repos/pins/0", {"packages": "a;b", "version": "1"}, "is no pin"),
-        ("repos/components/0", "non free", "is no component"),
+        ("repos/pins/0", {"packages": "a;b", "version": "1"}, "is not a pin"),
+        ("repos/components/0", "non free", "is not a component"),
     ],
 )
 def test_contradiction_in_a_profile_is_named(path: str, value: Any, words: str) -> None:
@@ -130,7 +130,7 @@ def test_lock_of_a_generation_is_checked_like_any_other() -> None:
     broken["name"] = "other"
     with pytest.raises(AnsibleFilterError, match="generation 3"):
         gpu_lock.read_generation_lock(json.dumps(broken), 3)
-    with pytest.raises(AnsibleFilterError, match="no JSON"):
+    with pytest.raises(AnsibleFilterError, match="not JSON"):
         gpu_lock.read_generation_lock("{", 3)
 
 

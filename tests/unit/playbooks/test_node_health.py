@@ -380,9 +380,9 @@ def test_apply_drains_what_a_report_fails_within_the_limit(node: Machine) -> Non
         ({"limit_percent": 101}, "above 100"),
         ({"jobs": "kill"}, "`jobs`"),
         ({"engine": "pbs"}, "`engine`"),
-        ({"prove": "provision verify"}, "`prove` is no list"),
-        ({"gpu": 8}, "`gpu` is no setting"),
-        ({"ledger": "ledger"}, "`ledger` is no absolute path"),
+        ({"prove": "provision verify"}, "`prove` is not a list"),
+        ({"gpu": 8}, "`gpu` is not a setting"),
+        ({"ledger": "ledger"}, "`ledger` is not an absolute path"),
     ],
 )
 def test_each_fault_of_the_settings_is_named_and_drains_nothing(

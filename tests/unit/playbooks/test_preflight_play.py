@@ -38,7 +38,7 @@ HOST = {
     "disk": {},
     "busy": [],
 }
-"""A node with NVSwitches and a configuration of docker that is no JSON."""
+"""A node with NVSwitches and a configuration of docker that is not JSON."""
 
 
 def make_lock() -> dict[str, Any]:

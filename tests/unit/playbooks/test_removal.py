@@ -130,7 +130,7 @@ def test_docker_gets_back_what_the_record_says(
     assert (found["mode"], found["group"]) == ("0600", "docker")
     if content is not None:
         assert found["content"] == content
-    # What was there before is no file of ours to judge.
+    # What was there before is not a file of ours to judge.
     assert (found["validate"] == "") is (is_known)
 
 

@@ -377,7 +377,7 @@ def test_other_key_than_promised_is_a_problem(key: Document, text: str) -> None:
     (problem,) = plan(make_host(), with_key(**key), {"cuda": text})["problems"]
     assert "repository cuda" in problem
     for promised in key.values():
-        assert promised in problem or "is no key" in problem
+        assert promised in problem or "is not a key" in problem
 
 
 # Going back

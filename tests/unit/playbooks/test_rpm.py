@@ -152,7 +152,7 @@ def judged(text: str, status: int = 1, **request: Any) -> list[str]:
 
 def test_strangers_stay_and_nothing_goes_back_unasked() -> None:
     problems = judged(PLAN)
-    assert any("it would remove site-tool, which is no GPU software" in row for row in problems)
+    assert any("it would remove site-tool, which is not GPU software" in row for row in problems)
     assert any("dnf would take back nvidia-persistenced" in row for row in problems)
     assert judged(PLAN, removable=["site-tool"], allow_downgrade=True) == []
 

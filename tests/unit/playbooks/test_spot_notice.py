@@ -669,11 +669,11 @@ def ask(node: Node, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"checkpoint": "save me"}, "`checkpoint` is no list of words"),
-        ({"checkpoints": []}, "`checkpoints` is no setting"),
+        ({"checkpoint": "save me"}, "`checkpoint` is not a list of words"),
+        ({"checkpoints": []}, "`checkpoints` is not a setting"),
         ({"margin_seconds": -1}, "`margin_seconds`"),
         ({"timeout_seconds": 0}, "no answer can come"),
-        ({"hooks": "spot.d"}, "`hooks` is no absolute path"),
+        ({"hooks": "spot.d"}, "`hooks` is not an absolute path"),
         ({"advice": "panic"}, "`advice` is none of"),
         ({"acknowledge": "yes"}, "`acknowledge`"),
         ({"notices": []}, "`notices` names no place"),

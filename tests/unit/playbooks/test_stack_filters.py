@@ -79,7 +79,7 @@ def test_nccl_topology_and_its_key_are_one_too_many() -> None:
     [problem] = stack.find_nccl_problems({"NCCL_TOPO_FILE": "/x"}, [], None, '<system version="1"/>')
     assert "keep one" in problem
     [problem] = stack.find_nccl_problems({}, [], None, "<xml/>")
-    assert "no topology" in problem
+    assert "not a topology" in problem
 
 
 USERS = "# site\nNCCL_IB_HCA=mlx5\nNCCL_DEBUG=INFO\n"
@@ -122,8 +122,8 @@ def test_nccl_tests_with_their_digest_and_variables_pass() -> None:
         (DIGEST.upper(), {}, [], "gpu_nccl_tests_sha256, the 64"),
         (DIGEST + "\n", {}, [], "gpu_nccl_tests_sha256, the 64"),
         (DIGEST, ["MPI=1"], [], "is a mapping"),
-        (DIGEST, {"-f": "x"}, [], "`-f` is no variable"),
-        (DIGEST, {"SHELL=x;y": "x"}, [], "no variable of a Makefile"),
+        (DIGEST, {"-f": "x"}, [], "`-f` is not a variable"),
+        (DIGEST, {"SHELL=x;y": "x"}, [], "not a variable of a Makefile"),
         (DIGEST, {"CUDA_HOME": "/x"}, [], "gpu_nccl_tests_cuda_home"),
         (DIGEST, {"MPI": True}, [], "a number (1 for yes)"),
         (DIGEST, {"CXX": "g++\nall:"}, [], "a line of text"),

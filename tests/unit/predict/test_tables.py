@@ -58,7 +58,7 @@ def test_a_strange_table_is_refused_with_the_columns_it_lacks(tmp_path):
         ("7b,,8,h100,100,2,7e9,False", r"row 2: column `SeqLen \(T\)`"),
         ("7b,2048,0,h100,100,2,7e9,False", "row 2: column `# GPUs` is 0"),
         ("7b,2048,-8,h100,100,2,7e9,False", "row 2: column `# GPUs` is -8"),
-        ("7b,2048,many,h100,100,2,7e9,False", "row 2: `many` in column `# GPUs` is no number"),
+        ("7b,2048,many,h100,100,2,7e9,False", "row 2: `many` in column `# GPUs` is not a number"),
         ("7b,2048,8,,100,2,7e9,False", "row 2: column `GPU` is empty"),
         ("7b,2048,8,h100,inf,2,7e9,False", "row 2: column `Throughput"),
     ],
@@ -100,7 +100,7 @@ def test_bus_bandwidth_comes_from_the_latency_where_it_is_not_given(tmp_path):
         ("", "no heading"),
         ("a,b\n", "no rows"),
         ("a,a\n1,2\n", "stands twice"),
-        ('a,b\n"1,2\n', "no CSV"),
+        ('a,b\n"1,2\n', "not CSV"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path, text, says):
@@ -172,5 +172,5 @@ def test_a_comma_parts_thousands_and_nothing_else(tmp_path, cell, value):
     rows, bad, _ = _rows(tmp_path, NCCL + f'h100_sxm,all_reduce,8,1048576,"{cell}"\n', is_strict=False)
     assert [row.value for row in rows] == ([] if value is None else [value])
     assert [row.reason for row in bad] == (
-        [] if value else [f"`{cell}` in column `busbw_gbs` is no number; a point parts decimals, a comma thousands"]
+        [] if value else [f"`{cell}` in column `busbw_gbs` is not a number; a point parts decimals, a comma thousands"]
     )

@@ -294,4 +294,4 @@ class TestHostile:
         (folder / "targets/00").mkdir(parents=True)
         (folder / "manifest.json").write_bytes(_members(whole)["manifest.json"])
         (folder / "targets/00/uname.out").symlink_to("/etc/passwd")
-        assert "no plain file" in _refused(folder)
+        assert "not a plain file" in _refused(folder)

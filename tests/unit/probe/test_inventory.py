@@ -100,8 +100,8 @@ class TestAnsible:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            pytest.param("all: {hosts: {a: {ansible_host: '-oProxyCommand=x'}}}", "is no target", id="flag"),
-            pytest.param("all: {hosts: {a: {ansible_host: 'a;id'}}}", "is no target", id="shell"),
+            pytest.param("all: {hosts: {a: {ansible_host: '-oProxyCommand=x'}}}", "is not a target", id="flag"),
+            pytest.param("all: {hosts: {a: {ansible_host: 'a;id'}}}", "is not a target", id="shell"),
             pytest.param("all: {hosts: {a: {ansible_host: '{{ x }}'}}}", "is a template", id="template"),
             pytest.param("all: {hosts: {a: {ansible_connection: winrm}}}", "is not known here", id="winrm"),
             pytest.param("all: {hosts: {a: {provision_gpus: many}}}", "whole number", id="gpus-text"),
@@ -111,7 +111,7 @@ class TestAnsible:
                 "all: {hosts: {a: {provision_gpus: 1, provision_expect: {gpus: 2}}}}", "two numbers", id="two-numbers"
             ),
             pytest.param('all: {hosts: {a: {ansible_ssh_common_args: "-o \'x"}}}', "open quote", id="quote"),
-            pytest.param("all: {hosts: {a: {ansible_ssh_private_key_file: '-x'}}}", "no file name", id="identity"),
+            pytest.param("all: {hosts: {a: {ansible_ssh_private_key_file: '-x'}}}", "not a file name", id="identity"),
             pytest.param("all: {hosts: {}}", "no host is listed", id="empty"),
         ],
     )
@@ -142,7 +142,7 @@ class TestWithout:
 
     @pytest.mark.parametrize("limit", ["", "-x", "a\nb"], ids=["empty", "flag", "newline"])
     def test_a_limit_cannot_be_a_flag(self, inventory, limit):
-        with pytest.raises(UsageError, match="no pattern"):
+        with pytest.raises(UsageError, match="not a pattern"):
             read_inventory(inventory(), limit)
 
 
@@ -154,7 +154,7 @@ class TestHosts:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            pytest.param("node1\n-x\n", "f, line 2: `-x` is no target", id="flag"),
+            pytest.param("node1\n-x\n", "f, line 2: `-x` is not a target", id="flag"),
             pytest.param("a b\n", "f, line 1: one target a line", id="two"),
             pytest.param("[gpu]\na\n", "looks like an Ansible inventory", id="ini"),
             pytest.param("# nothing\n", "f names no target", id="empty"),
@@ -175,5 +175,5 @@ class TestShard:
 
     @pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/3", "1/3\n", ""])
     def test_what_is_no_part_is_refused(self, shard):
-        with pytest.raises(UsageError, match="no part of a whole"):
+        with pytest.raises(UsageError, match="not part of a whole"):
             take_shard(self.targets, shard)

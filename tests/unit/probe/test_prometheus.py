@@ -79,7 +79,7 @@ def test_server_that_is_not_there_is_told() -> None:
 
 @pytest.mark.parametrize("address", ["file:///etc/passwd", "prometheus.example", ""])
 def test_only_web_addresses_are_asked(address) -> None:
-    assert "no address" in ask_prometheus(address, ["gpu001"])["gpu001"].error
+    assert "not an address" in ask_prometheus(address, ["gpu001"])["gpu001"].error
 
 
 @pytest.mark.parametrize("address", ["http://prometheus:abc", "http://a b:9090", "http://[::1"])

@@ -94,5 +94,5 @@ def test_no_text_reaches_a_program_as_a_flag_or_a_shell(text):
 
 def test_jump_hosts_are_checked_one_by_one():
     assert parse_jump("a,me@b:22,[::1]:2") == "a,me@b:22,[::1]:2"
-    with pytest.raises(UsageError, match="is no target"):
+    with pytest.raises(UsageError, match="is not a target"):
         parse_jump("a,-oProxyCommand=x")

@@ -295,7 +295,7 @@ class TestSsh:
             "PubkeyAuthentication no", "PasswordAuthentication yes", "KbdInteractiveAuthentication no"
         )
         reason = _failure(network.target(server.port))
-        assert "lets nobody in" in reason
+        assert "accepts none of" in reason
         assert "(password)" in reason.replace("(publickey,password)", "(password)")
 
     def test_a_closed_port_is_refused(self, network):
@@ -331,7 +331,7 @@ class TestSsh:
         target = replace(network.target(network.start("PasswordAuthentication no").port), identity="/nonexistent/key")
         config = network.config.read_text().replace(f"  IdentityFile {network.user_key}\n", "")
         network.config.write_text(config)
-        assert "lets nobody in" in _failure(target)
+        assert "accepts none of" in _failure(target)
 
     def test_a_shell_that_only_greets_is_told(self, network):
         server = network.start("PasswordAuthentication no", "ForceCommand echo This account is not available")

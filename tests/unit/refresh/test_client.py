@@ -112,7 +112,7 @@ def test_another_part_than_asked_for_is_refused(upstream, client):
 
 @pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://mirror.example/x", "page"])
 def test_only_http_is_read(client, address):
-    with pytest.raises(UsageError, match="no http address"):
+    with pytest.raises(UsageError, match="not an http address"):
         client.get(address)
 
 

@@ -256,7 +256,7 @@ def test_a_truncated_page_is_no_page_with_fewer_files(run, upstream):
     text = json.dumps(upstream.pages["torch"]).encode()
     upstream.replies["/simple/torch/"] = Reply(text[: len(text) // 2], kind="application/vnd.pypi.simple.v1+json")
     outcome = run("torch")
-    assert "no list of files" in outcome.silent["torch"]
+    assert "not a list of files" in outcome.silent["torch"]
     assert outcome.changes == ()
 
 

@@ -23,5 +23,5 @@ def test_links_are_relative_to_where_the_page_really_was(upstream, client):
 
 def test_what_is_no_page_counts_as_not_read(upstream, client):
     upstream.replies["/simple/x/"] = Reply(b"sign in", kind="text/plain")
-    with pytest.raises(UnreachableError, match="is no page of a package index"):
+    with pytest.raises(UnreachableError, match="is not a page of a package index"):
         read_page(client, upstream.index, "x")

@@ -185,7 +185,7 @@ def test_a_major_without_a_floor_is_said(toolkits, upstream):
     ids=["truncated", "list", "no day", "no component", "no version"],
 )
 def test_what_is_no_manifest_is_refused(content):
-    with pytest.raises(UnreachableError, match="is no manifest"):
+    with pytest.raises(UnreachableError, match="is not a manifest"):
         nvidia.parse_manifest(content.encode(), "redistrib")
 
 
@@ -327,5 +327,5 @@ def test_a_list_whose_size_is_no_number_is_not_named():
 
 
 def test_a_nested_manifest_is_none():
-    with pytest.raises(UnreachableError, match="is no manifest"):
+    with pytest.raises(UnreachableError, match="is not a manifest"):
         nvidia.parse_manifest(b"[" * 200_000, "redistrib")

@@ -63,8 +63,8 @@ def test_promised_metadata_that_is_absent_is_read_from_the_wheel(upstream, clien
 @pytest.mark.parametrize(
     ("content", "fields", "why"),
     [
-        pytest.param(b"<html>sign in</html>", {}, "is no zip archive", id="no zip"),
-        pytest.param(wheel_of("x", "1")[:-30], {}, "is no zip archive", id="cut off"),
+        pytest.param(b"<html>sign in</html>", {}, "is not a zip archive", id="no zip"),
+        pytest.param(wheel_of("x", "1")[:-30], {}, "is not a zip archive", id="cut off"),
         pytest.param(wheel_of("x", "1"), {"size": 5000}, "not the file of its index", id="another size"),
     ],
 )

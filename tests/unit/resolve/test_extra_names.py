@@ -89,7 +89,7 @@ def test_no_other_name_is_the_name_of_an_extra(facts: Matrix) -> None:
 
 
 def test_what_is_no_name_at_all_is_said() -> None:
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a name"):
         parse_request({"with": "!"})
 
 

@@ -89,7 +89,7 @@ def test_wish_is_a_prefix_or_a_range(wish, version, expected):
     "name", ["debian-sid", "Debian testing", "debian:unstable", "opensuse-rolling", "ubuntu latest"]
 )
 def test_a_system_that_moves_is_no_release(name):
-    with pytest.raises(UsageError, match="is no release") as caught:
+    with pytest.raises(UsageError, match="is not a release") as caught:
         parse_request({"os": name})
     assert "debian12" in caught.value.hints[0]
 

@@ -72,7 +72,7 @@ def test_anything_else_is_refused_with_its_line(line: str) -> None:
     ("line", "reason"),
     [
         ("-e .", "an option"),
-        ("numpy --hash=sha256:00", "is no requirement"),
+        ("numpy --hash=sha256:00", "is not a requirement"),
         ("./wheel.whl", "no such file or project is here"),
         ("numpy==${VERSION}", "not expanded"),
         ("num\u0440y", "printable ASCII"),

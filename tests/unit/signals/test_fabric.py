@@ -87,7 +87,7 @@ def test_a_fabric_manager_without_a_version_is_unknown() -> None:
 
     assert (outcome.status, outcome.seen) == (
         "unknown",
-        "`nvidia-fabricmanager` is active and does not tell its version",
+        "`nvidia-fabricmanager` is active and does not report its version",
     )
 
 

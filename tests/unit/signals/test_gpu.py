@@ -194,7 +194,7 @@ class TestFieldsOfEveryGpu:
     def test_one_gpu_without_what_others_of_its_model_tell_is_unknown(self):
         outcome = ask("gpu.remap.failure", of_gpu3("remapped_row_failure", "No", "N/A"))
         assert outcome.status == "unknown"
-        assert outcome.seen == f"{GPU3} does not tell it, and others of its model do"
+        assert outcome.seen == f"{GPU3} does not report it, and others of its model do"
 
     @pytest.mark.parametrize(("check", "plan"), [("gpu.ecc.mode", "is_ecc"), ("gpu.mig", "is_mig")])
     def test_planned_thing_that_the_gpu_lacks_fails(self, check, plan):

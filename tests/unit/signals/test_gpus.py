@@ -116,7 +116,7 @@ class TestJudge:
 
     def test_what_an_older_driver_does_not_tell_is_skipped(self):
         outcome = judge_gpus([FieldReading(A, None, "", "absent")], fine="x", expected="x", is_told=False)
-        assert (outcome.status, outcome.seen) == ("skip", "this driver does not tell it")
+        assert (outcome.status, outcome.seen) == ("skip", "this driver does not report it")
 
     def test_one_field_of_all(self):
         gpus = [SmiGpu(pci="a", minor=0, retired_single=1), SmiGpu(pci="b", minor=1, retired_single=5)]

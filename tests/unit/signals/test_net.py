@@ -230,7 +230,7 @@ def test_a_firewall_that_does_not_tell_its_default_is_unknown() -> None:
 
     assert (outcome.status, outcome.seen) == (
         "unknown",
-        "the rules of ufw do not tell what happens to other packets",
+        "the rules of ufw do not say what happens to other packets",
     )
 
 
@@ -245,7 +245,7 @@ def test_a_port_without_a_rate_is_unknown() -> None:
 
     assert (
         ask("net.rdma.links", text(H100, "infiniband", "\n".join(lines) + "\n")).seen
-        == "mlx5_3/1 does not tell its rate"
+        == "mlx5_3/1 does not report its rate"
     )
 
 

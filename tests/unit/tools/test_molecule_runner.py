@@ -116,7 +116,7 @@ def test_an_emptied_role_has_no_task_and_the_others_keep_theirs(tmp_path):
 
 def test_an_unknown_role_is_named_with_those_that_exist(tmp_path):
     (tmp_path / "playbooks/roles/gpu_a/tasks").mkdir(parents=True)
-    with pytest.raises(ValueError, match="`gpu_x` is no role; there are gpu_a"):
+    with pytest.raises(ValueError, match="`gpu_x` is not a role; there are gpu_a"):
         runner.empty_role("gpu_x", tmp_path / "copy", tmp_path / "playbooks")
 
 
@@ -412,4 +412,4 @@ def test_the_counter_writes_one_record_a_play_and_counts_no_work_of_the_controll
     (record,) = runner.read_records(tmp_path / "records", "[0-9]*.json")
     assert record["playbook"] == "gpu-node.yml"
     assert record["hosts"]["here"]["ok"] == 2
-    assert record["hosts"]["here"]["modules"] == 0, "a local connection is no remote execution"
+    assert record["hosts"]["here"]["modules"] == 0, "a local connection is not a remote execution"

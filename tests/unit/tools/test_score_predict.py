@@ -31,4 +31,4 @@ def test_a_strange_table_is_refused(tmp_path, capsys):
     table = tmp_path / "table.csv"
     table.write_text("a,b\n1,2\n")
     assert main([str(table)]) == 2
-    assert "is no table of measured runs" in capsys.readouterr().err
+    assert "is not a table of measured runs" in capsys.readouterr().err

@@ -42,7 +42,7 @@ def make(options):
 def check(options):
     for path in (options["certificate"], options["key"]):
         if not os.path.isfile(path):
-            sys.exit("%s is no file on this node" % path)
+            sys.exit("%s is not a file on this node" % path)
     call("openssl", "x509", "-noout", "-checkend", "0", "-in", options["certificate"])
     public = call("openssl", "x509", "-noout", "-pubkey", "-in", options["certificate"])
     if public != call("openssl", "pkey", "-pubout", "-passin", "pass:", "-in", options["key"]):

@@ -83,7 +83,7 @@ def plan_driver(
     if user_space not in sets:
         problems.append(f"gpu_driver_profile is {user_space}, and the lock has only {' and '.join(sorted(sets))}")
     if version and not _VERSION.fullmatch(version):
-        problems.append(f"gpu_driver_version {version!r} is no version: give one as the lock's, {driver['version']}")
+        problems.append(f"gpu_driver_version {version!r} is not a version: give one as the lock's, {driver['version']}")
     if problems:
         return plan
 
@@ -99,7 +99,7 @@ def plan_driver(
     for item in [*row["packages"], *sets[user_space]]:
         name = item["name"].replace("{kernel}", kernel)
         if not _PACKAGE.fullmatch(name):
-            problems.append(f"{item['name']!r} of the lock is no package name: lock again")
+            problems.append(f"{item['name']!r} of the lock is not a package name: lock again")
         wanted = item.get("version")
         if wanted and not is_locked and upstream_of(wanted) == locked:
             found = (host["packages"].get(name) or {}).get("version")

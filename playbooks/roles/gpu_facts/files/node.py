@@ -1013,7 +1013,7 @@ def describe_baseline(host):
 
     The texts are those of the files that are edited and not owned, so that a removal gives back their very bytes.
     """
-    # What is left of a removed package is no package: a run that installs it brings it.
+    # What is left of a removed package is not a package: a run that installs it brings it.
     leftovers = {name for name, row in host["packages"].items() if row["status"][1:2] == "c"}
     return {
         "os": host["os"]["id"],

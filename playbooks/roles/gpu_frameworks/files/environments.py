@@ -171,7 +171,7 @@ def installer(options, row):
         words += ["--only-binary", ":all:"]
     if options.get("wheelhouse"):
         if not os.path.isdir(options["wheelhouse"]):
-            raise BuildError("wheelhouse: %s is no folder on this node" % options["wheelhouse"])
+            raise BuildError("wheelhouse: %s is not a folder on this node" % options["wheelhouse"])
         words += ["--no-index", "--find-links", options["wheelhouse"]]
     return [*words, "-r", row["list"]]
 

@@ -48,7 +48,7 @@ def plan_kernel(
     if policy == "pin":
         if not _RELEASE.fullmatch(version):
             problems.append(
-                f"gpu_kernel_policy is pin, and gpu_kernel_version {version!r} is no release of a kernel: set it to "
+                f"gpu_kernel_policy is pin, and gpu_kernel_version {version!r} is not a release of a kernel: set it to "
                 "what `uname -r` prints there, or use policy hold"
             )
             version = ""
@@ -73,7 +73,7 @@ def plan_kernel(
     if policy == "pin" and target and target not in has_image and not host["os"]["is_container"]:
         wanted.append({"name": image_pattern.replace("{kernel}", target), "version": None})
     problems += [
-        f"{row['name']!r} is no package name: see gpu_kernel_headers and gpu_kernel_headers_pattern"
+        f"{row['name']!r} is not a package name: see gpu_kernel_headers and gpu_kernel_headers_pattern"
         for row in wanted
         if not _PACKAGE.fullmatch(row["name"])
     ]

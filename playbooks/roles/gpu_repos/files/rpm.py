@@ -185,7 +185,7 @@ def judge(request, status, text, plan, now):
     allowed = {*wanted, *request.get("removable", ())}
     strangers = {name for name, _ in plan["remove"] if name not in allowed and not re.search(request["family"], name)}
     if strangers:
-        problems.append("it would remove %s, which is no GPU software" % ", ".join(sorted(strangers)))
+        problems.append("it would remove %s, which is not GPU software" % ", ".join(sorted(strangers)))
     moved = {name for kind in ("upgrade", "downgrade", "remove") for name, _ in plan[kind]} - set(wanted)
     touched = sorted(name for name in moved if request.get("untouched") and re.search(request["untouched"], name))
     if touched:

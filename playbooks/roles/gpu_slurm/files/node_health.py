@@ -109,42 +109,42 @@ def find_problems(given):
         return
     known = {"schema_version", "gpus", "dry_run"} | set(TEXTS) | set(NUMBERS) | set(WORDS) | set(FACTS)
     for name in sorted(set(given) - known):
-        yield "`%s` is no setting; known are %s" % (name, ", ".join(sorted(known)))
+        yield "`%s` is not a setting; known are %s" % (name, ", ".join(sorted(known)))
     if given.get("schema_version") != SCHEMA:
         yield "`schema_version` is not %d: the settings are for another version of this program" % SCHEMA
     for name in TEXTS:
         if not isinstance(given.get(name, ""), str):
-            yield "`%s` is no text" % name
+            yield "`%s` is not text" % name
     for name in ("ledger", "state", "report"):
         if isinstance(given.get(name), str) and given[name] and not given[name].startswith("/"):
-            yield "`%s` is no absolute path" % name
+            yield "`%s` is not an absolute path" % name
     if given.get("engine", "slurm") not in ENGINES:
         yield "`engine` is none of %s" % ", ".join(sorted(ENGINES))
     if given.get("jobs", "keep") not in ("keep", "requeue"):
         yield "`jobs` is neither keep nor requeue"
     prefix = given.get("prefix", "provision: ")
     if isinstance(prefix, str) and not re.match(r"^[A-Za-z][A-Za-z0-9 _-]{1,30}: $", prefix):
-        yield "`prefix` is no word with a colon and a space behind it, by which a drain of this program is known"
+        yield "`prefix` is not a word with a colon and a space behind it, by which a drain of this program is known"
     for name in NUMBERS:
         value = given.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 86400:
-            yield "`%s` is no number from 0 to 86400" % name
+            yield "`%s` is not a number from 0 to 86400" % name
     limit = given.get("limit_percent", 1)
     if isinstance(limit, (int, float)) and limit > 100:
         yield "`limit_percent` is above 100"
     gpus = given.get("gpus")
     if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 <= gpus <= 1024):
-        yield "`gpus` is no number of GPUs, and not null"
+        yield "`gpus` is not a number of GPUs, and not null"
     if not isinstance(given.get("dry_run", False), bool):
         yield "`dry_run` is neither true nor false"
     for name in WORDS:
         words = given.get(name, [])
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or words[:1] == [""]:
-            yield '`%s` is no list of words; a shell is written ["sh", "-c", "..."]' % name
+            yield '`%s` is not a list of words; a shell is written ["sh", "-c", "..."]' % name
     for name in FACTS:
         rows = given.get(name, {})
         if not isinstance(rows, dict) or not all(isinstance(text, str) for text in rows.values()):
-            yield "`%s` is no object of texts" % name
+            yield "`%s` is not an object of texts" % name
 
 
 # What is kept
@@ -533,7 +533,7 @@ def drain(engine, settings, book, node, found, until):
         rows = engine.nodes()
         own = [row for row in rows if row.name == node]
         if not own:
-            raise EngineError("%s is no node of a partition" % node)
+            raise EngineError("%s is not a node of a partition" % node)
         if any(row.is_out for row in own):
             return all(row.reason.startswith(settings["prefix"]) for row in own)
         told = limits_reached(rows, node, settings["limit_percent"])
@@ -681,7 +681,7 @@ def do_apply(engine, settings, book, report):
     """Drain each node that a report fails; return whether all was done."""
     targets = read_targets(report)
     if targets is None:
-        raise SettingsError("%s is no report of `provision verify --json`" % report)
+        raise SettingsError("%s is not a report of `provision verify --json`" % report)
     is_whole = True
     for target in targets:
         try:

@@ -114,27 +114,27 @@ def find_problems(given):
         return
     known = {"schema_version", "notices", "acknowledge"} | set(COMMANDS) | set(NUMBERS) | set(TEXTS)
     for name in sorted(set(given) - known):
-        yield "`%s` is no setting; known are %s" % (name, ", ".join(sorted(known)))
+        yield "`%s` is not a setting; known are %s" % (name, ", ".join(sorted(known)))
     if given.get("schema_version") != SCHEMA:
         yield "`schema_version` is not %d: the settings are for another version of this program" % SCHEMA
     for name in COMMANDS:
         words = given.get(name, [])
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            yield '`%s` is no list of words; a shell is written ["sh", "-c", "…"]' % name
+            yield '`%s` is not a list of words; a shell is written ["sh", "-c", "…"]' % name
         elif words and not words[0]:
             yield "`%s` begins with an empty word" % name
     for name in NUMBERS:
         value = given.get(name, 1.0)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 86400:
-            yield "`%s` is no number of seconds of a day" % name
+            yield "`%s` is not a number of seconds of a day" % name
     if given.get("timeout_seconds", 1) == 0:
         yield "`timeout_seconds` is 0, and no answer can come"
     for name in TEXTS:
         if not isinstance(given.get(name, ""), str):
-            yield "`%s` is no text" % name
+            yield "`%s` is not text" % name
     for name in ("hooks", "textfile", "state"):
         if isinstance(given.get(name), str) and given[name] and not given[name].startswith("/"):
-            yield "`%s` is no absolute path" % name
+            yield "`%s` is not an absolute path" % name
     if given.get("advice", "ignore") not in ADVICE:
         yield "`advice` is none of %s" % ", ".join(ADVICE)
     if not isinstance(given.get("acknowledge", True), bool):
@@ -150,20 +150,20 @@ def find_problems(given):
 
 def find_row_problems(row):
     if not isinstance(row, dict):
-        yield "is no object"
+        yield "is not an object"
         return
     for name in ROW_NEEDS:
         if name not in row:
             yield "`%s` is missing" % name
     for name, value in row.items():
         if name not in ROW:
-            yield "`%s` is no field" % name
+            yield "`%s` is not a field" % name
         elif isinstance(value, bool) or not isinstance(value, ROW[name]):
             yield "`%s` has the wrong type" % name
     if row.get("form") not in FORMS:
         yield "`form` is none of %s" % ", ".join(FORMS)
     if not str(row.get("address", "")).startswith(("http://", "https://")):
-        yield "`address` is no http address"
+        yield "`address` is not an http address"
     if not isinstance(row.get("poll_seconds"), (int, float)) or not row["poll_seconds"] > 0:
         yield "`poll_seconds` is not above 0"
 
@@ -219,7 +219,7 @@ class Metadata:
                 return self._read(error, error.code)
         except (OSError, ValueError, EOFError) as error:
             raise MetadataError("%s: %s" % (address, getattr(error, "reason", error))) from error
-        except Exception as error:  # an answer that is no HTTP
+        except Exception as error:  # an answer that is not HTTP
             raise MetadataError("%s: %s" % (address, type(error).__name__)) from error
 
     def _read(self, response, status):

@@ -153,7 +153,7 @@ TABLE: list[tuple[str, str, Change, tuple[str, ...]]] = [
         "form",
         "train",
         lambda f: get(f, "JobSet")["spec"].update(ttl=1),
-        ("JobSet vision/train", "`spec.ttl` is no key"),
+        ("JobSet vision/train", "`spec.ttl` is not a key"),
     ),
     ("form", "train", lambda f: values(f)["driver"].update(rdma=True), ("`driver.rdma` takes keys",)),
     (

@@ -71,7 +71,7 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
         ({"sharing": "mps"}, "--replicas"),
         ({"replicas": 4}, "--sharing"),
         # k8s-device-plugin, api/config/v1/replicas.go: "number of replicas must be >= 2".
-        ({"sharing": "time-slicing", "replicas": 1}, "shares a GPU among nobody"),
+        ({"sharing": "time-slicing", "replicas": 1}, "shares a GPU with no other Pod"),
         ({"mig_strategy": "mixed"}, "--mig-profile"),
         ({"mig_strategy": "single"}, "--mig-profile"),
         ({"mig_profile": "1g.10gb"}, "--mig-strategy"),

@@ -23,7 +23,7 @@ def test_known_keys_and_values_pass(matrix: Matrix) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ({"driver": {"useOpenKernelModule": True}}, "`driver.useOpenKernelModule` is no key"),
+        ({"driver": {"useOpenKernelModule": True}}, "`driver.useOpenKernelModule` is not a key"),
         ({"driver": {"kernelModuleType": "closed"}}, "takes auto, open, proprietary"),
         ({"driver": {"enabled": "yes"}}, "takes a boolean"),
         ({"driver": "yes"}, "`driver` takes keys"),
@@ -53,7 +53,7 @@ def test_a_truth_value_is_no_number(matrix: Matrix) -> None:
             "`spec.resourceGroups[].flavors` is missing",
         ),
         ("ClusterQueue", {"queueingStrategy": "Fifo"}, "takes StrictFIFO, BestEffortFIFO"),
-        ("ScaledObject", {"triggers": [], "scaleTargetRef": {"name": "x"}, "maxReplicas": 3}, "is no key"),
+        ("ScaledObject", {"triggers": [], "scaleTargetRef": {"name": "x"}, "maxReplicas": 3}, "is not a key"),
         ("NodePool", {"template": {"spec": {}}}, "nodeClassRef"),
         ("TrainJob", {"trainer": {"numNodes": "2"}}, "takes an integer"),
         ("ServiceMonitor", {"selector": {}, "endpoints": {}}, "takes a list"),
@@ -84,4 +84,4 @@ def test_a_changed_definition_changes_what_passes(matrix: Matrix, tmp_path: Path
     path.write_text(json.dumps(document), encoding="utf-8")
     value = {"spec": {"ttlSecondsAfterFinished": 60}}
     assert find_faults("JobSet", value, matrix) == ()
-    assert find_faults("JobSet", value, Matrix(tmp_path / "compat")) == ("`spec.ttlSecondsAfterFinished` is no key",)
+    assert find_faults("JobSet", value, Matrix(tmp_path / "compat")) == ("`spec.ttlSecondsAfterFinished` is not a key",)

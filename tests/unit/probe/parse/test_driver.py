@@ -155,9 +155,9 @@ REFUSED = [
     (driver.parse_loaded_driver, "GCC version:  gcc version 12.3.0\n", "names no version"),
     (driver.parse_modules, "", "lists no module"),
     (driver.parse_modules, LSMOD.splitlines()[0], "lists no module"),
-    (driver.parse_modules, "cat: /proc/modules: No such file or directory\n", "no module"),
+    (driver.parse_modules, "cat: /proc/modules: No such file or directory\n", "not a module"),
     (driver.parse_modules, "nvidia 56823808 42 - Asleep 0x0\n", "state that is not known"),
-    (driver.parse_modules, "nvidia big 42 - Live 0x0\n", "no whole number"),
+    (driver.parse_modules, "nvidia big 42 - Live 0x0\n", "not a whole number"),
     (driver.parse_nvidia_module, "", "nothing that is known"),
     (driver.parse_nvidia_module, "modinfo=perhaps\n", "not known"),
     (driver.parse_nvidia_module, "modinfo: ERROR: Module nvidia not found.\n", "another form"),
@@ -166,7 +166,7 @@ REFUSED = [
     (driver.parse_gpu_information, "Model: x\n", "something else than a heading"),
     (driver.parse_gpu_information, "== gpu0\n", "no PCI address"),
     (driver.parse_gpu_information, "== 0000:18:00.0\ncat: No such device\nx\n", "another form"),
-    (driver.parse_gpu_information, "== 0000:18:00.0\nDevice Minor: one\n", "no whole number"),
+    (driver.parse_gpu_information, "== 0000:18:00.0\nDevice Minor: one\n", "not a whole number"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The kernel log: five time styles, every kind of event, and text that is no log at all."""
+"""The kernel log: five time styles, every kind of event, and text that is not a log at all."""
 
 from __future__ import annotations
 

@@ -362,7 +362,7 @@ def test_warnings_around_the_document_do_not_hide_it() -> None:
         ("<nvidia_smi_log><driver_version>580.1</driver_version>", "cut off"),
         (
             '<nvidia_smi_log><driver_version>580.1</driver_version><gpu id="00000000:18:00.0"/></nvidia_smi_log>',
-            "says nothing of it",
+            "reports nothing about it",
         ),
         (
             '<nvidia_smi_log><driver_version>580.1</driver_version><gpu id="x"><uuid>y</uuid></gpu></nvidia_smi_log>',

@@ -189,9 +189,9 @@ REFUSED = [
     (packages.parse_holds, "unattended\n", "neither yes nor no"),
     (packages.parse_holds, "E: Could not open lock file\n", "another form"),
     (packages.parse_kernels, "", "none that can be booted"),
-    (packages.parse_kernels, "ls: /boot: Permission denied\n", "no kernel release"),
+    (packages.parse_kernels, "ls: /boot: Permission denied\n", "not a kernel release"),
     (packages.parse_initramfs, "unknown\n", "cannot be read"),
-    (packages.parse_initramfs, "cpio: premature end of archive\n", "no version"),
+    (packages.parse_initramfs, "cpio: premature end of archive\n", "not a version"),
 ]
 
 

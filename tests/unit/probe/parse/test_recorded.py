@@ -1,4 +1,4 @@
-"""Recorded text is taken in bounded and cleaned, and refused where it is no text at all."""
+"""Recorded text is taken in bounded and cleaned, and refused where it is not text at all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_whole_numbers(word: str, value: int) -> None:
 
 @pytest.mark.parametrize("word", ["", "1.0", "0x10", "1_000", "\u0661", "1" * 19, " 1", "N/A"])
 def test_what_is_no_whole_number_is_refused(word: str) -> None:
-    with pytest.raises(Unreadable, match="it is no whole number"):
+    with pytest.raises(Unreadable, match="it is not a whole number"):
         recorded.read_integer(word, "it")
 
 
@@ -61,7 +61,7 @@ def test_numbers(word: str, value: float) -> None:
 
 @pytest.mark.parametrize("word", ["", ".", "nan", "inf", "1e", "1e999", "1_0", "0x1p3", "1,5"])
 def test_what_is_no_finite_number_is_refused(word: str) -> None:
-    with pytest.raises(Unreadable, match="it is no number"):
+    with pytest.raises(Unreadable, match="it is not a number"):
         recorded.read_number(word, "it")
 
 
@@ -134,7 +134,7 @@ def test_frozen_mappings_neither_change_nor_follow_their_source() -> None:
     ids=["empty", "cut", "comma", "nan", "infinity", "deep", "huge-number", "half-character", "two"],
 )
 def test_what_is_no_json_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable, match="it is no JSON"):
+    with pytest.raises(Unreadable, match="it is not JSON"):
         recorded.load_json(text, "it")
 
 
@@ -144,7 +144,7 @@ def test_what_is_no_json_is_refused(text: str) -> None:
     ids=["bare", "no-value", "twice", "deep"],
 )
 def test_what_is_no_toml_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable, match="it is no TOML"):
+    with pytest.raises(Unreadable, match="it is not TOML"):
         recorded.load_toml(text, "it")
 
 

@@ -116,7 +116,7 @@ REFUSED = [
     (parse_units, "LoadState=loaded\nActiveState=active\n", "without `Id`"),
     (parse_units, "Id=a.service\nLoadState=loaded\n", "without `ActiveState`: a"),
     (parse_units, "Id=a.service\nLoadState=\nActiveState=active\n", "without `LoadState`: a"),
-    (parse_units, "Id=a\nLoadState=loaded\nActiveState=active\nNRestarts=often\n", "no whole number"),
+    (parse_units, "Id=a\nLoadState=loaded\nActiveState=active\nNRestarts=often\n", "not a whole number"),
     (parse_fabric_manager, "", "nothing of fabric manager"),
     (parse_fabric_manager, "nv-fabricmanager: error while loading shared libraries\n", "nothing of fabric manager"),
     (parse_fabric_manager, "\0\1\2", "is binary"),

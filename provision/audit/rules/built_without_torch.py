@@ -47,9 +47,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         have.update(item.name for item in install.requirements)
         if any(item.name == "torch" for item in install.requirements):
             has_torch = is_surely_there = True
-        elif not install.is_complete or install.requirements:
-            # Most packages that come before may bring torch along.
-            has_torch = has_torch or any(item.name not in _TOOLS for item in install.requirements)
+        elif not install.is_complete or any(item.name not in _TOOLS for item in install.requirements):
+            # Most packages may bring torch along, and a list that is not here may name it.
+            has_torch = True
 
 
 _EVERY = ">=0"

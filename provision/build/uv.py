@@ -24,11 +24,11 @@ from urllib.parse import unquote, urlsplit
 
 from provision.build.local import Local
 from provision.build.reader import Reader, trusted_certificates
-from provision.errors import ActionFailedError, MissingDependencyError, install_command, without_secrets
+from provision.errors import ActionFailedError, MissingDependencyError, UsageError, install_command, without_secrets
 from provision.index.account import Accounts
 from provision.index.address import IndexAddress
-from provision.records import NOTHING, record
-from provision.resolve.environment import wheel_rank
+from provision.records import NOTHING, record, replace
+from provision.resolve.environment import admits_python, wheel_rank
 from provision.resolve.halves import Fixed
 from provision.resolve.requirements import LOCAL, SECRETS_HINT, normalise_name, requirement_of
 
@@ -54,6 +54,7 @@ _MISMATCH = re.compile(
 )
 _SAID_MAX = 300
 _ABSENT_SHOWN = 10
+_SOURCES_REFUSED_MAX = 10
 _NAMES_LOOKED_AT = 200
 _PAGES_AT_ONCE = 8
 _PAGE_SECONDS = 5
@@ -258,13 +259,47 @@ class Uv:
         """
         key = repr(question)
         if key not in self._answers:
-            answer = self._answers[key] = self._ask(question)
+            answer = self._answers[key] = self._ask_for_python(question)
             for item in answer if not isinstance(answer, NoSolution) else ():
                 if item.is_source:
                     self.sources[item.name, item.version] = item
                 if item.uploaded is not None:
                     self.uploaded[item.name, item.version] = item.uploaded
         return self._answers[key]
+
+    def _ask_for_python(self, question: Question) -> tuple[Found, ...] | NoSolution:
+        """Ask without sources that name another Python: uv does not read the upper bound of a Requires-Python."""
+        refused: list[str] = []
+        kept_out: set[str] = set()
+        for _ in range(_SOURCES_REFUSED_MAX):
+            answer = self._ask(question)
+            if isinstance(answer, NoSolution):
+                if not refused:
+                    return answer
+                # What uv says of a version that was kept out is about that, and not about the lines.
+                said = (text for text in answer.because if not any(kept in text for kept in kept_out))
+                return replace(answer, because=(*refused, *said), is_about_python=True)
+            unfit = [(item, bound) for item in answer if (bound := self._other_python(item, question.place.python))]
+            if not unfit:
+                return answer
+            refused += [f"the source of {item.name} {item.version} is for Python {bound}" for item, bound in unfit]
+            kept_out |= {f"{item.name}>{item.version}" for item, _ in unfit}
+            bounds = (*question.bounds, *(f"{item.name}!={item.version}" for item, _ in unfit))
+            question = replace(question, bounds=bounds)
+        return NoSolution(because=tuple(refused), is_about_python=True)
+
+    def _other_python(self, item: Found, python: str) -> str | None:
+        """Return the Requires-Python of a source of the index that a Python does not meet."""
+        from provision.build.hashes import read_page
+
+        if not item.is_source or item.is_addressed or not self._default_indexes():
+            return None
+        try:
+            page = read_page(self._reader(), self._default_indexes()[0], item.name)
+        except (MissingDependencyError, UsageError):
+            return None
+        bound = next((row.requires_python for row in page.files if row.file == item.file), None)
+        return bound if bound is not None and not admits_python(bound, python) else None
 
     def _ask(self, question: Question) -> tuple[Found, ...] | NoSolution:
         with tempfile.TemporaryDirectory(prefix="provision-uv-") as name:

@@ -973,9 +973,9 @@ def _kept(line: str, have: set[str]) -> str | None:
     from provision.resolve.named import is_honoured
 
     found = re.match(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?", line)
-    if found is None or " @ " in line or found[1].lower() not in FRAMEWORKS or found[1].lower() not in have:
+    if found is None or " @ " in line or normalise_name(found[1]) not in have:
         return line
-    if is_honoured(found[1].lower(), (found[2] or "").split(",")):
+    if found[1].lower() in FRAMEWORKS and is_honoured(found[1].lower(), (found[2] or "").split(",")):
         return None
     return re.sub(r"(==\s*[^;,+\s]+)\+[A-Za-z0-9.]+", r"\1", line)
 

@@ -282,7 +282,7 @@ def _admits(specifier: str, version: str) -> bool:
 
 
 @lru_cache(maxsize=None)
-def _runs_on(requires_python: str, python: str) -> bool:
+def admits_python(requires_python: str, python: str) -> bool:
     """Tell whether the newest patch of a Python minor, which is what images hold, is admitted."""
     return f"{python.rstrip('t')}.99" in spec_of(requires_python)
 
@@ -324,7 +324,7 @@ def _releases(
         release = package.release(version) if package else None
         if release is None or (release.yanked and not any("==" in specifier for specifier in specifiers)):
             continue
-        if release.requires_python and not _runs_on(release.requires_python, python):
+        if release.requires_python and not admits_python(release.requires_python, python):
             continue
         if parse(version).local and not any("+" in specifier for specifier in specifiers):
             continue

@@ -60,7 +60,10 @@ def close(
         demands += _gpu_demands(matrix, wish, option)
     if lacking := _lacking_companion(matrix, wish, options, python, {demand.name for demand in demands}):
         return lacking
-    variants = {option.framework: option.variant for option in options}
+    # What is released with a build of PyTorch bears the same local part.
+    variants = {
+        name: option.variant for option in options for name in (option.framework, *companions_of(matrix, option))
+    }
     bounds, direct = _user_demands(wish, python, variants)
     demands += [*bounds, *more_bounds]
     for extra in extras:

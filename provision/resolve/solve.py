@@ -15,7 +15,7 @@ from typing import Any
 
 from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
-from provision.matrix.model import Extra, Gpu, HiddenConstraint
+from provision.matrix.model import Extra, Gpu, HiddenConstraint, TorchBuild
 from provision.matrix.query import called_extras, driver_release, find_extra, find_gpus, is_settled
 from provision.records import replace
 from provision.resolve.assemble import Solution, assemble, find_installer
@@ -231,6 +231,29 @@ def _reject_majors(wish: Wish, options: tuple[Option, ...]) -> Rejection | None:
         because=because,
         facts=tuple(option.fact for option in options),
     )
+
+
+def _reject_open_library(wish: Wish, options: tuple[Option, ...]) -> Rejection | None:
+    """Return which pin of cuDNN or NCCL cannot be held against a build, since the facts lack what that build needs.
+
+    Who names the build by its local part has decided already.
+    """
+    for option in options:
+        row = option.row
+        if not isinstance(row, TorchBuild) or row.is_cuda_bundled is not False or "+" in (wish.request.torch or ""):
+            continue
+        for text, _ in _cuda_pins(wish.request.requirements):
+            called = next((name for name in ("cudnn", "nccl") if text.startswith(f"nvidia-{name}-")), None)
+            if called is not None and getattr(row, called) is None and not row.pins:
+                because = f"needs a release of {_LIBRARIES[called]} that the facts do not hold; your lines say `{text}`"
+                facts = (option.fact,)
+                return Rejection(
+                    rule="requirements", is_proved=False, subject=option.label, because=because, facts=facts
+                )
+    return None
+
+
+_LIBRARIES = {"cudnn": "cuDNN", "nccl": "NCCL"}
 
 
 @lru_cache(maxsize=8)
@@ -552,7 +575,9 @@ def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     subject = " with ".join(option.label for option in options)
     has_lines = bool(wish.request.requirements or wish.request.constraints)
     if python is not None and has_lines:
-        unasked = _reject_lines(wish, options, python) or _reject_majors(wish, options)
+        unasked = (
+            _reject_lines(wish, options, python) or _reject_majors(wish, options) or _reject_open_library(wish, options)
+        )
         unasked = unasked or _reject_wheels(wish, options, python)
         if unasked is not None:
             return unasked

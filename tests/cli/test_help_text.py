@@ -84,7 +84,9 @@ _NEEDS_MORE = re.compile(r"host|--write|--check|--html|\.lock|\.csv|/provision")
 
 
 @pytest.mark.parametrize("name", ["resolve", "explain", "matrix", "plan", "predict"])
-def test_examples_that_need_nothing_but_the_facts_get_an_answer_and_quiet_means_it(provision, monkeypatch, tmp_path, name):
+def test_examples_that_need_nothing_but_the_facts_get_an_answer_and_quiet_means_it(
+    provision, monkeypatch, tmp_path, name
+):
     monkeypatch.chdir(tmp_path)
     examples = [
         words for words in _examples(provision, monkeypatch, (name,)) if not _NEEDS_MORE.search(" ".join(words))

@@ -54,6 +54,15 @@ def test_the_framework_is_taken_from_the_file(image, folder, line, frameworks, v
     assert "plus 1 line of yours, resolved when the image is built: see requirements.user.txt" in answer.err
 
 
+def test_what_pytorch_releases_with_a_build_may_bear_its_local_part(image, folder):
+    answer, stack = image("torch==2.4.1+cu121\ntorchvision==0.19.1+cu121\ntorchaudio==2.4.1+cu121\n")
+    assert answer.code == 0, answer.err
+    assert (stack.packages["torchvision"], stack.packages["torchaudio"]) == ("0.19.1", "2.4.1")
+    # The index has none of that local part.
+    assert _user_lines(folder) == ["torchaudio==2.4.1", "torchvision==0.19.1"]
+    assert image("torch==2.4.1+cu121\ntorchvision==0.19.1+cu118\n")[0].code == 4
+
+
 def test_an_extra_of_the_framework_is_still_installed(image, folder):
     answer, _ = image("torch[opt-einsum]==2.4.1\n")
     assert answer.code == 0, answer.err

@@ -153,3 +153,22 @@ def test_a_source_whose_build_fetches_its_wheel_is_told_since_no_hash_holds_that
     answer = image(*WORDS)
     assert answer.code == 0, answer.err
     assert "the source of first holds no code: its build fetches a wheel from NVIDIA's own index" in answer.err
+
+
+def test_a_source_for_older_pythons_is_not_taken_on_a_newer_one(image, index, write):
+    index.add_source("old", "2.0", builders=["setuptools>=61"], requires_python=">=3.7,<3.11")
+    index.add_source("old", "1.0", builders=["setuptools>=61"], requires_python=">=3.7")
+    write("old")
+    answer = image(*WORDS, "--python", "3.11")
+    assert answer.code == 0, answer.err
+    assert "old==1.0 --hash" in Path("ctx", "requirements.build.1.txt").read_text()
+    write("old==2.0")
+    refused = image("--torch", "2.4.1", "--python", "3.11", "-r", "own.txt", "-o", "refused")
+    assert refused.code == 3, refused.err
+    assert "because the source of old 2.0 is for Python >=3.7,<3.11\n" in refused.err
+    assert "old!=" not in refused.err
+    assert "old>2.0" not in refused.err
+    # No Python was asked for by name: an older one has it.
+    other = image("--torch", "2.4.1", "-r", "own.txt", "-o", "other")
+    assert other.code == 0, other.err
+    assert json.loads(Path("other", "provision.lock").read_text())["python"] == "3.10"

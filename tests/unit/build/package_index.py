@@ -59,6 +59,7 @@ class Index:
         script: str | None = None,
         builders: Sequence[str] = (),
         files: Mapping[str, str] = MappingProxyType({}),
+        requires_python: str | None = None,
     ) -> None:
         """Publish a source distribution that says what it needs, or one whose script must be run to tell.
 
@@ -69,6 +70,7 @@ class Index:
             script: Tells what it needs, when it is run.
             builders: What it asks for to be built.
             files: Name → text of more files.
+            requires_python: What the page says of the Pythons that it is for.
         """
         stem = f"{name.replace('-', '_')}-{version}"
         content = io.BytesIO()
@@ -87,6 +89,8 @@ class Index:
                 info.size = len(text.encode())
                 archive.addfile(info, io.BytesIO(text.encode()))
         self.files.setdefault(name, {})[f"{stem}.tar.gz"] = (content.getvalue(), DAY)
+        if requires_python is not None:
+            self.pythons[f"{stem}.tar.gz"] = requires_python
 
     def page(self, name: str) -> bytes:
         """Return the page of a project, as JSON."""

@@ -611,6 +611,16 @@ def test_a_pin_of_a_cuda_library_keeps_the_stack_on_its_cuda(matrix):
     assert answer(matrix, torch="2.4", requirements=both).cuda.startswith("12")
 
 
+def test_a_pin_chooses_no_build_of_which_it_is_unknown_what_it_needs(matrix):
+    cudnn = ["nvidia-cudnn-cu12==8.9.2.26"]
+    stack = answer(matrix, torch="2", requirements=cudnn)
+    assert (stack.frameworks["torch"], stack.cudnn) == ("2.3.1", "8.9.2.26")
+    found = refusal(matrix, torch="2.12.1", requirements=["nvidia-nccl-cu12==2.18.1"])
+    assert "needs a release of NCCL that the facts do not hold" in " ".join(reason.because for reason in found.because)
+    # Who names the build has decided.
+    assert answer(matrix, torch="2.11.0+cu129", requirements=["nvidia-cudnn-cu12==9.10.2.21"]).variant == "cu129"
+
+
 def test_what_stands_of_a_request_is_told_where_no_two_changes_are_enough(matrix):
     found = refusal(matrix, torch="2.9", cuda="13.0", python="3.8", driver="450", gpu="v100", **{"with": "cupy,foo"})
     (way,) = found.alternatives

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import random
 from collections import Counter
 
@@ -57,6 +58,9 @@ def _asked(values, tables):
     }
 
 
+_REMAINDER = re.compile(r"without --\S+ \S+ and --|^\w+ [\d.]+ without --")
+
+
 def _of_resolver(values, matrix):
     found = solve(parse_request(values), matrix)
     if isinstance(found, Refusal):
@@ -67,7 +71,12 @@ def _of_resolver(values, matrix):
             "conflict": list(found.conflict),
             "because": [reason.because for reason in found.because],
             "facts": [[fact.id for fact in reason.facts] for reason in found.because],
-            "alternatives": [[item["command"], item["change"]] for item in error.details["alternatives"]],
+            # What stands of a request where no two changes are enough is tried by the command alone.
+            "alternatives": [
+                [item["command"], item["change"]]
+                for item in error.details["alternatives"]
+                if not _REMAINDER.search(item["change"])
+            ],
         }
     image = found.image
     return {

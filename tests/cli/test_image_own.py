@@ -102,8 +102,8 @@ def test_a_folder_called_code_of_somebody_else_is_left_alone(provision, folder):
     [
         (("--copy", "absent"), "absent does not exist"),
         (("--copy", "src:/opt/venv/x"), "/opt/venv/x/ is a place that the image itself needs"),
-        (("--copy", "src:/a b"), "is not a place in the image"),
-        (("--copy", "src:/../etc"), "is not a place in the image"),
+        (("--copy", "src:/a b"), "is not a valid place in the image"),
+        (("--copy", "src:/../etc"), "is not a valid place in the image"),
         (("--copy", "src", "--copy", "src"), "puts two things at /workspace/src"),
         (("--copy", "src", "--format", "bake"), "--copy goes into a context"),
         (("--command", "a 'b"), "is not a command"),

@@ -744,6 +744,7 @@ def test_bytecode_is_the_same_each_time_and_tests_get_none(tmp_path: Path) -> No
         copy = tmp_path / run / "compile_bytecode.py"
         copy.write_text(script.replace('sysconfig.get_path("purelib")', '"site"'), "utf-8")
         environment = {**os.environ, "PYTHONHASHSEED": "7" if run == "one" else "random"}
+        environment.pop("PYTHONPYCACHEPREFIX", None)
         for _ in range(2):  # the second run finds nothing to do
             subprocess.run([sys.executable, str(copy)], cwd=copy.parent, env=environment, check=True)
         cached = {path.relative_to(site): path.read_bytes() for path in site.rglob("*.pyc")}

@@ -56,7 +56,7 @@ def test_one_profile_alone_can_be_asked_for(lock: Path) -> None:
 def test_a_file_that_is_no_lock_is_named(tmp_path: Path) -> None:
     path = tmp_path / "other.yml"
     path.write_text("a: 1\n", encoding="utf-8")
-    with pytest.raises(SystemExit, match="no node lock"):
+    with pytest.raises(SystemExit, match="not a node lock"):
         stubs.read_lock(path)
 
 

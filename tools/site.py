@@ -429,7 +429,7 @@ def _write_source(source: Path, matrix: Matrix, language: str, url: str, page: P
         (badges / _badge_name(row)).write_text(badge(texts), encoding="utf-8")
     if language == "en":
         _copy_plain(source)
-        (source / "index.html").write_text(_home(url, page), encoding="utf-8")
+        (source / "index.html").write_text(_home(matrix, url, page), encoding="utf-8")
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         (source / _HOME).write_text(readme.replace("](README.zh-CN.md)", f"]({url}zh/)"), encoding="utf-8")
     else:
@@ -491,9 +491,9 @@ def _lead_home(page: Path) -> Callable[[re.Match[str]], str]:
     return lead
 
 
-def _home(url: str, page: Path | None) -> str:
+def _home(matrix: Matrix, url: str, page: Path | None) -> str:
     """Return the page of the matrix, with what search engines and link previews read, and links to the rest."""
-    text = page.read_text(encoding="utf-8") if page else render_page(Matrix(), __version__)
+    text = page.read_text(encoding="utf-8") if page else render_page(matrix, __version__)
     says = "Which NVIDIA driver, CUDA, PyTorch, TensorFlow, JAX, Python and GPU work together, from sourced facts."
     head = (
         f'<meta name="description" content="{says}">\n<meta property="og:type" content="website">\n'

@@ -8,13 +8,13 @@ from functools import lru_cache
 from provision.audit.model import Base, Environment
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage
+from provision.matrix.query import hub_name
 from provision.versions import parse, spec_of
 
 __all__ = [
     "cuda_image",
     "has_moving_tag",
     "has_old_key",
-    "hub_name",
     "is_cuda_repository",
     "is_deleted",
     "is_plain",
@@ -31,14 +31,6 @@ _CUDA = "nvidia/cuda"
 def is_cuda_repository(matrix: Matrix, base: Base) -> bool:
     """Tell whether an image is one of nvidia/cuda, from whichever registry that carries it."""
     return base.repository in {hub_name(matrix, name) for name in matrix.setting("images.toml", "registries").values}
-
-
-def hub_name(matrix: Matrix, repository: str) -> str:
-    """Return a repository in its short form: the names of Docker Hub are left out, as people write it."""
-    host, slash, rest = repository.partition("/")
-    if slash and host in matrix.setting("audit_rules.toml", "hub_names").values:
-        repository = rest
-    return repository.removeprefix("library/")
 
 
 def cuda_image(matrix: Matrix, base: Base) -> CudaImage | None:

@@ -6,12 +6,13 @@ import posixpath
 import re
 from typing import Any
 
-from provision.audit.dockerfile import parse_dockerfile, split_reference
+from provision.audit.dockerfile import parse_dockerfile
 from provision.audit.model import Base, Environment, Options, Source, Variable
 from provision.audit.places import Placed, read_yaml
 from provision.audit.requirements_file import Reader
 from provision.audit.shell import Part, Text
 from provision.errors import UsageError
+from provision.matrix.query import split_reference
 from provision.records import replace
 
 __all__ = ["parse_compose"]

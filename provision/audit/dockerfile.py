@@ -29,9 +29,10 @@ from provision.audit.shell import (
 from provision.audit.wrappers import SHELLS, find_script, unwrap
 from provision.audit.writes import written_files
 from provision.errors import UsageError
+from provision.matrix.query import split_reference
 from provision.records import NOTHING, record, replace
 
-__all__ = ["Dockerfile", "Instruction", "parse_dockerfile", "split_instructions", "split_reference"]
+__all__ = ["Dockerfile", "Instruction", "parse_dockerfile", "split_instructions"]
 
 _KEYWORDS = frozenset(
     (
@@ -243,15 +244,6 @@ class _Splitter:
         )
         made.end = self.at[self.pos - 1] + 1
         made.has_heredoc = True
-
-
-def split_reference(reference: str) -> tuple[str, str, str]:
-    """Split an image reference into repository, tag and digest."""
-    rest, _, digest = reference.partition("@")
-    head, colon, tag = rest.rpartition(":")
-    if not colon or "/" in tag:
-        head, tag = rest, ""
-    return head, tag, digest
 
 
 class _Copied:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from provision.audit.dockerfile import split_reference
 from provision.audit.model import Base, Environment, Install, Requirement, Source, Variable, Word
 from provision.audit.requirement import normalise
+from provision.matrix.query import split_reference
 
 __all__ = ["parse_image"]
 

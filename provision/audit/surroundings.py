@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from provision.audit.bases import cuda_image, hub_name, is_cuda_repository
+from provision.audit.bases import cuda_image, is_cuda_repository
 from provision.audit.model import Base, Command, Environment, Install, Options, Requirement
 from provision.matrix.load import Matrix
+from provision.matrix.query import hub_name
 from provision.records import replace
 
 __all__ = ["complete"]

@@ -238,6 +238,7 @@ class Uv:
         self._answers: dict[str, tuple[Found, ...] | NoSolution] = {}
         self.uploaded: dict[tuple[str, str], str] = {}
         self.sources: dict[tuple[str, str], Found] = {}
+        self._pythons: dict[str, dict[str, str | None]] = {}
 
     @contextmanager
     def until(self, deadline: float) -> Iterator[None]:
@@ -290,16 +291,23 @@ class Uv:
 
     def _other_python(self, item: Found, python: str) -> str | None:
         """Return the Requires-Python of a source of the index that a Python does not meet."""
+        if not item.is_source or item.is_addressed or item.file is None:
+            return None
+        bound = self._pythons_of(item.name).get(item.file)
+        return bound if bound is not None and not admits_python(bound, python) else None
+
+    def _pythons_of(self, name: str) -> dict[str, str | None]:
+        """Return the Requires-Python of each file of a distribution that the index has; its page is read once."""
         from provision.build.hashes import read_page
 
-        if not item.is_source or item.is_addressed or not self._default_indexes():
-            return None
-        try:
-            page = read_page(self._reader(), self._default_indexes()[0], item.name)
-        except (MissingDependencyError, UsageError):
-            return None
-        bound = next((row.requires_python for row in page.files if row.file == item.file), None)
-        return bound if bound is not None and not admits_python(bound, python) else None
+        indexes = self._default_indexes()
+        if name not in self._pythons and indexes:
+            try:
+                files = read_page(self._reader(), indexes[0], name).files
+            except (MissingDependencyError, UsageError):
+                files = ()
+            self._pythons[name] = {row.file: row.requires_python for row in files}
+        return self._pythons.get(name, {})
 
     def _ask(self, question: Question) -> tuple[Found, ...] | NoSolution:
         with tempfile.TemporaryDirectory(prefix="provision-uv-") as name:

@@ -47,6 +47,7 @@ from provision.records import NOTHING, plain, record, replace
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.requirements import LOCAL, normalise_name
 from provision.resolve.stack import INIT, TORCH_ARCHS, BaseImage, ImagePart, LockedPackage, Stack
+from provision.resolve.targets import torch_arch
 
 __all__ = [
     "CODE",
@@ -612,7 +613,7 @@ def _compile_stage(stack: Stack, image: ImagePart, options: ImageOptions, python
             "PATH": f"{VENV}/bin:/usr/local/cuda/bin:${{PATH}}",
             "VIRTUAL_ENV": VENV,
             "CUDA_HOME": "/usr/local/cuda",
-            TORCH_ARCHS: ";".join(_capability(name) for name in stack.sm),
+            TORCH_ARCHS: ";".join(torch_arch(check_value("GPU target", name, "sm")) for name in stack.sm),
             **image.build_env,
         }
         steps.append(Env(values=values))
@@ -913,12 +914,6 @@ def _requested(stack: Stack, image: ImagePart) -> tuple[str, ...]:
     lines += [requirement.text for requirement in own if requirement.is_named]
     wanted = [item for item in map(requirement_of, lines) if item.marker is None or item.marker.evaluate(place)]
     return tuple(sorted({check_value("package name", normalise_name(item.name), "-r") for item in wanted}))
-
-
-def _capability(target: str) -> str:
-    """Return ``8.0`` for ``sm_80``, as the compilers of extensions want it."""
-    digits, letters = re.fullmatch(r"sm_([0-9]+)([a-z]?)", check_value("GPU target", target, "sm")).groups()  # type: ignore[union-attr]
-    return f"{digits[:-1]}.{digits[-1]}{letters}"
 
 
 def _by_index(

@@ -28,6 +28,7 @@ __all__ = [
     "find_rdma_rate",
     "find_slot_floor",
     "gpu_ids",
+    "hub_name",
     "is_settled",
     "module_flavours",
     "newest_release",
@@ -37,6 +38,7 @@ __all__ = [
     "runs_on",
     "secure_minimums",
     "serves",
+    "split_reference",
 ]
 
 NVLINK = "nvlink"
@@ -268,6 +270,23 @@ def _distribution_of(row: Extra) -> str:
     """Return what the first requirement of an extra is about, which is what it is for."""
     name = re.match(r"[A-Za-z0-9._-]+", row.requires[0]) if row.requires else None
     return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
+
+
+def split_reference(reference: str) -> tuple[str, str, str]:
+    """Split an image reference into repository, tag and digest."""
+    rest, _, digest = reference.partition("@")
+    head, colon, tag = rest.rpartition(":")
+    if not colon or "/" in tag:
+        head, tag = rest, ""
+    return head, tag, digest
+
+
+def hub_name(matrix: Matrix, repository: str) -> str:
+    """Return a repository in its short form: the names of Docker Hub are left out, as people write it."""
+    host, slash, rest = repository.partition("/")
+    if slash and host in matrix.setting("audit_rules.toml", "hub_names").values:
+        repository = rest
+    return repository.removeprefix("library/")
 
 
 @lru_cache(maxsize=None)

@@ -94,16 +94,15 @@ def _unfit_base(matrix: Matrix, base: str, options: tuple[Option, ...], python: 
     ref = base.partition("@")[0]
     name, tag = name_and_tag(matrix, base)
     short = f"{name}:{tag}" if tag else name
-    if python is not None and is_musl(matrix, name, tag):
-        musl = matrix.setting("audit_rules.toml", "musl_images")
-        because = f"cannot stand on {ref}, which has musl: wheels of frameworks are for glibc alone"
-        return Rejection(
-            rule="base", is_proved=True, subject="", because=because, facts=(fact_of("setting", musl.id, musl),)
-        )
-    bare_systems = matrix.setting("images.toml", "systems_without_python")
-    if python is not None and name in bare_systems.values:
-        because = f"cannot stand on {ref}, which holds no Python; without `--base` an image is chosen that has one"
-        fact = fact_of("setting", bare_systems.id, bare_systems)
+    lacking, lacks = None, ""
+    if is_musl(matrix, name, tag):
+        lacking = matrix.setting("audit_rules.toml", "musl_images")
+        lacks = "has musl: wheels of frameworks are for glibc alone"
+    elif name in (systems := matrix.setting("images.toml", "systems_without_python")).values:
+        lacking, lacks = systems, "holds no Python; without `--base` an image is chosen that has one"
+    if python is not None and lacking is not None:
+        fact = fact_of("setting", lacking.id, lacking)
+        because = f"cannot stand on {ref}, which {lacks}"
         return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
     image = next((row for row in matrix.python_images if row.tag == short), None)
     if image is None and (found := re.match(r"python:([0-9]+\.[0-9]+)(?![0-9t])", short)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from provision.matrix.load import Matrix
+from provision.matrix.query import hub_name, split_reference
 from provision.records import record
 from provision.resolve.options import fact_of
 from provision.resolve.stack import FactRef
@@ -97,14 +98,8 @@ def known_base(matrix: Matrix, base: str) -> ForeignBase | None:
 
 def name_and_tag(matrix: Matrix, base: str) -> tuple[str, str]:
     """Return the repository and the tag of an image, without its digest and without what stands for Docker Hub."""
-    reference = base.partition("@")[0]
-    name, colon, tag = reference.rpartition(":")
-    if not colon or "/" in tag:
-        name, tag = reference, ""
-    host, _, rest = name.partition("/")
-    if host in matrix.setting("audit_rules.toml", "hub_names").values:
-        name = rest
-    return name.removeprefix("library/"), tag
+    repository, tag, _ = split_reference(base)
+    return hub_name(matrix, repository), tag
 
 
 def is_musl(matrix: Matrix, repository: str, tag: str) -> bool:

@@ -60,11 +60,7 @@ def close(
         demands += _gpu_demands(matrix, wish, option)
     if lacking := _lacking_companion(matrix, wish, options, python, {demand.name for demand in demands}):
         return lacking
-    # What is released with a build of PyTorch bears the same local part.
-    variants = {
-        name: option.variant for option in options for name in (option.framework, *companions_of(matrix, option))
-    }
-    bounds, direct = _user_demands(wish, python, variants)
+    bounds, direct = _user_demands(matrix, wish, options, python)
     demands += [*bounds, *more_bounds]
     for extra in extras:
         lines = (*extra.requires, *extra.constraints)
@@ -211,11 +207,17 @@ def _gpu_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
     ]
 
 
-def _user_demands(wish: Wish, python: str, variants: Mapping[str, str]) -> tuple[list[Demand], dict[str, str]]:
+def _user_demands(
+    matrix: Matrix, wish: Wish, options: tuple[Option, ...], python: str
+) -> tuple[list[Demand], dict[str, str]]:
     """Return the bounds of the user's lines, and those that name an address instead: name → line."""
     lines, bounds = wish.request.requirements, wish.request.constraints
     if not lines and not bounds:
         return [], {}
+    # What is released with a build of PyTorch bears the same local part.
+    variants = {
+        name: option.variant for option in options for name in (option.framework, *companions_of(matrix, option))
+    }
     demands, direct = _requirement_demands(lines, "your requirements file", "requirements", wish, python, variants)
     more, _ = _requirement_demands(bounds, "your constraints", "constraints", wish, python, variants)
     return [*demands, *more], direct

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -77,6 +77,7 @@ def pair_extras(
     pairs: dict[str, CompanionPackage] = {}
     named: list[CompanionPackage] = []
     is_joint = len(wanted.keys() & releases.keys()) > 1
+    asked = _asked(extras) if is_joint else {}
     # What pins others is chosen before them.
     for name in sorted(releases, key=lambda name: (not _names(releases[name], set(releases)), name)):
         rows = [row for row in releases[name] if all(_admits(bound, row.version) for bound in bounds[name])]
@@ -93,7 +94,8 @@ def pair_extras(
         running = [row for row in built if _runs_on(matrix, row, python, MACHINES[wish.platform])]
         serving = [row for row in running if not _unserved(matrix, row, wish)]
         needs = {
-            row.version: _needs_of(matrix, row, extras, wish, python) if is_joint else row.requires for row in serving
+            row.version: _needs_of(matrix, row, asked[name], wish, python) if is_joint else row.requires
+            for row in serving
         }
         fitting = [row for row in serving if not _contradicted(needs[row.version], bounds)]
         if not fitting:
@@ -121,7 +123,7 @@ def pair_extras(
             return Rejection(rule=rule, is_proved=is_proved, subject="", because=because, facts=facts)
         pairs[name] = max(fitting, key=lambda row: parse(row.version))
         _bind(bounds, needs[pairs[name].version])
-    if is_joint and (apart := _apart(matrix, tuple(pairs.values()), extras, torch, python, wish)):
+    if is_joint and (apart := _apart(matrix, pairs.values(), asked, torch, python, wish)):
         facts = (torch.fact, *map(_fact, pairs.values()))
         because = (
             f"is paired with {' and '.join(f'{row.package} {row.version}' for row in pairs.values())}, and {apart}"
@@ -236,12 +238,16 @@ def _fact(row: CompanionPackage) -> FactRef:
 
 
 def _apart(
-    matrix: Matrix, pairs: Sequence[CompanionPackage], extras: Sequence[Extra], torch: Option, python: str, wish: Wish
+    matrix: Matrix,
+    pairs: Iterable[CompanionPackage],
+    asked: Mapping[str, tuple[str, ...]],
+    torch: Option,
+    python: str,
+    wish: Wish,
 ) -> str | None:
     """Return why releases have no common set of what they need, as far as the facts hold what an index says of it."""
     from provision.resolve.published import Problem, Want
 
-    asked = _asked(extras)
     wants = [Want(name=row.package, extras=asked[row.package], specifier=f"=={row.version}") for row in pairs]
     wants.append(Want(name=_TORCH, specifier=f"=={torch.version}"))
     return _clash(matrix, Problem(wants=tuple(wants), python=python, machine=MACHINES[wish.platform]))
@@ -261,13 +267,13 @@ def _asked(extras: Sequence[Extra]) -> dict[str, tuple[str, ...]]:
 
 
 def _needs_of(
-    matrix: Matrix, row: CompanionPackage, extras: Sequence[Extra], wish: Wish, python: str
+    matrix: Matrix, row: CompanionPackage, asked: tuple[str, ...], wish: Wish, python: str
 ) -> Mapping[str, str]:
     """Return what a release asks for, all that an index says of it: what two of them pin may be in no row."""
     from provision.resolve.published import Problem, need_asks
 
     problem = Problem(wants=(), python=python, machine=MACHINES[wish.platform])
-    found = need_asks(matrix, row.package, row.version, problem, _asked(extras)[row.package])
+    found = need_asks(matrix, row.package, row.version, problem, asked)
     published: dict[str, list[str]] = {}
     for want in found:
         published.setdefault(want.name, []).append(want.specifier)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from provision.matrix.load import Matrix
-from provision.matrix.query import cuda_releases, serves
+from provision.matrix.query import capability_of, cuda_releases, serves
 from provision.resolve.options import Option
 from provision.resolve.rules import Wish
 from provision.resolve.stack import TORCH_ARCHS
 
-__all__ = ["compile_targets", "target_variables"]
+__all__ = ["compile_targets", "target_variables", "torch_arch"]
 
 
 def compile_targets(matrix: Matrix, wish: Wish, options: Iterable[Option], cuda: str) -> tuple[str, ...]:
@@ -39,8 +38,7 @@ def target_variables(targets: Iterable[str], own: Mapping[str, str]) -> dict[str
     targets = tuple(targets)
     if not targets:
         return {}
-    texts = [f"{_digits(target) // 10}.{_digits(target) % 10}{_suffix(target)}" for target in targets]
-    variables = {TORCH_ARCHS: ";".join(texts)}
+    variables = {TORCH_ARCHS: ";".join(map(torch_arch, targets))}
     for name, text in own.items():
         separator = text.strip("0123456789")[0]
         known = [int(item) for item in text.split(separator) if item]
@@ -56,9 +54,14 @@ def _runs(code: int, target: int) -> bool:
     return code // 10 == target // 10 and code <= target
 
 
+def torch_arch(target: str) -> str:
+    """Return a target as extensions of PyTorch want it: ``9.0a`` for ``sm_90a``, ``9.0+PTX`` for ``compute_90``."""
+    major, minor = capability_of(target)
+    return (
+        f"{major}.{minor}{target[-1] if target[-1].isalpha() else ''}{'+PTX' if target.startswith('compute') else ''}"
+    )
+
+
 def _digits(target: str) -> int:
-    return int(re.sub(r"[^0-9]", "", target))
-
-
-def _suffix(target: str) -> str:
-    return f"{target[-1] if target[-1].isalpha() else ''}{'+PTX' if target.startswith('compute') else ''}"
+    major, minor = capability_of(target)
+    return 10 * major + minor

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from provision.audit.dockerfile import Dockerfile, parse_dockerfile, split_reference
+from provision.audit.dockerfile import Dockerfile, parse_dockerfile
 from provision.audit.model import Environment, Source
 from provision.errors import UsageError
+from provision.matrix.query import split_reference
 
 
 def parse(text: str, files: Mapping[str, str] | None = None, **settings: object) -> Dockerfile:

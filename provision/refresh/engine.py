@@ -43,7 +43,8 @@ AXES = {
 }
 """What can be read, by the word that ``--only`` takes."""
 _GROWING = ("pythons", "pythons_with_companions", "platform_tags")
-_LATE = ("torchvision", "torchaudio", "pythons_with_companions", "paired_torch")
+_PARTNERS = ("torchvision", "torchaudio")
+_LATE = (*_PARTNERS, "pythons_with_companions", "paired_torch")
 _PATIENCE = 3
 """Pages that do not answer before an index is taken to be out of reach."""
 _ON_INDEX = ("torch", "tensorflow", "jax", "nvidia", "companions")
@@ -396,9 +397,10 @@ class Refresh:
                 self.book.date(file, self._plan.dated)
         for field, before, after in differing(row, now, measured):
             said = f"{file}: {field} of {label} was {_short(before)}, now reads {_short(after)}"
-            # A wheel for one more Python may come later; nothing else of a release should move.
+            # A wheel for one more Python may come later, and a newer companion; nothing else of a release should move.
             is_growth = field in _GROWING and isinstance(after, list) and set(before) < set(after)
-            if is_growth or self.alarms.raise_("meaning", f"{stem}/{label}.{field}", said):
+            is_newer = field in _PARTNERS and after is not None and Version(before) < Version(after)
+            if is_growth or is_newer or self.alarms.raise_("meaning", f"{stem}/{label}.{field}", said):
                 if after in (None, [], {}):
                     row.pop(field, None)
                     row.get("evidence", {}).pop(field, None)

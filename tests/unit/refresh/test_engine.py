@@ -132,6 +132,25 @@ def test_a_late_wheel_of_a_known_release_is_added(run, upstream):
     assert {name for name, _, _ in changes["companions.toml"].fields} == {"pythons", "platform_tags"}
 
 
+def test_a_newer_companion_of_the_newest_torch_is_taken(run, upstream, facts, write):
+    upstream.publish_torch(NEW, NEEDS)
+    tag, wide = "py3-none-manylinux_2_28_x86_64", ("torch>=2.11",)
+    upstream.publish("torchaudio", "2.11.8", tag, wide)
+    write(facts, run("torch").texts)
+    upstream.publish("torchaudio", "2.11.9", tag, wide)
+    rows = {change.row: change for change in run("torch").changes if change.file == "frameworks/torch.toml"}
+    assert rows[NEW].fields == (("torchaudio", "2.11.8", "2.11.9"),)
+
+
+def test_an_older_companion_of_the_newest_torch_stops_it(run, upstream, facts, write):
+    upstream.publish_torch(NEW, NEEDS)
+    upstream.publish("torchaudio", "2.11.8", "py3-none-manylinux_2_28_x86_64", ("torch>=2.11",))
+    write(facts, run("torch").texts)
+    path = facts / "frameworks/torch.toml"
+    path.write_text(path.read_text().replace('torchaudio = "2.11.8"', 'torchaudio = "2.11.9"'))
+    assert alarms(run, "torch") == [f"meaning:torch/{NEW}.torchaudio"]
+
+
 def test_a_new_release_without_a_hash_is_not_taken(run, upstream):
     upstream.publish_torch(NEW, NEEDS)
     for row in upstream.rows("torch", NEW):

@@ -84,7 +84,7 @@ def test_document_is_read_back() -> None:
     ],
 )
 def test_other_documents_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no report"):
+    with pytest.raises(UsageError, match="is not a report"):
         read_document(text, "report.json")
 
 

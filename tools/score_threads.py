@@ -38,6 +38,7 @@ SETS = {
     "fifth": ("fifth-threads.jsonl",),
     "sixth": ("sixth-threads.jsonl", "sixth-healthy.jsonl"),
     "seventh": ("seventh-threads.jsonl",),
+    "eighth": ("eighth-threads.jsonl", "eighth-healthy.jsonl"),
 }
 _HELD_OF_FIVE = 2
 

@@ -34,11 +34,21 @@ _RUN = re.compile(r"[a-z]{2,}")
 _FOUND: dict[str, list[str] | None] = {}
 _ALSO_MATCHED = str.maketrans({"\u0130": "i", "\u0131": "i", "\u017f": "s", "\u212a": "k"})
 """What a pattern takes for an ASCII letter when it ignores case, beside that letter's two forms."""
+_TYPESET = (*((quote, "'") for quote in "\u2018\u2019\u00b4"), ("\u201c", '"'), ("\u201d", '"'), ("\u00a0", " "))
+"""What stands in pasted messages → what the program wrote."""
 
 
 def fold(text: str) -> str:
     """Return a text in lower case with every character where it was."""
     return text.lower() if text.isascii() else text.translate(_ALSO_MATCHED).lower()
+
+
+def _straighten(text: str) -> str:
+    """Return a text with the quotes and spaces of a keyboard where a word processor or a forum put others."""
+    if not text.isascii():
+        for other, plain in _TYPESET:
+            text = text.replace(other, plain)
+    return text
 
 
 @lru_cache(maxsize=None)
@@ -156,6 +166,7 @@ class Page:
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
+        text = _straighten(text)
         parts = text.splitlines(keepends=True)
         if max(map(len, parts), default=0) > _LINE_CHARACTERS:
             # What an expression takes for a line may grow with its square.

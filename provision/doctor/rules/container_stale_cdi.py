@@ -18,6 +18,7 @@ SYMPTOMS = (
     r"\bFound 0 CDI devices|\bstat nvidia\.com/gpu=\S{1,40}: no such file",
     r"crun: (?:cannot stat|error stat'ing file) .{0,80}/lib\S{0,20}nvidia\S{0,30}\.so\.[0-9.]{3,14}|"
     r"error stat'ing file .{0,80}nvidia\S{0,30}\.so\.[0-9.]{3,14}",
+    r"failed to (?:load|parse|unmarshal) CDI Spec",
     r"CDI device injection failed|failed to inject devices: .{0,60}CDI",
 )
 

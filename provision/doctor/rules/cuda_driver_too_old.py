@@ -22,7 +22,7 @@ SYMPTOMS = (
     r"CUDA driver version is insufficient for CUDA runtime version",
     r"cudaErrorInsufficientDriver|CUDA_ERROR_UNSUPPORTED_PTX_VERSION|CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER",
     r"provided PTX was compiled with an unsupported toolchain",
-    r"Driver does not support the required nvenc API version",
+    r"Driver does not support the required nvenc API version|minimum required Nvidia driver for nvenc is",
     r"libcuda\.so[.0-9]{0,14}: undefined symbol: cu[A-Z]",
     r"undefined symbol: cu(?:GreenCtx|CtxFromGreenCtx|DevSmResource|DeviceGetDevResource)",
     r"This container was built for NVIDIA Driver Release .{0,120}compatibility mode is UNAVAILABLE",

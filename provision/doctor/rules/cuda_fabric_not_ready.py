@@ -19,6 +19,7 @@ SYMPTOMS = (
     r"fabric manager is not (?:running|initialized)",
     r"fabric manager .{0,60}interface version .{0,60}(?:don't|doesn't|does not) match",
     r"init(?:iali[sz]ation)? failure: 802\b",
+    r"NVSwitch driver version .{0,60}(?:(?:don't|doesn't|does not) match|mismatch)",
 )
 
 _UNIT = "nvidia-fabricmanager"

@@ -17,6 +17,7 @@ SYMPTOMS = (
     r"(?:could not|couldn't|unable to|cannot|can't|failed to|not able to) (?:find|load|open|dlopen|"
     r"locate)\b.{0,30}libcuda(?:\.so)?(?![a-z])(?!.{0,160}undefined symbol)",
     r"CUDA Version: ERR!",
+    r"Unable to find cuda lib under the names",
     r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",
     r"libnvidia-ml\.so(?:\.1)?: cannot open shared object",
     r"NVML_ERROR_LIBRARY_NOT_FOUND|CUDA driver library cannot be found|Failed to open libnvidia-ml|"

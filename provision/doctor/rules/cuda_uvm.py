@@ -19,6 +19,8 @@ SYMPTOMS = (
     r"init(?:iali[sz]ation)? failure: (?:3|999)\b",
     r"CUDA error: unknown error",
     r"cuda runtime error \(30\)",
+    r"cuInit.{0,40}CUDA_ERROR_NOT_INITIALIZED",
+    r"\bCUDA\b.{0,60} (?:after|since) (?:a |the )?(?:resum|suspend|sleep|hibernat|wak)\w{0,6}",
 )
 
 

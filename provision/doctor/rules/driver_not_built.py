@@ -15,7 +15,7 @@ SYMPTOMS = (
     r"could not insert '?nvidia'?: No such (?:file|device)",
     r"NVMLError_DriverNotLoaded|\bNVML: Driver Not Loaded\b",
     r"could not insert '?nvidia'?: (?:Exec format error|Unknown symbol in module)",
-    r"FATAL: Module nvidia not found",
+    r"FATAL: Module nvidia not found|ERROR: module not found: '?nvidia",
     r"\bnvidia: (?:version magic '|disagrees about version of symbol)",
     r"Failed to query NVIDIA devices\. Please ensure",
     r"NVML_ERROR_DRIVER_NOT_LOADED|FATAL: Module nvidia[\w-]{1,12} not found|"

@@ -259,6 +259,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         ">>> torch.__version__ '1.9.0+cpu'",
     ),
     "cuda.fabric-not-ready": (
+        "fabric manager NVSwitch driver version 535.104 does not match",
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
         "failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY",
         "the fabric manager is not running on this host",
@@ -267,6 +268,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "cuda driver library init failure: 802",
     ),
     "cuda.uvm": (
+        "CUDA fails to initialize after resuming from suspend",
+        "cu->cuInit(0) failed -> CUDA_ERROR_NOT_INITIALIZED: initialization",
         "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing "
         "env variable"
         " CUDA_VISIBLE_DEVICES after program start.",
@@ -327,6 +330,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "[TRT] TensorRT was linked against cuDNN 8.9.0 but loaded cuDNN 8.8.1",
     ),
     "cuda.no-driver-library": (
+        'Unable to find cuda lib under the names ["cuda", "nvcuda"]. Please open GitHub issue.',
         "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
         "Could not load dynamic library 'libcuda.so.1'; dlerror: file not found",
         "libcuda.so could not be found",
@@ -364,6 +368,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES",
     ),
     "cuda.nvcc-mismatch": (
+        "RuntimeError: ('The detected CUDA version (%s) mismatches the version that was used to compilePyTorch (%s).', "
+        "'11.3', '12.8')",
         "RuntimeError: FlashAttention is only supported on CUDA 11.6 and above.",
         "RuntimeError: The detected CUDA version (11.8) mismatches the version that was used to compile\nPyTorch "
         "(12.4).",
@@ -418,6 +424,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "INFO:    Could not find any nv files on this host!",
     ),
     "container.stale-cdi": (
+        'failed to load CDI Spec: failed to parse CDI Spec "/etc/cdi/nvidia.yaml": failed to unmarshal CDI Spec: json: '
+        'unknown field "hostPath"',
         "Error: crun: cannot stat `/lib64/libEGL_nvidia.so.550.54.14`: No such file or directory",
         "Error: stat nvidia.com/gpu=0: no such file or directory",
         "INFO[0000] Found 0 CDI devices",
@@ -447,6 +455,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NCCL WARN Error: failed to extend /dev/shm/nccl-8fTp3k to 9637892 bytes",
     ),
     "nccl.wrong-interface": (
+        "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:152]",
         "node-a:4242:4301 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>",
         "NCCL WARN Bootstrap : no socket interface found",
         "socketProgress: Connect to 172.17.0.1<43210>",
@@ -469,6 +478,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "caused connection abort",
     ),
     "nccl.watchdog": (
+        "frame #1: c10d::ProcessGroupNCCL::WorkNCCL::checkTimeout(std::optional<std::chrono::duration<long> >) + 0x1d2",
         "[rank3]:[E] [PG 0 Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812, "
         "OpType=ALLREDUCE,"
         " NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 milliseconds before timing out.",

@@ -82,13 +82,16 @@ def find_age(request: Request, stack: Stack, matrix: Matrix, uploaded: Mapping[t
 
 
 def find_changed(project: Path) -> str | None:
-    """Return the day (ISO) of the last commit to a folder, where a git repository on this machine tells it."""
-    words = ["git", "-C", str(project), "log", "-1", "--format=%cs", "--", "."]
+    """Return the day (ISO, UTC) of the last commit to a folder, where a git repository on this machine tells it."""
+    words = ["git", "-C", str(project), "log", "-1", "--format=%ct", "--", "."]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    text = done.stdout.strip()
+    if done.returncode or not text.isdigit():
+        return None
+    return datetime.datetime.fromtimestamp(int(text), datetime.UTC).date().isoformat()
 
 
 def find_younger(stack: Stack, uploaded: Mapping[tuple[str, str], str], day: str) -> tuple[str, ...]:

@@ -6,10 +6,12 @@ only when a script runs is not told.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
 import subprocess
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -25,18 +27,25 @@ from provision.errors import ProvisionError, UsageError
 from provision.index.account import Accounts
 from provision.index.address import IndexAddress
 from provision.records import record
-from provision.resolve.requirements import LOCAL, parse_line
+from provision.resolve.requirements import LOCAL, normalise_name, parse_line, requirement_of
 
 if TYPE_CHECKING:
     from provision.audit.setup_script import Needs
 
-__all__ = ["BuildNeeds", "Sources", "build_needs"]
+__all__ = ["BuildNeeds", "Sources", "build_needs", "find_obstacle", "is_package"]
 
 _BYTES_MAX = 1024 * 1024
 _ARCHIVE_BYTES_MAX = 512 * 1024 * 1024
 _GIT_SECONDS = 120
 _PYPROJECT = "pyproject.toml"
 _SCRIPTS = ("setup.py", "setup.cfg")
+_OF_TAGS = frozenset(
+    {
+        *("setuptools-scm", "setuptools-git-versioning", "hatch-vcs", "flit-scm", "pbr"),
+        *("versioningit", "dunamai", "poetry-dynamic-versioning", "uv-dynamic-versioning"),
+    }
+)
+_OF_SETUPTOOLS = frozenset({"setuptools", "distutils"})
 
 
 @record
@@ -158,6 +167,58 @@ def _wanted(member: str) -> str | None:
     return match[1] if match is not None and match[1] in (_PYPROJECT, *_SCRIPTS) else None
 
 
+def is_package(folder: Path) -> bool:
+    """Tell whether a project that says how it is built is meant to be installed.
+
+    Source: https://docs.astral.sh/uv/concepts/projects/config/#project-packaging; for ``package-mode`` what
+    ``poetry install`` says of a project that is no package.
+    """
+    data = _pyproject_of(_texts_of(folder), folder)
+    return False not in (_value(data, "tool", "uv", "package"), _value(data, "tool", "poetry", "package-mode"))
+
+
+def find_obstacle(folder: Path) -> str | None:
+    """Return why a wheel of a project cannot be made of its files and of what they say builds it, where that shows."""
+    try:
+        needs = build_needs(folder)
+    except UsageError as error:
+        return error.message
+    if needs.unread:
+        return f"what {needs.unread[0]} asks for (`setup_requires`) shows only when the script runs"
+    texts = _texts_of(folder)
+    data = _pyproject_of(texts, folder)
+    names = {normalise_name(requirement_of(line).name) for line in needs.lines}
+    tags = sorted(names & _OF_TAGS)
+    if tags or _value(data, "tool", "pdm", "version", "source") == "scm":
+        return f"its version comes from tags of git ({tags[0] if tags else 'pdm'}), and `.git` is not copied"
+    backend = str(_value(data, "build-system", "build-backend") or "")
+    if backend and not backend.startswith("setuptools"):
+        return None
+    for module in _imported(texts.get("setup.py", "")):
+        is_beside = not backend and ((folder / f"{module}.py").is_file() or (folder / module).is_dir())
+        is_known = module in sys.stdlib_module_names or module in _OF_SETUPTOOLS or normalise_name(module) in names
+        if not (is_known or is_beside):
+            return f"its setup.py imports {module}, and `[build-system] requires` names no package called so"
+    return None
+
+
+def _value(data: Any, *keys: str) -> Any:
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _imported(script: str) -> list[str]:
+    """Return the modules that a script imports whatever happens, by their first names."""
+    try:
+        body = ast.parse(script.removeprefix("\ufeff")).body
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    names = [name.name for node in body if isinstance(node, ast.Import) for name in node.names]
+    names += [node.module or "" for node in body if isinstance(node, ast.ImportFrom) and not node.level]
+    return list(dict.fromkeys(name.partition(".")[0] for name in names))
+
+
 def build_needs(folder: Path) -> BuildNeeds:
     """Return what the build of a project asks for.
 
@@ -169,6 +230,10 @@ def build_needs(folder: Path) -> BuildNeeds:
             f"{folder} is not there, which says what builds the project",
             hints=("write the folder again with `--project DIR --install-project`",),
         )
+    return _needs_of(_texts_of(folder), f"{folder}{os.sep}")
+
+
+def _texts_of(folder: Path) -> dict[str, str]:
     texts = {}
     for path in (folder / name for name in (_PYPROJECT, *_SCRIPTS)):
         try:
@@ -176,7 +241,14 @@ def build_needs(folder: Path) -> BuildNeeds:
                 texts[path.name] = path.read_bytes()[: _BYTES_MAX + 1].decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--install-project: {path} cannot be read", because=(str(error),)) from error
-    return _needs_of(texts, f"{folder}{os.sep}")
+    return texts
+
+
+def _pyproject_of(texts: Mapping[str, str], folder: Path) -> Mapping[str, Any]:
+    from provision.audit.model import Source
+    from provision.audit.places import read_toml
+
+    return read_toml(Source(str(folder / _PYPROJECT), texts[_PYPROJECT])).data if _PYPROJECT in texts else {}
 
 
 def _needs_of(texts: Mapping[str, str], before: str) -> BuildNeeds:

@@ -414,11 +414,16 @@ def _place_of(address: str, where: str, is_meant: Callable[[Path], bool]) -> Pat
 
 
 def _is_built(folder: Path) -> bool:
-    """Tell whether a folder says how a wheel is made of it."""
+    """Tell whether a folder says how a wheel is made of it; without a build system that is setuptools, as for pip."""
     with suppress(OSError, UnicodeDecodeError):
         if (folder / "setup.py").is_file():
             return True
-        return re.search(r"^\[build-system\]", (folder / "pyproject.toml").read_text("utf-8"), re.MULTILINE) is not None
+        return (
+            re.search(
+                r"^\[(?:build-system|tool\.setuptools)\b", (folder / "pyproject.toml").read_text("utf-8"), re.MULTILINE
+            )
+            is not None
+        )
     return False
 
 

@@ -73,7 +73,9 @@ def _judge(found: Collector, item: Left, where: str, root: Path | None) -> None:
     shown = repr(text if len(text) <= SHOWN else text[: SHOWN - 3] + "...")
     if item.kind in ("path", "editable"):
         if root is not None and _is_itself(text, where, root):
-            found.warnings.append(f"{where}: {shown} is the project itself, which only `--install-project` installs")
+            found.warnings.append(
+                f"{where}: {shown} is the project itself, which `--copy` or `--install-project` puts into the image"
+            )
             return
         if found.take_path(re.sub(r"^(?:-e|--editable)[\s=]*", "", text).strip("'\" "), where):
             return

@@ -222,3 +222,123 @@ def test_apptainer_takes_it_too_and_keeps_nothing_of_it(image, write):
     text = Path("ctx", "provision.def").read_text()
     assert "-r /build/requirements.backend.txt" in text
     assert "/projects" in text.rpartition("rm -rf")[2].splitlines()[0]
+
+
+COPIED = ("--project", "app", "--copy", "app", "-o", "ctx")
+
+
+def test_a_package_that_is_copied_is_installed_too_unless_told_otherwise(image, write):
+    write("setuptools>=61")
+    answer = image(*COPIED)
+    assert answer.code == 0, answer.err
+    assert "app is a package and is installed too; `--no-install-project` leaves that out" in answer.err
+    assert "setuptools" in backend()
+    text = Path("ctx", "Dockerfile").read_text()
+    # One copy of the code serves both.
+    assert "--wheel-dir /wheels /projects/app" in text
+    assert text.rindex("/wheels/*.whl") < text.rindex("code/app/ /workspace/app/")
+    assert [path.name for path in Path("ctx", "code").iterdir()] == ["app"]
+    assert image(*COPIED, "--check").code == 0
+    assert image("--locked", "-o", "ctx").code == 0
+    assert image("--upgrade", "-o", "ctx").code == 0
+    assert image(*COPIED, "--install-project").code == 0
+    assert Path("ctx", "Dockerfile").read_text() == text
+    answer = image(*COPIED, "--no-install-project")
+    assert "installed too" not in answer.err
+    text = Path("ctx", "Dockerfile").read_text()
+    assert ("AS project" in text, "code/app/ /workspace/app/" in text) == (False, True)
+    assert image(*COPIED, "--no-install-project", "--check").code == 0
+    assert image("--upgrade", "-o", "ctx").code == 0
+    assert "AS project" not in Path("ctx", "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("copied", [(), ("--copy", "other")])
+def test_a_package_that_is_not_copied_is_not_installed(image, write, copied):
+    write("setuptools>=61")
+    Path("other").mkdir()
+    Path("other", "run.py").touch()
+    answer = image("--project", "app", *copied, "-o", "ctx")
+    assert answer.code == 0, answer.err
+    assert "AS project" not in Path("ctx", "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("table", ["[tool.uv]\npackage = false", "[tool.poetry]\npackage-mode = false"])
+def test_what_says_that_it_is_no_package_is_only_copied(image, write, table):
+    write("setuptools>=61")
+    path = Path("app", "pyproject.toml")
+    path.write_text(f"{path.read_text()}\n{table}\n")
+    answer = image(*COPIED)
+    assert answer.code == 0, answer.err
+    assert "installed" not in answer.err
+    assert "AS project" not in Path("ctx", "Dockerfile").read_text()
+
+
+def test_a_table_of_setuptools_makes_a_package_without_a_build_system(image, write):
+    write()
+    path = Path("app", "pyproject.toml")
+    text = path.read_text().partition("[build-system]")[0]
+    path.write_text(text)
+    assert "installed too" not in image(*COPIED).err
+    path.write_text(f'{text}\n[tool.setuptools.packages.find]\nwhere = ["src"]\n')
+    assert "installed too" in image(*COPIED).err
+    assert "setuptools" in backend()
+
+
+@pytest.mark.parametrize(
+    ("requires", "script", "said"),
+    [
+        (("setuptools", "setuptools_scm>=8"), "", "its version comes from tags of git (setuptools-scm)"),
+        (("setuptools",), "import torch", "its setup.py imports torch"),
+        (("setuptools",), "from numpy.distutils import core", "its setup.py imports numpy"),
+        (("setuptools",), "setup(setup_requires=[*asked()])", "what app/setup.py, line 1"),
+        (("set up",), "", "app/pyproject.toml ([build-system] requires)"),
+    ],
+)
+def test_what_would_fail_or_be_left_open_is_copied_and_not_installed(image, write, requires, script, said):
+    write(*requires)
+    Path("app", "setup.py").write_text(f"{script}\n")
+    answer = image(*COPIED)
+    assert answer.code == 0, answer.err
+    assert f"warning: app is copied, and not installed as the package that it is: {said}" in answer.err
+    assert "AS project" not in Path("ctx", "Dockerfile").read_text()
+
+
+def test_a_script_that_imports_what_its_build_asks_for_or_has_beside_it_is_no_obstacle(image, index, write):
+    index.add("cython", "3.0")
+    write("setuptools", "Cython")
+    script = "import os, sys\nfrom distutils.core import Extension\nfrom Cython.Build import cythonize\nimport beside\n"
+    Path("app", "setup.py").write_text(f"{script}try:\n    import torch\nexcept ImportError:\n    pass\n")
+    Path("app", "beside.py").touch()
+    assert "installed too" in image(*COPIED).err
+
+
+def test_without_an_index_a_package_is_copied_and_not_installed(provision, write):
+    write("setuptools>=61")
+    answer = provision("image", *COPIED, "--offline")
+    assert answer.code == 0, answer.err
+    assert "not installed as the package that it is: what builds it cannot be locked without an index" in answer.err
+    assert "AS project" not in Path("ctx", "Dockerfile").read_text()
+    assert provision("image", *COPIED, "--offline", "--check").code == 0
+
+
+def test_the_classic_builder_gets_the_copy_alone(image, write):
+    write("setuptools>=61")
+    answer = image(*COPIED, "--frontend", "classic")
+    assert answer.code == 0, answer.err
+    assert "--frontend classic builds no wheels" in answer.err
+
+
+def test_a_refusal_of_what_builds_it_names_the_flag_that_leaves_it_out(image, write):
+    write("setuptools>=99")
+    answer = image(*COPIED)
+    assert answer.code != 0
+    assert "`--no-install-project`" in answer.err
+    assert not Path("ctx").exists()
+    assert image(*COPIED, "--no-install-project").code == 0
+
+
+def test_installed_and_not_installed_exclude_each_other(image, write):
+    write("setuptools>=61")
+    answer = image(*COPIED, "--install-project", "--no-install-project")
+    assert answer.code == 2
+    assert "--install-project and --no-install-project exclude each other" in answer.err

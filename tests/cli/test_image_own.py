@@ -359,7 +359,7 @@ def test_folders_that_lines_name_are_installed_too_and_beside_copies(provision, 
     answer = provision("image", "-r", "r.txt", "--install-project", "--copy", "app", "-o", "ctx")
     assert answer.code == 0, answer.err
     text = Path("ctx", "Dockerfile").read_text()
-    assert "--wheel-dir /wheels /projects/2-app /projects/part" in text
+    assert "--wheel-dir /wheels /projects/app /projects/part" in text
     assert "code/app/ /workspace/app/" in text
 
 

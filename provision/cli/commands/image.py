@@ -44,7 +44,7 @@ from provision.cli.image_lock import (
 )
 from provision.cli.image_logins import build_secrets, has_ssh, refuse_logins, refuse_ssh, take_accounts, with_logins
 from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
-from provision.cli.image_whole import add_whole_flags, find_trials, lock_build, lock_lines
+from provision.cli.image_whole import add_whole_flags, find_trials, is_offline, lock_build, lock_lines
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import (
@@ -196,8 +196,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--install-project",
         action="store_true",
         help=(
-            "build wheels of the --project, and of local folders in the requirements, during the build and install them"
+            "build wheels of the --project, and of local folders in the requirements, during the build and install "
+            "them; the default for what --copy holds, where all that builds it can be locked"
         ),
+    )
+    how.add_argument(
+        "--no-install-project", action="store_true", help="copy packages that --copy holds, and do not install them"
     )
     how.add_argument("--command", action=Once, metavar="WORDS", help="default command of containers: `python -m app`")
     how.add_argument("--label", action="append", metavar="KEY=VALUE", help="additional label; may be repeated")
@@ -267,13 +271,18 @@ def run(options: argparse.Namespace, output: Output) -> int:
         )
         if before is None and options.folder is None:
             folder = _default_folder(stack, form)  # what the lines need may have named another version
-    projects = _projects(options)
+    projects = _projects(options, output)
     if projects:
         image_options = replace(image_options, projects=tuple(copy.name for copy in projects))
     if image_options.projects and not options.locked:
         sources = [copy.source for copy in projects] or [folder / CODE / name for name in image_options.projects]
         names = [name for name in options.upgrade or () if name]
-        stack = lock_build(stack, sources, matrix, options, image_options, output, before=before, renewed=names)
+        try:
+            stack = lock_build(stack, sources, matrix, options, image_options, output, before=before, renewed=names)
+        except ProvisionError as error:
+            if projects and not options.install_project:
+                error.hints = (*error.hints, "or leave the package out of the image with `--no-install-project`")
+            raise
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output, options.accounts)
     kept = written_before if options.upgrade or options.locked else read_written(folder) if options.check else Written()
@@ -298,7 +307,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     job = _Job(
         stack=stack,
         options=_with_hooks(image_options, folder, form),
-        copies=(*_copies(options), *projects),
+        copies=tuple(dict.fromkeys((*_copies(options), *projects))),
         local=options.local,
         folder=folder,
         words=words,
@@ -500,31 +509,61 @@ def _copies(options: argparse.Namespace) -> tuple[Copy, ...]:
     return tuple(copies)
 
 
-def _projects(options: argparse.Namespace) -> tuple[Copy, ...]:
-    """Return the projects that are installed themselves, as copies in the context.
+def _projects(options: argparse.Namespace, output: Output) -> tuple[Copy, ...]:
+    """Return the projects that are installed themselves, as copies in the context: all, or those that are copied.
 
     Raises:
-        UsageError: There is none, or none says how it is built.
+        UsageError: All are asked for and there is none, or none says how it is built.
     """
-    if not options.install_project or options.locked or options.upgrade:
+    if options.no_install_project or options.locked or options.upgrade:
         return ()
-    if not options.projects:
+    folders = options.projects if options.install_project else _copied_projects(options, output)
+    if options.install_project and not folders:
         way_out = "name its folder with `--project DIR`"
         if options.project is not None:
             path = options.project / "pyproject.toml"
             way_out = f"add a `[build-system]` table to {path}, which names what builds it"
         raise UsageError(
             "--install-project: no project says how it is built",
-            because=("looked for a setup.py, or a pyproject.toml with [build-system], in the folders that were named",),
+            because=(
+                "looked in the folders named for a setup.py, or a pyproject.toml with [build-system] "
+                "or [tool.setuptools]",
+            ),
             hints=(way_out, "`--copy DIR` puts code into the image as it is"),
         )
     from provision.build.code import parse_copy
 
     copies = list(_copies(options))
     taken = len(copies)
-    for folder in options.projects:
-        copies.append(parse_copy(str(folder), [copy.name for copy in copies]))
+    places = {copy.source.resolve(): copy for copy in copies}
+    for folder in folders:
+        copies.append(places.get(folder.resolve()) or parse_copy(str(folder), [copy.name for copy in copies]))
     return tuple(copies[taken:])
+
+
+def _copied_projects(options: argparse.Namespace, output: Output) -> list[Path]:
+    """Return the projects whose code is copied and that can be installed as well, with nothing left open."""
+    copied = [copy.source.resolve() for copy in _copies(options)]
+    folders = [path for path in options.projects if any(path.resolve().is_relative_to(place) for place in copied)]
+    if not folders:
+        return []
+    from provision.build.sources import find_obstacle, is_package
+
+    whole = None
+    if is_offline(options):
+        whole = "what builds it cannot be locked without an index"
+    elif options.frontend == "classic" or options.engine == "oci":
+        whole = f"{'--engine oci' if options.engine == 'oci' else '--frontend classic'} builds no wheels"
+    found: list[Path] = []
+    for folder in folders:
+        if not is_package(folder):
+            continue
+        if why := whole or find_obstacle(folder):
+            output.warn(f"{folder} is copied, and not installed as the package that it is: {why}")
+        else:
+            output.note(f"{folder} is a package and is installed too; `--no-install-project` leaves that out")
+            found.append(folder)
+    return found
 
 
 def _with_hooks(options: ImageOptions, folder: Path, form: str) -> ImageOptions:
@@ -669,7 +708,8 @@ def _check_flags(options: argparse.Namespace) -> None:
     if len(actions) > 1 and actions != ["build", "push"]:
         raise UsageError(f"--{actions[0]} and --{actions[1]} exclude each other", hints=("keep one of the two",))
     _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force", "exclude-newer"))
-    _exclude(options, "matrix", ("copy", "command", "install-project"))
+    _exclude(options, "matrix", ("copy", "command", "install-project", "no-install-project"))
+    _exclude(options, "install-project", ("no-install-project",))
     if options.folder is not None and (
         (options.print and not options.locked and not options.upgrade) or str(options.folder) == "-"
     ):
@@ -704,7 +744,7 @@ def _check_flags(options: argparse.Namespace) -> None:
 
 def _exclude(options: argparse.Namespace, flag: str, others: tuple[str, ...]) -> None:
     for other in others:
-        if getattr(options, flag) and getattr(options, other.replace("-", "_")):
+        if getattr(options, flag.replace("-", "_")) and getattr(options, other.replace("-", "_")):
             raise UsageError(f"--{flag} and --{other} exclude each other", hints=("keep one of the two",))
 
 

@@ -18,7 +18,7 @@ from provision.errors import ActionFailedError, IncompatibleError, ProvisionErro
 from provision.generate.image import COMPILE_NEEDS, open_lines
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, PythonRelease
-from provision.matrix.query import find_gpus
+from provision.matrix.query import distribution_of, find_gpus
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES, applies
 from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
@@ -156,7 +156,7 @@ def _paired(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Open
     The metadata of some releases admits any PyTorch, of which their code is built for one. Where the facts pair no
     release, the one that the metadata admits is kept, and a warning says so.
     """
-    ids = {row.id for row in matrix.extras} if "torch" in stack.frameworks else set()
+    ids = {name for row in matrix.extras for name in (row.id, *row.by_cuda)} if "torch" in stack.frameworks else set()
     lines = map(requirement_of, request.requirements)
     names = {line.name for line in lines if line.name in ids and line.url is None and "==" not in line.specifier}
     for name in sorted(names & set(stack.packages)):
@@ -205,12 +205,13 @@ def _failing(stack: Stack, matrix: Matrix) -> tuple[str, tuple[str, ...], str] |
             continue
         # Other conflicts are those of the lines of the extra, which may name one CUDA of several.
         for extra in matrix.extras:
-            bounds = [line for line in map(requirement_of, extra.requires) if line.name == extra.id]
-            held = named.get(extra.id)
+            name = distribution_of(extra)
+            bounds = [line for line in map(requirement_of, extra.requires) if line.name == name]
+            held = named.get(name)
             if held is None or not all(not line.specifier or held in spec_of(line.specifier) for line in bounds):
                 continue
             if f"gpu-architecture=={gpu.architecture}" in extra.conflicts:
-                return extra.id, (), f"{extra.id} {held} does not run on {gpu.architecture} GPUs"
+                return name, (), f"{name} {held} does not run on {gpu.architecture} GPUs"
     return None
 
 

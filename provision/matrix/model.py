@@ -589,15 +589,17 @@ class Extra(Fact):
     EXPOSE and CMD. ``frameworks`` limits it to stacks with one of them. ``compiles`` names what is compiled where that
     is not the package called as ``id``. ``refused`` says why it cannot be added at all; it then requires nothing, and
     ``successor`` is the extra that goes on where it ended.
-    ``names`` are what else people ask for and mean this. What ``is_fetched`` has no files of its own on the package
-    index: its build fetches them from NVIDIA's. ``build_env`` are variables that its build needs: without them some
-    compile no code for a GPU where none is at hand, or take a wheel that no lock has seen. ``build_archs`` are those
-    that say for which GPUs, beside the one that PyTorch reads: all that the build knows as it writes them (``80;90``),
-    or the separator alone where it takes any.
+    ``names`` are what else people ask for and mean this. ``by_cuda`` is what one asks for to have this or another
+    row with the same name, whichever is for the CUDA of the stack. What ``is_fetched`` has no files of its own on
+    the package index: its build fetches them from NVIDIA's. ``build_env`` are variables that its build needs:
+    without them some compile no code for a GPU where none is at hand, or take a wheel that no lock has seen.
+    ``build_archs`` are those that say for which GPUs, beside the one that PyTorch reads: all that the build knows
+    as it writes them (``80;90``), or the separator alone where it takes any.
     """
 
     id: str
     title: str
+    by_cuda: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()

@@ -19,8 +19,9 @@ __all__ = [
     "capability_of",
     "cuda_releases",
     "cudnn_distribution",
+    "distribution_of",
     "driver_release",
-    "find_extra",
+    "find_extras",
     "find_first_branch",
     "find_floor",
     "find_gpus",
@@ -240,7 +241,7 @@ def _nearest(wanted: str, names: dict[str, set[str]]) -> list[str]:
 
 
 @lru_cache(maxsize=None)
-def find_extra(matrix: Matrix, name: str) -> Extra | None:
+def find_extras(matrix: Matrix, name: str) -> tuple[Extra, ...]:
     """Return the extra that a name means: its own, or that of the distribution that it alone is about.
 
     Args:
@@ -248,25 +249,29 @@ def find_extra(matrix: Matrix, name: str) -> Extra | None:
         name: Normalised.
 
     Returns:
-        The row; one that is refused also under each of its other names.
+        The row, and one that is refused also under each of its other names; of what has a row for each CUDA all of
+        them, of which at most one goes with a stack; nothing where the name means none or several.
     """
     rows = {row.id: row for row in matrix.extras}
     if name in rows:
-        return rows[name]
-    about = [row for row in rows.values() if _distribution_of(row) == name]
-    refused = [row for row in rows.values() if row.refused is not None and name in row.names]
+        return (rows[name],)
+    if of_cuda := tuple(row for row in rows.values() if name in row.by_cuda):
+        return of_cuda
+    about = tuple(row for row in rows.values() if distribution_of(row) == name)
+    refused = tuple(row for row in rows.values() if row.refused is not None and name in row.names)
     found = about or refused
-    return found[0] if len(found) == 1 else None
+    is_one = len({row.by_cuda or row.id for row in found}) == 1
+    return found if is_one else ()
 
 
 def called_extras(matrix: Matrix, name: str) -> tuple[Extra, ...]:
     """Return the extras that a name may mean, which no extra has for itself, in the order of the facts."""
     return tuple(
-        row for row in matrix.extras if row.refused is None and (name in row.names or _distribution_of(row) == name)
+        row for row in matrix.extras if row.refused is None and (name in row.names or distribution_of(row) == name)
     )
 
 
-def _distribution_of(row: Extra) -> str:
+def distribution_of(row: Extra) -> str:
     """Return what the first requirement of an extra is about, which is what it is for."""
     name = re.match(r"[A-Za-z0-9._-]+", row.requires[0]) if row.requires else None
     return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -469,6 +470,13 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
         because = f"{pair.package} {pair.version} is the newest release that goes with torch {torch.version}"
         fact = fact_of("companion", f"{pair.package}-{pair.version}", pair)
         reasons.append(Reason(subject=pair.package, because=because, facts=(fact,)))
+    for extra in solution.extras:
+        if extra.by_cuda and extra.id not in request.extras:
+            line = re.sub(r",?!=[^,]+", "", extra.requires[0])
+            because = f"{line} is its build for CUDA {solution.cuda.partition('.')[0]}"
+            reasons.append(
+                Reason(subject=extra.by_cuda[0], because=because, facts=(fact_of("extra", extra.id, extra),))
+            )
     for constraint in solution.constraints:
         needs = ", ".join(f"{name}{bound}" for name, bound in sorted(constraint.requires.items()))
         reasons.append(

@@ -8,7 +8,7 @@ from itertools import combinations, islice
 from typing import Any
 
 from provision.matrix.load import Matrix
-from provision.matrix.query import called_extras, find_extra, newest_release
+from provision.matrix.query import called_extras, find_extras, newest_release
 from provision.records import replace
 from provision.resolve.named import named_lines
 from provision.resolve.options import fact_of
@@ -398,20 +398,11 @@ def changes_of(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Re
 def _of_extra(item: str, request: Request, matrix: Matrix) -> Iterator[tuple[Request, str]]:
     """Yield the request with another extra in the place of one, and without it."""
     kept = tuple(other for other in request.extras if other != item)
-    own = find_extra(matrix, item)
-    meant = called_extras(matrix, item) if own is None else ()
-    name = own.id if own is not None else item
-    for row in matrix.extras:
-        if row.id not in request.extras and (
-            _is_kin(row.id, name) or row in meant or (own is not None and row.id == own.successor)
-        ):
-            yield replace(request, extras=tuple(sorted((*kept, row.id)))), f"--with {row.id}"
+    meant = find_extras(matrix, item) or called_extras(matrix, item)
+    for name in dict.fromkeys(name for row in meant for name in (*row.by_cuda[:1], row.successor or row.id)):
+        if name not in request.extras:
+            yield replace(request, extras=tuple(sorted((*kept, name)))), f"--with {name}"
     yield replace(request, extras=kept), f"without {item}"
-
-
-def _is_kin(one: str, other: str) -> bool:
-    """Tell whether two extras are one package for different CUDAs (``cupy``, ``cupy-cuda12``)."""
-    return re.sub(r"-cuda[0-9]+$", "", one) == re.sub(r"-cuda[0-9]+$", "", other)
 
 
 def _drivers(wanted: str, matrix: Matrix) -> list[str]:

@@ -199,6 +199,7 @@ def implied_frameworks(matrix: Matrix, names: Iterable[str]) -> tuple[str, ...]:
     extras = {row.id: row for row in matrix.extras}
     # A row may be called otherwise than what it is about, which is the first that it brings.
     extras |= {requirement_of(row.requires[0]).name: row for row in matrix.extras if row.requires}
+    extras |= {name: row for row in matrix.extras for name in row.by_cuda}
     wanted = set(names)
     found = {extras[name].frameworks[0] for name in wanted if name in extras and extras[name].frameworks}
     rest = wanted - {name for name in extras if extras[name].frameworks}

@@ -16,7 +16,7 @@ from typing import Any
 from provision.errors import DataError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra, Gpu, HiddenConstraint, TorchBuild
-from provision.matrix.query import called_extras, driver_release, find_extra, find_gpus, is_settled
+from provision.matrix.query import called_extras, driver_release, find_extras, find_gpus, is_settled
 from provision.records import replace
 from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import Base, choose_base, choose_cuda_image
@@ -289,7 +289,8 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         return named or ("cuda",)
     if implied := implied_by(matrix, request):
         return implied
-    is_for_cuda = any(text.startswith("cuda") for row in _asked_extras(matrix, request) for text in row.conflicts)
+    asked = [row for rows in _asked_extras(matrix, request) for row in rows]
+    is_for_cuda = any(text.startswith("cuda") for row in asked for text in row.conflicts)
     if is_for_cuda or (request.cuda is not None and request.python is not None):
         return ("cuda",)
     what = f"`--with {','.join(request.extras)}` names no framework"
@@ -322,24 +323,28 @@ def _look_up(request: Request, matrix: Matrix) -> Wish | Rejection:
             because = f"no operating system called `{request.os}` is in the facts; known are {known}"
             return Rejection(rule="os-name", is_proved=False, subject="", because=because)
     for name in request.extras:
-        if find_extra(matrix, name) is None:
-            if meant := [row.id for row in called_extras(matrix, name)]:
+        if not find_extras(matrix, name):
+            if meant := dict.fromkeys((row.by_cuda or (row.id,))[0] for row in called_extras(matrix, name)):
                 because = f"`{name}` is not an extra; what is known of it is called {', '.join(meant)}"
             else:
                 because = f"nothing called `{name}` can be added; {_nearest_names(name, matrix)}"
             return Rejection(rule="extra-name", is_proved=False, subject="", because=because)
-    wanted = list(_asked_extras(matrix, request))
-    for row in wanted:
+    asked = _asked_extras(matrix, request)
+    for row, *_ in asked:
         if row.refused is not None:
             return _extra_rejection(row, f"{row.title} cannot be added: {row.refused}")
-    for row in wanted:
+    for named in asked:
         for name, rows in gpus:
             # Whatever the build: where no candidate is left open, it is proved.
             of_gpu = {"gpu-architecture": rows[0].architecture}
-            if conflict := next((text for text in row.conflicts if side_holds(text, of_gpu)), None):
-                facts = (fact_of("extra", row.id, row), fact_of("gpu", rows[0].id, rows[0]))
-                because = f"{row.title} does not run on {name}: it excludes {conflict}"
+            conflicts = [next((text for text in row.conflicts if side_holds(text, of_gpu)), None) for row in named]
+            if all(conflicts):
+                facts = (*(fact_of("extra", row.id, row) for row in named), fact_of("gpu", rows[0].id, rows[0]))
+                titles = " or ".join(row.title for row in named)
+                because = f"{titles} does not run on {name}: it excludes {conflicts[0]}"
                 return Rejection(rule="extra", is_proved=True, subject="", because=because, facts=facts)
+    # What has a row for each CUDA needs the same compiler with each.
+    wanted = [row for row, *_ in asked]
     wanted += _compiled_lines(request, matrix, wanted)
     if request.is_cpu and (compiled := next((row for row in wanted if row.needs_nvcc), None)):
         because = f"{compiled.id} is compiled with nvcc, and `--cpu` asks for a stack without CUDA"
@@ -374,18 +379,18 @@ def _nearest_names(name: str, matrix: Matrix) -> str:
     """Return the names of extras that are most like one, in words; all of them where none is."""
     from difflib import get_close_matches
 
-    known = sorted({name for row in matrix.extras for name in (row.id, *row.names)})
+    known = sorted({name for row in matrix.extras for name in (row.id, *row.by_cuda, *row.names)})
     near = [item for item in known if name in item.split("-") or item in name.split("-")]
     near = list(dict.fromkeys((*get_close_matches(name, known, n=3), *near)))[:3]
     if near:
         return f"the nearest known {'name is' if len(near) == 1 else 'names are'} {', '.join(near)}"
-    return f"known are {', '.join(sorted(row.id for row in matrix.extras))}"
+    return f"known are {', '.join(sorted({(row.by_cuda or (row.id,))[0] for row in matrix.extras}))}"
 
 
-def _asked_extras(matrix: Matrix, request: Request) -> tuple[Extra, ...]:
-    """Return the rows of the extras of a request, each once."""
-    found = (find_extra(matrix, name) for name in request.extras)
-    return tuple({row.id: row for row in found if row is not None}.values())
+def _asked_extras(matrix: Matrix, request: Request) -> tuple[tuple[Extra, ...], ...]:
+    """Return the rows that each extra of a request may be, of which one goes with a stack at most; each set once."""
+    found = {tuple(row.id for row in rows): rows for name in request.extras if (rows := find_extras(matrix, name))}
+    return tuple(found.values())
 
 
 def _compiled_lines(request: Request, matrix: Matrix, extras: list[Extra]) -> list[Extra]:
@@ -646,20 +651,29 @@ def complete(
 def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Extra, ...] | Rejection:
     if not wish.request.extras:
         return ()
-    wanted = _asked_extras(matrix, wish.request)
     named = named_of(options)
-    architectures = {row.architecture for _, rows in wish.gpus for row in rows}
-    for row in wanted:
+    architectures = sorted({row.architecture for _, rows in wish.gpus for row in rows}) or [""]
+    chosen: dict[str, Extra] = {}
+    for rows in _asked_extras(matrix, wish.request):
+        row = rows[0]
         if row.frameworks and not set(row.frameworks) & set(named):
             return _extra_rejection(row, f"lacks {' or '.join(row.frameworks)}, which `--with {row.id}` is for")
-        for conflict in row.conflicts:
-            for architecture in sorted(architectures) or [""]:
-                if side_holds(conflict, named | {"gpu-architecture": architecture}):
-                    return _extra_rejection(row, f"cannot hold {row.id}, which excludes {conflict}")
-        unserved = reject_triton(matrix, row, wish, options)
+        conflicts = {row.id: _conflict(row, named, architectures) for row in rows}
+        fitting = next((row for row in rows if conflicts[row.id] is None), None)
+        if fitting is None:
+            each = " and ".join(f"{name}, which excludes {conflict}" for name, conflict in conflicts.items())
+            return _extra_rejection(rows[-1], f"cannot hold {each}", *rows[:-1])
+        unserved = reject_triton(matrix, fitting, wish, options)
         if unserved is not None:
             return unserved
-    return wanted
+        chosen[fitting.id] = fitting
+    return tuple(chosen.values())
+
+
+def _conflict(row: Extra, named: dict[str, str], architectures: list[str]) -> str | None:
+    """Return what of a stack an extra excludes, if anything."""
+    places = [named | {"gpu-architecture": architecture} for architecture in architectures]
+    return next((text for text in row.conflicts for place in places if side_holds(text, place)), None)
 
 
 def named_of(options: tuple[Option, ...]) -> dict[str, str]:
@@ -668,5 +682,6 @@ def named_of(options: tuple[Option, ...]) -> dict[str, str]:
     return {**{option.framework: option.version for option in options}, "cuda": cuda}
 
 
-def _extra_rejection(row: Extra, because: str) -> Rejection:
-    return Rejection(rule="extra", is_proved=True, subject="", because=because, facts=(fact_of("extra", row.id, row),))
+def _extra_rejection(row: Extra, because: str, *others: Extra) -> Rejection:
+    facts = tuple(fact_of("extra", item.id, item) for item in (row, *others))
+    return Rejection(rule="extra", is_proved=True, subject="", because=because, facts=facts)

@@ -90,7 +90,7 @@ def _values(matrix: Matrix) -> Mapping[str, tuple[str, ...]]:
         "--driver": ("host", *(str(row.branch) for row in matrix.driver_branches)),
         "--gpu": tuple(row.id for row in matrix.gpus),
         "--platform": PLATFORMS,
-        "--with": tuple(sorted(row.id for row in matrix.extras)),
+        "--with": tuple(sorted({name for row in matrix.extras for name in (row.id, *row.by_cuda)})),
     }
 
 

@@ -82,7 +82,7 @@ from provision.generate.image import (
 from provision.generate.write import Artifact, check_artifacts, own_steps, write_artifacts
 from provision.index.account import host_of
 from provision.matrix.load import Matrix
-from provision.matrix.query import find_extra
+from provision.matrix.query import find_extras
 from provision.records import NOTHING, plain, record, replace
 from provision.resolve.request import Request, to_flags
 from provision.resolve.stack import Stack
@@ -407,9 +407,8 @@ def _find_stack(
         options.projects = inputs.projects
     request = read_request(values, inputs, can_be_empty=options.locked, can_be_cpu=True)
     if form == "devcontainer" and request.flavor is None and request != Request():
-        extras = (find_extra(matrix, name) for name in request.extras)
-        if not any(row is not None and row.needs_nvcc for row in extras):
-            request = replace(request, flavor="dev")
+        is_compiled = any(row.needs_nvcc for name in request.extras for row in find_extras(matrix, name))
+        request = request if is_compiled else replace(request, flavor="dev")
     folder: Path | None = options.folder
     if options.locked:
         # Nothing is solved: today's facts may name another stack, and its folder would be another one.

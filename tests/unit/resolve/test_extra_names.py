@@ -6,8 +6,10 @@ import pytest
 
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
-from provision.matrix.query import called_extras, find_extra
+from provision.matrix.model import Extra
+from provision.matrix.query import called_extras, find_extras
 from provision.resolve.request import parse_request
+from provision.resolve.rules import side_holds
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
 
@@ -51,10 +53,9 @@ def test_one_thing_under_two_names_is_added_once(facts: Matrix) -> None:
 @pytest.mark.parametrize(
     ("typed", "said", "hint"),
     [
-        ("onnxruntime-gpu", "onnxruntime, onnxruntime-cuda11, onnxruntime-cuda12", "onnxruntime-cuda12"),
-        ("nvidia-dali", "dali, dali-cuda11, dali-cuda12", "dali-cuda12"),
+        ("numba", "called numba-cuda", "numba-cuda"),
         ("faiss-gpu", "called faiss", "faiss"),
-        ("transformer-engine-cu12", "called transformer-engine-cuda12", "transformer-engine-cuda12"),
+        ("transformer-engine-cu12", "called transformer-engine", "transformer-engine"),
         ("pytorch-lightning", "called lightning", "lightning"),
         ("sgl-kernel", "called sglang", "sglang"),
     ],
@@ -73,8 +74,7 @@ def test_what_is_refused_is_refused_under_its_other_names_too(facts: Matrix, typ
     found = solve(parse_request({"torch": "2.8", "with": typed}), facts)
     assert isinstance(found, Refusal)
     assert found.is_proved
-    row = find_extra(facts, typed)
-    assert row is not None
+    (row,) = find_extras(facts, typed)
     assert str(row.refused) in found.because[0].because
 
 
@@ -85,7 +85,7 @@ def test_no_other_name_is_the_name_of_an_extra(facts: Matrix) -> None:
             assert name not in own
             assert row.refused is not None or row in called_extras(facts, name)
             # Otherwise the name would be taken for another extra on the quiet.
-            assert find_extra(facts, name) in ((row,) if row.refused else (None,)), name
+            assert find_extras(facts, name) == ((row,) if row.refused else ()), name
 
 
 def test_what_is_no_name_at_all_is_said() -> None:
@@ -123,10 +123,94 @@ def test_nothing_at_all_is_no_way_out(facts: Matrix, typed: str) -> None:
     assert not found.alternatives
 
 
-@pytest.mark.parametrize(("typed", "major"), [("cupy", "13"), ("cudf-cuda12", "12"), ("dali-cuda11", "11")])
+@pytest.mark.parametrize(
+    ("typed", "major"),
+    [
+        ("cupy", "13"),
+        ("cudf-cuda12", "12"),
+        ("dali-cuda11", "11"),
+        ("onnxruntime-gpu", "13"),
+        ("nvidia-dali,faiss", "12"),
+    ],
+)
 def test_what_is_for_a_cuda_stands_beside_that_alone(facts: Matrix, typed: str, major: str) -> None:
     found = solve(parse_request({"with": typed}), facts)
     assert isinstance(found, Stack), found
     assert not found.frameworks
     assert found.cuda.split(".")[0] == major
     assert found.python is not None
+
+
+def _chosen(facts: Matrix, **values: str) -> tuple[str, list[str]]:
+    """Return the CUDA of an answer, and the extras that were taken."""
+    found = solve(parse_request({name.rstrip("_"): value for name, value in values.items()}), facts)
+    assert isinstance(found, Stack), found
+    assert found.image is not None
+    return found.cuda.split(".")[0], [row.id for row in found.image.extras]
+
+
+@pytest.mark.parametrize(
+    ("values", "cuda", "extras"),
+    [
+        ({"torch": "2.8", "gpu": "rtx-5090"}, "12", ["dali-cuda12", "tensorrt-cuda12", "torch-scatter"]),
+        ({"torch": "2.15"}, "13", ["dali-cuda13", "tensorrt-cuda13", "torch-scatter"]),
+        ({"torch": "2.14", "driver": "560"}, "12", ["dali-cuda12", "tensorrt-cuda12", "torch-scatter"]),
+    ],
+)
+def test_each_extra_is_taken_for_the_cuda_of_the_stack(
+    facts: Matrix, values: dict[str, str], cuda: str, extras: list[str]
+) -> None:
+    assert _chosen(facts, **values, with_="torch-scatter,tensorrt,nvidia-dali") == (cuda, extras)
+
+
+def test_an_extra_for_one_cuda_alone_decides_for_the_others(facts: Matrix) -> None:
+    assert _chosen(facts, torch="2.11", with_="cupy") == ("13", ["cupy-cuda13"])
+    assert _chosen(facts, torch="2.11", with_="cupy,faiss") == ("12", ["cupy-cuda12", "faiss"])
+    # ONNX Runtime for CUDA 12 needs a newer PyTorch, and for CUDA 11 there is one.
+    assert _chosen(facts, torch="2.3", with_="cupy,onnxruntime") == ("11", ["cupy-cuda11", "onnxruntime-cuda11"])
+
+
+def test_a_gpu_that_one_build_serves_is_served(facts: Matrix) -> None:
+    assert _chosen(facts, torch="2.6", gpu="v100", with_="cudf") == ("12", ["cudf-cuda12"])
+    found = solve(parse_request({"torch": "2.6", "gpu": "gtx-1080-ti", "with": "cudf"}), facts)
+    assert isinstance(found, Refusal)
+    assert found.is_proved
+    assert "excludes gpu-architecture==Pascal" in found.because[0].because
+
+
+def test_what_no_build_is_for_is_refused_with_each(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "1.12.1+cu102", "with": "cupy"}), facts)
+    assert isinstance(found, Refusal)
+    assert found.is_proved
+    for said in ("cupy-cuda11, which excludes cuda<11.2", "cupy-cuda12", "cupy-cuda13, which excludes cuda<13"):
+        assert said in found.because[0].because
+
+
+def test_an_extra_of_a_cuda_by_name_is_that_one_and_its_refusal_offers_the_others(facts: Matrix) -> None:
+    assert _chosen(facts, torch="2.11", with_="cupy-cuda12") == ("12", ["cupy-cuda12"])
+    found = solve(parse_request({"torch": "2.15", "with": "cupy-cuda12"}), facts)
+    assert isinstance(found, Refusal)
+    assert "--with cupy" in [alternative.change for alternative in found.alternatives]
+
+
+def test_the_answer_says_which_build_was_taken(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.8", "with": "tensorrt,cupy-cuda12"}), facts)
+    assert isinstance(found, Stack)
+    said = {reason.subject: reason.because for reason in found.reasons}
+    assert said["tensorrt"] == "tensorrt-cu12>=10 is its build for CUDA 12"
+    assert "cupy" not in said
+
+
+def test_rows_for_different_cudas_exclude_each_other_and_agree_in_the_rest(facts: Matrix) -> None:
+    by_name: dict[str, list[Extra]] = {}
+    for row in facts.extras:
+        for name in row.by_cuda:
+            by_name.setdefault(name, []).append(row)
+    assert {"cupy", "tensorrt", "dali", "onnxruntime"} <= by_name.keys()
+    for name, rows in by_name.items():
+        assert name not in {row.id for row in facts.extras}
+        assert len({(row.frameworks, row.needs_compiler, row.needs_nvcc, row.runs_nvcc) for row in rows}) == 1, name
+        assert len({(row.compiles, row.apt, row.port, row.command) for row in rows}) == 1, name
+        for cuda in ("11.8", "12.8", "13.0"):
+            fitting = [row for row in rows if not any(side_holds(text, {"cuda": cuda}) for text in row.conflicts)]
+            assert len(fitting) <= 1, (name, cuda)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
+from provision.build.majors import find_misfit, line_hint
 from provision.build.uv import Bound, Found, NoSolution, Place, Question, SourceNeeds, Uv
 from provision.build.ways import Trials, find_ways
 from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError
@@ -146,7 +147,7 @@ def lock_whole(
             if again is not None and name in again.packages:
                 reasons = again.reasons if cuda is None else (*again.reasons, Reason(subject=name, because=because))
                 return replace(again, request=request, reasons=reasons)
-        raise _refusal(request, matrix, best, NoSolution(because=(because,)), trials, [])
+        raise _refusal(request, matrix, best, NoSolution(because=(because,)), trials, [*line_hint(best, matrix, name)])
     return replace(_paired(request, matrix, best, uv, opened), request=request)
 
 
@@ -212,7 +213,8 @@ def _failing(stack: Stack, matrix: Matrix) -> tuple[str, tuple[str, ...], str] |
                 continue
             if f"gpu-architecture=={gpu.architecture}" in extra.conflicts:
                 return name, (), f"{name} {held} does not run on {gpu.architecture} GPUs"
-    return None
+    misfit = find_misfit(stack, matrix)
+    return (misfit.name, misfit.bounds, misfit.because) if misfit is not None else None
 
 
 def _outside(specifier: str) -> Iterator[str]:
@@ -744,6 +746,7 @@ def _refusal(
             f"what `{failed.unbuilt}` needs cannot be told: it exists as source alone, and its build failed here",
             because=failed.because,
             hints=(
+                *line_hint(stack, matrix, requirement_of(failed.unbuilt).name),
                 *(way.hint for way in found),
                 *(trials.said() if trials is not None else ()),
                 "or install what its build needs on this machine",

@@ -52,8 +52,8 @@ __all__ = [
 ]
 
 
-_CUDA_PIN = re.compile(r"nvidia-[a-z0-9-]+-cu([0-9]+)==")
-"""A pin of a library of CUDA, as PyPI names them, with the CUDA that it is of."""
+_CUDA_PIN = re.compile(r"(?:nvidia-[a-z0-9-]+-cu|jax-cuda)([0-9]+)(?![0-9a-z])")
+"""A line for a library of CUDA or a plugin of JAX, as PyPI names them, with the CUDA that it is of."""
 _WHEEL_DASHES = 4
 
 
@@ -217,7 +217,7 @@ def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejec
 
 
 def _reject_majors(wish: Wish, options: tuple[Option, ...]) -> Rejection | None:
-    """Return which pin of a CUDA library is of another CUDA than the builds that it would lie beside."""
+    """Return which line for a CUDA library is of another CUDA than the builds that it would lie beside."""
     majors = {option.cuda_major for option in options if option.cuda_major}
     pins = _cuda_pins(wish.request.requirements)
     if not majors or not pins or any(major in majors for _, major in pins):
@@ -243,7 +243,8 @@ def _reject_open_library(wish: Wish, options: tuple[Option, ...]) -> Rejection |
         if not isinstance(row, TorchBuild) or row.is_cuda_bundled is not False or "+" in (wish.request.torch or ""):
             continue
         for text, _ in _cuda_pins(wish.request.requirements):
-            called = next((name for name in ("cudnn", "nccl") if text.startswith(f"nvidia-{name}-")), None)
+            is_pin = "==" in text
+            called = next((name for name in ("cudnn", "nccl") if is_pin and text.startswith(f"nvidia-{name}-")), None)
             if called is not None and getattr(row, called) is None and not row.pins:
                 because = f"needs a release of {_LIBRARIES[called]} that the facts do not hold; your lines say `{text}`"
                 facts = (option.fact,)
@@ -258,7 +259,7 @@ _LIBRARIES = {"cudnn": "cuDNN", "nccl": "NCCL"}
 
 @lru_cache(maxsize=8)
 def _cuda_pins(lines: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """Return the lines that pin a library of CUDA, each with its CUDA; every candidate on each Python asks."""
+    """Return the lines that name a library of CUDA, each with its CUDA; every candidate on each Python asks."""
     return tuple((match.string, int(match[1])) for text in lines if (match := re.match(_CUDA_PIN, text)))
 
 

@@ -491,6 +491,21 @@ def test_what_a_line_brings_for_another_cuda_chooses_the_cuda_where_it_is_open(i
     assert "ctranslate2 4.8.5 does not work with cuda>=13" in caught.value.because[0]
 
 
+def test_what_a_line_brings_is_for_the_cuda_of_the_stack_or_the_line_that_is_gets_named(
+    index: package_index.Index,
+) -> None:
+    index.add("tensorrt", "11.4.0.106", "tensorrt-cu13")
+    index.add("tensorrt-cu13", "11.4.0.106")
+    with pytest.raises(IncompatibleError) as caught:
+        lock(index, "tensorrt", torch="2.8.0")
+    assert caught.value.because[0] == "tensorrt-cu13 11.4.0.106 is TensorRT for CUDA 13, and does not go with CUDA 12.8"
+    assert "write `tensorrt-cu12` in place of `tensorrt`: it is TensorRT for CUDA 12" in caught.value.hints
+    for version in ("12.9.10", "13.4.4"):
+        index.add("cuda-python", version)
+    assert packages(lock(index, "cuda-python", torch="2.8.0"))["cuda-python"].version == "12.9.10"
+    assert packages(lock(index, "cuda-python", torch="2.14.1"))["cuda-python"].version == "13.4.4"
+
+
 def test_a_bound_of_the_facts_on_what_a_line_brings_is_told_with_its_reason(index: package_index.Index) -> None:
     index.add("transformers", "4.57.6")
     index.add("transformers-stream-generator", "0.0.5", "transformers>=4.26.1")

@@ -634,3 +634,10 @@ def test_what_stands_of_a_request_is_told_where_no_two_changes_are_enough(matrix
 def test_several_candidates_take_the_verb_of_many(matrix):
     found = refusal(matrix, torch="2.15", gpu="p100")
     assert any(" bring a CUDA" in reason.because for reason in found.because)
+
+
+@pytest.mark.parametrize("line", ["nvidia-cudnn-cu13", "nvidia-cudnn-cu13>=9.10", "jax-cuda13-plugin"])
+def test_a_line_for_a_library_of_another_cuda_chooses_the_build_or_is_refused(matrix, line):
+    assert answer(matrix, torch="2.10", requirements=[line]).cuda.startswith("13.")
+    found = refusal(matrix, torch="2.8", requirements=[line])
+    assert f"fail `{line}` of the requirements, a library of CUDA 13" in found.because[0].because

@@ -1,0 +1,98 @@
+"""What of a lock is built for another CUDA than the stack, and what there is for its CUDA in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from provision.matrix.load import Matrix
+from provision.matrix.model import Extra
+from provision.matrix.query import distribution_of
+from provision.records import record
+from provision.resolve.requirements import requirement_of
+from provision.resolve.rules import side_holds
+from provision.resolve.stack import Stack
+from provision.versions import spec_of
+
+__all__ = ["Misfit", "find_misfit", "line_hint"]
+
+
+@record
+class Misfit:
+    """A package of a lock that is not for the CUDA of its stack.
+
+    Attributes:
+        name: Of the distribution.
+        because: What is wrong with it.
+        bounds: Constraints under which another release, or another CUDA, may do: ``cuda-python>=12,<13``, ``cuda>=13``.
+    """
+
+    name: str
+    because: str
+    bounds: tuple[str, ...]
+
+
+def find_misfit(stack: Stack, matrix: Matrix) -> Misfit | None:
+    """Return the first package that is for another CUDA by the facts, or that has wheels under other names alone."""
+    if not stack.cuda or stack.image is None:
+        return None
+    held = {name: version.partition("+")[0] for name, version in stack.packages.items()}
+    rows: dict[str, list[Extra]] = {}
+    for row in matrix.extras:
+        name = distribution_of(row)
+        if name in held and held[name] in spec_of(requirement_of(row.requires[0]).specifier):
+            rows.setdefault(name, []).append(row)
+    for name, known in rows.items():
+        conflicts = [_conflict(row, stack.cuda) for row in known]
+        if all(conflicts):
+            because = f"{name} {held[name]} is {known[0].title}, and does not go with CUDA {stack.cuda}"
+            bounds = (f"{name}{requirement_of(row.requires[0]).specifier}" for row in _fitting(matrix, name, stack))
+            return Misfit(name=name, because=because, bounds=(*bounds, *_outside(str(conflicts[0]))))
+    if stack.image.flavor == "devel":
+        return None
+    pinned = {line.name for line in map(requirement_of, stack.request.requirements) if "==" in line.specifier}
+    for package in stack.image.packages:
+        kin = {distribution_of(row) for row in matrix.extras if package.name in row.by_cuda}
+        if package.is_built and kin and package.name not in pinned and not kin & {package.name, *held}:
+            because = (
+                f"{package.name} {package.version} is on the index as source alone, and this image has no nvcc for it"
+            )
+            return Misfit(name=package.name, because=because, bounds=())
+    return None
+
+
+def line_hint(stack: Stack, matrix: Matrix, name: str) -> Iterator[str]:
+    """Yield the line that has what a package is, for the CUDA of a stack.
+
+    Args:
+        stack: Its requirements are the lines that are looked at.
+        matrix: The facts.
+        name: Normalised name of a package that will not do (``tensorrt-cu13``, ``cupy``).
+    """
+    alike = {other for row in matrix.extras if name in (*row.by_cuda, distribution_of(row)) for other in row.by_cuda}
+    lines = [line for line in stack.request.requirements if requirement_of(line).name in {name, *alike}]
+    for row in matrix.extras:
+        if alike & set(row.by_cuda) and stack.cuda and _conflict(row, stack.cuda) is None:
+            own = requirement_of(row.requires[0])
+            text = f"{own.name}[{','.join(sorted(own.extras))}]" if own.extras else own.name
+            text = row.requires[0] if own.name == name else text
+            where = f"in place of `{lines[0]}`" if lines else f"in place of what brings {name}"
+            yield f"write `{text}` {where}: it is {row.title}"
+            return
+
+
+def _fitting(matrix: Matrix, name: str, stack: Stack) -> Iterator[Extra]:
+    """Yield the rows of a distribution whose releases go with the CUDA of a stack."""
+    for row in matrix.extras:
+        if row.by_cuda and distribution_of(row) == name and _conflict(row, str(stack.cuda)) is None:
+            yield row
+
+
+def _conflict(row: Extra, cuda: str) -> str | None:
+    return next((text for text in row.conflicts if text.startswith("cuda") and side_holds(text, {"cuda": cuda})), None)
+
+
+def _outside(conflict: str) -> tuple[str, ...]:
+    """Return the CUDA that a conflict leaves: ``cuda<13`` → ``cuda>=13``."""
+    text = conflict.removeprefix("cuda")
+    turned = {">=": "<", "<": ">="}
+    return tuple(f"cuda{other}{text.removeprefix(sign)}" for sign, other in turned.items() if text.startswith(sign))

@@ -1,0 +1,125 @@
+"""What a lock holds for another CUDA than its stack is found, and the line that has it for this CUDA is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from provision.build.majors import find_misfit, line_hint
+from provision.matrix.load import Matrix
+from provision.matrix.query import distribution_of
+from provision.records import replace
+from provision.resolve.request import parse_request
+from provision.resolve.requirements import requirement_of
+from provision.resolve.rules import side_holds
+from provision.resolve.solve import solve
+from provision.resolve.stack import LockedPackage, Stack
+from provision.versions import spec_of
+
+MATRIX = Matrix()
+
+
+def _locked(line: str, *packages: str, is_built: bool = False, **wish: object) -> Stack:
+    """Return a stack whose lock holds more packages (``cupy==14.2.0``) by a line of the user."""
+    found = solve(parse_request({"torch": "2.8", **wish}), MATRIX)
+    assert isinstance(found, Stack)
+    assert found.image is not None
+    more = tuple(
+        LockedPackage(
+            name=name,
+            version=version,
+            index="pypi",
+            file=f"{name}-{version}.tar.gz" if is_built else f"{name}-{version}-py3-none-any.whl",
+            layer="user",
+            why="your requirements file",
+            is_source=is_built,
+        )
+        for name, _, version in (text.partition("==") for text in packages)
+    )
+    request = replace(found.request, requirements=(line,))
+    image = replace(found.image, packages=(*found.image.packages, *more))
+    packages_of = {**found.packages, **{item.name: item.version for item in more}}
+    return replace(found, request=request, image=image, packages=packages_of)
+
+
+@pytest.mark.parametrize(
+    ("line", "packages", "name", "bounds", "hint"),
+    [
+        (
+            "tensorrt",
+            ("tensorrt==11.4.0.106", "tensorrt-cu13==11.4.0.106"),
+            "tensorrt-cu13",
+            ("cuda>=13",),
+            "tensorrt-cu12",
+        ),
+        ("cupy-cuda13x", ("cupy-cuda13x==14.2.0",), "cupy-cuda13x", ("cuda>=13",), "cupy-cuda12x"),
+        ("cudf-cu13", ("cudf-cu13==26.10.2",), "cudf-cu13", ("cuda>=13",), "cudf-cu12"),
+        (
+            "nvidia-dali-cuda130",
+            ("nvidia-dali-cuda130==2.4.0",),
+            "nvidia-dali-cuda130",
+            ("cuda>=13",),
+            "nvidia-dali-cuda120",
+        ),
+        (
+            "cuda-python",
+            ("cuda-python==13.4.4",),
+            "cuda-python",
+            ("cuda-python<13,>=12", "cuda>=13"),
+            "cuda-python>=12,<13",
+        ),
+    ],
+)
+def test_what_is_for_another_cuda_is_found_with_its_ways_and_the_line_that_works(
+    line: str, packages: tuple[str, ...], name: str, bounds: tuple[str, ...], hint: str
+) -> None:
+    stack = _locked(line, *packages)
+    misfit = find_misfit(stack, MATRIX)
+    assert misfit is not None
+    assert (misfit.name, misfit.bounds) == (name, bounds)
+    assert misfit.because.endswith("does not go with CUDA 12.8")
+    (said,) = line_hint(stack, MATRIX, name)
+    assert said.startswith(f"write `{hint}` in place of `{line}`: ")
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "tensorrt-cu12==11.4.0.106",
+        "cupy-cuda12x==14.2.0",
+        "cuda-python==12.9.10",
+        "numba-cuda==0.30.4",
+        "xgboost==3.2.0",
+    ],
+)
+def test_what_is_for_the_cuda_of_the_stack_or_for_any_stands(package: str) -> None:
+    assert find_misfit(_locked(package, package), MATRIX) is None
+
+
+def test_what_one_cuda_alone_has_leads_to_it() -> None:
+    misfit = find_misfit(_locked("faiss-gpu-cu12", "faiss-gpu-cu12==1.14.1.post1", torch="2.15"), MATRIX)
+    assert misfit is not None
+    assert misfit.bounds == ("cuda<13",)
+
+
+def test_a_source_with_wheels_under_other_names_is_no_answer_where_nothing_compiles() -> None:
+    stack = _locked("cupy", "cupy==14.2.0", is_built=True)
+    misfit = find_misfit(stack, MATRIX)
+    assert misfit is not None
+    assert "as source alone" in misfit.because
+    assert [*line_hint(stack, MATRIX, "cupy")] == ["write `cupy-cuda12x` in place of `cupy`: it is CuPy for CUDA 12"]
+    # Who pins it, or brings nvcc, knows.
+    assert find_misfit(_locked("cupy==14.2.0", "cupy==14.2.0", is_built=True), MATRIX) is None
+    assert find_misfit(_locked("cupy", "cupy==14.2.0", is_built=True, flavor="devel"), MATRIX) is None
+
+
+def test_a_stack_without_cuda_has_no_other() -> None:
+    assert find_misfit(_locked("cupy-cuda13x", "cupy-cuda13x==14.2.0", cpu=True), MATRIX) is None
+
+
+def test_every_line_that_is_named_is_for_the_cuda() -> None:
+    for name in sorted({name for row in MATRIX.extras for name in row.by_cuda}):
+        for said in line_hint(_locked(name), MATRIX, name):
+            line = requirement_of(said.split("`")[1])
+            rows = [row for row in MATRIX.extras if distribution_of(row) == line.name and name in row.by_cuda]
+            assert any(not any(side_holds(text, {"cuda": "12.8"}) for text in row.conflicts) for row in rows), said
+            assert spec_of(line.specifier) is not None

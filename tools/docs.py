@@ -189,6 +189,7 @@ def extras_page() -> str:
             "about will do, and `_` for `-`; of other names people ask for, the answer says which extra is meant.",
             'A name in the column "by CUDA" takes the row for the CUDA of the stack, and has a part in choosing it:',
             "where one extra is for CUDA 12 alone, a PyTorch with CUDA 12 is taken and the others follow.",
+            "With `--gpu` a warning names the extras with code for GPUs of which no fact says for which.",
             "",
             table(("name", "adds", "by CUDA", "asked for as", "beside", "needs", "not with"), added),
             "Refused, each with its reason:",

@@ -591,10 +591,11 @@ class Extra(Fact):
     ``successor`` is the extra that goes on where it ended.
     ``names`` are what else people ask for and mean this. ``by_cuda`` is what one asks for to have this or another
     row with the same name, whichever is for the CUDA of the stack. What ``is_fetched`` has no files of its own on
-    the package index: its build fetches them from NVIDIA's. ``build_env`` are variables that its build needs:
-    without them some compile no code for a GPU where none is at hand, or take a wheel that no lock has seen.
-    ``build_archs`` are those that say for which GPUs, beside the one that PyTorch reads: all that the build knows
-    as it writes them (``80;90``), or the separator alone where it takes any.
+    the package index: its build fetches them from NVIDIA's. What ``has_kernels`` holds code for GPUs that no row
+    lists. ``build_env`` are variables that its build needs: without them some compile no code for a GPU where none
+    is at hand, or take a wheel that no lock has seen. ``build_archs`` are those that say for which GPUs, beside the
+    one that PyTorch reads: all that the build knows as it writes them (``80;90``), or the separator alone where it
+    takes any.
     """
 
     id: str
@@ -612,6 +613,7 @@ class Extra(Fact):
     needs_nvcc: bool = False
     runs_nvcc: bool = False
     is_fetched: bool = False
+    has_kernels: bool = False
     apt: tuple[str, ...] = ()
     build_env: Mapping[str, str] = NOTHING
     build_archs: Mapping[str, str] = NOTHING

@@ -23,6 +23,7 @@ from provision.resolve.environment import MACHINES, Demand, Environment, Pick, c
 from provision.resolve.fit import open_bounds
 from provision.resolve.foreign import base_cuda, known_base, name_and_tag
 from provision.resolve.halves import layer_of
+from provision.resolve.kernels import find_unlisted
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
 from provision.resolve.request import AUTO, CPU
@@ -685,7 +686,18 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
                 f"on {called(name, rows)} {row.symptom}" + (f"; what lifts it: {row.until}" if row.until else "")
                 for row in partial_pairs(matrix, option, rows[0])
             ]
+    # With a GPU in the request such a build is no candidate.
+    unlisted = [item.label for item in solution.options if item.framework == "torch" and not _is_listed(item)]
+    unlisted += find_unlisted(matrix, solution.extras, wish) if wish.gpus else []
+    if unlisted:
+        its = "its code is" if len(unlisted) == 1 else "their code is"
+        warnings.append(f"the GPU fit of {' and '.join(unlisted)} is unknown: no fact lists the GPUs that {its} for")
     return [*warnings, *package_warnings(solution)]
+
+
+def _is_listed(option: Option) -> bool:
+    """Tell whether it is known which GPUs a build is for."""
+    return option.variant == CPU or option.sm is not None or option.sm_min is not None
 
 
 def base_warnings(solution: Solution, matrix: Matrix) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from provision.matrix.load import Matrix
 from provision.matrix.model import CompanionPackage, Extra
-from provision.matrix.query import capability_of, runs_on
+from provision.matrix.query import capability_of, distribution_of, runs_on
 from provision.records import replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.options import Option, fact_of
@@ -12,7 +14,7 @@ from provision.resolve.requirements import UserRequirement, exact_line, parse_re
 from provision.resolve.rules import Rejection, Wish, called, partial_pairs
 from provision.versions import parse, spec_of
 
-__all__ = ["find_left_out", "reject_triton", "serve_extras"]
+__all__ = ["find_left_out", "find_unlisted", "reject_triton", "serve_extras"]
 
 _TRITON = "triton"
 
@@ -82,8 +84,48 @@ def serve_extras(matrix: Matrix, extras: tuple[Extra, ...], wish: Wish) -> tuple
     return tuple(served)
 
 
-def _serve(matrix: Matrix, extra: Extra, line: UserRequirement, wish: Wish) -> str | Rejection:
-    """Return the line as it is, with the release that serves the GPUs, or why there is none."""
+def find_unlisted(matrix: Matrix, extras: tuple[Extra, ...], wish: Wish) -> list[str]:
+    """Return the packages of extras with code for GPUs of which the facts do not say for which, and their releases.
+
+    What nvcc compiles here gets code for the GPUs of the stack, and what has no such code of its own needs no list.
+    """
+    found: dict[str, None] = {}
+    for extra in extras:
+        if extra.needs_nvcc:
+            continue
+        is_read = False
+        for line in parse_requirements("\n".join(extra.requires), extra.id):
+            for row in _releases(matrix, line, wish)[:1]:
+                is_read = True
+                found |= {f"{item.package} {item.version}": None for item in _with_pinned(matrix, row, wish)}
+        if not is_read and (extra.has_kernels or extra.is_fetched):
+            found[distribution_of(extra)] = None
+    return list(found)
+
+
+def _with_pinned(matrix: Matrix, row: CompanionPackage, wish: Wish) -> Iterator[CompanionPackage]:
+    """Yield a release and those that it pins, as far as their code for GPUs is not listed."""
+    machine = MACHINES[wish.platform]
+    rows = [row]
+    for other, bound in row.requires.items():
+        known = matrix.rows_where("companions.toml", "release", "package", other.__eq__)
+        rows += [item for item in known if bound == f"=={item.version}"]
+    for item in rows:
+        is_listed = bool(item.sm if machine == "x86_64" else item.sm_aarch64)
+        if not is_listed and _has_kernels(matrix, item):
+            yield item
+
+
+def _has_kernels(matrix: Matrix, row: CompanionPackage) -> bool:
+    """Tell whether a release holds code for GPUs: it loads the runtime of CUDA, or other releases are known to."""
+    if any(link.startswith("cudart.") for link in row.links):
+        return True
+    alike = matrix.rows_where("companions.toml", "release", "package", row.package.__eq__)
+    return any(item.sm or item.sm_aarch64 for item in alike)
+
+
+def _releases(matrix: Matrix, line: UserRequirement, wish: Wish) -> list[CompanionPackage]:
+    """Return the known releases that a line admits on the machine of a request, newest first."""
     rows = [
         row
         for row in matrix.rows_where("companions.toml", "release", "package", line.name.__eq__)
@@ -93,7 +135,12 @@ def _serve(matrix: Matrix, extra: Extra, line: UserRequirement, wish: Wish) -> s
     rows = [
         row for row in rows if not row.platform_tags or any(tag.endswith((machine, "any")) for tag in row.platform_tags)
     ]
-    rows.sort(key=lambda row: parse(row.version), reverse=True)
+    return sorted(rows, key=lambda row: parse(row.version), reverse=True)
+
+
+def _serve(matrix: Matrix, extra: Extra, line: UserRequirement, wish: Wish) -> str | Rejection:
+    """Return the line as it is, with the release that serves the GPUs, or why there is none."""
+    rows = _releases(matrix, line, wish)
     if not rows or not (gpus := find_left_out(rows[0], wish)):
         return line.text
     serving = next((row for row in rows if not find_left_out(row, wish)), None)

@@ -130,3 +130,33 @@ def test_a_release_that_its_code_keeps_from_a_python_is_not_chosen_there(facts: 
     row = next(row for row in facts.constraints if row.id == "deepspeed-python-39")
     assert lines["3.8"] != lines["3.11"]
     assert row.versions.removeprefix(">=") > lines["3.8"].partition("==")[2]
+
+
+def _unlisted(**values: str) -> list[str]:
+    found = solve(parse_request({name.rstrip("_"): value for name, value in values.items()}), Matrix())
+    assert isinstance(found, Stack), found
+    return [text for text in found.warnings if "GPU fit" in text]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"torch": "2.8", "with_": "ctranslate2,faiss,cupy"}, "ctranslate2 and cupy-cuda12x is unknown"),
+        ({"torch": "2.8", "with_": "tensorrt"}, "tensorrt-cu12 is unknown"),
+        ({"torch": "2.7", "with_": "vllm"}, "vllm 0.10.1.1 is unknown"),
+    ],
+)
+def test_what_has_code_for_gpus_that_no_fact_lists_is_told_once(values: dict[str, str], said: str) -> None:
+    (text,) = _unlisted(**values, gpu="h100")
+    assert said in text
+    assert not _unlisted(**values)
+
+
+@pytest.mark.parametrize("extra", ["faiss", "bitsandbytes", "transformers", "cuda-python", "numba-cuda", "flash-attn"])
+def test_what_is_listed_or_compiled_here_or_has_no_such_code_is_not(extra: str) -> None:
+    assert not _unlisted(torch="2.8", gpu="h100", with_=extra)
+
+
+def test_a_build_of_torch_whose_gpus_are_unknown_says_so_itself() -> None:
+    assert ["torch 2.13.0+cu129" in text for text in _unlisted(torch="2.13", cuda="12.9")] == [True]
+    assert not _unlisted(torch="2.13")

@@ -441,12 +441,14 @@ def _companions(release: TorchRelease) -> tuple[tuple[str, str], ...]:
 def _build_of(matrix: Matrix, version: str, row: TorchBuild, machine: str) -> str | None:
     """Return the local part of a package's build for the CUDA of a torch that is newer than the package.
 
-    ``None`` where there is no build of the same CUDA: torchaudio refuses to be imported beside another minor.
+    ``None`` where there is no build of the same CUDA: torchaudio refuses to be imported beside another minor. One
+    whose version no torch has was paired by its day with the torch of the package index, and built with that.
     """
     if row.variant == CPU:
         return "" if index_of(row, machine) == "pypi" else f"+{CPU}"
-    same = next((item for item in matrix.torch_builds_of({version}) if item.variant == row.variant), None)
-    if same is None:
+    builds = matrix.torch_builds_of({version})
+    same = next((item for item in builds if item.variant == row.variant), None if builds else row)
+    if same is None or (same is row and index_of(row, machine) != "pypi"):
         return None
     return "" if index_of(same, machine) == "pypi" else f"+{row.variant}"
 

@@ -61,9 +61,11 @@ def test_default_build_is_locked_with_every_hash(matrix):
 def test_newest_torch(matrix):
     stack = answer(matrix, torch="2")
     assert (stack.frameworks["torch"], stack.variant, stack.cuda) == ("2.15.0", "cu132", "13.2")
-    # The last torchaudio was built for no CUDA 13.2, and refuses to be imported beside another minor than its own.
-    assert "torchaudio" not in stack.packages
-    assert "no torchaudio was built for this torch and Python, so none is included" in stack.warnings
+    assert stack.packages["torchaudio"] == "2.11.1"
+    # 2.11.0 was built for no CUDA 13.2, and refuses to be imported beside another minor than its own.
+    without = answer(matrix, torch="2.14.1", cuda="13.2")
+    assert "torchaudio" not in without.packages
+    assert "no torchaudio was built for this torch and Python, so none is included" in without.warnings
     before = answer(matrix, torch="2.14.1", cuda="13.0")
     assert (before.packages["torch"], before.packages["torchaudio"]) == ("2.14.1", "2.11.0")
     assert stack.driver.minimum == "580.65.06"

@@ -456,11 +456,17 @@ def _lock(stack: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> Stack | NoSol
     halves = split(stack, matrix)
     added = (*halves.added, *halves.preferred)
     bounds = halves.bounds
+    chosen: dict[str, str] = {}
+    failed: NoSolution | None = None
     for _ in range(_ROUNDS_MAX):
         lines = (*_lines(stack), *added)
         found = uv.ask(_question(stack, matrix, opened, lines, replace(halves, bounds=bounds)))
         if isinstance(found, NoSolution):
-            return found
+            others = _other_choices(matrix, stack, chosen, bounds)
+            if failed is not None or others == bounds:
+                return failed or found
+            failed, bounds = found, others
+            continue
         versions = {**stack.packages, **{item.name: item.version for item in found}}
         more, tighter = hidden_needs(matrix, stack, versions)
         if set(more) <= set(added) and all(_is_met(line, versions) for line in tighter):
@@ -469,7 +475,21 @@ def _lock(stack: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> Stack | NoSol
         # What was chosen needs what its metadata does not say.
         added = tuple(dict.fromkeys((*added, *more)))
         bounds = tuple(dict.fromkeys((*bounds, *tighter)))
-    return NoSolution(because=("what your lines bring needs more each time it is met",))
+        chosen = versions
+    return failed or NoSolution(because=("what your lines bring needs more each time it is met",))
+
+
+def _other_choices(matrix: Matrix, stack: Stack, chosen: Mapping[str, str], bounds: tuple[str, ...]) -> tuple[str, ...]:
+    """Return bounds with those that chosen packages brought turned into bounds that lead to other releases of these.
+
+    pyarrow 26 wants numpy 2, which its metadata does not say: where a line wants numpy below 2, an older pyarrow does.
+    """
+    for row in hidden_constraints(matrix, stack, chosen):
+        lines = {f"{name}{bound}" for name, bound in row.requires.items()}
+        other = next(_outside(row.versions or ""), None)
+        if row.kind != "add" and is_open(row.package) and other is not None and lines & set(bounds):
+            bounds = (*(line for line in bounds if line not in lines), f"{row.package}{other}")
+    return bounds
 
 
 def _on_the_open_half(

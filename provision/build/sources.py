@@ -45,7 +45,8 @@ _OF_TAGS = frozenset(
         *("versioningit", "dunamai", "poetry-dynamic-versioning", "uv-dynamic-versioning"),
     }
 )
-_OF_SETUPTOOLS = frozenset({"setuptools", "distutils"})
+# The facts hold what builds a package to a setuptools that has the last one.
+_OF_SETUPTOOLS = frozenset({"setuptools", "distutils", "pkg_resources"})
 
 
 @record

@@ -298,3 +298,23 @@ def test_a_file_must_have_one_of_the_hashes_that_its_line_states(image, index):
         assert answer.code == 3
         assert "r.txt, line 1: the file of demo 1.0 on the index has none of the hashes stated" in answer.err
         assert not Path("other").exists()
+
+
+@pytest.mark.parametrize(("line", "pyarrow"), [("numpy<2", "25.0.1"), ("numpy", "26.0.0")])
+def test_a_need_that_no_metadata_says_leads_to_an_older_release_where_a_line_excludes_it(image, index, line, pyarrow):
+    for name, version in (("numpy", "1.26.4"), ("numpy", "2.4.0"), ("pyarrow", "25.0.1"), ("pyarrow", "26.0.0")):
+        index.add(name, version)
+    index.add("demo", "1.0", "pyarrow")
+    project([f"torch=={TORCH}", line, "demo"])
+    answer = image("--project", ".", "-o", "out")
+    assert answer.code == 0, answer.err
+    assert locked()["pyarrow"] == pyarrow
+
+
+def test_a_line_that_wants_what_another_package_cannot_have_is_refused(image, index):
+    for name, version in (("numpy", "1.26.4"), ("numpy", "2.4.0"), ("pyarrow", "25.0.1"), ("pyarrow", "26.0.0")):
+        index.add(name, version)
+    project([f"torch=={TORCH}", "numpy<2", "pyarrow>=26"])
+    answer = image("--project", ".", "-o", "out")
+    assert answer.code == 3, answer.err
+    assert "numpy>=2" in answer.err

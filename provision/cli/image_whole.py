@@ -128,7 +128,7 @@ def lock_lines(
     if trials is not None and options.exclude_newer is None:
         _tell_age(request, locked, stack, matrix, asked, opened, trials, output)
         if options.project is not None:
-            _tell_younger(Path(options.project), request, locked, stack, matrix, asked, opened, trials, output)
+            _tell_younger(Path(options.project), request, locked, asked, trials, output)
     locked = replace(locked, request=stack.request)
     return before if before is not None and is_same(before, locked) else locked
 
@@ -390,41 +390,22 @@ def _tell_age(
     )
 
 
-def _tell_younger(
-    project: Path,
-    request: Request,
-    locked: Stack,
-    stack: Stack,
-    matrix: Matrix,
-    uv: Uv,
-    opened: Opened,
-    trials: Trials,
-    output: Output,
-) -> None:
-    """Warn of packages that the code of a project cannot have known, with the day of the code, which is tried."""
+def _tell_younger(project: Path, request: Request, locked: Stack, uv: Uv, trials: Trials, output: Output) -> None:
+    """Warn of packages that the code of a project cannot have known, with the command that leaves them out.
+
+    It is not tried: that takes as long again as the lock, and code that works with younger packages needs it not.
+    """
     from provision.build.age import find_changed, find_younger
-    from provision.build.closure import lock_whole
 
     day = find_changed(project)
     younger = find_younger(locked, uv.uploaded, day) if day is not None else ()
-    if day is None or not younger:
-        return
-    flag = f"--exclude-newer {day}"
-    then = replace(opened, moment=_moment(day, stack.facts_date))
-    found = trials.attempt(lambda: lock_whole(request, matrix, stack, uv, then), flag)
-    way = f"`{flag}` was tried, and no set of what was there then goes together"
-    if found is not None:
-        versions = " and ".join(f"{name} {version}" for name, version in found.frameworks.items())
-        way = (
-            f"if its code fails with that, `{trials.command(request)} {flag}` takes {versions} on Python {found.python}"
+    if younger:
+        more = f" and {len(younger) - _YOUNGER_SHOWN} more" if younger[_YOUNGER_SHOWN:] else ""
+        output.warn(
+            f"the last commit of {project} is of {day}; more than a year younger "
+            f"{'is' if len(younger) == 1 else 'are'} {', '.join(younger[:_YOUNGER_SHOWN])}{more}: if its code fails "
+            f"with that, `{trials.command(request)} --exclude-newer {day}` takes what was there then"
         )
-    elif trials.is_spent:
-        way = f"if its code fails with that, `{flag}` takes what was there then, which was not tried to its end"
-    more = f" and {len(younger) - _YOUNGER_SHOWN} more" if younger[_YOUNGER_SHOWN:] else ""
-    output.warn(
-        f"the last commit of {project} is of {day}; more than a year younger "
-        f"{'is' if len(younger) == 1 else 'are'} {', '.join(younger[:_YOUNGER_SHOWN])}{more}: {way}"
-    )
 
 
 def _kept(pins: Sequence[Pin], stack: Stack) -> dict[str, str]:

@@ -272,8 +272,7 @@ def test_packages_that_the_projects_last_commit_cannot_know_are_warned_of(image,
     answer = image(*words)
     assert answer.code == 0, answer.err
     assert "last commit of . is of 2024-05-01; more than a year younger is demo 2.0: if its code fails" in answer.err
-    # The way out was tried, and stands there as a command.
-    assert f"--index-url {index.url} --exclude-newer 2024-05-01` takes torch 2.3.1 on Python 3." in answer.err
+    assert f"--index-url {index.url} --exclude-newer 2024-05-01` takes what was there then" in answer.err
     assert "last commit" not in image(*words, "--exclude-newer", "2026-02-01").err
     subprocess.run(
         [*git, "commit", "-q", "--amend", "-C", "HEAD"],

@@ -14,7 +14,7 @@ import yaml
 from fleet_exporter import Fleet, serve
 
 from provision.errors import MissingDependencyError
-from provision.fleet.prometheus import Prometheus
+from provision.probe.prometheus import Prometheus
 from provision.generate.monitoring import rule_groups
 from provision.matrix.load import Matrix
 

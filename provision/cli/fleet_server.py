@@ -9,7 +9,7 @@ from provision.cli.parser import Once, parse_path
 from provision.errors import UsageError
 
 if TYPE_CHECKING:
-    from provision.fleet.prometheus import Prometheus
+    from provision.probe.prometheus import Prometheus
 
 __all__ = ["add_server_flags", "connect"]
 
@@ -33,7 +33,7 @@ def connect(options: argparse.Namespace, action: str) -> Prometheus:
     Raises:
         UsageError: No server is named, or it cannot be asked like this.
     """
-    from provision.fleet.prometheus import Prometheus
+    from provision.probe.prometheus import Prometheus
 
     if options.prometheus is None:
         raise UsageError(

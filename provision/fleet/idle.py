@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from provision.errors import MissingDependencyError
-from provision.fleet.prometheus import Prometheus
 from provision.matrix.load import Matrix
+from provision.probe.prometheus import Prometheus
 from provision.records import record
 
 __all__ = ["VERDICTS", "Evidence", "IdleLimits", "IdleNode", "IdleReport", "find_idle", "judge_node"]

@@ -12,8 +12,8 @@ from itertools import pairwise
 from provision.errors import MissingDependencyError, UsageError
 from provision.fleet.idle import find_idle
 from provision.fleet.policy import Observation, Policy, State
-from provision.fleet.prometheus import Prometheus
 from provision.matrix.load import Matrix
+from provision.probe.prometheus import Prometheus
 from provision.records import record
 
 __all__ = ["Seen", "observe", "recall"]

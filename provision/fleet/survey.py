@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from provision.errors import MissingDependencyError
-from provision.fleet.prometheus import Prometheus
 from provision.generate.fleet_page import Shown, Survey
 from provision.generate.monitoring import DASHBOARDS, expand
 from provision.matrix.load import Matrix
+from provision.probe.prometheus import Prometheus
 
 __all__ = ["survey_fleet"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from provision.errors import MissingDependencyError, UsageError
-from provision.fleet.prometheus import Prometheus
 from provision.fleet.sacct import SACCT, SacctJob
+from provision.probe.prometheus import Prometheus
 from provision.records import record
 
 __all__ = ["SERVER_KEYS", "SLURM_KEYS", "Usage", "UsageRow", "ask_usage", "count_usage"]

@@ -1,23 +1,160 @@
-"""What a Prometheus server knows of hosts: one query for all of them."""
+"""The HTTP API of a Prometheus server: instant and range queries, with TLS and basic auth; what it knows of hosts.
+
+Source: Prometheus documentation, "HTTP API", expression queries.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from http.client import HTTPMessage
+from pathlib import Path
+from typing import IO, Any
+from urllib.request import HTTPRedirectHandler, Request
 
+from provision.errors import MissingDependencyError, ProvisionError, UsageError
+from provision.generate.fleet_page import Line
 from provision.probe.clean import clean_line
 from provision.probe.output import FAILED, OK, Output
 
-__all__ = ["PROBE", "ask_prometheus"]
+__all__ = ["PROBE", "Prometheus", "ask_prometheus"]
 
 PROBE = "prometheus"
-_ANSWER_SECONDS = 10
-_ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+_ANSWER_SECONDS = 30
+_ANSWER_BYTES_MAX = 256 * 1024 * 1024
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect would carry the password to whoever is named there."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        del req, fp, code, msg, headers, newurl
+        return None
+
+
+class Prometheus:
+    """One server.
+
+    Args:
+        address: ``https://prometheus.example:9090``; a path before ``/api`` is kept.
+        user: For basic auth, with ``password``.
+        password: Sent over https, or to this machine.
+        authority: File with the certificates that the server's must be signed by; the system's unless given.
+
+    Raises:
+        UsageError: The address is none that can be asked, the file of certificates cannot be read, or a password
+            would be sent over the network as plain text.
+    """
+
+    def __init__(
+        self, address: str, *, user: str | None = None, password: str | None = None, authority: Path | None = None
+    ) -> None:
+        from ssl import create_default_context
+        from urllib.parse import urlsplit
+        from urllib.request import HTTPSHandler, build_opener
+
+        try:
+            parts = urlsplit(address)
+            host = parts.hostname
+        except ValueError:
+            parts, host = urlsplit(""), None
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or "@" in parts.netloc:
+            # What stands before an @ is a password, and is repeated nowhere.
+            said = "an address with a password in it" if "@" in address else f"`{clean_line(address)}`"
+            raise UsageError(
+                f"{said} is not an address of a Prometheus server",
+                hints=(
+                    "write it as in `https://prometheus.example:9090`; name the user with --user and --password-file",
+                ),
+            )
+        if user is not None and parts.scheme == "http" and host not in ("127.0.0.1", "::1", "localhost"):
+            raise UsageError(
+                "a password is not sent over plain http",
+                hints=("ask for https, or through a tunnel to this machine: `ssh -L 9090:localhost:9090 HOST`",),
+            )
+        self.address = address.rstrip("/")
+        self._headers = {"Accept": "application/json"}
+        if user is not None:
+            pair = base64.b64encode(f"{user}:{password or ''}".encode()).decode("ascii")
+            self._headers["Authorization"] = f"Basic {pair}"
+        try:
+            context = create_default_context(cafile=authority)
+        except OSError as error:
+            raise UsageError(f"--ca: {authority} holds no certificates", because=(str(error),)) from error
+        self._opener = build_opener(HTTPSHandler(context=context), _NoRedirect())
+
+    def ask(self, expression: str, *, at: float | None = None) -> tuple[Line, ...]:
+        """Return what an expression is at one time, now unless given: lines of one point, in the server's order.
+
+        Raises:
+            MissingDependencyError: The server does not answer, or not as Prometheus does.
+        """
+        return self._get("query", {"query": expression} | ({"time": f"{at:.3f}"} if at is not None else {}))
+
+    def ask_span(self, expression: str, *, start: float, end: float, step: float) -> tuple[Line, ...]:
+        """Return what an expression was over a time.
+
+        Args:
+            expression: PromQL.
+            start: First time, seconds since the epoch.
+            end: Last time.
+            step: Seconds between points.
+
+        Raises:
+            MissingDependencyError: The server does not answer, or not as Prometheus does.
+        """
+        times = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+        return self._get("query_range", {"query": expression, **times})
+
+    def _get(self, what: str, parameters: Mapping[str, str]) -> tuple[Line, ...]:
+        from http.client import HTTPException
+        from urllib.error import HTTPError
+        from urllib.parse import urlencode
+
+        address = f"{self.address}/api/v1/{what}?{urlencode(parameters)}"
+        request = Request(address, headers=self._headers)  # noqa: S310 - http or https, as the constructor saw
+        try:
+            with self._opener.open(request, timeout=_ANSWER_SECONDS) as answer:
+                document = json.loads(answer.read(_ANSWER_BYTES_MAX))
+            return tuple(_line(row) for row in document["data"]["result"])
+        except HTTPError as error:
+            with error:
+                why, hints = self._word(error)
+            raise MissingDependencyError(f"{self.address} gave no answer", because=(why,), hints=hints) from None
+        except (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise MissingDependencyError(
+                f"{self.address} gave no answer",
+                because=(clean_line(str(getattr(error, "reason", error))) or type(error).__name__,),
+                hints=("see whether it answers: `curl ADDRESS/api/v1/query?query=up`",),
+            ) from None
+
+    @staticmethod
+    def _word(error: Any) -> tuple[str, tuple[str, ...]]:
+        if error.code in (401, 403):
+            return "it asks for a user and a password", ("name them with `--user NAME --password-file FILE`",)
+        if 300 <= error.code < 400:
+            return "it sends us elsewhere", ("name the address that it answers at",)
+        try:
+            said = clean_line(str(json.loads(error.read(65536))["error"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            said = clean_line(str(error.reason))
+        return f"status {error.code}: {said}", ()
+
+
+def _line(row: Mapping[str, Any]) -> Line:
+    labels = {clean_line(str(key)): clean_line(str(value)) for key, value in row["metric"].items()}
+    points = row["values"] if "values" in row else [row["value"]]
+    pairs = ((float(when), float(value)) for when, value in points)
+    return Line(labels=labels, points=tuple(pair for pair in pairs if math.isfinite(pair[1])))
 
 
 def ask_prometheus(address: str, hosts: Sequence[str]) -> dict[str, Output]:
-    """Ask whether the targets of hosts are up.
+    """Ask whether the targets of hosts are up: one query for all of them.
 
     Args:
         address: Of the server, ``http://prometheus.example:9090``.
@@ -26,43 +163,27 @@ def ask_prometheus(address: str, hosts: Sequence[str]) -> dict[str, Output]:
 
     Returns:
         Host → what the server said of it, or why it said nothing.
-
-    Source: the HTTP API of Prometheus, instant queries.
     """
-    from http.client import HTTPException
-    from urllib.request import urlopen
-
-    if not address.startswith(("http://", "https://")) or "@" in address:
-        # What stands before an @ is a password, and is repeated nowhere.
-        said = "an address with a password in it" if "@" in address else f"`{clean_line(address)}`"
-        return _fail(hosts, f"{said} is not an address of a Prometheus server that can be asked")
     try:
-        with urlopen(f"{address.rstrip('/')}/api/v1/query?query=up", timeout=_ANSWER_SECONDS) as answer:  # noqa: S310 - as above
-            document = json.loads(answer.read(_ANSWER_BYTES_MAX))
-        rows = [row for row in document["data"]["result"] if isinstance(row["metric"], dict)]
-    except (OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError) as error:
-        return _fail(hosts, f"{clean_line(address)} gave no answer: {clean_line(str(error))}")
-    return {
-        host: Output(
-            probe=PROBE,
-            status=OK,
-            code=0,
-            text=json.dumps(
-                {
-                    "status": "success",
-                    "data": {"resultType": "vector", "result": [row for row in rows if _is_of(row["metric"], host)]},
-                }
-            ),
-        )
-        for host in hosts
-    }
+        lines = Prometheus(address).ask("up")
+    except ProvisionError as error:
+        why = "; ".join((error.message, *error.because))
+        return {host: Output(probe=PROBE, status=FAILED, code=1, error=why) for host in hosts}
+    return {host: Output(probe=PROBE, status=OK, code=0, text=_write(lines, host)) for host in hosts}
 
 
-def _is_of(labels: dict[str, Any], host: str) -> bool:
-    instance = str(labels.get("instance", ""))
+def _write(lines: Sequence[Line], host: str) -> str:
+    """Return the lines of a host as the server's answer has them."""
+    rows = [
+        {"metric": dict(line.labels), "value": [when, f"{value:g}"]}
+        for line in lines
+        if _is_of(line.labels, host)
+        for when, value in line.points
+    ]
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}})
+
+
+def _is_of(labels: Mapping[str, str], host: str) -> bool:
+    instance = labels.get("instance", "")
     name, _, port = instance.rpartition(":")
     return host in (labels.get("node"), instance, name.strip("[]") if port.isdecimal() else instance)
-
-
-def _fail(hosts: Sequence[str], why: str) -> dict[str, Output]:
-    return {host: Output(probe=PROBE, status=FAILED, code=1, error=why) for host in hosts}

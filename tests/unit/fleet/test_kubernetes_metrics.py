@@ -18,11 +18,11 @@ import yaml
 from fleet_exporter import Fleet, serve
 from fleet_prometheus import await_value, start_prometheus
 
-from provision.fleet.prometheus import Prometheus
 from provision.generate.cluster.options import ClusterOptions
 from provision.generate.cluster.render import render_cluster
 from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
+from provision.probe.prometheus import Prometheus
 
 MATRIX = Matrix()
 WORK = {"namespace": "vision", "pod": "train-0", "container": "main"}

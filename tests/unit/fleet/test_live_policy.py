@@ -17,9 +17,9 @@ from provision.cli.policy_file import policy_limits
 from provision.fleet.idle import find_idle
 from provision.fleet.observe import observe
 from provision.fleet.policy import decide
-from provision.fleet.prometheus import Prometheus
 from provision.generate.scaling.policy import read_policy
 from provision.matrix.load import Matrix
+from provision.probe.prometheus import Prometheus
 from provision.records import replace
 
 MATRIX = Matrix()

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from provision.errors import MissingDependencyError, UsageError
-from provision.fleet.prometheus import Prometheus
+from provision.probe.prometheus import Prometheus
 
 
 class Server:

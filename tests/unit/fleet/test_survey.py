@@ -14,10 +14,10 @@ from fleet_exporter import Fleet
 from fleet_prometheus import await_value, run_prometheus
 
 from provision.errors import MissingDependencyError
-from provision.fleet.prometheus import Prometheus
 from provision.fleet.survey import survey_fleet
 from provision.generate.fleet_page import Survey, render_fleet_page
 from provision.matrix.load import Matrix
+from provision.probe.prometheus import Prometheus
 
 MATRIX = Matrix()
 TOLD = [

@@ -14,9 +14,9 @@ import yaml
 from fleet_exporter import Fleet, serve
 
 from provision.errors import MissingDependencyError
-from provision.probe.prometheus import Prometheus
 from provision.generate.monitoring import rule_groups
 from provision.matrix.load import Matrix
+from provision.probe.prometheus import Prometheus
 
 __all__ = ["await_value", "run_prometheus", "start_prometheus"]
 

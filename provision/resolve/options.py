@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from provision.matrix.load import Matrix
@@ -403,20 +404,14 @@ def _root(name: str, specifier: str, part: str, why: str = "the request") -> Dem
 def _torch_demands(
     matrix: Matrix, row: TorchBuild, python: str, machine: str
 ) -> tuple[tuple[Demand, ...], dict[str, Given]]:
-    (release,) = matrix.torch_releases_where(lambda version: version == row.torch)
     local = "" if index_of(row, machine) == "pypi" else f"+{row.variant}"
     demands = [_root("torch", f"=={row.torch}{local}", "torch")]
     given: dict[str, Given] = {}
     if local:
         _give(matrix, given, "torch", row.torch, local, index_requires(matrix, row, machine))
-    for name, version in _companions(release):
+    for name, version, build in _companions(matrix, row, machine):
+        own = local if build is None else build
         if not _has_wheel(matrix, name, version, python, machine):
-            continue
-        same_minor = parse(version).release[:2] == parse(row.torch).release[:2]
-        is_built_with = name == "torchvision" or same_minor or parse(row.torch).major == 1
-        # The last torchaudio serves every later torch, and is taken as it was built for the torch of its own version.
-        own = local if is_built_with else _build_of(matrix, version, row, machine)
-        if own is None:
             continue
         demands.append(_root(name, f"=={version}{own}", "torch", f"torch {row.torch}"))
         if own:
@@ -430,25 +425,50 @@ def companions_of(matrix: Matrix, option: Option) -> dict[str, str]:
     if not isinstance(option.row, TorchBuild):
         return {}
     (release,) = matrix.torch_releases_where(lambda version: version == option.row.torch)
-    return dict(_companions(release))
-
-
-def _companions(release: TorchRelease) -> tuple[tuple[str, str], ...]:
     named = (("torchvision", release.torchvision), ("torchaudio", release.torchaudio))
-    return tuple((name, version) for name, version in named if version is not None)
+    return {name: version for name, version in named if version is not None}
+
+
+def _companions(matrix: Matrix, row: TorchBuild, machine: str) -> Iterator[tuple[str, str, str | None]]:
+    """Yield name, version and local part of what goes with a build; ``None`` where that is the build's own.
+
+    The last torchaudio serves every later torch, but refuses to be imported beside a CUDA of another minor than its
+    own: of its releases that is taken whose build is known to be for the same, the one that is paired with the torch
+    before newer and older ones.
+    """
+    (release,) = matrix.torch_releases_where(lambda version: version == row.torch)
+    if release.torchvision is not None:
+        yield "torchvision", release.torchvision, None
+    if release.torchaudio is None:
+        return
+    minor = parse(release.torchaudio).release[:2]
+    if minor == parse(row.torch).release[:2] or parse(row.torch).major == 1:
+        yield "torchaudio", release.torchaudio, None
+        return
+    others = {item.torchaudio for item in matrix.torch_releases if item.torchaudio} - {release.torchaudio}
+    alike = sorted((text for text in others if parse(text).release[:2] == minor), key=parse, reverse=True)
+    for version in (release.torchaudio, *alike):
+        build = _build_of(matrix, version, row, machine)
+        if build is not None:
+            yield "torchaudio", version, build
+            return
 
 
 def _build_of(matrix: Matrix, version: str, row: TorchBuild, machine: str) -> str | None:
-    """Return the local part of a package's build for the CUDA of a torch that is newer than the package.
+    """Return the local part of a torchaudio's build for the CUDA of a newer torch, ``None`` where none is known.
 
-    ``None`` where there is no build of the same CUDA: torchaudio refuses to be imported beside another minor. One
-    whose version no torch has was paired by its day with the torch of the package index, and built with that.
+    It has the builds of the torch of its own version. Where there is no such torch it was paired by its day with one
+    of the package index, and is there for the CUDA of that.
     """
+    builds = matrix.torch_builds_of({version})
+    if not builds:
+        paired = {item.version for item in matrix.torch_releases if item.torchaudio == version}
+        served = (item for item in matrix.torch_builds_of(paired) if index_of(item, machine) == "pypi")
+        return "" if row.variant in {item.variant for item in served} else None
     if row.variant == CPU:
         return "" if index_of(row, machine) == "pypi" else f"+{CPU}"
-    builds = matrix.torch_builds_of({version})
-    same = next((item for item in builds if item.variant == row.variant), None if builds else row)
-    if same is None or (same is row and index_of(row, machine) != "pypi"):
+    same = next((item for item in builds if item.variant == row.variant), None)
+    if same is None:
         return None
     return "" if index_of(same, machine) == "pypi" else f"+{row.variant}"
 

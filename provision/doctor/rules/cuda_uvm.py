@@ -20,8 +20,8 @@ SYMPTOMS = (
     r"CUDA error: unknown error",
     r"cuda runtime error \(30\)",
     r"cuInit.{0,40}CUDA_ERROR_NOT_INITIALIZED",
-    r"\bCUDA\b.{0,40}\b(?:fail|broken|lost|unavailable|error|not (?:work|found|available))\w{0,6}\b.{0,40}"
-    r" (?:after|since) (?:a |the )?(?:resum|suspend|hibernat|wak)\w{0,6}",
+    r"\bCUDA\b.{0,40}\b(?:fail|broken|lost|unavailable|not (?:work|found|available))\w{0,6}\b.{0,40}"
+    r" (?:after|since) (?:a |the )?(?:suspend|hibernat|resum\w{1,4} from (?:suspend|sleep|hibernat))",
 )
 
 

@@ -12,7 +12,7 @@ __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (
     r"could not open the device file /dev/nvidia",
-    r"/dev/nvidia(?:ctl|[0-9]{1,3})\b.{0,60}(?:No such file or directory|ENOENT)",
+    r"^(?!.{0,200}gres\.conf).{0,200}/dev/nvidia(?:ctl|[0-9]{1,3})\b.{0,60}(?:No such file or directory|ENOENT)",
     r"error gathering device information while adding (?:custom )?device \W{0,2}/dev/nvidia",
     r"(?:stat|lstat|open) failed: /dev/nvidia[a-z0-9-]{0,16}: no such file|Failed to (?:open|"
     r"create) /dev/nvidia",

@@ -13,7 +13,7 @@ SYMPTOMS = (
     r"NCCL INFO (?:NET/Socket|Bootstrap)\s?: Using (?:\[[0-9]{1,2}\])?"
     r"((?:docker|podman|br-|veth|virbr|lxcbr|lxdbr|cni|flannel|cali|weave|tailscale|wg|tun)[a-z0-9_.-]{0,20}|lo):",
     r"no socket interface found",
-    r"\bGloo connectFullMesh failed|gloo.{0,200}remote=\[?127\.0\.0\.1",
+    r"\bGloo connectFullMesh failed",
     r"NCCL INFO NET\s?: Using interface lo:",
     rf"\bconnect(?:ing|\(\))? to (?:address |any network address of )?\(?{BRIDGE}",
     r"connecting to address .{0,40}with family [0-9]{1,6} is neither AF_INET",

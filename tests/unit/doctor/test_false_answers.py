@@ -249,6 +249,17 @@ def test_a_device_plugin_without_the_drivers_libraries_lacks_the_runtime(matrix:
         ("RuntimeError: collective timed out and was terminated", "cuda.launch-timeout"),
         ("ImportError: x.so: undefined symbol: cublasLtCreate", "cuda.driver-too-old"),
         ("modprobe: ERROR: could not insert 'nvme': Required key not available", "driver.secure-boot"),
+        ("RuntimeError: CUDA error: out of memory after waking up the engine", "cuda.uvm"),
+        ("ptxas exited with non-zero error code 2, output: error : Entry function 'f' uses too much", "xla.ptxas-old"),
+        ("INFO: ptxas not found; using triton's bundled ptxas", "xla.no-toolkit"),
+        ("systemd[1]: foo.service: process terminated with signal 9", "host.out-of-memory"),
+        ("NameError: name 'use_cuda' is not defined", "python.module-missing"),
+        ("available devices are [CPU:0, CUDA:0]", "tensorflow.no-gpu"),
+        ("gloo pair connected remote=127.0.0.1:4555", "nccl.wrong-interface"),
+        ('avc:  denied  { read } for comm="nvidia-persiste" path="/x" permissive=0', "container.selinux"),
+        ("  nvidia.com/gpu:     0", "k8s.no-gpu-capacity"),
+        ("INFO NCCL timeout: 600s", "nccl.watchdog"),
+        ("slurmd: fatal: can't stat gres.conf file /dev/nvidia0: No such file or directory", "driver.device-nodes"),
     ],
 )
 def test_a_line_that_only_resembles_a_message_is_not_taken_for_it(line: str, diagnosis: str, matrix: Matrix) -> None:

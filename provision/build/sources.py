@@ -37,16 +37,36 @@ __all__ = ["BuildNeeds", "Sources", "build_needs", "find_obstacle", "is_package"
 _BYTES_MAX = 1024 * 1024
 _ARCHIVE_BYTES_MAX = 512 * 1024 * 1024
 _GIT_SECONDS = 120
+_SHOWN = 4
 _PYPROJECT = "pyproject.toml"
 _SCRIPTS = ("setup.py", "setup.cfg")
 _OF_TAGS = frozenset(
     {
         *("setuptools-scm", "setuptools-git-versioning", "hatch-vcs", "flit-scm", "pbr"),
-        *("versioningit", "dunamai", "poetry-dynamic-versioning", "uv-dynamic-versioning"),
+        *("versioningit", "dunamai", "poetry-dynamic-versioning", "uv-dynamic-versioning", "versioneer"),
     }
 )
 # The facts hold what builds a package to a setuptools that has the last one.
 _OF_SETUPTOOLS = frozenset({"setuptools", "distutils", "pkg_resources"})
+_OF_TORCH = frozenset({"CUDAExtension", "CppExtension"})
+_TOLD = ("packages", "py_modules", "package_dir", "ext_modules", "configuration")
+"""What keeps setuptools from looking for packages itself; as keywords of ``setup`` and as keys of its files."""
+_NOT_FOLDERS = frozenset(
+    {
+        *("ci", "bin", "debian", "doc", "docs", "documentation", "manpages", "news", "newsfragments", "changelog"),
+        *("test", "tests", "unit_test", "unit_tests", "example", "examples", "scripts", "tools", "util", "utils"),
+        *("python", "build", "dist", "venv", "env", "requirements", "tasks", "fabfile", "site_scons", "benchmark"),
+        *("benchmarks", "exercise", "exercises", "htmlcov", "ez_setup"),
+    }
+)
+_NOT_MODULES = frozenset(
+    {
+        *("setup", "conftest", "test", "tests", "example", "examples", "build", "toxfile", "noxfile", "pavement"),
+        *("dodo", "tasks", "fabfile", "sconstruct", "Sconstruct", "SConstruct", "sConstruct", "conanfile", "manage"),
+        *("benchmark", "benchmarks", "exercise", "exercises"),
+    }
+)
+"""What setuptools takes for no part of a package: setuptools/discovery.py of 84.2.1."""
 
 
 @record
@@ -169,12 +189,15 @@ def _wanted(member: str) -> str | None:
 
 
 def is_package(folder: Path) -> bool:
-    """Tell whether a project that says how it is built is meant to be installed.
+    """Tell whether a project that says how it is built is meant to be installed; one that cannot be read is.
 
     Source: https://docs.astral.sh/uv/concepts/projects/config/#project-packaging; for ``package-mode`` what
     ``poetry install`` says of a project that is no package.
     """
-    data = _pyproject_of(_texts_of(folder), folder)
+    try:
+        data = _pyproject_of(_texts_of(folder), folder)
+    except UsageError:
+        return True
     return False not in (_value(data, "tool", "uv", "package"), _value(data, "tool", "poetry", "package-mode"))
 
 
@@ -195,12 +218,18 @@ def find_obstacle(folder: Path) -> str | None:
     backend = str(_value(data, "build-system", "build-backend") or "")
     if backend and not backend.startswith("setuptools"):
         return None
-    for module in _imported(texts.get("setup.py", "")):
+    script = _parsed(texts.get("setup.py", ""))
+    modules = _imported(script)
+    if "versioneer" in modules:
+        return "its version comes from tags of git (versioneer), and `.git` is not copied"
+    if compiled := _compiled(script):
+        return f"its setup.py compiles code for torch or CUDA ({compiled}), and the stage that builds it has no nvcc"
+    for module in modules:
         is_beside = not backend and ((folder / f"{module}.py").is_file() or (folder / module).is_dir())
         is_known = module in sys.stdlib_module_names or module in _OF_SETUPTOOLS or normalise_name(module) in names
         if not (is_known or is_beside):
-            return f"its setup.py imports {module}, and `[build-system] requires` names no package called so"
-    return None
+            return f"its setup.py imports {module}, and `[build-system] requires` names no package of that name"
+    return _several(folder, texts, data, script)
 
 
 def _value(data: Any, *keys: str) -> Any:
@@ -209,15 +238,65 @@ def _value(data: Any, *keys: str) -> Any:
     return data
 
 
-def _imported(script: str) -> list[str]:
+def _parsed(script: str) -> ast.Module:
+    """Return the tree of a script, an empty one where it is not Python 3."""
+    with suppress(SyntaxError, ValueError, RecursionError):
+        return ast.parse(script.removeprefix("\ufeff"))
+    return ast.Module(body=[], type_ignores=[])
+
+
+def _imported(script: ast.Module) -> list[str]:
     """Return the modules that a script imports whatever happens, by their first names."""
-    try:
-        body = ast.parse(script.removeprefix("\ufeff")).body
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    names = [name.name for node in body if isinstance(node, ast.Import) for name in node.names]
-    names += [node.module or "" for node in body if isinstance(node, ast.ImportFrom) and not node.level]
+    names = [name.name for node in script.body if isinstance(node, ast.Import) for name in node.names]
+    names += [node.module or "" for node in script.body if isinstance(node, ast.ImportFrom) and not node.level]
     return list(dict.fromkeys(name.partition(".")[0] for name in names))
+
+
+def _compiled(script: ast.Module) -> str | None:
+    """Return what in a script tells that it compiles an extension of torch, or a source in CUDA C++."""
+    for node in ast.walk(script):
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if name in _OF_TORCH:
+            return name
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".cu"):
+            return f"`{node.value}`"
+    return None
+
+
+def _several(folder: Path, texts: Mapping[str, str], data: Mapping[str, Any], script: ast.Module) -> str | None:
+    """Return which packages, or else modules, setuptools would find and refuse, where it looks for them itself.
+
+    Source: https://setuptools.pypa.io/en/latest/userguide/package_discovery.html#flat-layout
+    """
+    calls = [node for node in ast.walk(script) if isinstance(node, ast.Call)]
+    setups = [call for call in calls if "setup" in (getattr(call.func, "id", None), getattr(call.func, "attr", None))]
+    keywords = {word.arg for call in setups for word in call.keywords}
+    told = set(_TOLD) - ({"ext_modules"} if "project" in data else set())
+    is_told = ("setup.py" in texts and not setups) or None in keywords or not keywords.isdisjoint(told)
+    is_told |= re.search(rf"(?m)^(?:{'|'.join(_TOLD)})\s*[=:]", texts.get("setup.cfg", "")) is not None
+    is_told |= any(_value(data, "tool", "setuptools", name.replace("_", "-")) is not None for name in _TOLD)
+    if is_told or (folder / "src").is_dir():
+        return None
+    from provision.build.code import find_files
+
+    try:
+        paths = [path.split("/") for path in find_files(folder)[0]]
+    except UsageError as error:
+        return error.message
+    names = {parts[0] for parts in paths if parts[1:]} - _NOT_FOLDERS
+    kind = "packages"
+    if not any(map(_is_name, names)):
+        names = {parts[0].removesuffix(".py") for parts in paths if parts[0].endswith(".py")} - _NOT_MODULES
+        kind = "modules"
+    found = sorted(filter(_is_name, names))
+    if not found[1:]:
+        return None
+    shown = f"{', '.join(found[:_SHOWN])}{', …' if found[_SHOWN:] else ''}"
+    return f"setuptools refuses several top-level {kind} ({shown}) where its files do not name those that are meant"
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not text.startswith("_")
 
 
 def build_needs(folder: Path) -> BuildNeeds:
@@ -240,8 +319,10 @@ def _texts_of(folder: Path) -> dict[str, str]:
         try:
             if path.is_file():
                 texts[path.name] = path.read_bytes()[: _BYTES_MAX + 1].decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--install-project: {path} cannot be read", because=(str(error),)) from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path} is not UTF-8", because=(str(error),)) from error
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read", because=(str(error),)) from error
     return texts
 
 

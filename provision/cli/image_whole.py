@@ -393,7 +393,7 @@ def _tell_age(
 def _tell_younger(project: Path, request: Request, locked: Stack, uv: Uv, trials: Trials, output: Output) -> None:
     """Warn of packages that the code of a project cannot have known, with the command that leaves them out.
 
-    It is not tried: that takes as long again as the lock, and code that works with younger packages needs it not.
+    It is not tried: that takes as long again as the lock, and code that works with younger packages does not need it.
     """
     from provision.build.age import find_changed, find_younger
 

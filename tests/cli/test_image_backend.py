@@ -290,6 +290,23 @@ def test_a_table_of_setuptools_makes_a_package_without_a_build_system(image, wri
         (("setuptools", "setuptools_scm>=8"), "", "its version comes from tags of git (setuptools-scm)"),
         (("setuptools",), "import torch", "its setup.py imports torch"),
         (("setuptools",), "from numpy.distutils import core", "its setup.py imports numpy"),
+        (("setuptools",), "import versioneer", "its version comes from tags of git (versioneer)"),
+        (("setuptools", "versioneer[toml]"), "", "its version comes from tags of git (versioneer)"),
+        (
+            ("setuptools", "torch"),
+            "from torch.utils.cpp_extension import CUDAExtension\nsetup(ext_modules=[CUDAExtension('x', ['x.cpp'])])",
+            "its setup.py compiles code for torch or CUDA (CUDAExtension), and the stage that builds it has no nvcc",
+        ),
+        (
+            ("setuptools", "torch"),
+            "from torch.utils import cpp_extension\nsetup(ext_modules=[cpp_extension.CppExtension('x', ['x.cpp'])])",
+            "its setup.py compiles code for torch or CUDA (CppExtension)",
+        ),
+        (
+            ("setuptools",),
+            "setup(ext_modules=[Extension('x', ['src/x.cu'])])",
+            "its setup.py compiles code for torch or CUDA (`src/x.cu`)",
+        ),
         (("setuptools",), "setup(setup_requires=[*asked()])", "what app/setup.py, line 1"),
         (("set up",), "", "app/pyproject.toml ([build-system] requires)"),
     ],
@@ -301,6 +318,68 @@ def test_what_would_fail_or_be_left_open_is_copied_and_not_installed(image, writ
     assert answer.code == 0, answer.err
     assert f"warning: app is copied, and not installed as the package that it is: {said}" in answer.err
     assert "AS project" not in Path("ctx", "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (("data/a.py", "models/a.py", "tests/a.py"), "several top-level packages (data, models)"),
+        (("own/a.py", "assets/a.txt"), "several top-level packages (assets, own)"),
+        (("train.py", "model.py", "conftest.py"), "several top-level modules (model, train)"),
+        (("own/a.py", "train.py", "model.py", "tests/a.py", "_old/a.py", "my-data/a.py"), ""),
+        (("src/own/a.py", "data/a.py", "models/a.py"), ""),
+    ],
+)
+def test_a_layout_that_setuptools_refuses_is_copied_and_not_installed(image, write, files, said):
+    write("setuptools")
+    for path in (Path("app", file) for file in files):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    answer = image(*COPIED)
+    assert answer.code == 0, answer.err
+    assert ("installed too" in answer.err) is not bool(said)
+    if said:
+        assert f"not installed as the package that it is: setuptools refuses {said}" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_told"),
+    [
+        ("pyproject.toml", "[tool.setuptools]\npackages = ['data']\n", True),
+        ("pyproject.toml", "[tool.setuptools.packages.find]\ninclude = ['data*']\n", True),
+        ("pyproject.toml", "[tool.setuptools]\npy-modules = []\n", True),
+        ("pyproject.toml", "[tool.setuptools.package-data]\ndata = ['*']\n", False),
+        ("setup.cfg", "[options]\npackages = find:\n", True),
+        ("setup.cfg", "[metadata]\nname = app\n", False),
+        ("setup.py", "from setuptools import setup\nsetup(packages=['data'])\n", True),
+        ("setup.py", "from setuptools import setup\nsetup(**told)\n", True),
+        ("setup.py", "from setuptools import Extension, setup\nsetup(ext_modules=[Extension('e', ['e.c'])])\n", False),
+        ("setup.py", "from setuptools import setup\nsetup()\n", False),
+    ],
+)
+def test_a_layout_is_refused_only_where_no_file_names_the_packages(image, write, name, text, is_told):
+    write("setuptools")
+    for folder in ("data", "models"):
+        Path("app", folder).mkdir()
+        Path("app", folder, "__init__.py").touch()
+    path = Path("app", name)
+    path.write_text(f"{path.read_text() if path.exists() else ''}\n{text}")
+    answer = image(*COPIED)
+    assert answer.code == 0, answer.err
+    assert ("installed too" in answer.err) is is_told
+    assert ("several top-level packages (data, models)" in answer.err) is not is_told
+
+
+def test_a_script_that_is_not_utf_8_is_copied_and_not_installed(image, write):
+    write("setuptools")
+    Path("app", "setup.py").write_bytes(b"# \xe9\n")
+    answer = image(*COPIED)
+    assert answer.code == 0, answer.err
+    assert "app is copied, and not installed as the package that it is: app/setup.py is not UTF-8" in answer.err
+    assert "--install-project" not in answer.err
+    answer = image(*COPIED, "--install-project")
+    assert answer.code == 2
+    assert "app/setup.py is not UTF-8" in answer.err
 
 
 def test_a_script_that_imports_what_its_build_asks_for_or_has_beside_it_is_no_obstacle(image, index, write):
@@ -332,7 +411,7 @@ def test_a_refusal_of_what_builds_it_names_the_flag_that_leaves_it_out(image, wr
     write("setuptools>=99")
     answer = image(*COPIED)
     assert answer.code != 0
-    assert "`--no-install-project`" in answer.err
+    assert "or only copy it with `--no-install-project`" in answer.err
     assert not Path("ctx").exists()
     assert image(*COPIED, "--no-install-project").code == 0
 
@@ -342,3 +421,12 @@ def test_installed_and_not_installed_exclude_each_other(image, write):
     answer = image(*COPIED, "--install-project", "--no-install-project")
     assert answer.code == 2
     assert "--install-project and --no-install-project exclude each other" in answer.err
+
+
+@pytest.mark.parametrize("flag", ["--locked", "--upgrade"])
+def test_a_lock_that_is_kept_says_itself_what_is_installed(image, write, flag):
+    write("setuptools>=61")
+    assert image(*COPIED).code == 0
+    answer = image(flag, "--no-install-project", "-o", "ctx")
+    assert answer.code == 2
+    assert f"{flag} and --no-install-project exclude each other" in answer.err

@@ -281,7 +281,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
             stack = lock_build(stack, sources, matrix, options, image_options, output, before=before, renewed=names)
         except ProvisionError as error:
             if projects and not options.install_project:
-                error.hints = (*error.hints, "or leave the package out of the image with `--no-install-project`")
+                error.hints = (*error.hints, "or only copy it with `--no-install-project`")
             raise
     if options.fetch_hashes:
         stack = _fetch_hashes(stack, image_options, output, options.accounts)
@@ -706,7 +706,8 @@ def _check_flags(options: argparse.Namespace) -> None:
     actions = [flag for flag in ("print", "check", "build", "push") if getattr(options, flag)]
     if len(actions) > 1 and actions != ["build", "push"]:
         raise UsageError(f"--{actions[0]} and --{actions[1]} exclude each other", hints=("keep one of the two",))
-    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force", "exclude-newer"))
+    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force", "exclude-newer", "no-install-project"))
+    _exclude(options, "upgrade", ("no-install-project",))
     _exclude(options, "matrix", ("copy", "command", "install-project", "no-install-project"))
     _exclude(options, "install-project", ("no-install-project",))
     if options.folder is not None and (

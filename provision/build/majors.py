@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import Extra
 from provision.matrix.query import distribution_of
 from provision.records import record
-from provision.resolve.requirements import requirement_of
+from provision.resolve.environment import MACHINES
+from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.rules import side_holds
 from provision.resolve.stack import Stack
 from provision.versions import spec_of
@@ -41,18 +43,23 @@ def find_misfit(stack: Stack, matrix: Matrix) -> Misfit | None:
         name = distribution_of(row)
         if name in held and held[name] in spec_of(requirement_of(row.requires[0]).specifier):
             rows.setdefault(name, []).append(row)
-    for name, known in rows.items():
+    for name, every in rows.items():
+        known = _meant(stack, name, every)
         conflicts = [_conflict(row, stack.cuda) for row in known]
         if all(conflicts):
             because = f"{name} {held[name]} is {known[0].title}, and does not go with CUDA {stack.cuda}"
-            bounds = (f"{name}{requirement_of(row.requires[0]).specifier}" for row in _fitting(matrix, name, stack))
+            # Another release brings the same parts where an extra names the CUDA.
+            fitting = _fitting(matrix, name, stack) if known == every else ()
+            bounds = (f"{name}{requirement_of(row.requires[0]).specifier}" for row in fitting)
             return Misfit(name=name, because=because, bounds=(*bounds, *_outside(str(conflicts[0]))))
     if stack.image.flavor == "devel":
         return None
     pinned = {line.name for line in map(requirement_of, stack.request.requirements) if "==" in line.specifier}
     for package in stack.image.packages:
         kin = {distribution_of(row) for row in matrix.extras if package.name in row.by_cuda}
-        if package.is_built and kin and package.name not in pinned and not kin & {package.name, *held}:
+        # Who names a source by its path or address has chosen it, as by a pin.
+        is_chosen = package.name in pinned or package.url is not None
+        if package.is_built and kin and not is_chosen and not kin & {package.name, *held}:
             because = (
                 f"{package.name} {package.version} is on the index as source alone, and this image has no nvcc for it"
             )
@@ -69,15 +76,37 @@ def line_hint(stack: Stack, matrix: Matrix, name: str) -> Iterator[str]:
         name: Normalised name of a package that will not do (``tensorrt-cu13``, ``cupy``).
     """
     alike = {other for row in matrix.extras if name in (*row.by_cuda, distribution_of(row)) for other in row.by_cuda}
-    lines = [line for line in stack.request.requirements if requirement_of(line).name in {name, *alike}]
+    lines = [line for line in stack.request.requirements if normalise_name(requirement_of(line).name) in {name, *alike}]
     for row in matrix.extras:
         if alike & set(row.by_cuda) and stack.cuda and _conflict(row, stack.cuda) is None:
             own = requirement_of(row.requires[0])
+            if lines and own.name not in row.by_cuda and own.name == requirement_of(lines[0]).name:
+                return
             text = f"{own.name}[{','.join(sorted(own.extras))}]" if own.extras else own.name
             text = row.requires[0] if own.name == name else text
             where = f"in place of `{lines[0]}`" if lines else f"in place of what brings {name}"
             yield f"write `{text}` {where}: it is {row.title}"
             return
+
+
+def _meant(stack: Stack, name: str, rows: list[Extra]) -> list[Extra]:
+    """Return the rows of the CUDA that an extra of the user's lines, or a part in the lock, names; else all.
+
+    ``numba-cuda[cu13]`` is the row of ``numba-cuda[cu13]``, ``transformer-engine-cu13`` in a lock that of
+    ``transformer-engine[core-cu13]``.
+    """
+    machine = MACHINES[stack.platform]
+    lines = map(requirement_of, stack.request.requirements)
+    held = [line for line in lines if normalise_name(line.name) == name and line.holds(str(stack.python), machine)]
+    majors = {major for line in held for major in _majors(line.extras)}
+    majors |= set(_majors(other for other in stack.packages if other.startswith(f"{name}-cu")))
+    return [row for row in rows if majors.intersection(_majors(requirement_of(row.requires[0]).extras))] or rows
+
+
+def _majors(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        if match := re.search(r"(?:^|[-_])cu(?:da)?([0-9]{2})$", name):
+            yield match[1]
 
 
 def _fitting(matrix: Matrix, name: str, stack: Stack) -> Iterator[Extra]:

@@ -97,6 +97,10 @@ class Line:
     url: str | None = None
     marker: Marker | None = None
 
+    def holds(self, python: str, machine: str) -> bool:
+        """Tell whether the line counts on a Python (``3.11``) of a machine (``x86_64``)."""
+        return self.marker is None or self.marker.evaluate(place_of(python, machine))
+
 
 @lru_cache(maxsize=64)
 def normalise_name(name: str) -> str:

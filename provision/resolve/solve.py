@@ -216,10 +216,10 @@ def _reject_lines(wish: Wish, options: tuple[Option, ...], python: str) -> Rejec
     return None
 
 
-def _reject_majors(wish: Wish, options: tuple[Option, ...]) -> Rejection | None:
+def _reject_majors(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:
     """Return which line for a CUDA library is of another CUDA than the builds that it would lie beside."""
     majors = {option.cuda_major for option in options if option.cuda_major}
-    pins = _cuda_pins(wish.request.requirements)
+    pins = _cuda_pins(wish.request.requirements, python, MACHINES[wish.platform])
     if not majors or not pins or any(major in majors for _, major in pins):
         return None
     label = " with ".join(option.label for option in options)
@@ -233,7 +233,7 @@ def _reject_majors(wish: Wish, options: tuple[Option, ...]) -> Rejection | None:
     )
 
 
-def _reject_open_library(wish: Wish, options: tuple[Option, ...]) -> Rejection | None:
+def _reject_open_library(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:
     """Return which pin of cuDNN or NCCL cannot be held against a build, since the facts lack what that build needs.
 
     Who names the build by its local part has decided already.
@@ -242,8 +242,8 @@ def _reject_open_library(wish: Wish, options: tuple[Option, ...]) -> Rejection |
         row = option.row
         if not isinstance(row, TorchBuild) or row.is_cuda_bundled is not False or "+" in (wish.request.torch or ""):
             continue
-        for text, _ in _cuda_pins(wish.request.requirements):
-            is_pin = "==" in text
+        for text, _ in _cuda_pins(wish.request.requirements, python, MACHINES[wish.platform]):
+            is_pin = "==" in requirement_of(text).specifier
             called = next((name for name in ("cudnn", "nccl") if is_pin and text.startswith(f"nvidia-{name}-")), None)
             if called is not None and getattr(row, called) is None and not row.pins:
                 because = f"needs a release of {_LIBRARIES[called]} that the facts do not hold; your lines say `{text}`"
@@ -257,10 +257,11 @@ def _reject_open_library(wish: Wish, options: tuple[Option, ...]) -> Rejection |
 _LIBRARIES = {"cudnn": "cuDNN", "nccl": "NCCL"}
 
 
-@lru_cache(maxsize=8)
-def _cuda_pins(lines: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """Return the lines that name a library of CUDA, each with its CUDA; every candidate on each Python asks."""
-    return tuple((match.string, int(match[1])) for text in lines if (match := re.match(_CUDA_PIN, text)))
+@lru_cache(maxsize=64)
+def _cuda_pins(lines: tuple[str, ...], python: str, machine: str) -> tuple[tuple[str, int], ...]:
+    """Return the lines that name a library of CUDA and hold there, each with its CUDA; every candidate asks."""
+    found = [match for text in lines if (match := re.match(_CUDA_PIN, text))]
+    return tuple((one.string, int(one[1])) for one in found if requirement_of(one.string).holds(python, machine))
 
 
 def _reject_wheels(wish: Wish, options: tuple[Option, ...], python: str) -> Rejection | None:
@@ -581,10 +582,8 @@ def _try_python(matrix: Matrix, wish: Wish, options: tuple[Option, ...], python:
     subject = " with ".join(option.label for option in options)
     has_lines = bool(wish.request.requirements or wish.request.constraints)
     if python is not None and has_lines:
-        unasked = (
-            _reject_lines(wish, options, python) or _reject_majors(wish, options) or _reject_open_library(wish, options)
-        )
-        unasked = unasked or _reject_wheels(wish, options, python)
+        unasked = _reject_lines(wish, options, python) or _reject_majors(wish, options, python)
+        unasked = unasked or _reject_open_library(wish, options, python) or _reject_wheels(wish, options, python)
         if unasked is not None:
             return unasked
     base = choose_base(matrix, wish, options, python)
@@ -658,11 +657,12 @@ def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Ex
     for rows in _asked_extras(matrix, wish.request):
         row = rows[0]
         if row.frameworks and not set(row.frameworks) & set(named):
-            return _extra_rejection(row, f"lacks {' or '.join(row.frameworks)}, which `--with {row.id}` is for")
+            asked = next((name for name in row.by_cuda if name in wish.request.extras), row.id)
+            return _extra_rejection(row, f"lacks {' or '.join(row.frameworks)}, which `--with {asked}` is for")
         conflicts = {row.id: _conflict(row, named, architectures) for row in rows}
         fitting = next((row for row in rows if conflicts[row.id] is None), None)
         if fitting is None:
-            each = " and ".join(f"{name}, which excludes {conflict}" for name, conflict in conflicts.items())
+            each = "; ".join(f"{name}, which excludes {conflict}" for name, conflict in conflicts.items())
             return _extra_rejection(rows[-1], f"cannot hold {each}", *rows[:-1])
         unserved = reject_triton(matrix, fitting, wish, options)
         if unserved is not None:

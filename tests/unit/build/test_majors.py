@@ -18,7 +18,7 @@ from provision.versions import spec_of
 MATRIX = Matrix()
 
 
-def _locked(line: str, *packages: str, is_built: bool = False, **wish: object) -> Stack:
+def _locked(line: str, *packages: str, is_built: bool = False, url: str | None = None, **wish: object) -> Stack:
     """Return a stack whose lock holds more packages (``cupy==14.2.0``) by a line of the user."""
     found = solve(parse_request({"torch": "2.8", **wish}), MATRIX)
     assert isinstance(found, Stack)
@@ -32,6 +32,7 @@ def _locked(line: str, *packages: str, is_built: bool = False, **wish: object) -
             layer="user",
             why="your requirements file",
             is_source=is_built,
+            url=url,
         )
         for name, _, version in (text.partition("==") for text in packages)
     )
@@ -66,6 +67,22 @@ def _locked(line: str, *packages: str, is_built: bool = False, **wish: object) -
             "cuda-python",
             ("cuda-python<13,>=12", "cuda>=13"),
             "cuda-python>=12,<13",
+        ),
+        # An extra, or a part in the lock, tells the CUDA where releases are for several.
+        ("numba-cuda[cu13]", ("numba-cuda==0.30.4",), "numba-cuda", ("cuda>=13",), "numba-cuda[cu12]>=0.4"),
+        (
+            "transformer_engine[core_cu13]",
+            ("transformer-engine==2.20.2",),
+            "transformer-engine",
+            ("cuda>=13",),
+            "transformer-engine[core-cu12]>=1.11",
+        ),
+        (
+            "transformer-engine",
+            ("transformer-engine==2.20.2", "transformer-engine-cu13==2.20.2"),
+            "transformer-engine",
+            ("cuda>=13",),
+            "transformer-engine[core-cu12]>=1.11",
         ),
     ],
 )
@@ -112,14 +129,30 @@ def test_a_source_with_wheels_under_other_names_is_no_answer_where_nothing_compi
     assert find_misfit(_locked("cupy", "cupy==14.2.0", is_built=True, flavor="devel"), MATRIX) is None
 
 
+@pytest.mark.parametrize("url", ["file:///build/local/cupy-14.2.0.tar.gz", "https://mirror.example/cupy-14.2.0.tar.gz"])
+def test_a_source_that_is_named_by_its_path_or_address_is_chosen_as_by_a_pin(url: str) -> None:
+    assert find_misfit(_locked(f"cupy @ {url}", "cupy==14.2.0", is_built=True, url=url), MATRIX) is None
+
+
+@pytest.mark.parametrize("line", ["numba-cuda[cu12]", "numba-cuda", 'numba-cuda[cu13]; sys_platform == "win32"'])
+def test_an_extra_for_this_cuda_or_another_system_stands(line: str) -> None:
+    assert find_misfit(_locked(line, "numba-cuda==0.30.4"), MATRIX) is None
+
+
+def test_a_line_that_is_for_the_cuda_already_is_not_named_in_its_own_place() -> None:
+    assert [*line_hint(_locked("tensorrt-cu12", "tensorrt-cu12==10.0.1"), MATRIX, "tensorrt-cu12")] == []
+
+
 def test_a_stack_without_cuda_has_no_other() -> None:
     assert find_misfit(_locked("cupy-cuda13x", "cupy-cuda13x==14.2.0", cpu=True), MATRIX) is None
 
 
 def test_every_line_that_is_named_is_for_the_cuda() -> None:
-    for name in sorted({name for row in MATRIX.extras for name in row.by_cuda}):
-        for said in line_hint(_locked(name), MATRIX, name):
-            line = requirement_of(said.split("`")[1])
-            rows = [row for row in MATRIX.extras if distribution_of(row) == line.name and name in row.by_cuda]
-            assert any(not any(side_holds(text, {"cuda": "12.8"}) for text in row.conflicts) for row in rows), said
-            assert spec_of(line.specifier) is not None
+    names = {name for row in MATRIX.extras for name in row.by_cuda}
+    hints = {name: [*line_hint(_locked(name), MATRIX, name)] for name in names}
+    assert {name: len(said) for name, said in hints.items()} == dict.fromkeys(names, 1)
+    for name, (said,) in hints.items():
+        line = requirement_of(said.split("`")[1])
+        rows = [row for row in MATRIX.extras if distribution_of(row) == line.name and name in row.by_cuda]
+        assert any(not any(side_holds(text, {"cuda": "12.8"}) for text in row.conflicts) for row in rows), said
+        assert spec_of(line.specifier) is not None

@@ -182,8 +182,16 @@ def test_what_no_build_is_for_is_refused_with_each(facts: Matrix) -> None:
     found = solve(parse_request({"torch": "1.12.1+cu102", "with": "cupy"}), facts)
     assert isinstance(found, Refusal)
     assert found.is_proved
-    for said in ("cupy-cuda11, which excludes cuda<11.2", "cupy-cuda12", "cupy-cuda13, which excludes cuda<13"):
-        assert said in found.because[0].because
+    excluded = {"cupy-cuda11": "cuda<11.2", "cupy-cuda12": "cuda<12", "cupy-cuda13": "cuda<13"}
+    said = "; ".join(f"{name}, which excludes {conflict}" for name, conflict in excluded.items())
+    assert f"cannot hold {said}" in found.because[0].because
+
+
+def test_an_extra_that_lacks_its_framework_is_called_as_it_was_asked_for(facts: Matrix) -> None:
+    for name in ("transformer-engine", "transformer-engine-cuda12"):
+        found = solve(parse_request({"jax": "0.6", "with": name}), facts)
+        assert isinstance(found, Refusal)
+        assert f"lack torch, which `--with {name}` is for" in found.because[0].because
 
 
 def test_an_extra_of_a_cuda_by_name_is_that_one_and_its_refusal_offers_the_others(facts: Matrix) -> None:

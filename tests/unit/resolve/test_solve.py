@@ -643,3 +643,14 @@ def test_a_line_for_a_library_of_another_cuda_chooses_the_build_or_is_refused(ma
     assert answer(matrix, torch="2.10", requirements=[line]).cuda.startswith("13.")
     found = refusal(matrix, torch="2.8", requirements=[line])
     assert f"fail `{line}` of the requirements, a library of CUDA 13" in found.because[0].because
+
+
+@pytest.mark.parametrize("marker", ['sys_platform == "win32"', 'python_version < "3.9"'])
+def test_a_line_for_a_library_of_another_cuda_that_does_not_hold_there_is_left(matrix, marker):
+    assert answer(matrix, torch="2.8", requirements=[f"nvidia-cudnn-cu13; {marker}"]).cuda.startswith("12.")
+
+
+def test_a_line_for_a_library_counts_on_the_pythons_where_it_holds(matrix):
+    line = 'nvidia-cudnn-cu13; python_version >= "3.12"'
+    assert answer(matrix, torch="2.8", requirements=[line]).python == "3.11"
+    assert refusal(matrix, torch="2.8", python="3.12", requirements=[line])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.util
 import signal
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +76,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _set_aside() -> None:
     """Let the collector of garbage pass by what lives to the end: the tests, and the facts that their modules read.
 
-    Without it each of its runs looks at hundreds of megabytes, and tests that ask for one take ten times as long.
+    Without it each of its runs looks at hundreds of megabytes, and tests that ask for one take ten times as long. What
+    is remembered of facts is forgotten first: a command reads its own, and would keep them for good.
     """
+    for name, module in [*sys.modules.items()]:
+        for kept in [*vars(module).values()] if name.startswith("provision.") else ():
+            if isinstance(kept, functools._lru_cache_wrapper) and "matrix" in signature(kept).parameters:
+                kept.cache_clear()
     gc.collect()
     gc.freeze()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from packaging.version import Version
 
-__all__ = ["Spec", "branch_of", "is_empty", "is_older", "is_prefix_of", "parse", "sort_key", "spec_of"]
+__all__ = ["Spec", "branch_of", "is_empty", "is_older", "is_prefix_of", "outside_of", "parse", "sort_key", "spec_of"]
 
 _OPERATORS = ("===", "~=", "==", "!=", "<=", ">=", "<", ">")
 
@@ -279,3 +279,13 @@ def _public(version: Version) -> Version:
 @lru_cache(maxsize=None)
 def _base(version: Version) -> Version:
     return parse(version.base_version)
+
+
+def outside_of(specifier: str) -> Iterator[str]:
+    """Yield the bounds outside of which a specifier admits nothing, those of later versions first."""
+    import re
+
+    turned = {"<": ">=", "<=": ">", ">=": "<", ">": "<="}
+    clauses = [match for text in specifier.split(",") if (match := re.fullmatch(r"([<>]=?)([^=<>]+)", text.strip()))]
+    for match in sorted(clauses, key=lambda match: match[1].startswith(">")):
+        yield turned[match[1]] + match[2]

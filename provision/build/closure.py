@@ -38,7 +38,7 @@ from provision.resolve.stack import (
     Stack,
 )
 from provision.resolve.system import system_packages
-from provision.versions import parse, spec_of
+from provision.versions import outside_of, parse, spec_of
 
 __all__ = ["Opened", "lock_project", "lock_sources", "lock_whole", "needs_lock", "with_build_base"]
 
@@ -200,7 +200,7 @@ def _failing(stack: Stack, matrix: Matrix) -> tuple[str, tuple[str, ...], str] |
             if is_open(left.name) and left.name in named:
                 right = requirement_of(found[0].right)
                 sides = [left, right] if right.name == "cuda" else [left]
-                ways = tuple(f"{side.name}{way}" for side in sides for way in _outside(side.specifier))
+                ways = tuple(f"{side.name}{way}" for side in sides for way in outside_of(side.specifier))
                 return left.name, ways, f"{left.name} {named[left.name]} {found[1]}"
         if gpu is None:
             continue
@@ -215,14 +215,6 @@ def _failing(stack: Stack, matrix: Matrix) -> tuple[str, tuple[str, ...], str] |
                 return name, (), f"{name} {held} does not run on {gpu.architecture} GPUs"
     misfit = find_misfit(stack, matrix)
     return (misfit.name, misfit.bounds, misfit.because) if misfit is not None else None
-
-
-def _outside(specifier: str) -> Iterator[str]:
-    """Yield the bounds outside of which a specifier admits nothing, those of later versions first."""
-    turned = {"<": ">=", "<=": ">", ">=": "<", ">": "<="}
-    clauses = [match for text in specifier.split(",") if (match := re.fullmatch(r"([<>]=?)([^=<>]+)", text.strip()))]
-    for match in sorted(clauses, key=lambda match: match[1].startswith(">")):
-        yield turned[match[1]] + match[2]
 
 
 def _is_about_python(failed: NoSolution) -> bool:
@@ -486,7 +478,7 @@ def _other_choices(matrix: Matrix, stack: Stack, chosen: Mapping[str, str], boun
     """
     for row in hidden_constraints(matrix, stack, chosen):
         lines = {f"{name}{bound}" for name, bound in row.requires.items()}
-        other = next(_outside(row.versions or ""), None)
+        other = next(outside_of(row.versions or ""), None)
         if row.kind != "add" and is_open(row.package) and other is not None and lines & set(bounds):
             bounds = (*(line for line in bounds if line not in lines), f"{row.package}{other}")
     return bounds

@@ -13,7 +13,7 @@ from provision.resolve.environment import MACHINES
 from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.rules import side_holds
 from provision.resolve.stack import Stack
-from provision.versions import spec_of
+from provision.versions import outside_of, spec_of
 
 __all__ = ["Misfit", "find_misfit", "line_hint"]
 
@@ -51,7 +51,8 @@ def find_misfit(stack: Stack, matrix: Matrix) -> Misfit | None:
             # Another release brings the same parts where an extra names the CUDA.
             fitting = _fitting(matrix, name, stack) if known == every else ()
             bounds = (f"{name}{requirement_of(row.requires[0]).specifier}" for row in fitting)
-            return Misfit(name=name, because=because, bounds=(*bounds, *_outside(str(conflicts[0]))))
+            left = (f"cuda{bound}" for bound in outside_of(str(conflicts[0]).removeprefix("cuda")))
+            return Misfit(name=name, because=because, bounds=(*bounds, *left))
     if stack.image.flavor == "devel":
         return None
     pinned = {line.name for line in map(requirement_of, stack.request.requirements) if "==" in line.specifier}
@@ -118,10 +119,3 @@ def _fitting(matrix: Matrix, name: str, stack: Stack) -> Iterator[Extra]:
 
 def _conflict(row: Extra, cuda: str) -> str | None:
     return next((text for text in row.conflicts if text.startswith("cuda") and side_holds(text, {"cuda": cuda})), None)
-
-
-def _outside(conflict: str) -> tuple[str, ...]:
-    """Return the CUDA that a conflict leaves: ``cuda<13`` → ``cuda>=13``."""
-    text = conflict.removeprefix("cuda")
-    turned = {">=": "<", "<": ">="}
-    return tuple(f"cuda{other}{text.removeprefix(sign)}" for sign, other in turned.items() if text.startswith(sign))

@@ -204,12 +204,12 @@ def is_package(folder: Path) -> bool:
 def find_obstacle(folder: Path) -> str | None:
     """Return why a wheel of a project cannot be made of its files and of what they say builds it, where that shows."""
     try:
-        needs = build_needs(folder)
+        texts = _texts_of(folder)
+        needs = _needs_of(texts, f"{folder}{os.sep}")
     except UsageError as error:
         return error.message
     if needs.unread:
         return f"what {needs.unread[0]} asks for (`setup_requires`) shows only when the script runs"
-    texts = _texts_of(folder)
     data = _pyproject_of(texts, folder)
     names = {normalise_name(requirement_of(line).name) for line in needs.lines}
     tags = sorted(names & _OF_TAGS)

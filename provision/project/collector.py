@@ -418,12 +418,8 @@ def _is_built(folder: Path) -> bool:
     with suppress(OSError, UnicodeDecodeError):
         if (folder / "setup.py").is_file():
             return True
-        return (
-            re.search(
-                r"^\[(?:build-system|tool\.setuptools)\b", (folder / "pyproject.toml").read_text("utf-8"), re.MULTILINE
-            )
-            is not None
-        )
+        text = (folder / "pyproject.toml").read_text("utf-8")
+        return re.search(r"^\[(?:build-system|tool\.setuptools)\b", text, re.MULTILINE) is not None
     return False
 
 

@@ -409,8 +409,7 @@ def _torch_demands(
     given: dict[str, Given] = {}
     if local:
         _give(matrix, given, "torch", row.torch, local, index_requires(matrix, row, machine))
-    for name, version, build in _companions(matrix, row, machine):
-        own = local if build is None else build
+    for name, version, own in _companions(matrix, row, machine, local):
         if not _has_wheel(matrix, name, version, python, machine):
             continue
         demands.append(_root(name, f"=={version}{own}", "torch", f"torch {row.torch}"))
@@ -429,8 +428,8 @@ def companions_of(matrix: Matrix, option: Option) -> dict[str, str]:
     return {name: version for name, version in named if version is not None}
 
 
-def _companions(matrix: Matrix, row: TorchBuild, machine: str) -> Iterator[tuple[str, str, str | None]]:
-    """Yield name, version and local part of what goes with a build; ``None`` where that is the build's own.
+def _companions(matrix: Matrix, row: TorchBuild, machine: str, local: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, version and local part of what goes with a build that has a local part of its own.
 
     The last torchaudio serves every later torch, but refuses to be imported beside a CUDA of another minor than its
     own: of its releases that is taken whose build is known to be for the same, the one that is paired with the torch
@@ -438,12 +437,12 @@ def _companions(matrix: Matrix, row: TorchBuild, machine: str) -> Iterator[tuple
     """
     (release,) = matrix.torch_releases_where(lambda version: version == row.torch)
     if release.torchvision is not None:
-        yield "torchvision", release.torchvision, None
+        yield "torchvision", release.torchvision, local
     if release.torchaudio is None:
         return
     minor = parse(release.torchaudio).release[:2]
     if minor == parse(row.torch).release[:2] or parse(row.torch).major == 1:
-        yield "torchaudio", release.torchaudio, None
+        yield "torchaudio", release.torchaudio, local
         return
     others = {item.torchaudio for item in matrix.torch_releases if item.torchaudio} - {release.torchaudio}
     alike = sorted((text for text in others if parse(text).release[:2] == minor), key=parse, reverse=True)

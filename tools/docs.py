@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.help_text import part_examples
 from provision.cli.parser import COMMANDS, build_parser, build_top_parser
+from provision.cli.text.help import part_examples
 from provision.errors import EXIT_INTERRUPTED, ProvisionError
 from provision.generate.monitoring import (
     DASHBOARDS,

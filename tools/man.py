@@ -12,8 +12,8 @@ from pathlib import Path
 from argparse_manpage.manpage import Manpage
 
 from provision import __version__
-from provision.cli.help_text import part_examples
 from provision.cli.parser import COMMANDS, Parser, build_parser, build_top_parser
+from provision.cli.text.help import part_examples
 from provision.matrix.load import Matrix
 
 __all__ = ["manual_pages"]

@@ -13,8 +13,8 @@ from rule_examples import read_examples
 from provision.audit.engine import audit
 from provision.audit.model import Options, Source
 from provision.audit.rules import rule_ids
-from provision.cli.check_text import show_findings
 from provision.cli.output import Output
+from provision.cli.text.check import show_findings
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:

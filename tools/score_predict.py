@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from provision.cli.predict_text import evaluation_document, show_evaluation
+from provision.cli.text.predict import evaluation_document, show_evaluation
 from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
 from provision.predict.baseline import BASELINES

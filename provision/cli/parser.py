@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
 from provision import __version__
-from provision.cli.help_text import HelpFormatter
 from provision.cli.output import COLOR_MODES, Output
+from provision.cli.text.help import HelpFormatter
 from provision.errors import UsageError
 
 __all__ = [

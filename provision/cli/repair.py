@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of, wrap
 from provision.cli.targets import run_on_target
+from provision.cli.text.paragraph import columns_of, wrap
 from provision.doctor.engine import Finding, Report
 from provision.errors import ActionFailedError, MissingDependencyError, ProvisionError, VerificationFailedError
 from provision.probe.clean import clean_line

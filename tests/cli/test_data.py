@@ -15,7 +15,7 @@ import pytest
 from upstream import FEW, Upstream
 
 from provision.assets import asset_dir
-from provision.cli.data_refresh import refresh
+from provision.cli.data.refresh import refresh
 from provision.cli.output import Output
 from provision.cli.parser import build_parser
 from provision.refresh.land import Claim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from provision.cli import fleet_simulate
+from provision.cli.fleet import simulate as fleet_simulate
 
 JOBS = "time_seconds,duration_seconds,gpus\n0,3600,1\n0,3600,1\n7200,600,2\n"
 POLICY = 'minimum = 1\nmaximum = 2\nmetric = "queue"\ntarget = 1\nout_above = 1\nin_below = 0.9\n'

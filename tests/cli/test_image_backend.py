@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli.image_lock import compare, is_same
+from provision.cli.image.lock import compare, is_same
 from provision.records import replace
 from provision.resolve.stack import Stack
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli.image_logins import has_ssh, refuse_ssh
+from provision.cli.image.logins import has_ssh, refuse_ssh
 from provision.errors import MissingDependencyError, UsageError
 from provision.generate.image import ImageOptions, render_image
 from provision.index.account import Accounts
@@ -213,7 +213,7 @@ def test_an_at_sign_behind_the_host_ends_no_password(text, tmp_path):
 
 
 def test_the_secret_of_a_build_holds_its_hosts_alone_and_goes_with_the_build(tmp_path):
-    from provision.cli.image_logins import build_secrets
+    from provision.cli.image.logins import build_secrets
 
     (tmp_path / ".netrc").write_text("machine a.example login a password 1\nmachine b.example login b password 2\n")
     accounts = Accounts({}, tmp_path)

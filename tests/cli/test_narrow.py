@@ -9,7 +9,7 @@ import pytest
 
 from provision.cli.main import main
 from provision.cli.output import Output
-from provision.cli.screen import align
+from provision.cli.text.screen import align
 
 ROWS = [("name", "does"), ("first", "a sentence that is much too long for the terminal that shows it")]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from provision.cli.node_board import NodeBoard
+from provision.cli.node.board import NodeBoard
 from provision.node.events import Run
 
 

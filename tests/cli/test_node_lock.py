@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from provision.build import hashes
-from provision.cli.node_lock import DEFAULT_LOCK
+from provision.cli.node.lock import DEFAULT_LOCK
 from provision.errors import MissingDependencyError
 from provision.records import replace
 from provision.resolve.stack import Stack

@@ -43,7 +43,7 @@ def test_plan_for_people_says_why(provision):
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_plan_keeps_within_the_terminal(provision, monkeypatch, columns):
-    from provision.cli import plan_text
+    from provision.cli.text import plan as plan_text
 
     for module in (plan_text, command):
         monkeypatch.setattr(module, "columns_of", lambda _: columns)
@@ -54,7 +54,7 @@ def test_a_plan_keeps_within_the_terminal(provision, monkeypatch, columns):
 
 
 def test_a_narrow_table_says_the_same_as_a_wide_one(provision, monkeypatch):
-    from provision.cli import plan_text
+    from provision.cli.text import plan as plan_text
 
     said = []
     for columns in (70, 500):

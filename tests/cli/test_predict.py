@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from provision.cli.predict_text import show_evaluation
+from provision.cli.text.predict import show_evaluation
 from provision.predict.evaluation import Evaluation, Score
 
 TRAIN = ("predict", "--task", "train", "--model", "llama-3.1-8b", "--gpu", "h100", "--gpus", "8")

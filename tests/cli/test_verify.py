@@ -19,7 +19,7 @@ import machines
 import pytest
 
 from provision.cli.output import Output as CommandOutput
-from provision.cli.verdict import show_verdict
+from provision.cli.text.verdict import show_verdict
 from provision.matrix.load import Matrix
 from provision.probe.bundle import write_bundle
 from provision.probe.output import Output
@@ -618,7 +618,7 @@ class TestScreen:
 def test_a_board_keeps_failures_and_fits_the_screen(monkeypatch):
     from rich.console import Console
 
-    from provision.cli.live import Board
+    from provision.cli.text.live import Board
 
     monkeypatch.setenv("LINES", "12")
     monkeypatch.setenv("COLUMNS", "80")

@@ -15,7 +15,7 @@ from provision.build.code import parse_copy, write_code
 from provision.build.engine import BuildRequest, Engine
 from provision.build.local import Local, find_local, write_local
 from provision.build.uv import Place, Question, Uv, find_uv
-from provision.cli.image_logins import build_secrets
+from provision.cli.image.logins import build_secrets
 from provision.errors import ProvisionError
 from provision.generate.image import ImageOptions, local_hashes, render_image
 from provision.generate.write import write_artifacts

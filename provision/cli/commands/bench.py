@@ -169,7 +169,7 @@ def _measure(options: argparse.Namespace, output: Output) -> int:
 def _give(results: Any, options: argparse.Namespace, output: Output) -> int:
     from provision.bench.bands import find_unjudged, judge
     from provision.bench.roofline import roofline_svg
-    from provision.cli.bench_text import show_results
+    from provision.cli.text.bench import show_results
     from provision.predict.hardware import Hardware
     from provision.records import plain
 
@@ -190,7 +190,7 @@ def _give(results: Any, options: argparse.Namespace, output: Output) -> int:
 def _compare(options: argparse.Namespace, output: Output) -> int:
     from provision.bench.compare import compare
     from provision.bench.results import read_results
-    from provision.cli.bench_text import show_comparison
+    from provision.cli.text.bench import show_comparison
     from provision.records import plain
 
     *before, last = options.files

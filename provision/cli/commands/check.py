@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 from provision.audit.engine import Report, audit, worst
 from provision.audit.fix import apply_edits
 from provision.audit.model import SEVERITIES, Environment, Finding, NotJudgedError, Source
-from provision.cli.check_config import THRESHOLDS, named_rules
-from provision.cli.check_files import decode, find_file, read_sources, shown_name
-from provision.cli.check_known import tell_known, write_known
-from provision.cli.check_scope import Scopes
-from provision.cli.check_text import count_text, show_findings, show_judged, show_rule
+from provision.cli.check.config import THRESHOLDS, named_rules
+from provision.cli.check.files import decode, find_file, read_sources, shown_name
+from provision.cli.check.known import tell_known, write_known
+from provision.cli.check.scope import Scopes
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import read_matrix
+from provision.cli.text.check import count_text, show_findings, show_judged, show_rule
 from provision.errors import ActionFailedError, ProvisionError, UsageError
 from provision.matrix.load import Matrix
 from provision.records import record

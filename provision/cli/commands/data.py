@@ -161,10 +161,10 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if options.action == "check":
         return _check(options, output)
     if options.action == "update":
-        from provision.cli.data_update import update
+        from provision.cli.data.update import update
 
         return update(options, output)
-    from provision.cli.data_refresh import refresh
+    from provision.cli.data.refresh import refresh
 
     return refresh(options, output)
 

@@ -29,14 +29,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.diagnosis import ranks_document, report_document, show_report, show_xid, xid_document
 from provision.cli.log_file import read_log
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_no_gpu, has_targets
+from provision.cli.text.diagnosis import ranks_document, report_document, show_report, show_xid, xid_document
+from provision.cli.text.paragraph import columns_of, wrap
 from provision.doctor.case import Case
 from provision.doctor.engine import Report, diagnose
 from provision.doctor.needles import keep_needles

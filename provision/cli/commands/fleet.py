@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.cli.fleet_server import add_server_flags, connect
+from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_actions, parse_path, shown
 from provision.cli.request import read_matrix
@@ -124,23 +124,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
     if name == "idle":
-        from provision.cli.fleet_idle import fill
+        from provision.cli.fleet.idle import fill
 
         return fill
     if name == "policy":
-        from provision.cli.fleet_policy import fill
+        from provision.cli.fleet.policy import fill
 
         return fill
     if name == "simulate":
-        from provision.cli.fleet_simulate import fill
+        from provision.cli.fleet.simulate import fill
 
         return fill
     if name == "spot":
-        from provision.cli.fleet_spot import fill
+        from provision.cli.fleet.spot import fill
 
         return fill
     if name == "usage":
-        from provision.cli.fleet_usage import fill
+        from provision.cli.fleet.usage import fill
 
         return fill
     return {"rules": _fill_rules, "show": _fill_show}[name]
@@ -166,24 +166,24 @@ def _fill_show(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, output: Output) -> int:
     """Do what the action says."""
     if options.action == "usage":
-        from provision.cli.fleet_usage import count_fleet_usage
+        from provision.cli.fleet.usage import count_fleet_usage
 
         return count_fleet_usage(options, output)
     matrix = read_matrix(options)
     if options.action == "idle":
-        from provision.cli.fleet_idle import find_idle
+        from provision.cli.fleet.idle import find_idle
 
         return find_idle(options, matrix, output)
     if options.action == "policy":
-        from provision.cli.fleet_policy import apply_policy
+        from provision.cli.fleet.policy import apply_policy
 
         return apply_policy(options, matrix, output)
     if options.action == "simulate":
-        from provision.cli.fleet_simulate import simulate_fleet
+        from provision.cli.fleet.simulate import simulate_fleet
 
         return simulate_fleet(options, matrix, output)
     if options.action == "spot":
-        from provision.cli.fleet_spot import write_spot
+        from provision.cli.fleet.spot import write_spot
 
         return write_spot(options, matrix, output)
     return _write_rules(options, matrix, output) if options.action == "rules" else _show(options, matrix, output)
@@ -284,7 +284,7 @@ def _read_hours(text: str | None) -> float:
 
 
 def _word(survey: Survey) -> str:
-    from provision.cli.screen import align
+    from provision.cli.text.screen import align
     from provision.generate.fleet_page import is_over, name_line, word_value
 
     rows = [row for row in survey.shown if row.panel.dashboard == "fleet"]

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.build.local import Local, check_local, find_local, refuse_foreign, write_local
-from provision.cli.image_lock import (
+from provision.cli.image.lock import (
     Change,
     Written,
     compare,
@@ -42,9 +42,9 @@ from provision.cli.image_lock import (
     upgrade,
     with_options,
 )
-from provision.cli.image_logins import build_secrets, has_ssh, refuse_logins, refuse_ssh, take_accounts, with_logins
-from provision.cli.image_oci import add_engine_flags, choose_engine, plan_without_engine
-from provision.cli.image_whole import add_whole_flags, find_trials, is_offline, lock_build, lock_lines
+from provision.cli.image.logins import build_secrets, has_ssh, refuse_logins, refuse_ssh, take_accounts, with_logins
+from provision.cli.image.oci import add_engine_flags, choose_engine, plan_without_engine
+from provision.cli.image.whole import add_whole_flags, find_trials, is_offline, lock_build, lock_lines
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
 from provision.cli.request import (
@@ -57,7 +57,7 @@ from provision.cli.request import (
     read_values,
     solve_request,
 )
-from provision.cli.screen import show_stack
+from provision.cli.text.screen import show_stack
 from provision.errors import (
     DriftError,
     IncompatibleError,
@@ -574,8 +574,8 @@ def _with_hooks(options: ImageOptions, folder: Path, form: str) -> ImageOptions:
 
 def _run_matrix(options: argparse.Namespace, output: Output) -> int:
     """Write, check or bake the stacks of a file."""
-    from provision.cli.image_many import LinesOfMany, LocksOfMany, kept_day
-    from provision.cli.image_matrix import read_entries, solve_entries
+    from provision.cli.image.many import LinesOfMany, LocksOfMany, kept_day
+    from provision.cli.image.matrix import read_entries, solve_entries
 
     entries, bake = read_entries(options.matrix)
     if options.exclude_newer is not None:

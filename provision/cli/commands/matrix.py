@@ -24,7 +24,7 @@ from provision.cli.facts import describe_sources, fact_document
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import FLAG_HELP, read_matrix, read_request
-from provision.cli.screen import align
+from provision.cli.text.screen import align
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaRelease, DriverBranch, Gpu
@@ -125,7 +125,7 @@ def _write_page(options: argparse.Namespace, values: Mapping[str, Any], output: 
     result: dict[str, Any] = {"facts_date": matrix.dated, "file": str(options.html)}
     page = ""
     if not output.is_dry_run:
-        from provision.cli.bar import Bar
+        from provision.cli.text.bar import Bar
         from provision.generate.page import render_page
 
         output.note("solving every build on every Python and system; this takes a while")

@@ -43,15 +43,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
     def fill(parser: argparse.ArgumentParser) -> None:
         if name == "lock":
-            from provision.cli.node_lock import configure_lock
+            from provision.cli.node.lock import configure_lock
 
             configure_lock(parser)
         elif name == "export":
-            from provision.cli.node_export import configure_export
+            from provision.cli.node.export import configure_export
 
             configure_export(parser)
         else:
-            from provision.cli.node_run import configure_run
+            from provision.cli.node.run import configure_run
 
             configure_run(parser, name)
 
@@ -61,14 +61,14 @@ def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
 def run(options: argparse.Namespace, output: Output) -> int:
     """Do one action."""
     if options.action == "lock":
-        from provision.cli.node_lock import run_lock
+        from provision.cli.node.lock import run_lock
 
         return run_lock(options, output)
     if options.action == "export":
-        from provision.cli.node_export import run_export
+        from provision.cli.node.export import run_export
 
         return run_export(options, output)
-    from provision.cli.node_run import run_action
+    from provision.cli.node.run import run_action
 
     return run_action(options, output)
 

@@ -23,11 +23,11 @@ import math
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of
 from provision.cli.parser import Once, parse_path
-from provision.cli.plan_job import STACK_FLAGS, add_job_flags, list_words, read_job, read_terms
-from provision.cli.plan_text import duration, money, plan_document, show_plan, stale_prices
+from provision.cli.plan.job import STACK_FLAGS, add_job_flags, list_words, read_job, read_terms
 from provision.cli.request import read_matrix
+from provision.cli.text.paragraph import columns_of
+from provision.cli.text.plan import duration, money, plan_document, show_plan, stale_prices
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if options.chart is not None and str(options.chart) not in _CHARTS:
         _write_chart(plan, job, options, output, top)
     if options.apply is not None:
-        from provision.cli.plan_apply import apply_row
+        from provision.cli.plan.apply import apply_row
 
         apply_row(plan, stacks.stack_of(plan.winner.offer.gpu), options.apply, output)
     output.note(f"facts of {matrix.dated}")
@@ -207,7 +207,7 @@ def _brief(row: Row) -> str:
 
 
 def _limits_of(row: Row) -> dict[str, object]:
-    from provision.cli.plan_text import row_document
+    from provision.cli.text.plan import row_document
 
     return row_document(row)
 
@@ -245,7 +245,7 @@ def _check_chart(options: argparse.Namespace) -> None:
 
 
 def _write_chart(plan: Plan, job: Job, options: argparse.Namespace, output: Output, top: int) -> None:
-    from provision.cli.plan_text import COLUMNS
+    from provision.cli.text.plan import COLUMNS
     from provision.planner.chart import html_text, svg_text
 
     heading = f"{job.task} of {job.name}" if job.name else job.task
@@ -256,7 +256,7 @@ def _write_chart(plan: Plan, job: Job, options: argparse.Namespace, output: Outp
 
 
 def _list_models(matrix: Matrix, output: Output) -> int:
-    from provision.cli.screen import align
+    from provision.cli.text.screen import align
 
     rows = matrix.rows("models.toml", "model")
     table = [

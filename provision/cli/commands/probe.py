@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.paragraph import wrap
 from provision.cli.parser import Once, did_you_mean, parse_path, shown
-from provision.cli.screen import align
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_targets
+from provision.cli.text.paragraph import wrap
+from provision.cli.text.screen import align
 from provision.errors import MissingDependencyError, UsageError
 from provision.probe.catalogue import PROBES
 from provision.probe.clean import clean_line

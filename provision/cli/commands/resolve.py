@@ -40,7 +40,7 @@ from provision.cli.request import (
     read_values,
     solve_request,
 )
-from provision.cli.screen import show_stack
+from provision.cli.text.screen import show_stack
 from provision.errors import ProvisionError, UsageError
 from provision.files import open_stdin
 from provision.matrix.load import Matrix

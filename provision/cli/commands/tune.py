@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, did_you_mean, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.cli.targets import add_target_flags, collect_from, has_no_gpu
-from provision.cli.tuning_machine import add_machine_flags
+from provision.cli.text.paragraph import columns_of, wrap
+from provision.cli.tune.machine import add_machine_flags
 from provision.errors import IncompatibleError, MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def refuse_settings(judgements: Iterable[Judgement]) -> None:
 
 def _situation(options: argparse.Namespace, output: Output) -> Situation:
     from provision.cli.lock_file import read_subject
-    from provision.cli.tuning_machine import UNTOLD, is_described, situation_of_description
-    from provision.cli.tuning_situation import situation_of
+    from provision.cli.tune.machine import UNTOLD, is_described, situation_of_description
+    from provision.cli.tune.situation import situation_of
 
     libraries = dict(read_subject(options.lock).libraries) if options.lock is not None else {}
     asked = {

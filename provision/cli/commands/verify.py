@@ -40,7 +40,7 @@ from provision.cli.targets import (
     has_targets,
     targets_of,
 )
-from provision.cli.verdict import show_checks, show_verdict
+from provision.cli.text.verdict import show_checks, show_verdict
 from provision.errors import MissingDependencyError, UsageError, VerificationFailedError
 from provision.files import read_text
 from provision.matrix.load import Matrix
@@ -69,7 +69,7 @@ from provision.verify.fleet import find_differences, read_traits
 from provision.verify.report.document import count_statuses, read_report, write_document
 
 if TYPE_CHECKING:
-    from provision.cli.live import Board
+    from provision.cli.text.live import Board
     from provision.probe.compose import CollectOptions
     from provision.probe.targets import Target
 
@@ -335,7 +335,7 @@ class _Round:
 
     def show(self, total: int) -> Board:
         """Return the table that a person watches while targets answer."""
-        from provision.cli.live import Board
+        from provision.cli.text.live import Board
 
         return Board(total, self.counts, has_color=self.has_color)
 

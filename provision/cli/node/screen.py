@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of, wrap
-from provision.cli.screen import align
+from provision.cli.text.paragraph import columns_of, wrap
+from provision.cli.text.screen import align
 from provision.node.events import (
     CHANGED,
     FAILED,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from provision.cli.number import number, whole
 from provision.cli.parser import Once, add_choice
 from provision.cli.targets import has_targets
-from provision.cli.tuning_situation import FAST_MBIT
+from provision.cli.tune.situation import FAST_MBIT
 from provision.errors import UsageError
 from provision.generate.tuning import Situation
 

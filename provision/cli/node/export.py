@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.node_run import read_lock
+from provision.cli.node.run import read_lock
 from provision.cli.output import Output
 from provision.cli.parser import Once, parse_path, shown
 from provision.cli.request import read_matrix

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of, wrap
-from provision.cli.screen import align
+from provision.cli.text.paragraph import columns_of, wrap
+from provision.cli.text.screen import align
 from provision.matrix.model import Check
 from provision.probe.clean import clean_line
 from provision.signals.signal import FAIL, PASS, SKIP, UNKNOWN

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from provision.audit.baseline import Known, baseline_document, read_baseline, split
 from provision.audit.engine import Report
-from provision.cli.check_scope import Scopes
+from provision.cli.check.scope import Scopes
 from provision.cli.output import Output
 from provision.errors import UsageError
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.cli.image_lock import is_same
+from provision.cli.image.lock import is_same
 from provision.cli.output import Output
 from provision.cli.parser import Once, shown
 from provision.cli.request import keep_pins

@@ -131,7 +131,7 @@ def _line(row: Sequence[str], band: range, widths: Sequence[int], lead: str, col
     is_last = band.stop == len(row)
     if columns is None or not is_last or len(lead + cell) <= columns or columns - len(lead) < _ROOM_MIN:
         return [(lead + cell).rstrip()]
-    from provision.cli.paragraph import wrap
+    from provision.cli.text.paragraph import wrap
 
     return wrap(cell, columns, lead=lead)
 

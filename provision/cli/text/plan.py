@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of, wrap
-from provision.cli.screen import align
+from provision.cli.text.paragraph import columns_of, wrap
+from provision.cli.text.screen import align
 from provision.planner.catalogue import Price, read_day
 from provision.planner.fit import Fit
 from provision.planner.job import Job

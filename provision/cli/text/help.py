@@ -47,12 +47,12 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         """Return the help of a flag as lines; words with hyphens and what stands in backticks stay whole."""
-        from provision.cli.paragraph import wrap
+        from provision.cli.text.paragraph import wrap
 
         return wrap(" ".join(text.split()), width)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        from provision.cli.paragraph import wrap
+        from provision.cli.text.paragraph import wrap
 
         lines: list[str] = []
         flowing: list[str] = []
@@ -69,7 +69,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 def _fold(line: str, width: int, indent: str) -> list[str]:
     """Return a line of a list or an example as one line, or as more where the width is too small for it."""
-    from provision.cli.paragraph import wrap
+    from provision.cli.text.paragraph import wrap
 
     if len(indent + line) <= width:
         return [indent + line if line else ""]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from provision.cli.paragraph import wrap
-from provision.cli.screen import align
+from provision.cli.text.paragraph import wrap
+from provision.cli.text.screen import align
 from provision.predict.evaluation import Evaluation, Score
 from provision.predict.request import Forecast, PredictRequest
 from provision.records import fields_of, plain

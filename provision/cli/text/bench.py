@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from provision.bench.bands import Band, Unjudged
 from provision.bench.compare import Comparison
 from provision.bench.results import Figure, Results
-from provision.cli.screen import align
+from provision.cli.text.screen import align
 
 __all__ = ["show_comparison", "show_results"]
 

@@ -525,7 +525,7 @@ def _progress(run: Run, job: _Job, output: Output) -> Iterator[Callable[[Mapping
         return
     is_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     if is_terminal:
-        from provision.cli.node_board import NodeBoard
+        from provision.cli.node.board import NodeBoard
 
         with NodeBoard(run, job.hosts, has_color=output.color != "never" and not os.environ.get("NO_COLOR")):
             yield lambda _: None
@@ -561,7 +561,7 @@ def _exit_code(job: _Job, run: Run, code: int | None, options: argparse.Namespac
 
 
 def _document(job: _Job, run: Run, options: argparse.Namespace, state: Any) -> dict[str, Any]:
-    from provision.cli.node_screen import write_results
+    from provision.cli.node.screen import write_results
 
     locks = _describe_locks(job, run, options)
     return {
@@ -616,7 +616,7 @@ def _report(
     code: int,
     was_interrupted: bool = False,
 ) -> int:
-    from provision.cli.node_screen import show_results
+    from provision.cli.node.screen import show_results
 
     results = run.results()
     document = _document(job, run, options, state) | {"is_interrupted": was_interrupted}

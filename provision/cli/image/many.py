@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.image_lock import LOCK, read_lock, read_written
-from provision.cli.image_matrix import Entry
-from provision.cli.image_whole import ask_uv, find_trials, has_lines, is_offline, lock_lines
+from provision.cli.image.lock import LOCK, read_lock, read_written
+from provision.cli.image.matrix import Entry
+from provision.cli.image.whole import ask_uv, find_trials, has_lines, is_offline, lock_lines
 from provision.cli.output import Output
 from provision.errors import DriftError
 from provision.generate.image import ImageOptions

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from provision.cli.number import read_number, whole
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.text.paragraph import columns_of, wrap
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 
@@ -392,7 +392,7 @@ def _span(seconds: float) -> str:
 
 def _table(rows: list[tuple[str, ...]], columns: int) -> list[str]:
     """Return rows as a table, or as two where a line has no room for it: what is paid, and how jobs wait."""
-    from provision.cli.screen import align
+    from provision.cli.text.screen import align
 
     table = align(rows)
     if max(map(len, table)) <= columns:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from provision.cli.output import Output
-from provision.cli.plan_text import row_document
+from provision.cli.text.plan import row_document
 from provision.errors import ActionFailedError, UsageError
 from provision.generate.write import Artifact, write_artifacts
 from provision.planner.handoff import dstack_text, inventory_text, skypilot_text, terraform_text

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from provision.cli.image_lock import with_options
-from provision.cli.image_logins import refuse_ssh, with_logins
+from provision.cli.image.lock import with_options
+from provision.cli.image.logins import refuse_ssh, with_logins
 from provision.cli.output import Output
 from provision.cli.parser import did_you_mean, shown
 from provision.cli.request import read_request, solve_request

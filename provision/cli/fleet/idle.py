@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from provision.cli.fleet_server import add_server_flags, connect
+from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.number import read_number
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice
@@ -98,7 +98,7 @@ def _price_of_instance(text: str, purchase: str, matrix: Matrix) -> tuple[float,
 
 
 def _word(report: IdleReport, saved: float | None, about: str | None, output: Output) -> str:
-    from provision.cli.screen import align
+    from provision.cli.text.screen import align
 
     free = report.of("release")
     gpus = sum(node.evidence.gpus or 0 for node in free)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from provision.cli.fleet_server import add_server_flags, connect
+from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.number import read_number, whole
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of
 from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.text.paragraph import columns_of
 from provision.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _ask(options: argparse.Namespace) -> Usage:
 
 
 def _word(usage: Usage, price: float | None, output: Output) -> str:
-    from provision.cli.screen import align
+    from provision.cli.text.screen import align
 
     total = usage.gpu_hours
     idle = usage.idle_gpu_hours

@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.cli.facts import describe_sources
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of, wrap
+from provision.cli.text.paragraph import columns_of, wrap
 from provision.doctor.engine import Finding, Report
 from provision.doctor.ranks import RankFailure, Ranks
 from provision.matrix.load import Matrix

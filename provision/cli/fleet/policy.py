@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.fleet_server import add_server_flags, connect
+from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.number import number, whole
 from provision.cli.output import Output
-from provision.cli.paragraph import columns_of, wrap
 from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
 from provision.cli.policy_file import load_policy
+from provision.cli.text.paragraph import columns_of, wrap
 from provision.errors import MissingDependencyError, UsageError
 from provision.matrix.load import Matrix
 
@@ -303,7 +303,7 @@ def _tell(
 
 
 def _word(policy: Policy, seen: Seen, decision: Decision, named: tuple[str, ...]) -> list[str]:
-    from provision.cli.screen import align
+    from provision.cli.text.screen import align
 
     what = {"hold": "hold", "out": "add", "release": "release", "in": "drain and take away"}[decision.action]
     count = "" if not decision.count else f" {decision.count} node{'' if decision.count == 1 else 's'}"

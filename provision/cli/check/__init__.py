@@ -1,0 +1,1 @@
+"""What `provision check` takes from people: files, configuration, scope."""

@@ -1,0 +1,1 @@
+"""Facts that change: `provision data refresh` and `provision data update`."""

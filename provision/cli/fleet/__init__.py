@@ -1,0 +1,1 @@
+"""The parts of `provision fleet`, one a subcommand."""

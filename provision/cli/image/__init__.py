@@ -1,0 +1,1 @@
+"""The parts of `provision image`: locks, whole projects, many images, OCI layouts."""

@@ -1,0 +1,1 @@
+"""The parts of `provision node`: locks, runs, exports."""

@@ -1,0 +1,1 @@
+"""What `provision plan` works on, and what it applies."""

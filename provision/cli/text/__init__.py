@@ -1,0 +1,1 @@
+"""What commands print: one module for each kind of answer."""

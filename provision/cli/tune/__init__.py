@@ -1,0 +1,1 @@
+"""What `provision tune` knows of a machine and a job."""

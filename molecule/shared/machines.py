@@ -26,13 +26,14 @@ import nodes
 
 __all__ = ["MachineError", "boot_machine", "halt_machine", "missing_tools"]
 
+IMAGE_SCRIPTS = Path(__file__).resolve().parents[2] / "playbooks" / "site" / "image"
 TOOLS = ("docker", "qemu-system-x86_64", "mkfs.ext4", "tar")
 DISK = "8G"
 MEMORY_MIB = 3072
 HALT_SECONDS = 20
 # Where QEMU's own network answers questions for names.
 NAME_SERVER = "10.0.2.3"
-BOOT_SECONDS = 420
+BOOT_SECONDS = 1200
 KERNEL_COMMAND = "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off"
 # A container's systemd must not manage devices, a machine's must; the network is QEMU's, which speaks DHCP.
 SETTLE = """set -eu
@@ -60,7 +61,14 @@ def missing_tools() -> list[str]:
 
 
 def boot_machine(
-    image: str, folder: Path, port: int, *, public_key: Path, hostname: str, kernel_package: str
+    image: str,
+    folder: Path,
+    port: int,
+    *,
+    public_key: Path,
+    hostname: str,
+    kernel_package: str,
+    is_sealed: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Turn an image's tree into a disk and boot its newest kernel.
 
@@ -71,6 +79,7 @@ def boot_machine(
         public_key: Key root is reached with.
         hostname: What the machine calls itself.
         kernel_package: Package of a kernel image, for a tree that has none (``linux-image-amd64``).
+        is_sealed: Whether the tree is sealed as a machine image before, as Packer's last step does it.
 
     Raises:
         MachineError: A tool is absent, or a step failed.
@@ -83,6 +92,10 @@ def boot_machine(
     try:
         _run(["docker", "exec", name, "sh", "-c", SETTLE, "sh", kernel_package])
         _run(["docker", "exec", "-i", name, "sh", "-c", _AUTHORIZE], text=public_key.read_text(encoding="utf-8"))
+        if is_sealed:
+            for script in ("seal.sh", "first-boot.sh"):
+                _run(["docker", "cp", "-q", str(IMAGE_SCRIPTS / script), f"{name}:/opt/{script}"])
+            _run(["docker", "exec", name, "sh", "/opt/seal.sh"])
         listed = _run(["docker", "exec", name, "sh", "-c", "ls -v /boot/vmlinuz-* | tail -n 1"]).strip()
         release = listed.removeprefix("/boot/vmlinuz-")
         for source, target in ((f"vmlinuz-{release}", "kernel"), (f"initrd.img-{release}", "initrd")):
@@ -159,7 +172,13 @@ def _start(platform: Mapping[str, Any], key: Path) -> dict[str, Any]:
     folder, port = nodes.ephemeral() / str(platform["name"]), nodes.free_port()
     public = key.with_suffix(".pub")
     machine = boot_machine(
-        image, folder, port, public_key=public, hostname=platform["name"], kernel_package=platform["kernel"]
+        image,
+        folder,
+        port,
+        public_key=public,
+        hostname=platform["name"],
+        kernel_package=platform["kernel"],
+        is_sealed=bool(platform.get("sealed")),
     )
     end = time.monotonic() + BOOT_SECONDS
     while time.monotonic() < end and machine.poll() is None:

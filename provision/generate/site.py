@@ -21,8 +21,10 @@ from provision.generate.write import Artifact, Changes, write_artifacts
 from provision.records import record
 
 __all__ = [
+    "BUILDERS",
     "LOCK_PATH",
     "SUMS",
+    "ImageOptions",
     "SiteOptions",
     "WheelFile",
     "pack_site",
@@ -35,9 +37,23 @@ LOCK_PATH = "group_vars/all/provision_lock.yml"
 SUMS = "SHA256SUMS"
 """Lists every other file of the site with its hash; also how a folder is known to be a site."""
 
+BUILDERS = {
+    "amazon-ebs": "an Amazon machine image",
+    "azure-arm": "a managed image of Azure",
+    "googlecompute": "an image of Google Compute Engine",
+    "qemu": "a disk for QEMU",
+}
+"""Builder of Packer → what it makes."""
+
+_PLUGINS = {"amazon-ebs": "amazon", "azure-arm": "azure"}
+"""Plugin that brings a builder, where it is called otherwise."""
 _COPIED = ("gpu-*.yml", "roles/**/*", "tasks/**/*", "filter_plugins/*.py")
 _LEFT_OUT = frozenset({"__pycache__", "molecule", "tests"})
 _SUM = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][^\x00-\x1f\x7f\\]{0,500})")
+_NOT_IN_A_NAME = re.compile(r"[^a-z0-9-]+")
+"""Not every cloud takes it in the name of an image."""
+_NAME_MAX = 48
+"""Google takes 63 characters, fifteen of them the time of the build."""
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:==\s*(?P<version>[A-Za-z0-9.!+_-]+)|@\s*(?P<url>\S+))")
 _HASH = re.compile(r"--hash[= ]sha256:([0-9a-f]{64})")
 _FILE_BYTES_MAX = 4 * 1024 * 1024
@@ -60,6 +76,19 @@ class WheelFile:
 
 
 @record
+class ImageOptions:
+    """The machine image that a site is made for.
+
+    Attributes:
+        os: Profile of the lock (``debian12``).
+        builders: Builders of Packer, of :data:`BUILDERS`.
+    """
+
+    os: str
+    builders: tuple[str, ...]
+
+
+@record
 class SiteOptions:
     """What a site is made for, beyond its lock.
 
@@ -67,11 +96,13 @@ class SiteOptions:
         ansible_core: Requirement of ansible-core for the execution environment (``ansible-core>=…``).
         base_image: Image to build the execution environment on.
         wheels: sha256 → the wheel.
+        image: The machine image to build by Packer, if any.
     """
 
     ansible_core: str
     base_image: str | None = None
     wheels: Mapping[str, WheelFile]
+    image: ImageOptions | None = None
 
 
 def render_site(lock: Mapping[str, Any], lock_text: str, playbooks: Path, options: SiteOptions) -> tuple[Artifact, ...]:
@@ -107,8 +138,31 @@ def render_site(lock: Mapping[str, Any], lock_text: str, playbooks: Path, option
     }
     for template, path in _TEMPLATES.items():
         texts[path] = (_render(playbooks / "site", template, values), 0o644)
+    if options.image is not None:
+        texts |= _render_image(playbooks / "site", values, options.image)
     texts[SUMS] = (_sum(texts), 0o644)
     return tuple(Artifact(path=path, text=texts[path][0], mode=texts[path][1]) for path in sorted(texts))
+
+
+def _render_image(
+    folder: Path, values: Mapping[str, Any], image: ImageOptions
+) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Yield the files of a machine image: a template of Packer, and what it runs."""
+    values = {
+        **values,
+        "system": image.os,
+        "image_name": _NOT_IN_A_NAME.sub("-", f"gpu-node-{image.os}-{values['name']}")[:_NAME_MAX].strip("-"),
+        "builders": image.builders,
+        "titles": BUILDERS,
+        "plugins": [_PLUGINS.get(builder, builder) for builder in image.builders],
+    }
+    left_out = {f"{builder}.pkr.hcl" for builder in BUILDERS if builder not in image.builders}
+    for path in sorted((folder / "image").iterdir()):
+        if path.suffix == ".j2":
+            yield f"image/{path.stem}", (_render(folder, f"image/{path.name}", values), 0o644)
+        elif path.name not in left_out:
+            mode = 0o755 if path.suffix == ".sh" else 0o644
+            yield f"image/{path.name}", (path.read_text(encoding="utf-8"), mode)
 
 
 def write_site(folder: Path, artifacts: tuple[Artifact, ...], *, force: bool = False, dry_run: bool = False) -> Changes:
@@ -353,6 +407,7 @@ def _render(folder: Path, template: str, values: Mapping[str, Any]) -> str:
         autoescape=False,  # noqa: S701
     )
     environment.filters["sh"] = quote_shell
+    environment.filters["hcl"] = lambda value: json.dumps(finalize(value)).replace("${", "$${").replace("%{", "%%{")
     environment.filters["yaml"] = lambda value: json.dumps(finalize(value), ensure_ascii=False)
     try:
         return environment.get_template(template).render(values)

@@ -3,7 +3,7 @@
 `lock` writes the lock of the nodes: drivers, CUDA, frameworks and packages with their versions. `plan` shows what
 `apply` would change and changes nothing; `verify` checks the nodes against the lock, `rollback` goes back one
 generation, `remove` uninstalls everything. `export` writes a site that does not need this program: for AWX,
-ansible-pull and machines without a network.
+ansible-pull and machines without a network; `image` writes one that Packer bakes into a machine image.
 
 The playbooks also run on their own: `ansible-playbook -i inventory playbooks/gpu-node.yml`.
 
@@ -32,6 +32,7 @@ _ACTIONS = {
     "rollback": "go back to the previous generation",
     "remove": "uninstall everything that apply installed",
     "export": "write a site that runs without this program",
+    "image": "write a site that Packer bakes into a machine image",
 }
 
 
@@ -50,6 +51,10 @@ def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
             from provision.cli.node.export import configure_export
 
             configure_export(parser)
+        elif name == "image":
+            from provision.cli.node.export import configure_image
+
+            configure_image(parser)
         else:
             from provision.cli.node.run import configure_run
 
@@ -64,7 +69,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         from provision.cli.node.lock import run_lock
 
         return run_lock(options, output)
-    if options.action == "export":
+    if options.action in ("export", "image"):
         from provision.cli.node.export import run_export
 
         return run_export(options, output)
@@ -135,4 +140,13 @@ ansible-pull, which needs no control machine, and for sites without a network.
 Examples:
   provision node export --lock provision_lock.yml -o site
   provision node export --archive site.tar.gz""",
+    "image": """Write a site that Packer bakes into a machine image.
+
+The folder is that of `export`, and image/ in it has a template of Packer for Amazon, Azure, Google and QEMU, the script
+that seals the machine (host keys, identity, logs, caches), the check of the first boot, and user data for a machine
+that makes itself by cloud-init instead. Drivers are compiled while the image is built, which needs no GPU.
+
+Examples:
+  provision node image --lock provision_lock.yml --os debian12 -o site
+  provision node image --os ubuntu24.04 --builder amazon-ebs,qemu -o site""",
 }

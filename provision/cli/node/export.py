@@ -1,4 +1,4 @@
-"""export: a site that runs without this program."""
+"""export and image: a site that runs without this program, and one that Packer bakes into a machine image."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from provision.errors import ActionFailedError, UsageError
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:
+    from provision.generate.site import ImageOptions
     from provision.generate.write import Artifact
 
-__all__ = ["configure_export", "run_export"]
+__all__ = ["configure_export", "configure_image", "run_export"]
 
 _ANSIBLE_CORE = re.compile(r'^\s*min_ansible_version:\s*"?([0-9.]+)"?\s*$', re.MULTILINE)
 _INVENTORY = "inventory/hosts.yml"
@@ -65,6 +66,60 @@ def configure_export(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--force", action="store_true", help="write to a folder that contains other files")
 
 
+def configure_image(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``image``: those of ``export``, the system and the builders."""
+    configure_export(parser)
+    image = parser.add_argument_group("machine image")
+    image.add_argument(
+        "--os",
+        action=Once,
+        metavar="NAME",
+        help="operating system of the image, as in debian12 (default: the lock's only one)",
+    )
+    image.add_argument(
+        "--builder",
+        action=Once,
+        type=_builders,
+        metavar="NAME,…",
+        help="builders of Packer: amazon-ebs, azure-arm, googlecompute, qemu (default: all of them)",
+    )
+
+
+def _builders(text: str) -> tuple[str, ...]:
+    from provision.generate.site import BUILDERS
+
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    for name in names:
+        if name not in BUILDERS:
+            raise UsageError(f"--builder `{shown(name)}` is not known", hints=(f"choose from {', '.join(BUILDERS)}",))
+    return tuple(sorted(names))
+
+
+def _machine_image(options: argparse.Namespace, lock: Mapping[str, Any]) -> ImageOptions:
+    """Return the machine image that is asked for, of a system that the lock has."""
+    from provision.generate.site import BUILDERS, ImageOptions
+
+    able = [
+        str(os)
+        for os, profile in sorted(lock["profiles"].items())
+        if isinstance(profile, Mapping) and not profile.get("refusal")
+    ]
+    if options.os is None and len(able) != 1:
+        raise UsageError(
+            "an image is of one operating system, and the lock has several" if able else "the lock has no profile",
+            hints=(f"choose one with `--os NAME`: {', '.join(able)}",) if able else (),
+        )
+    name = options.os or able[0]
+    if name not in able:
+        refusal = (lock["profiles"].get(name) or {}).get("refusal")
+        raise UsageError(
+            f"--os `{shown(name)}`: the lock has no profile of it",
+            because=(str(refusal),) if refusal else (),
+            hints=(f"it has {', '.join(able)}",),
+        )
+    return ImageOptions(os=name, builders=options.builder or tuple(sorted(BUILDERS)))
+
+
 def _image(text: str) -> str:
     if not _IMAGE.fullmatch(text):
         raise UsageError(
@@ -89,13 +144,14 @@ def run_export(options: argparse.Namespace, output: Output) -> int:
     from provision.generate.site import SiteOptions, pack_site, render_site, write_site
 
     if options.folder is None and options.archive is None:
-        raise UsageError("export needs to know where to", hints=("name a folder with `-o DIR`",))
+        raise UsageError(f"{options.action} needs to know where to", hints=("name a folder with `-o DIR`",))
     playbooks = asset_dir("playbooks")
     lock = read_lock(options)
     site = SiteOptions(
         ansible_core=_ansible_core(playbooks),
         base_image=options.base_image,
         wheels=_wheels(lock.document, read_matrix(options)),
+        image=_machine_image(options, lock.document) if options.action == "image" else None,
     )
     kept: list[str] = []
     artifacts = render_site(lock.document, lock.text, playbooks, site)
@@ -124,7 +180,7 @@ def run_export(options: argparse.Namespace, output: Output) -> int:
     if not output.is_dry_run:
         output.note(f"next: {_next_step(options, is_filled_in=_INVENTORY in kept)}")
     document = {
-        "action": "export",
+        "action": options.action,
         "folder": None if options.folder is None else str(options.folder),
         "archive": None if options.archive is None else str(options.archive),
         "lock": {"name": lock.name, "digest": lock.digest, "facts_date": lock.facts_date},
@@ -140,6 +196,8 @@ def _next_step(options: argparse.Namespace, *, is_filled_in: bool) -> str:
     if options.folder is None:
         return f"unpack {options.archive} where it is to run; README.md inside says the rest"
     folder = shlex.quote(str(options.folder))
+    if options.action == "image":
+        return f"{options.folder}/image/README.md says what to fill in and how to build"
     if is_filled_in:
         words = f"ansible-playbook -i {folder}/inventory {folder}/site.yml --check --diff"
         return f"`{words}` shows what it would change"

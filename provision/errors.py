@@ -31,6 +31,7 @@ __all__ = [
     "MissingDependencyError",
     "ProvisionError",
     "UnknownError",
+    "UnreachableError",
     "UsageError",
     "VerificationFailedError",
     "install_command",
@@ -160,6 +161,22 @@ class MissingDependencyError(ProvisionError):
 
     exit_code = 7
     code = "missing"
+
+
+class UnreachableError(MissingDependencyError):
+    """A source did not answer, or not with what it should; it is said without passwords."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        because: tuple[str, ...] | list[str] = (),
+        hints: tuple[str, ...] | list[str] = (),
+        details: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(
+            without_secrets(message), because=[without_secrets(line) for line in because], hints=hints, details=details
+        )
 
 
 class DriftError(ProvisionError):

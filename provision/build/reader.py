@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
-from provision.errors import USERINFO, UsageError, without_secrets
+from provision.errors import USERINFO, UnreachableError, UsageError, without_secrets
 from provision.index.account import Accounts
 from provision.index.address import IndexAddress
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from urllib.request import OpenerDirector, Request
 
 __all__ = ["Reader", "Response", "describe", "trusted_certificates"]
+
+_PART = 206
 
 
 class Response(Protocol):
@@ -91,6 +93,28 @@ class Reader:
         request = Request(without_secrets(url), headers=dict(headers))  # noqa: S310 - checked above
         self._sign(request)
         return cast("Response", self._opener.open(request, timeout=self.timeout_seconds))
+
+    def get_range(self, url: str, start: int, end: int) -> tuple[bytes, int]:
+        """Return the bytes from ``start`` to before ``end``, and the size of the whole.
+
+        A negative ``start`` counts from the end, and ``end`` is ignored.
+
+        Raises:
+            UnreachableError: No answer, or a server that sends no parts.
+        """
+        from http.client import HTTPException
+
+        asked = f"bytes={start}" if start < 0 else f"bytes={start}-{end - 1}"
+        headers = {"Range": asked, "Accept-Encoding": "identity", "User-Agent": "provision"}
+        try:
+            with self.open(url, headers) as answer:
+                told = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]+/([0-9]{1,18})", answer.headers["Content-Range"] or "")
+                # The whole of it may be gigabytes: not one of them is read.
+                if answer.status != _PART or told is None or (start >= 0 and int(told[1]) != start):
+                    raise UnreachableError(f"{url} is not served in parts")
+                return answer.read(-start if start < 0 else end - start), int(told[2])
+        except (HTTPException, OSError, ValueError) as error:
+            raise UnreachableError(f"{url} cannot be read", because=(describe(error, url),)) from error
 
     def _learn(self, url: str) -> None:
         """Note the user and password of an address: the server is told them again for what it names itself."""

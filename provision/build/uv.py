@@ -27,6 +27,7 @@ from provision.build.reader import Reader, trusted_certificates
 from provision.errors import ActionFailedError, MissingDependencyError, UsageError, install_command, without_secrets
 from provision.index.account import Accounts
 from provision.index.address import IndexAddress
+from provision.index.page import IndexFile
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import admits_python, wheel_rank
 from provision.resolve.halves import Fixed
@@ -207,7 +208,7 @@ class Uv:
     """Asks one uv, of one index.
 
     What it found is kept by name and version: in ``uploaded`` when it was published (ISO), in ``sources`` what is to be
-    built.
+    built, in ``urls`` where its wheel is.
 
     Args:
         program: Its path.
@@ -238,7 +239,8 @@ class Uv:
         self._answers: dict[str, tuple[Found, ...] | NoSolution] = {}
         self.uploaded: dict[tuple[str, str], str] = {}
         self.sources: dict[tuple[str, str], Found] = {}
-        self._pythons: dict[str, dict[str, str | None]] = {}
+        self.urls: dict[tuple[str, str], str] = {}
+        self._files: dict[str, tuple[IndexFile, ...]] = {}
 
     @contextmanager
     def until(self, deadline: float) -> Iterator[None]:
@@ -264,6 +266,8 @@ class Uv:
             for item in answer if not isinstance(answer, NoSolution) else ():
                 if item.is_source:
                     self.sources[item.name, item.version] = item
+                elif item.url is not None:
+                    self.urls[item.name, item.version] = item.url
                 if item.uploaded is not None:
                     self.uploaded[item.name, item.version] = item.uploaded
         return self._answers[key]
@@ -293,21 +297,20 @@ class Uv:
         """Return the Requires-Python of a source of the index that a Python does not meet."""
         if not item.is_source or item.is_addressed or item.file is None:
             return None
-        bound = self._pythons_of(item.name).get(item.file)
+        bound = next((row.requires_python for row in self.files(item.name) if row.file == item.file), None)
         return bound if bound is not None and not admits_python(bound, python) else None
 
-    def _pythons_of(self, name: str) -> dict[str, str | None]:
-        """Return the Requires-Python of each file of a distribution that the index has; its page is read once."""
+    def files(self, name: str) -> tuple[IndexFile, ...]:
+        """Return the files of a distribution that the index has, none where it does not answer; asked for once."""
         from provision.build.hashes import read_page
 
         indexes = self._default_indexes()
-        if name not in self._pythons and indexes:
+        if name not in self._files:
             try:
-                files = read_page(self._reader(), indexes[0], name).files
+                self._files[name] = read_page(self.reader(), indexes[0], name).files if indexes else ()
             except (MissingDependencyError, UsageError):
-                files = ()
-            self._pythons[name] = {row.file: row.requires_python for row in files}
-        return self._pythons.get(name, {})
+                self._files[name] = ()
+        return self._files[name]
 
     def _ask(self, question: Question) -> tuple[Found, ...] | NoSolution:
         with tempfile.TemporaryDirectory(prefix="provision-uv-") as name:
@@ -452,7 +455,7 @@ class Uv:
             return ()
         from concurrent.futures import ThreadPoolExecutor
 
-        reader = self._reader()
+        reader = self.reader()
         found: list[str] = []
         asked = list(dict.fromkeys(names))[:_NAMES_LOOKED_AT]
         with ThreadPoolExecutor(_PAGES_AT_ONCE) as pool:
@@ -469,12 +472,13 @@ class Uv:
         from http.client import HTTPException
 
         try:
-            with self._reader().open(url, {"User-Agent": "provision"}):
+            with self.reader().open(url, {"User-Agent": "provision"}):
                 return True
         except (HTTPException, OSError, ValueError):
             return False
 
-    def _reader(self) -> Reader:
+    def reader(self) -> Reader:
+        """Return who asks the index beside uv."""
         return Reader(self._address, ca_cert=self._ca_cert, accounts=self._accounts, timeout_seconds=_PAGE_SECONDS)
 
     def _default_indexes(self) -> tuple[str, ...]:

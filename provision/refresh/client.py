@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from provision.errors import MissingDependencyError, UsageError, install_command, without_secrets
+from provision.errors import MissingDependencyError, UnreachableError, UsageError, install_command, without_secrets
 from provision.records import record
 
 if TYPE_CHECKING:
@@ -47,22 +47,6 @@ _PAGE_BYTES_MAX = 64 * 1024 * 1024
 def number_of(text: str) -> int | None:
     """Return a whole number that a server wrote in plain digits; ``None`` for anything else."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
-
-
-class UnreachableError(MissingDependencyError):
-    """A source did not answer, or not with what it should; it is said without passwords."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        because: tuple[str, ...] | list[str] = (),
-        hints: tuple[str, ...] | list[str] = (),
-        details: Mapping[str, object] | None = None,
-    ) -> None:
-        super().__init__(
-            without_secrets(message), because=[without_secrets(line) for line in because], hints=hints, details=details
-        )
 
 
 class AbsentError(UnreachableError):

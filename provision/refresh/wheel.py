@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
+from provision.errors import UnreachableError
 from provision.index.page import IndexFile
+from provision.index.remote_zip import RemoteFile, open_archive
 from provision.records import fields_of, record
-from provision.refresh.client import AbsentError, Client, UnreachableError, keep_private
+from provision.refresh.client import AbsentError, Client, keep_private
 from provision.refresh.fatbin import FatbinScanner
-from provision.refresh.remote_zip import RemoteFile, open_archive
 
 __all__ = ["OpenWheel", "WheelContents", "WheelReader", "parse_metadata", "requires_of_egg"]
 

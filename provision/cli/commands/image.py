@@ -267,7 +267,16 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if not options.locked:
         names = [name for name in options.upgrade or () if name]
         stack = lock_lines(
-            stack, matrix, options, image_options, output, before=before, renewed=names, pins=pins, trials=trials
+            stack,
+            matrix,
+            options,
+            image_options,
+            output,
+            before=before,
+            renewed=names,
+            pins=pins,
+            trials=trials,
+            code=_code(options, image_options, folder),
         )
         if before is None and options.folder is None:
             folder = _default_folder(stack, form)  # what the lines need may have named another version
@@ -506,6 +515,13 @@ def _copies(options: argparse.Namespace) -> tuple[Copy, ...]:
     if twice := next((place for place in places if places.count(place) > 1), None):
         raise UsageError(f"--copy puts two things at {twice}", hints=("name another place: `--copy SRC:DEST`",))
     return tuple(copies)
+
+
+def _code(options: argparse.Namespace, image_options: ImageOptions, folder: Path) -> tuple[Path, ...]:
+    """Return what of the user's own goes into the image: where it is, else the copy that the folder has."""
+    given = [copy.source for copy in _copies(options)]
+    kept = [folder / CODE / name for name in image_options.copies] if options.upgrade and not given else []
+    return (*given, *(path for path in kept if path.exists()))
 
 
 def _projects(options: argparse.Namespace, output: Output) -> tuple[Copy, ...]:

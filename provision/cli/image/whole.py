@@ -14,7 +14,7 @@ from provision.cli.image.lock import is_same
 from provision.cli.output import Output
 from provision.cli.parser import Once, shown
 from provision.cli.request import keep_pins
-from provision.errors import IncompatibleError, MissingDependencyError, UsageError
+from provision.errors import ActionFailedError, IncompatibleError, MissingDependencyError, UnknownError, UsageError
 from provision.generate.image import ImageOptions
 from provision.matrix.load import Matrix
 from provision.records import replace
@@ -68,6 +68,7 @@ def lock_lines(
     pins: Sequence[Pin] = (),
     trials: Trials | None = None,
     uv: Uv | None = None,
+    code: Sequence[Path] = (),
 ) -> Stack:
     """Return the stack with what its lines need, by hash.
 
@@ -82,6 +83,7 @@ def lock_lines(
         renewed: What may change although it was locked; all of it, where there is no name.
         trials: Tries ways out of a refusal.
         uv: Who is asked, unless the flags alone say.
+        code: Files and folders that go into the image, which are held against the lock.
 
     Raises:
         IncompatibleError: No set of packages meets all lines.
@@ -121,6 +123,8 @@ def lock_lines(
     locked = _lock_published(request, matrix, stack, asked, opened, output, before=before)
     if locked is None:
         locked = lock_whole(request, matrix, stack, asked, opened, trials)
+    if code:
+        locked = _hold_code(locked, request, matrix, stack, asked, opened, code, options, output)
     _check_hashes(locked, options.hashes)
     locked = _lock_sources(locked, matrix, options, image_options, asked, opened, before=before, renewed=renewed)
     _tell_built(locked, matrix, output)
@@ -131,6 +135,52 @@ def lock_lines(
             _tell_younger(Path(options.project), request, locked, asked, trials, output)
     locked = replace(locked, request=stack.request)
     return before if before is not None and is_same(before, locked) else locked
+
+
+def _hold_code(
+    locked: Stack,
+    request: Request,
+    matrix: Matrix,
+    stack: Stack,
+    uv: Uv,
+    opened: Opened,
+    code: Sequence[Path],
+    options: argparse.Namespace,
+    output: Output,
+) -> Stack:
+    """Return the lock as the code needs it that goes into the image, and tell what was moved and what it lacks."""
+    from provision.build.brought import Brought
+    from provision.build.closure import lock_whole
+    from provision.build.code import find_files
+    from provision.build.held_code import hold_code
+    from provision.build.imports import read_code
+    from provision.matrix.cache import cache_folder
+    from provision.project.optional import optional_packages
+
+    def relock(bounds: tuple[str, ...]) -> Stack | None:
+        bounded = replace(request, constraints=(*request.constraints, *bounds))
+        try:
+            again = lock_whole(bounded, matrix, replace(stack, request=bounded), uv, opened)
+        except (IncompatibleError, UnknownError, ActionFailedError):
+            return None
+        return replace(again, request=request)
+
+    held = hold_code(
+        locked,
+        request,
+        matrix,
+        [read_code(find_files(path, without=options.folder)[0]) for path in code if path.is_dir()],
+        uv=uv,
+        brought=Brought(uv.reader(), cache_folder()),
+        published_before=opened.published_before,
+        relock=relock,
+        optional=optional_packages(options.project) if options.project is not None else {},
+    )
+    for note in held.notes:
+        output.note(note)
+    for warning in held.warnings:
+        output.warn(warning)
+    return held.stack
 
 
 def _check_hashes(stack: Stack, hashes: Mapping[str, tuple[str, frozenset[str]]]) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import io
 import json
+import re
 import ssl
 import tarfile
 import threading
@@ -22,7 +23,10 @@ DAY = "2024-01-01T00:00:00Z"
 
 @dataclass
 class Index:
-    """What the index holds; ``asked`` are the projects that somebody wanted, ``account`` who may."""
+    """What the index holds; ``asked`` are the projects that somebody wanted, ``account`` who may.
+
+    ``has_parts`` says whether parts of files are sent.
+    """
 
     files: dict[str, dict[str, tuple[bytes, str | None]]] = field(default_factory=dict)
     pythons: dict[str, str] = field(default_factory=dict)
@@ -30,6 +34,7 @@ class Index:
     asked: list[str] = field(default_factory=list)
     url: str = ""
     account: str | None = None
+    has_parts: bool = True
 
     def add(
         self,
@@ -39,14 +44,17 @@ class Index:
         tag: str = "py3-none-any",
         day: str | None = DAY,
         requires_python: str | None = None,
+        code: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Publish a wheel."""
+        """Publish a wheel; ``code`` is path → text of the files in it."""
         stem = f"{name.replace('-', '_')}-{version}"
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w") as archive:
             archive.writestr(f"{stem}.dist-info/METADATA", _metadata(name, version, requires))
             archive.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
             archive.writestr(f"{stem}.dist-info/RECORD", "")
+            for path, text in code.items():
+                archive.writestr(path, text)
         self.files.setdefault(name, {})[f"{stem}-{tag}.whl"] = (content.getvalue(), day)
         if requires_python is not None:
             self.pythons[f"{stem}-{tag}.whl"] = requires_python
@@ -137,7 +145,15 @@ def serve(certificate: Path | None = None) -> Iterator[Index]:
             if content is None:
                 self.send_error(404)
                 return
-            self.send_response(200)
+            whole = len(content)
+            part = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", "")) if index.has_parts else None
+            if part is not None:
+                start = int(part[1]) if part[1] else max(0, whole - int(part[2]))
+                end = min(int(part[2]) + 1, whole) if part[1] and part[2] else whole
+                content = content[start:end]
+            self.send_response(206 if part is not None else 200)
+            if part is not None:
+                self.send_header("Content-Range", f"bytes {start}-{end - 1}/{whole}")
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from zipfile import BadZipFile, ZipFile
 
-from provision.refresh.client import Client, UnreachableError
+from provision.errors import UnreachableError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["RemoteFile", "open_archive"]
+__all__ = ["Ranges", "RemoteFile", "open_archive"]
 
 _BLOCK_BYTES = 256 * 1024
 _TAIL_BYTES = 128 * 1024
 _BLOCKS_KEPT = 64
+
+
+class Ranges(Protocol):
+    """Who reads parts of files on servers."""
+
+    def get_range(self, url: str, start: int, end: int) -> tuple[bytes, int]:
+        """Return the bytes from ``start`` to before ``end``, and the size of the whole.
+
+        A negative ``start`` counts from the end, and ``end`` is ignored.
+
+        Raises:
+            UnreachableError: No answer, or a server that sends no parts.
+        """
 
 
 class RemoteFile(io.RawIOBase):
@@ -29,7 +42,7 @@ class RemoteFile(io.RawIOBase):
         tail_bytes: How much of the end to fetch at once; a directory that is longer costs one more request.
     """
 
-    def __init__(self, client: Client, url: str, *, tail_bytes: int = _TAIL_BYTES) -> None:
+    def __init__(self, client: Ranges, url: str, *, tail_bytes: int = _TAIL_BYTES) -> None:
         super().__init__()
         self._client = client
         self._url = url
@@ -115,7 +128,7 @@ class RemoteFile(io.RawIOBase):
         self._blocks[number] = block
 
 
-def open_archive(client: Client, url: str, *, tail_bytes: int = _TAIL_BYTES) -> tuple[ZipFile, RemoteFile]:
+def open_archive(client: Ranges, url: str, *, tail_bytes: int = _TAIL_BYTES) -> tuple[ZipFile, RemoteFile]:
     """Open a zip archive by its end.
 
     Raises:

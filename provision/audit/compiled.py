@@ -61,8 +61,8 @@ def _why(
 ) -> str:
     """Return how it is known that a requirement is compiled, empty where that is not sure."""
     switches = matrix.setting("audit_rules.toml", "cuda_build_switches").entries
-    for variable, name in switches.items():
-        if name == requirement.name and _is_on(install, variable):
+    for variable, names in switches.items():
+        if requirement.name in names.split() and _is_on(install, variable):
             return f"{variable} asks for its kernels, and only nvcc compiles them"
     if requirement.url is not None:
         return ""

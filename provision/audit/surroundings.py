@@ -151,6 +151,9 @@ def _system_of(repository: str, tag: str, matrix: Matrix) -> str | None:
     if repository == "debian":
         release = tag.removesuffix("-slim")
         return f"debian{release}" if f"debian{release}" in known else _codenames(matrix).get(release)
+    if repository == "centos":
+        name = f"rhel{tag.removeprefix('centos').partition('.')[0]}"
+        return name if name in known else None
     if repository.endswith(("rockylinux", "almalinux")) and tag:
         name = f"{repository.rpartition('/')[2]}{tag.partition('.')[0].partition('-')[0]}"
         return name if name in known else None

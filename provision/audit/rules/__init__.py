@@ -20,7 +20,11 @@ from provision.resolve.request import FRAMEWORKS
 __all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids", "spans_of"]
 
 _IN_PAIRS = "bitsandbytes|onnxruntime-gpu|ctranslate2|faster-whisper|whisperx|cupy-cuda11x|cupy-cuda12x|cupy-cuda13x"
-_COMPILED = "flash-attn|causal-conv1d|mamba-ssm|deepspeed|apex|build-option"
+_COMPILED = "flash-attn|causal-conv1d|mamba-ssm|deepspeed|detectron2|pytorch3d|apex|build-option"
+_TWICE = (
+    "cupy-cuda11x|cupy-cuda12x|opencv-python|opencv-contrib-python|opencv-contrib-python-headless|"
+    "tensorflow-cpu|tensorflow-gpu|tf-nightly"
+)
 SCOPES: dict[str, str] = {
     "B01": "base own-base",
     "B02": "cuda target framework",
@@ -28,19 +32,20 @@ SCOPES: dict[str, str] = {
     "B04": "base own-base",
     "B05": f"no-nvcc {_COMPILED}",
     "B06": "moving-tag own-base stage",
-    "B07": "base framework",
+    "B07": "base framework|!wget|!curl|download",
     "B08": "base-frameworks framework|torchvision|torchaudio|vllm|xformers",
     "B09": "base stage",
     "B10": "stage command",
     "B11": "stage",
     "B12": "package cupy",
+    "B13": "base stage command package",
     "C01": f"cuda nvcc {_COMPILED}",
     "C02": "framework",
     "C03": "torch|pytorch|base-frameworks torchvision|torchaudio",
     "C04": "local",
     "C05": "torch open-framework extra-index",
     "C06": "open-framework stage|requirements|script",
-    "C07": "base tensorflow",
+    "C07": "tensorflow|tensorflow-gpu",
     "C08": "jax",
     "C09": f"pinned|{_IN_PAIRS}",
     "C10": "torch|pytorch|base-frameworks torchvision|torchaudio|vllm|xformers",
@@ -54,11 +59,12 @@ SCOPES: dict[str, str] = {
     "C18": "stage|requirements|conda|pyproject|script package",
     "C19": "stage|requirements|conda|pyproject|script pinned",
     "C20": "stage|requirements|conda|pyproject|script extra",
-    "C21": "onnxruntime|onnxruntime-gpu",
-    "C22": "stage package pinned",
+    "C21": f"onnxruntime-gpu|faiss-cpu|paddlepaddle|{_TWICE}",
+    "C22": "stage pinned second-install",
     "C23": "torch|pytorch|base-frameworks extra-index|flash-attn|causal-conv1d|mamba-ssm",
     "C24": "pinned",
     "C25": "file",
+    "C26": "torch second-install",
     "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",
@@ -122,6 +128,7 @@ def aspects_of(environment: Environment, options: Options) -> frozenset[str]:
         ("nvcc", environment.has_nvcc is True),
         ("no-nvcc", environment.has_nvcc is False),
         ("command", bool(environment.own_commands)),
+        ("second-install", len(environment.installs) > 1),
         ("build-option", _has_build_option(environment)),
         ("download", bool(environment.downloads)),
         ("driver", options.driver is not None),

@@ -1,13 +1,14 @@
-"""Wheels that the C library of the base cannot load."""
+"""Wheels and installers that the C library of the base is too old for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import Wanted, frameworks, resolve
 from provision.matrix.load import Matrix
+from provision.resolve.foreign import is_musl
 
 ID = "B07"
 
@@ -17,13 +18,12 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     base = environment.base
     if base is None or base.repository is None:
         return
-    names = matrix.setting("audit_rules.toml", "musl_images").values
-    is_musl = any(name in base.tag or base.repository.rpartition("/")[2] == name for name in names)
+    yield from _installers(environment, matrix)
     for wanted in frameworks(environment, matrix):
         if wanted.install.is_dry or wanted.requirement.applies is not True:
             continue
         what = f"{wanted.framework} {wanted.version}" if wanted.version else wanted.framework
-        if is_musl:
+        if is_musl(matrix, base.repository, base.tag):
             yield found(
                 matrix,
                 ID,
@@ -61,6 +61,27 @@ def _may_be_too_old(matrix: Matrix, system: str, wanted: Wanted) -> bool:
         return True
     needs = {row.glibc for row in matrix.torch_builds_of({wanted.version}) if row.glibc}
     return any(_order(glibc) > _order(have) for glibc in needs)
+
+
+def _installers(environment: Environment, matrix: Matrix) -> Iterator[Finding]:
+    """Yield the newest installers of conda that are fetched and end with an error on this system."""
+    row = next((row for row in matrix.os_releases if row.id == environment.os), None)
+    if row is None or row.glibc is None:
+        return
+    needs = matrix.setting("audit_rules.toml", "conda_installer_glibc").entries
+    words = [word for command in environment.own_commands if command.is_certain for word in command.words]
+    for word in (*environment.downloads, *words):
+        file = (word.text or "").rpartition("/")[2]
+        if file in needs and "://" in (word.text or "") and _order(row.glibc) < _order(needs[file]):
+            yield found(
+                matrix,
+                ID,
+                span=word.span,
+                message=f"{file} does not run on {row.name}",
+                reasons=(f"the newest Miniconda asks for glibc {needs[file]}, {row.name} has {row.glibc}",),
+                hint="take a newer base, or an older installer by its version",
+            )
+            return
 
 
 def _order(glibc: str) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             continue
         if python is None and not _may_be_any_supported(environment, last):
             continue
-        reasons = [f"the newest Python with a wheel of {requirement.name} {_shown(requirement)} is {last}"]
+        reasons = [f"the newest Python that {requirement.name} {_shown(requirement)} installs on is {last}"]
         if python is not None:
             minor = ".".join(python.removesuffix("t").split(".")[:2])
             if is_listed or parse(minor) <= parse(last):
@@ -50,7 +50,12 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             if row is not None and (row.end_of_life is None or row.end_of_life >= matrix.dated):
                 continue
             allowed = environment.pythons
-            message = f"{requirement.text} installs on no {f'Python {allowed}' if allowed else 'supported Python'}"
+            at_most = f"installs on Python {last} at most"
+            message = (
+                f"{requirement.text} {at_most}, and the file allows {allowed}"
+                if allowed
+                else f"{requirement.text} {at_most}"
+            )
             if row is not None:
                 reasons.append(f"Python {last} ended on {row.end_of_life}")
         if requirement.name == "torch":
@@ -93,9 +98,9 @@ def _narrowed(environment: Environment, matrix: Matrix, requirements: list[Requi
         matrix,
         ID,
         span=first.span,
-        message=f"of the supported Pythons {first.text} installs on {supported[-1]} alone",
+        message=f"of the supported Pythons {first.text} installs on {supported[-1]} at most",
         reasons=(
-            f"the newest Python with a wheel of {first.name} {_shown(first)} is {supported[-1]}",
+            f"the newest Python that {first.name} {_shown(first)} installs on is {supported[-1]}",
             f"{allowed}, and Python {supported[0]} is the newest",
             *((f"so it is with {', '.join(others)}",) if others else ()),
         ),
@@ -137,7 +142,10 @@ def _last_python(matrix: Matrix, requirement: Requirement) -> tuple[str | None, 
 
 
 def _last_published(matrix: Matrix, requirement: Requirement) -> str | None:
-    """Return the newest Python of all releases that a bound admits, ``None`` where one of them is for any Python."""
+    """Return the newest Python of all releases that a bound admits, ``None`` where one of them is for any Python.
+
+    Source counts for any Python, but for those that it is known not to build on.
+    """
     if not any(clause in requirement.specifier for clause in _UPPER):
         return None
     package = matrix.published(requirement.name)
@@ -146,11 +154,16 @@ def _last_published(matrix: Matrix, requirement: Requirement) -> str | None:
     except ValueError:
         return None
     newest = matrix.pythons[0].version
+    builds = matrix.setting("audit_rules.toml", "source_builds_until").entries.get(requirement.name)
+    failing, _, until = (builds or "").partition(" ")
     last: list[str] = []
     for version in package.versions if package is not None else ():
         release = package.release(version) if package is not None and version in admitted else None
         if release is not None:
-            if release.file_for(newest, "x86_64") is not None:
+            file = release.file_for(newest, "x86_64")
+            if file == "sdist" and until and version in spec_of(failing):
+                last.append(until)
+            elif file is not None:
                 return None
             last += release.pythons("x86_64")
     return max(last, key=parse, default=None)

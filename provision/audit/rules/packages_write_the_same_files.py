@@ -1,47 +1,60 @@
-"""onnxruntime beside onnxruntime-gpu: two packages that put the same files into one folder."""
+"""Two distributions that put their files into one folder, such as onnxruntime beside onnxruntime-gpu."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from provision.audit.model import Environment, Finding, Options, Requirement
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
+from provision.versions import parse
 
 ID = "C21"
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
-    """Look for the plain package and the one for GPUs, or for one that another package brings beside it."""
-    pairs = matrix.setting("audit_rules.toml", "same_files").entries
+    """Look for two that are asked for, or for one that another package brings beside it."""
     asked: dict[tuple[str, str], Requirement] = {}
     for install, requirement in environment.requirements():
         is_sure = install.is_certain and not install.is_dry and requirement.applies is True
-        if requirement.ecosystem == "pypi" and is_sure:
+        if requirement.ecosystem == "pypi" and is_sure and not _is_placeholder(matrix, requirement):
             asked.setdefault((install.target, requirement.name), requirement)
+    settings = matrix.settings("audit_rules.toml")
+    for names in settings["same_files"].entries.values():
+        for target in dict.fromkeys(target for target, _ in asked):
+            there = [asked[target, name] for name in names.split() if (target, name) in asked]
+            if len(there) > 1:
+                there.sort(key=lambda item: item.span.start)
+                yield _finding(matrix, there[-1], [item.name for item in there])
     for (target, name), requirement in asked.items():
-        plain = pairs.get(name)
-        if plain is None:
-            continue
-        other = asked.get((target, plain))
-        brings = "" if other is not None else _bringer(environment, matrix, options, plain)
-        if other is None and not brings:
-            continue
-        later = max((requirement, *([other] if other is not None else [])), key=lambda item: item.span.start)
-        yield found(
-            matrix,
-            ID,
-            span=later.span,
-            message=f"{plain} and {name} write the same files",
-            reasons=(
-                *([f"`{brings}` brings {plain}"] if brings else []),
-                "both put their files into one folder, and what is installed last is what is loaded",
-            ),
-        )
+        plain = settings["same_files_brought"].entries.get(name)
+        if plain is not None and (target, plain) not in asked:
+            for command in _bringers(environment, matrix, options, plain):
+                yield _finding(matrix, requirement, [plain, name], f"`{command}` brings {plain}")
+                break
 
 
-def _bringer(environment: Environment, matrix: Matrix, options: Options, name: str) -> str:
-    """Return the command that brings a distribution which nothing names, as far as that is known; empty for none."""
+def _is_placeholder(matrix: Matrix, requirement: Requirement) -> bool:
+    """Tell whether a name may be of a release that holds no files, which is another rule's matter."""
+    since = matrix.setting("audit_rules.toml", "placeholders_since").entries.get(requirement.name)
+    return since is not None and (requirement.version is None or parse(requirement.version) >= parse(since))
+
+
+def _finding(matrix: Matrix, requirement: Requirement, names: list[str], because: str = "") -> Finding:
+    return found(
+        matrix,
+        ID,
+        span=requirement.span,
+        message=f"{', '.join(names[:-1])} and {names[-1]} write the same files",
+        reasons=(
+            *((because,) if because else ()),
+            "both put their files into one folder, and what is installed last is what is loaded",
+        ),
+    )
+
+
+def _bringers(environment: Environment, matrix: Matrix, options: Options, name: str) -> Iterator[str]:
+    """Yield the commands that bring a distribution which nothing names, as far as that is known."""
     from provision.audit.solved import brings
 
-    return next((install.command for install in brings(environment, matrix, options, name)), "")
+    yield from (install.command for install in brings(environment, matrix, options, name))

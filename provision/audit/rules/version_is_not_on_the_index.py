@@ -19,10 +19,10 @@ _KINDS = ("stage", "requirements", "conda", "pyproject", "script")
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
-    """Look pins up in the list of all releases; those of frameworks are another rule's matter."""
+    """Look pins up in the list of all releases; final ones of frameworks are another rule's matter."""
     for asked in asked_of(environment, matrix, options):
         for want, requirement in asked.origins.items():
-            if want.name in FRAMEWORKS or not is_absent(matrix, asked, want):
+            if not is_absent(matrix, asked, want) or (want.name in FRAMEWORKS and not _is_prerelease(want.specifier)):
                 continue
             package = matrix.published(want.name)
             version = requirement.version or want.specifier.removeprefix("==")
@@ -39,6 +39,10 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 ways=_ways(requirement, near),
             )
     yield from _unknown_names(environment, matrix)
+
+
+def _is_prerelease(specifier: str) -> bool:
+    return parse(specifier.removeprefix("==").partition("+")[0]).is_prerelease
 
 
 def _unknown_names(environment: Environment, matrix: Matrix) -> Iterator[Finding]:

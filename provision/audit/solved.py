@@ -159,12 +159,18 @@ def _allowed(matrix: Matrix, pythons: str) -> tuple[str, ...]:
 
 
 def is_absent(matrix: Matrix, asked: Asked, want: Want) -> bool:
-    """Tell whether a pin names a release that is not on the index, and not newer than all that are known."""
+    """Tell whether a pin names a release that is not on the index, and not newer than all that are known.
+
+    Of pre-releases only those are known that were taken away.
+    """
     from provision.resolve.published import is_on_index
 
     version = _pin(want.specifier)
     if version is None or asked.problem.is_open or want.name in asked.problem.opaque:
         return False
+    removed = matrix.setting("audit_rules.toml", "prereleases_removed").entries.get(want.name)
+    if removed is not None and parse(version).is_prerelease:
+        return parse(version).release < parse(removed).release
     return is_on_index(matrix, want.name, version) is False
 
 

@@ -172,17 +172,16 @@ def _is_refused(matrix: Matrix, problem: Problem) -> bool:
 
 
 def is_on_index(matrix: Matrix, name: str, version: str) -> bool | None:
-    """Tell whether an index has a release; ``None`` for what may have come since, and for most pre-releases."""
+    """Tell whether an index has a release; ``None`` for what may have come since, and for pre-releases."""
     package = matrix.published(name)
     if package is None or not package.versions:
         return None
     if release_for(package, version.partition("+")[0]) is not None:
         return True
     public = parse(version.partition("+")[0])
-    if public.is_prerelease:
-        removed = matrix.setting("audit_rules.toml", "prereleases_removed").entries.get(name)
-        return False if removed is not None and public.release < parse(removed).release else None
-    return None if public > parse(package.versions[0]) else False
+    if public.is_prerelease or public > parse(package.versions[0]):
+        return None
+    return False
 
 
 def need_asks(

@@ -1,10 +1,9 @@
-"""A build with a local version, and no index that has it."""
+"""A build of PyTorch with a local version, and no index that has it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.bases import may_have_frameworks
 from provision.audit.model import Edit, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, index_variant
@@ -32,12 +31,10 @@ def _is_missing(environment: Environment, matrix: Matrix, install: Install, requ
     if not requirement.local or requirement.url is not None or requirement.index is not None or requirement.is_locked:
         return False
     base = environment.base
+    if requirement.name not in _FAMILY:
+        return False
     if base is not None and base.frameworks.get(requirement.name) in (requirement.version, ""):
         return False
-    if requirement.name not in _FAMILY:
-        # Whatever it is: the default index takes no local version, and any other index may have it.
-        is_default = install.has_default_index and not any(index.kind != "channel" for index in install.indexes)
-        return is_default and not may_have_frameworks(matrix, environment)
     known = {row.variant for row in matrix.torch_builds} | {CPU}
     if requirement.local not in known:
         return False
@@ -47,20 +44,7 @@ def _is_missing(environment: Environment, matrix: Matrix, install: Install, requ
 
 
 def _finding(matrix: Matrix, environment: Environment, install: Install, missing: list[Requirement]) -> Finding:
-    requirement = next((item for item in missing if item.name in _FAMILY), missing[0])
-    if requirement.name not in _FAMILY:
-        return found(
-            matrix,
-            ID,
-            span=requirement.span,
-            message=f"{requirement.text} is not on PyPI, and no index in force has it",
-            reasons=(
-                f"PyPI takes no release with a local version such as +{requirement.local}",
-                "no index but the default one is asked",
-            ),
-            hint=f"name the index that has it, or take {requirement.name} without +{requirement.local}",
-        )
-    missing = [item for item in missing if item.name in _FAMILY]
+    requirement = missing[0]
     template = matrix.setting("frameworks/torch.toml", "wheel_index").value or ""
     url = template.replace("{variant}", requirement.local)
     is_alone = all(item.name in _FAMILY for item in install.requirements)

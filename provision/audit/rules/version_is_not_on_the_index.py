@@ -15,6 +15,8 @@ from provision.versions import parse
 
 ID = "C18"
 
+_TORCH_FAMILY = ("torch", "torchvision", "torchaudio")
+"""Local versions of these are another rule's matter."""
 _KINDS = ("stage", "requirements", "conda", "pyproject", "script")
 
 
@@ -22,7 +24,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     """Look pins up in the list of all releases; final ones of frameworks are another rule's matter."""
     for asked in asked_of(environment, matrix, options):
         for want, requirement in asked.origins.items():
-            if not is_absent(matrix, asked, want) or (want.name in FRAMEWORKS and not _is_prerelease(want.specifier)):
+            if not is_absent(matrix, asked, want) or _is_told_elsewhere(requirement, want.specifier):
                 continue
             package = matrix.published(want.name)
             version = requirement.version or want.specifier.removeprefix("==")
@@ -38,11 +40,42 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 reasons=_reasons(package, near),
                 ways=_ways(requirement, near),
             )
+    yield from _local_versions(environment, matrix)
     yield from _unknown_names(environment, matrix)
 
 
-def _is_prerelease(specifier: str) -> bool:
-    return parse(specifier.removeprefix("==").partition("+")[0]).is_prerelease
+def _local_versions(environment: Environment, matrix: Matrix) -> Iterator[Finding]:
+    """Yield local versions where the default index alone is asked: it takes none, of whichever package."""
+    if may_have_frameworks(matrix, environment):
+        return
+    for install in environment.installs:
+        own = [index for index in install.indexes if index.kind != "channel"]
+        is_known = install.is_complete or install.is_index_known
+        if own or not is_known or not install.has_default_index or install.has_no_index:
+            continue
+        for requirement in install.requirements:
+            if not requirement.local or requirement.name in _TORCH_FAMILY or requirement.is_locked:
+                continue
+            is_index = requirement.ecosystem == "pypi" and requirement.url is None and requirement.index is None
+            if is_index and requirement.applies is True:
+                yield found(
+                    matrix,
+                    ID,
+                    span=requirement.span,
+                    message=f"{requirement.text} is not on PyPI, and no index in force has it",
+                    reasons=(
+                        f"PyPI takes no release with a local version such as +{requirement.local}",
+                        "no index but the default one is asked",
+                    ),
+                    hint=f"name the index that has it, or take {requirement.name} without +{requirement.local}",
+                )
+
+
+def _is_told_elsewhere(requirement: Requirement, specifier: str) -> bool:
+    """Tell whether a pin is of a final release of a framework, or of a local version that is told of below."""
+    if requirement.name in FRAMEWORKS:
+        return not parse(specifier.removeprefix("==")).is_prerelease
+    return bool(requirement.local) and requirement.name not in _TORCH_FAMILY
 
 
 def _unknown_names(environment: Environment, matrix: Matrix) -> Iterator[Finding]:

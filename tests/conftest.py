@@ -41,6 +41,7 @@ def _load(name: str):
 
 golden_cases = _load("golden_cases")
 _load("alert_cases")
+_load("fake_kubectl")
 _load("fake_metadata")
 _load("fake_slurm")
 _load("fake_srun")

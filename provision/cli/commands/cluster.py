@@ -5,10 +5,10 @@ lock also decides what installs the driver: with a lock of nodes, gpu-node.yml d
 device plugin; otherwise the GPU Operator does. Both at once are refused.
 
 Each flag adds its objects: --tenant a namespace with a quota, --kueue queues for the quotas, --monitoring the
-monitoring of the GPUs, --nodepool a NodePool of Karpenter, --image a Job that runs the verification of the image.
-Arguments after `--` add a workload: training with torchrun, a Ray job or, with `--runner deployment`, a service. All
-files are checked against each other before any is written; contradictions are refused with the reason. --judge checks
-existing files in the same way.
+monitoring of the GPUs, --health a watch on each node and what `provision fleet health` needs, --nodepool a NodePool of
+Karpenter, --image a Job that runs the verification of the image. Arguments after `--` add a workload: training with
+torchrun, a Ray job or, with `--runner deployment`, a service. All files are checked against each other before any is
+written; contradictions are refused with the reason. --judge checks existing files in the same way.
 
 The same lock, flags and facts produce the same bytes. No cluster is changed. --server-dry-run asks the cluster of the
 current kubectl context whether it accepts the files (exit code 6 if not).
@@ -84,6 +84,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--monitoring", action=Once, metavar="CLUSTER", help="add GPU monitoring, labelled with this cluster name"
     )
     gpus.add_argument("--runbooks", action=Once, metavar="URL", help="URL of the published docs/runbooks.md")
+    gpus.add_argument(
+        "--health",
+        action="store_true",
+        help="watch the GPUs of each node, and let `provision fleet health` take bad nodes out; needs --image",
+    )
     tenants = parser.add_argument_group("tenants")
     tenants.add_argument(
         "--tenant",
@@ -257,6 +262,7 @@ def _options(options: argparse.Namespace) -> ClusterOptions:
         is_queued=options.kueue,
         cluster=options.monitoring,
         runbooks=options.runbooks,
+        has_health=options.health,
         existing=tuple(sorted(map(grammar.parse_existing, options.existing or ()))),
         image=options.image,
         name=options.name,

@@ -1,7 +1,8 @@
-"""Monitor GPU nodes with Prometheus, scale by policy, simulate policies, handle spot notices.
+"""Monitor GPU nodes with Prometheus, take bad ones out, scale by policy, simulate policies, handle spot notices.
 
-`rules` writes the configuration of the monitoring, `show` reads the state of the fleet from a Prometheus server, `idle`
-lists the nodes that can be released, `usage` counts GPU-hours, and `policy` decides whether nodes are added or removed,
+`rules` writes the configuration of the monitoring, `show` reads the state of the fleet from a Prometheus server,
+`health` takes bad nodes out of service and puts them back after a proof, `idle` lists the nodes that can be released,
+`usage` counts GPU-hours, and `policy` decides whether nodes are added or removed,
 or writes the policy for an autoscaler. `simulate` replays a recorded load against policies, and `spot` writes a handler
 that saves the work of a spot instance before it is reclaimed.
 
@@ -35,6 +36,7 @@ __all__ = ["configure", "run"]
 _ACTIONS = {
     "rules": "write the configuration of Prometheus, Alertmanager, Grafana and dcgm-exporter",
     "show": "show the state of the fleet from a Prometheus server",
+    "health": "take bad nodes out of service, and put them back after a proof",
     "idle": "list the nodes that can be released now",
     "usage": "count the GPU-hours of jobs, users, accounts or pods, and what was idle",
     "policy": "decide whether nodes are added or removed, or write the policy for an autoscaler",
@@ -59,6 +61,21 @@ The server must run the rules of `provision fleet rules`. Shows the current valu
 Examples:
   provision fleet show --prometheus https://prometheus.example:9090 --user gpu --password-file secret
   provision fleet show --prometheus https://prometheus.example:9090 --html fleet.html""",
+    "health": """Take bad nodes out of service, and put them back after a proof.
+
+One pass: nodes of a Kubernetes cluster that the watch of `provision cluster --health`, a report of `provision verify
+--json` or a critical alert calls bad get a taint with the reason, as long as no more than --limit-percent of a pool is
+out. A node that was taken out this way, that nothing is said against any more and on which no Pod with GPUs is left, is
+put back when `provision verify --level standard` passes in a Pod with all of its GPUs. A node that a person cordoned is
+left alone. Each step is a line in the ledger, DIR/ledger.jsonl. Run it from a timer.
+
+The exit code is 6 when a bad node is still in service, because of the limit or a failure. --dry-run changes nothing and
+proves nothing.
+
+Examples:
+  provision fleet health --state health --dry-run
+  provision fleet health --state health --jobs requeue --prometheus https://prometheus.example:9090
+  provision fleet health --state health --report report.json --limit-percent 5 --no-proof""",
     "idle": """List the nodes that can be released now.
 
 The server must run the rules of `provision fleet rules`. A node can be released when none of its GPUs was busier than
@@ -123,6 +140,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
+    if name == "health":
+        from provision.cli.fleet.health import fill
+
+        return fill
     if name == "idle":
         from provision.cli.fleet.idle import fill
 
@@ -170,6 +191,10 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
         return count_fleet_usage(options, output)
     matrix = read_matrix(options)
+    if options.action == "health":
+        from provision.cli.fleet.health import keep_healthy
+
+        return keep_healthy(options, matrix, output)
     if options.action == "idle":
         from provision.cli.fleet.idle import find_idle
 

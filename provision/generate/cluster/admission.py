@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from provision.generate.cluster.bundle import Bundle, Load, Object, Pods, at, items, number, requests, table, words
+from provision.generate.cluster.plugin import TAINT
 from provision.generate.cluster.shapes import find_faults, shape_of
 from provision.matrix.load import Matrix
 from provision.records import record
@@ -22,6 +23,8 @@ _METRIC = re.compile(r"\bDCGM_(?:FI|EXP)_[A-Z0-9_]+")
 # What a rule of ours is keyed by, and who puts it onto a series of the exporter.
 _KEYS = ("cluster", "job", "node")
 _DISCOVERY = "gpu-feature-discovery"
+_PLUGINS = "--config.custom-plugin-monitor"
+_BUILTIN_ROLES = ("system:", "cluster-admin", "admin", "edit", "view")
 
 
 @record
@@ -623,6 +626,110 @@ def _ray_closed(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
                 f"{ray} is asked by its operator on port {port}, and {closed[0]} lets nobody in",
                 "let the operator in, as --tenant does for --runner rayjob, raycluster and rayservice",
             )
+
+
+@_rule("account")
+def _account(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
+    """Rights that lead to a role or an account which is not there are given to nobody."""
+    for item in bundle.of("ClusterRoleBinding", "RoleBinding"):
+        wanted = [(at(item.body, "roleRef", "kind"), at(item.body, "roleRef", "name"), item.space)]
+        wanted += [
+            (row.get("kind"), row.get("name"), str(row.get("namespace") or item.space))
+            for row in items(item.body, "subjects")
+            if row.get("kind") == "ServiceAccount"
+        ]
+        for kind, name, space in wanted:
+            is_builtin = kind == "ClusterRole" and str(name).startswith(_BUILTIN_ROLES)
+            if not is_builtin and not bundle.has(str(kind), str(name), "" if kind == "ClusterRole" else space):
+                yield (
+                    item.path,
+                    f"{item} is about {kind} {name}, which nothing makes",
+                    f"add it, or say that it is there: `--existing {kind}/{name}`",
+                )
+
+
+@_rule("watch-plugin")
+def _watch_plugin(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
+    """node-problem-detector ends at once when one of its plugins is not what it reads."""
+    for load, pods in _groups(bundle):
+        for container in pods.containers:
+            for word in (*words(container, "command"), *words(container, "args")):
+                flag, _, paths = word.partition("=")
+                if flag != _PLUGINS:
+                    continue
+                files = _mounted(bundle, load.owner, pods.spec, container)
+                for path in paths.split(","):
+                    for because in _plugin_faults(path, files):
+                        yield load.owner.path, f"{load.owner}: {because}", "write it again with --health"
+
+
+def _plugin_faults(path: str, files: Mapping[str, tuple[str, int]]) -> Iterator[str]:
+    if path not in files:
+        yield f"its plugin {path} is in no ConfigMap that is mounted there"
+        return
+    plugin = _read(files[path][0])
+    conditions = {row.get("type") for row in items(plugin, "conditions")}
+    most = _seconds(at(plugin, "pluginConfig", "timeout"))
+    for rule in items(plugin, "rules"):
+        script = str(rule.get("path"))
+        if script not in files:
+            yield f"{path} runs {script}, which is in no ConfigMap that is mounted there"
+        elif not files[script][1] & 0o111:
+            yield f"{path} runs {script}, which is mounted with a mode that lets nobody run it"
+        if rule.get("type") == "permanent" and rule.get("condition") not in conditions:
+            yield f"{path} sets the condition {rule.get('condition')}, which has no default there"
+        seconds = _seconds(rule.get("timeout"))
+        if most is not None and seconds is not None and seconds > most:
+            yield f"{path} gives {script} {rule.get('timeout')}, more than its pluginConfig allows"
+
+
+def _mounted(
+    bundle: Bundle, owner: Object, spec: Mapping[str, Any], container: Mapping[str, Any]
+) -> dict[str, tuple[str, int]]:
+    """Return path in a container → text and mode, of what comes from ConfigMaps of the bundle."""
+    volumes = {volume.get("name"): at(volume, "configMap") for volume in items(spec, "volumes")}
+    found = {}
+    for mount in items(container, "volumeMounts"):
+        volume = volumes.get(mount.get("name"))
+        for item in bundle.of("ConfigMap"):
+            if item.name == at(volume, "name") and item.space == owner.space:
+                mode = at(volume, "defaultMode")
+                for key, text in table(item.body, "data").items():
+                    found[f"{mount.get('mountPath')}/{key}"] = (str(text), mode if isinstance(mode, int) else 0o644)
+    return found
+
+
+def _seconds(text: Any) -> float | None:
+    found = re.fullmatch(r"([0-9.]+)(ms|s|m|h)", str(text))
+    return None if found is None else float(found[1]) * {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2]]
+
+
+@_rule("taken-out")
+def _taken_out(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
+    """A node that is taken out must keep its GPUs, or no proof lets it back."""
+    proof = next((load for load in bundle.loads if load.owner.kind == "PodTemplate"), None)
+    if proof is None:
+        return
+    way_out = "write both from one request, with --health"
+    taint = {"key": TAINT, "effect": "NoSchedule"}
+    daemons = [load for load in bundle.loads if load.owner.kind == "DaemonSet" and _offers(load.owner)]
+    for load in (proof, *daemons):
+        for pods in load.pods:
+            if not any(_tolerates(row, taint) for row in items(pods.spec, "tolerations")):
+                yield (
+                    load.owner.path,
+                    f"{load.owner} does not tolerate {TAINT}, the taint of nodes that are taken out",
+                    way_out,
+                )
+    if bundle.values is not None and not any(
+        _tolerates(row, taint) for row in items(bundle.values, "daemonsets", "tolerations")
+    ):
+        yield (
+            bundle.values_path,
+            f"the operator's daemons do not tolerate {TAINT}, the taint of nodes that are taken out: "
+            "such a node would have no GPU after a restart",
+            way_out,
+        )
 
 
 @_rule("listed")

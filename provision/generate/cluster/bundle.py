@@ -163,6 +163,8 @@ class Bundle:
 
     def _loads(self, item: Object) -> Iterator[Load]:
         spec = at(item.body, "spec")
+        if item.kind == "PodTemplate":
+            yield Load(owner=item, pods=tuple(_template(item.body.get("template"), 0)))
         if not isinstance(spec, Mapping):
             return
         if item.kind == "Pod":

@@ -90,6 +90,7 @@ class ClusterOptions:
         is_queued: Whether shares of tenants are queues of Kueue as well.
         cluster: Name that its metrics and alerts carry; without, nothing is monitored.
         runbooks: Address of the published page of runbooks.
+        has_health: Whether nodes are watched, and what takes bad ones out may be told of.
         existing: What the cluster has already, ``Kind/name`` each.
         image: Of the work.
         name: Of the work; absent, derived from it.
@@ -126,6 +127,7 @@ class ClusterOptions:
     is_queued: bool = False
     cluster: str | None = None
     runbooks: str | None = None
+    has_health: bool = False
     existing: tuple[str, ...] = ()
     image: str | None = None
     name: str | None = None

@@ -9,7 +9,10 @@ from provision.generate.cluster.manifest import to_yaml
 from provision.generate.cluster.options import ClusterOptions
 from provision.matrix.load import Matrix
 
-__all__ = ["node_selector", "plugin_manifests"]
+__all__ = ["TAINT", "daemon_tolerations", "node_selector", "plugin_manifests"]
+
+TAINT = "dev.provision/unhealthy"
+"""Key of the taint by which `provision fleet health` takes a node out, and of the annotation with its reason."""
 
 _NAME = "provision-device-plugin"
 _NAMESPACE = "kube-system"
@@ -29,6 +32,12 @@ def node_selector(matrix: Matrix) -> dict[str, str]:
     return {f"{matrix.setting(_FILE, 'feature_namespace').value}/provision-driver-owner": "node"}
 
 
+def daemon_tolerations(options: ClusterOptions, matrix: Matrix) -> list[dict[str, str]]:
+    """Return what lets daemons of GPUs onto nodes that work is kept off: without them a node cannot be proved."""
+    keys = [str(matrix.setting(_FILE, "resource").value), *([TAINT] if options.has_health else [])]
+    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+
+
 def plugin_manifests(options: ClusterOptions, matrix: Matrix) -> list[dict[str, Any]]:
     """Return RuntimeClass, ConfigMap and DaemonSet.
 
@@ -36,7 +45,6 @@ def plugin_manifests(options: ClusterOptions, matrix: Matrix) -> list[dict[str, 
     the plugin it says of which product the GPUs are, which work is bound to. Where Pods claim GPUs there is no plugin.
     """
     runtime = str(matrix.setting(_FILE, "runtime_class").value)
-    resource = str(matrix.setting(_FILE, "resource").value)
     labels = {"app.kubernetes.io/name": _NAME, "app.kubernetes.io/managed-by": "provision"}
     runtime_class = {
         "apiVersion": "node.k8s.io/v1",
@@ -85,7 +93,7 @@ def plugin_manifests(options: ClusterOptions, matrix: Matrix) -> list[dict[str, 
                     "runtimeClassName": runtime,
                     "priorityClassName": "system-node-critical",
                     "nodeSelector": node_selector(matrix),
-                    "tolerations": [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}],
+                    "tolerations": daemon_tolerations(options, matrix),
                     "containers": [discovery] if options.is_claimed else [container, discovery],
                     "volumes": [
                         {"name": "sockets", "hostPath": {"path": _SOCKETS, "type": "Directory"}},

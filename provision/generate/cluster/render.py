@@ -7,6 +7,7 @@ from typing import Any
 
 from provision.errors import IncompatibleError, UsageError
 from provision.generate.cluster.admission import Contradiction, judge
+from provision.generate.cluster.health import health_objects
 from provision.generate.cluster.manifest import to_yaml
 from provision.generate.cluster.nodepool import node_pool
 from provision.generate.cluster.options import RAY, SERVING, ClusterOptions
@@ -121,6 +122,8 @@ def _objects(plan: Plan) -> dict[str, list[dict[str, Any]]]:
                 hints=("play gpu-monitoring.yml: it watches the exporters that the nodes have", "leave it out"),
             )
         files["monitoring.yaml"] = monitor_objects(plan)
+    if options.has_health:
+        files["health.yaml"] = health_objects(plan)
     if options.node_class is not None:
         files["nodepool.yaml"] = [node_pool(plan)]
     if options.is_queued:

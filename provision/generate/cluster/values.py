@@ -7,6 +7,7 @@ from typing import Any
 from provision.generate.cluster.devices import plugin_config
 from provision.generate.cluster.manifest import to_yaml
 from provision.generate.cluster.plan import Plan
+from provision.generate.cluster.plugin import daemon_tolerations
 from provision.generate.cluster.shapes import check_shape
 from provision.generate.cluster.watching import COUNTERS
 from provision.generate.monitoring import render_counters
@@ -43,6 +44,8 @@ def operator_values(plan: Plan) -> dict[str, Any]:
         "mig": {"strategy": options.mig_strategy},
         "migManager": {"enabled": plan.layout is not None},
     }
+    if options.has_health:
+        values["daemonsets"] = {"tolerations": daemon_tolerations(options, plan.matrix)}
     if options.sharing != "none":
         data = {_ENTRY: _text(plugin_config(options, plan.matrix))}
         values["devicePlugin"]["config"] = {"create": True, "name": _PLUGIN, "default": _ENTRY, "data": data}

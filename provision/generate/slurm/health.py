@@ -6,7 +6,7 @@ import json
 
 from provision.matrix.load import Matrix
 
-__all__ = ["render_health_facts"]
+__all__ = ["fatal_xids", "render_health_facts"]
 
 _SENTENCES = ("driver.device-nodes", "driver.hung", "gpu.lost", "gpu.missing", "xid.154", "xid.64")
 """The diagnoses that the program comes to by itself."""
@@ -15,9 +15,14 @@ _FATAL = "fatal"
 
 def render_health_facts(matrix: Matrix) -> str:
     """Return the file ``health_facts.json`` of the role gpu_slurm."""
-    xids = {str(row.code): _say(matrix, row.code) for row in matrix.xids.values() if row.severity == _FATAL}
-    facts = {"sentences": {name: matrix.diagnoses[name].title for name in _SENTENCES}, "xids": xids}
+    sentences = {name: matrix.diagnoses[name].title for name in _SENTENCES}
+    facts = {"sentences": sentences, "xids": {str(code): text for code, text in fatal_xids(matrix).items()}}
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
+
+
+def fatal_xids(matrix: Matrix) -> dict[int, str]:
+    """Return code → sentence of each Xid after which a GPU is of no use."""
+    return {row.code: _say(matrix, row.code) for row in matrix.xids.values() if row.severity == _FATAL}
 
 
 def _say(matrix: Matrix, code: int) -> str:

@@ -335,6 +335,26 @@ def test_a_node_that_is_drained_anew_during_its_proof_stays_drained(node: Machin
     assert node.done() == ["not ours"]
 
 
+def test_a_node_that_flaps_stays_drained_after_three_returns(node: Machine) -> None:
+    for _ in range(4):
+        node.slurm.set_node("n1", "drained", "provision: x")
+        node.run("prove")
+    assert node.done() == ["resume"] * 3 + ["flapping"]
+    assert node.state["state"] == "drained"
+
+
+@pytest.mark.parametrize(("state", "told"), [("drained", "drain"), ("idle", "not done")])
+def test_a_call_that_died_before_its_line_is_told_by_the_next(node: Machine, state: str, told: str) -> None:
+    node.slurm.set_node("n1", state, "provision: x" if state == "drained" else "none")
+    (node.folder / "state").mkdir()
+    pending = {"what": "drain", "node": "n1", "why": "provision: x"}
+    (node.folder / "state/state.json").write_text(json.dumps({"pending": pending}))
+    node.run()
+    node.run()
+    assert node.done() == [told]
+    assert node.ledger()[0]["settled"] is True
+
+
 def test_dry_run_says_what_it_would_do_and_does_nothing(node: Machine) -> None:
     node.settings["jobs"] = "requeue"
     node.slurm.set(jobs={"7": {"nodes": ["n1"]}})
@@ -402,8 +422,9 @@ def test_each_fault_of_the_settings_is_named_and_drains_nothing(
     assert problem in asked.stderr
 
 
-def test_the_oldest_python_reads_it() -> None:
-    ast.parse(PROGRAM.read_text(encoding="utf-8"), feature_version=(3, 6))
+@pytest.mark.parametrize("name", ["node_health.py", "health_loop.py"])
+def test_the_oldest_python_reads_it(name: str) -> None:
+    ast.parse(PROGRAM.with_name(name).read_text(encoding="utf-8"), feature_version=(3, 6))
 
 
 def test_role_is_given_what_the_facts_say() -> None:

@@ -15,31 +15,48 @@ passed; a node that anybody else drained is left alone. What was done stands in 
 It ends with 0 whatever it found: another status would have Slurm drain the node itself, past the limit. Wrong usage and
 settings end with 2, an `apply` that could not do all with 6.
 
-Python 3.6 and the standard library alone.
+The loop itself is `health_loop.py` beside this file; here are Slurm and what is looked at on a node. Python 3.6 and the
+standard library alone.
 """
 
 import argparse
-import contextlib
-import datetime
 import glob
 import json
 import os
-import random
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from xml.etree import ElementTree
 
+# The folder of programs on a node holds what the role wrote, and nothing else.
+sys.dont_write_bytecode = True
+
+from health_loop import (  # noqa: E402
+    LIMITS,
+    PREFIX,
+    Book,
+    EngineError,
+    Node,
+    apply,
+    drain,
+    is_ours,
+    judge_proof,
+    node_of,
+    plain,
+    prove,
+    read_failure,
+    read_targets,
+    requeue,
+    run,
+    settle,
+)
+
 SCHEMA = 1
 SETTINGS = "/etc/provision/health.json"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-REASON_MAX = 200
-REPORT_BYTES_MAX = 64 * 1024 * 1024
 CALL_SECONDS = 10.0  # of one command of the scheduler
-HELD_SECONDS = 30.0  # no drain is begun later than this after the lock was taken
 LOCK_MINUTES = 2  # after which a lock is gone whose owner died
 LOCK = "provision_health"
 MODES = ("health", "prolog", "epilog", "prove", "apply")
@@ -48,7 +65,7 @@ XID = re.compile(r"NVRM: Xid \([^)]{0,40}\): ([0-9]{1,4})\b")
 
 TEXTS = {
     "engine": "slurm",
-    "prefix": "provision: ",
+    "prefix": PREFIX,
     "jobs": "keep",
     "report": "",
     "ledger": "/var/log/provision/health.jsonl",
@@ -59,7 +76,7 @@ TEXTS = {
     "driver": "/proc/driver/nvidia",
 }
 NUMBERS = {
-    "limit_percent": 10,
+    **LIMITS,
     "quick_seconds": 1.4,
     "health_seconds": 40,
     "smi_seconds": 20,
@@ -74,10 +91,6 @@ FACTS = ("sentences", "xids")
 
 class SettingsError(Exception):
     pass
-
-
-class EngineError(Exception):
-    """The scheduler did not do what it was asked to."""
 
 
 class LateError(BaseException):
@@ -122,7 +135,7 @@ def find_problems(given):
         yield "`engine` is none of %s" % ", ".join(sorted(ENGINES))
     if given.get("jobs", "keep") not in ("keep", "requeue"):
         yield "`jobs` is neither keep nor requeue"
-    prefix = given.get("prefix", "provision: ")
+    prefix = given.get("prefix", PREFIX)
     if isinstance(prefix, str) and not re.match(r"^[A-Za-z][A-Za-z0-9 _-]{1,30}: $", prefix):
         yield "`prefix` is not a word with a colon and a space behind it, by which a drain of this program is known"
     for name in NUMBERS:
@@ -147,115 +160,7 @@ def find_problems(given):
             yield "`%s` is not an object of texts" % name
 
 
-# What is kept
-
-
-def now():
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def plain(text, size=REASON_MAX):
-    """Return a text on one line, fit for a reason and a terminal."""
-    line = "".join(letter if letter.isprintable() else " " for letter in " ".join(str(text).split()))
-    return line if len(line) <= size else line[: size - 3] + "..."
-
-
-def read_json(path, size=1024 * 1024):
-    """Return a document, or None where there is none that can be read."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.loads(file.read(size))
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def run(words, seconds):
-    """Return status, output and errors of a command; its whole process group ends with its time.
-
-    Raises EngineError where it cannot be started or did not end in time.
-    """
-    try:
-        child = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            universal_newlines=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise EngineError("%s: %s" % (words[0], error.strerror or error)) from error
-    try:
-        out, said = child.communicate(timeout=max(seconds, 0.01))
-    except subprocess.TimeoutExpired:
-        raise EngineError("%s did not end within %g s" % (words[0], round(seconds, 1))) from None
-    finally:
-        if child.poll() is None:
-            with contextlib.suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
-            # One that hangs in the kernel cannot be waited for.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=0.2)
-    return child.returncode, out, said
-
-
-class Book:
-    """The ledger, and what one call leaves to the next."""
-
-    def __init__(self, settings, mode, is_dry):
-        self.settings = settings
-        self.mode = mode
-        self.is_dry = is_dry
-        self.path = os.path.join(settings["state"], "state.json")
-        state = read_json(self.path)
-        self.state = state if isinstance(state, dict) else {}
-
-    def write(self, what, node, why, **more):
-        """Add a line: who did what, to which node, why and when."""
-        who = {"program": "node_health.py", "mode": self.mode, "uid": os.getuid(), "host": socket.gethostname()}
-        row = dict(when=now(), who=who, what=what, node=node, why=plain(why, 1000), dry_run=self.is_dry, **more)
-        text = json.dumps(row, sort_keys=True)
-        print(text, file=sys.stderr, flush=True)
-        try:
-            os.makedirs(os.path.dirname(self.settings["ledger"]), mode=0o755, exist_ok=True)
-            number = os.open(self.settings["ledger"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
-            try:
-                os.write(number, (text + "\n").encode("utf-8"))
-            finally:
-                os.close(number)
-        except OSError as error:
-            print("%s: %s" % (self.settings["ledger"], error), file=sys.stderr, flush=True)
-
-    def keep(self, **values):
-        """Remember values, whole or not at all."""
-        self.state.update(values)
-        if self.is_dry:
-            return
-        part = "%s.%d" % (self.path, os.getpid())
-        try:
-            os.makedirs(self.settings["state"], mode=0o755, exist_ok=True)
-            with open(part, "w", encoding="utf-8") as file:
-                json.dump(self.state, file, sort_keys=True)
-            os.replace(part, self.path)
-        except OSError as error:
-            print("%s: %s" % (self.path, error), file=sys.stderr, flush=True)
-
-    def number(self, name):
-        value = self.state.get(name)
-        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
-
-
-# Engines: the scheduler, behind what this program needs of one
-
-
-class Node:
-    def __init__(self, name, group, is_out, is_busy, reason):
-        self.name = name
-        self.group = group  # of which no more than a share may be out at once; Slurm's partition
-        self.is_out = is_out
-        self.is_busy = is_busy
-        self.reason = reason  # empty where nobody drained it
+# The engine of Slurm, as `health_loop` needs one
 
 
 class Slurm:
@@ -265,6 +170,7 @@ class Slurm:
     is deleted before that, so that it holds no job back; one whose owner died is gone by itself.
     """
 
+    GROUP = "partition"
     OUT = ("drain", "down", "fail", "error", "not_responding", "unknown")
     BUSY = ("draining", "failing", "allocated", "mixed", "completing")
 
@@ -416,26 +322,6 @@ def look_at_kernel_log(settings, book):
     return None
 
 
-def read_failure(target):
-    """Return id and sentence of the first check of a target that fails, or None."""
-    order = {"critical": 0, "high": 1}
-    rows = [row for row in target.get("checks", ()) if row.get("status") == "fail" and row.get("severity") in order]
-    if target.get("ok") or not rows:
-        return None
-    row = min(rows, key=lambda row: order[row["severity"]])
-    return row["id"], "%s: %s" % (row["id"], row.get("seen") or row.get("title", ""))
-
-
-def read_targets(path):
-    """Return the targets of a report of `provision verify --json`, or None."""
-    document = read_json(path, REPORT_BYTES_MAX)
-    try:
-        document = document.get("result", document)
-        return [dict(row, target=str(row["target"])) for row in document["targets"]]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
-
-
 def look_at_report(settings, book):
     """The last verdict of `provision verify` on this node, while it is young and no proof came after it."""
     if not settings["report"]:
@@ -499,75 +385,6 @@ def explain(settings, found, seconds):
 # Actions
 
 
-def limits_reached(rows, node, percent):
-    """Return what forbids one more node to be out: `PARTITION: N of M are out, P % are K`, for each of its groups."""
-    told = []
-    for group in sorted({row.group for row in rows if row.name == node}):
-        members = {row.name: row for row in rows if row.group == group}
-        out = sum(row.is_out for row in members.values())
-        # A share of a small partition would never let one go; 0 means never.
-        most = max(1, int(len(members) * percent / 100)) if percent else 0
-        if out + 1 > most:
-            told.append("%s: %d of %d nodes are out, %g %% are %d" % (group, out, len(members), percent, most))
-    return told
-
-
-def drain(engine, settings, book, node, found, until):
-    """Drain a node if nobody has and the limit lets it; return whether it is out with the reason of this program.
-
-    Of all nodes that want to at the same time one has the lock: it counts, drains and gives the lock back, and the
-    next one counts what the first one did.
-    """
-    reason = plain(settings["prefix"] + found[1])
-    is_locked = False
-    try:
-        while not book.is_dry:
-            begun = time.monotonic()
-            is_locked = engine.take_lock(node)
-            if is_locked:
-                break
-            if time.monotonic() > until - 0.5:
-                book.write("busy", node, "another node is being drained; asked again next time", check=found[0])
-                return False
-            time.sleep(random.uniform(0.05, 0.3))  # noqa: S311 - so that not all ask at once
-        rows = engine.nodes()
-        own = [row for row in rows if row.name == node]
-        if not own:
-            raise EngineError("%s is not a node of a partition" % node)
-        if any(row.is_out for row in own):
-            return all(row.reason.startswith(settings["prefix"]) for row in own)
-        told = limits_reached(rows, node, settings["limit_percent"])
-        if told:
-            book.write("limit", node, "%s; not drained: %s" % ("; ".join(told), reason), check=found[0])
-            if book.mode != "apply":
-                book.keep(limit_at=time.time())
-            return False
-        if book.is_dry:
-            book.write("would drain", node, reason, check=found[0])
-            return False
-        if time.monotonic() - begun > HELD_SECONDS:
-            raise EngineError("the scheduler took too long; asked again next time")
-        engine.drain(node, reason)
-        book.write("drain", node, reason, check=found[0])
-        return True
-    finally:
-        if is_locked:
-            with contextlib.suppress(EngineError):
-                engine.give_lock()
-
-
-def requeue(engine, book, node, jobs, why):
-    for job in jobs:
-        if book.is_dry:
-            book.write("would requeue", node, why, job=job)
-            continue
-        try:
-            engine.requeue(job)
-            book.write("requeue", node, why, job=job)
-        except EngineError as error:
-            book.write("kept", node, "%s" % error, job=job)
-
-
 def do_quick(engine, settings, book):
     """Prolog and Epilog."""
     until = time.monotonic() + settings["quick_seconds"]
@@ -584,6 +401,7 @@ def do_quick(engine, settings, book):
 def do_health(engine, settings, book):
     until = time.monotonic() + settings["health_seconds"]
     node = engine.own_name()
+    settle(engine, settings, book)
     found = look(settings, book) or ask_driver(settings)
     if not found:
         offer_proof(engine, settings, book, node)
@@ -596,12 +414,6 @@ def do_health(engine, settings, book):
     is_drained = drain(engine, settings, book, node, found, until)
     if settings["jobs"] == "requeue" and (is_drained or book.is_dry):
         requeue(engine, book, node, engine.jobs(node), found[1])
-
-
-def is_ours(engine, settings, node):
-    """Tell whether this program drained a node, and nothing runs on it."""
-    own = engine.node(node)
-    return own.is_out and not own.is_busy and own.reason.startswith(settings["prefix"])
 
 
 def offer_proof(engine, settings, book, node):
@@ -625,24 +437,17 @@ def do_prove(engine, settings, book):
     if not settings["prove"]:
         book.write("no proof", node, "the settings name no `prove`")
         return
-    if not is_ours(engine, settings, node):
-        book.write("not ours", node, "it was not drained by this program, or jobs run on it")
-        return
-    begun, monotonic = time.time(), read_uptime()
-    why = judge_proof(*run_proof(settings))
-    if why:
-        book.write("not proved", node, why)
-        return
-    if book.is_dry:
-        book.write("would resume", node, "`%s` passed" % " ".join(settings["prove"]))
-        return
-    # Somebody may have drained it for another reason while it was at work.
-    if not is_ours(engine, settings, node):
-        book.write("not ours", node, "its state changed while it was proved")
-        return
-    book.keep(proved_at=begun, proved_boot=read_boot(), proved_monotonic=monotonic, asked_at=0, limit_at=0)
-    engine.resume(node)
-    book.write("resume", node, "`%s` passed" % " ".join(settings["prove"]))
+    settle(engine, settings, book)
+
+    def proof():
+        begun, monotonic = time.time(), read_uptime()
+        answer = run_proof(settings)
+        if not judge_proof(*answer):
+            # Before it is resumed: an Xid from before the proof must not drain it again.
+            book.keep(proved_at=begun, proved_boot=read_boot(), proved_monotonic=monotonic, asked_at=0, limit_at=0)
+        return answer
+
+    prove(engine, settings, book, node, proof)
 
 
 def read_uptime():
@@ -661,44 +466,21 @@ def run_proof(settings):
     return status, out, said
 
 
-def judge_proof(status, out, said):
-    """Return why a proof is none, or an empty text: it must say itself that it passed, and that something did."""
-    if status is None:
-        return said
-    try:
-        document = json.loads(out)
-        result = document.get("result", document)
-        counts = result["counts"]
-        if status == 0 and result["ok"] is True and counts["pass"] > 0 and counts["fail"] == 0:
-            return ""
-        failing = [group["check"] + ": " + group["seen"] for group in result.get("groups", ())]
-        return "; ".join(failing[:3]) or "status %d, %s passed" % (status, counts["pass"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "status %d and no report: %s" % (status, plain(said or out))
-
-
 def do_apply(engine, settings, book, report):
     """Drain each node that a report fails; return whether all was done."""
     targets = read_targets(report)
     if targets is None:
         raise SettingsError("%s is not a report of `provision verify --json`" % report)
-    is_whole = True
+    verdicts = []
     for target in targets:
         try:
             found = read_failure(target)
         except (AttributeError, KeyError, TypeError):
             found = None
-        if not found:
-            continue
-        node = target["target"].split("://")[-1].split("@")[-1]
-        try:
-            is_drained = drain(engine, settings, book, node, found, time.monotonic() + CALL_SECONDS)
-            if settings["jobs"] == "requeue" and (is_drained or book.is_dry):
-                requeue(engine, book, node, engine.jobs(node), found[1])
-        except EngineError as error:
-            book.write("failed", node, str(error), check=found[0])
-            is_whole = False
-    return is_whole
+        if found:
+            verdicts.append((node_of(target["target"]), found))
+    settle(engine, settings, book)
+    return apply(engine, settings, book, verdicts, CALL_SECONDS)
 
 
 def late(_number, _frame):

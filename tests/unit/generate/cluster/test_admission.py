@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -62,6 +63,7 @@ RAY = ClusterOptions(
 )
 TRAINER = ClusterOptions(image=IMAGE, name="tune", runner="trainjob", script=("train.py",), nodes=2, gpus=4)
 RDMA = replace(TRAIN, rdma=("rdma/hca", 1))
+HEALTH = ClusterOptions(image=IMAGE, name="check", has_health=True)
 BUNDLES = {
     "train": TRAIN,
     "serve": SERVE,
@@ -73,6 +75,8 @@ BUNDLES = {
     "trainer": TRAINER,
     "rdma": RDMA,
     "nodes": replace(SHARED, owner="node"),
+    "health": HEALTH,
+    "health of nodes": replace(HEALTH, owner="node"),
 }
 
 Files = dict[str, list[dict[str, Any]]]
@@ -147,6 +151,13 @@ def _claiming(files: Files) -> None:
     pod(files, "Job")["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]
 
 
+def _plugin(files: Files, change: Callable[[dict[str, Any]], None]) -> None:
+    data = get(files, "ConfigMap", "health.yaml")["data"]
+    plugin = json.loads(data["gpu-monitor.json"])
+    change(plugin)
+    data["gpu-monitor.json"] = json.dumps(plugin)
+
+
 # Rule, bundle, what is done to it, and words of both sides.
 TABLE: list[tuple[str, str, Change, tuple[str, ...]]] = [
     (
@@ -185,6 +196,66 @@ TABLE: list[tuple[str, str, Change, tuple[str, ...]]] = [
         "train",
         lambda f: pod(f, "JobSet")["volumes"].append({"name": "c", "configMap": {"name": "lost"}}),
         ("ConfigMap lost",),
+    ),
+    (
+        "account",
+        "health",
+        lambda f: get(f, "ClusterRoleBinding")["subjects"][0].update(name="lost"),
+        ("ClusterRoleBinding provision-health-watch is about ServiceAccount lost",),
+    ),
+    (
+        "account",
+        "health",
+        lambda f: get(f, "RoleBinding")["roleRef"].update(name="lost"),
+        ("RoleBinding provision-health/provision-health is about Role lost",),
+    ),
+    (
+        "watch-plugin",
+        "health",
+        lambda f: get(f, "ConfigMap", "health.yaml")["data"].pop("gpu-monitor.json"),
+        ("DaemonSet provision-health/node-problem-detector", "gpu-monitor.json is in no ConfigMap"),
+    ),
+    (
+        "watch-plugin",
+        "health",
+        lambda f: get(f, "ConfigMap", "health.yaml")["data"].pop("check_gpus.sh"),
+        ("gpu-monitor.json runs /etc/provision-health/check_gpus.sh, which is in no ConfigMap",),
+    ),
+    (
+        "watch-plugin",
+        "health",
+        lambda f: pod(f, "DaemonSet")["volumes"][0]["configMap"].pop("defaultMode"),
+        ("a mode that lets nobody run it",),
+    ),
+    (
+        "watch-plugin",
+        "health",
+        lambda f: _plugin(f, lambda p: p["rules"][0].update(condition="GpuGone")),
+        ("the condition GpuGone, which has no default",),
+    ),
+    (
+        "watch-plugin",
+        "health",
+        lambda f: _plugin(f, lambda p: p["rules"][0].update(timeout="1m")),
+        ("1m, more than its pluginConfig allows",),
+    ),
+    (
+        "taken-out",
+        "health",
+        lambda f: values(f).pop("daemonsets"),
+        ("the operator's daemons do not tolerate dev.provision/unhealthy",),
+    ),
+    (
+        "taken-out",
+        "health",
+        lambda f: get(f, "PodTemplate")["template"]["spec"]["tolerations"].pop(),
+        ("PodTemplate provision-health/provision-prove does not tolerate",),
+    ),
+    (
+        "taken-out",
+        "health of nodes",
+        lambda f: get(f, "DaemonSet", "device-plugin.yaml")["spec"]["template"]["spec"]["tolerations"].pop(),
+        ("DaemonSet kube-system/provision-device-plugin does not tolerate",),
     ),
     ("reference", "claimed", lambda f: f["claims.yaml"].clear(), ("ResourceClaimTemplate claim-gpus-4",)),
     (

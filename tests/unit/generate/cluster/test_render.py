@@ -60,6 +60,7 @@ WATCHED = {
     "watched": replace(FULL, cluster="prod", runbooks="https://docs.example/runbooks"),
     "queued": replace(FULL, is_queued=True),
     "queued rdma": replace(FULL, is_queued=True, rdma=("rdma/hca", 8)),
+    "healed": replace(FULL, has_health=True),
     "pooled": replace(FULL, node_class=("EC2NodeClass", "karpenter.k8s.aws", "gpu")),
     "scaled": replace(SERVED, cluster="prod", scale=(1, 8), prometheus="http://prometheus.monitoring:9090"),
 }
@@ -137,7 +138,7 @@ def test_every_flag_adds_its_kinds_and_no_others(name: str, image_lock: Subject,
     files = render_cluster(one_model(image_lock), {**CASES, **WATCHED}[name], matrix)
     kinds = {row["kind"] for row in documents(files)}
     asked = {
-        "JobSet": name in ("jobset", "rdma", "watched", "queued", "queued rdma", "pooled", "claimed"),
+        "JobSet": name in ("jobset", "rdma", "watched", "queued", "queued rdma", "healed", "pooled", "claimed"),
         "TrainJob": name == "trainjob",
         "TrainingRuntime": name == "trainjob",
         "RayJob": name == "rayjob",
@@ -149,7 +150,11 @@ def test_every_flag_adds_its_kinds_and_no_others(name: str, image_lock: Subject,
         "ScaledObject": name == "scaled",
         "ServiceMonitor": name in ("watched", "scaled"),
         "PrometheusRule": name in ("watched", "scaled"),
-        "ConfigMap": name in ("watched", "scaled"),
+        "ConfigMap": name in ("watched", "scaled", "healed"),
+        **dict.fromkeys(
+            ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount", "DaemonSet", "PodTemplate"),
+            name == "healed",
+        ),
         "ClusterQueue": name.startswith("queued"),
         "LocalQueue": name.startswith("queued"),
         "ResourceFlavor": name.startswith("queued"),

@@ -1,0 +1,90 @@
+"""`provision fleet health` as people run it, with a stand-in for kubectl and for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from fake_kubectl import FakeKubectl
+from fake_prometheus import answering
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
+    found = FakeKubectl(tmp_path / "cluster", {"H100": ["n1", "n2", "n3", "n4"]})
+    monkeypatch.setenv("PATH", f"{found.programs}:/usr/bin:/bin")
+    return found
+
+
+def test_a_pass_says_what_it_did_and_ends_with_6_while_a_bad_node_is_in_service(provision, cluster, tmp_path):
+    words = ("fleet", "health", "--state", tmp_path / "state")
+    assert provision(*words).out == "nothing to do\n"
+    cluster.say("n1", message="A GPU is lost")
+    answer = provision(*words, "--dry-run")
+    assert (answer.code, answer.out.split()[:2]) == (0, ["would", "drain"])
+    assert cluster.out() == []
+    answer = provision(*words, "--context", "lab")
+    assert answer.code == 0
+    assert answer.out.startswith("drain  n1  provision: A GPU is lost\n")
+    assert all(call[:2] == ["--context", "lab"] for call in cluster.read()["calls"][-5:])
+    cluster.say("n2")
+    answer = provision(*words, "--json", "--no-proof")
+    assert answer.code == 6
+    assert [row["what"] for row in answer.document["result"]["done"]] == ["limit"]
+    assert len((tmp_path / "state" / "ledger.jsonl").read_text().splitlines()) == 3
+
+
+def test_critical_alerts_that_fire_are_verdicts_and_those_of_two_clusters_need_a_name(provision, cluster, tmp_path):
+    alert = {"alertname": "GpuLost", "severity": "critical", "alertstate": "firing", "node": "n3", "gpu": "1"}
+    other = {**alert, "cluster": "b", "node": "n4"}
+    now = time.time()
+
+    def answer(query: str) -> list[dict[str, object]]:
+        name = "ALERTS_FOR_STATE" if "FOR_STATE" in query else "ALERTS"
+        return [{"metric": {"__name__": name, **row}, "value": [now, str(now)]} for row in rows]
+
+    rows = [alert, {**alert, "alertname": "GpuExporterDown", "node": "n2"}]
+    with answering(answer) as address:
+        words = ("fleet", "health", "--state", tmp_path / "state", "--prometheus", address)
+        assert provision(*words).out.startswith("drain  n3  provision: A GPU fell off the PCIe bus: GPU 1\n")
+        rows.append(other)
+        refused = provision(*words)
+        assert refused.code == 2
+        assert "alerts of 2 clusters fire" in refused.err
+        answer = provision(*words, "--cluster", "b", "--limit-percent", "100", "--no-proof")
+        assert (answer.code, answer.out.split()[:2]) == (0, ["drain", "n4"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "the folder of the ledger is missing"),
+        (("--state", "s", "--cluster", "a"), 2, "--cluster has no effect without --prometheus"),
+        (("--state", "s", "--limit-percent", "101"), 2, "--limit-percent"),
+        (("--state", "s", "--pool", "-x y"), 2, "--pool"),
+        (("--state", "/proc/s"), 2, "cannot be written"),
+        (("--state", "s", "--report", "none.json"), 2, "is not a report"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is(
+    provision, cluster, tmp_path, monkeypatch, words, code, said
+):
+    monkeypatch.chdir(tmp_path)
+    answer = provision("fleet", "health", *words)
+    assert (answer.code, said in answer.err) == (code, True), answer.err
+    assert cluster.read()["calls"] == []
+
+
+def test_without_kubectl_or_a_cluster_it_ends_with_7(provision, cluster, tmp_path, monkeypatch):
+    words = ("fleet", "health", "--state", tmp_path / "state")
+    cluster.set(fails={"get": "Unable to connect to the server"})
+    answer = provision(*words)
+    assert answer.code == 7
+    assert "Unable to connect to the server" in answer.err
+    assert json.loads((tmp_path / "state" / "ledger.jsonl").read_text())["what"] == "failed"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    answer = provision(*words)
+    assert answer.code == 7
+    assert "kubectl, which is not here" in answer.err

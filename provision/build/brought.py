@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -53,11 +53,11 @@ _ENDS = re.compile(rb"""(?:ends|starts)with\(["'](\w+)["']""")
 
 @record
 class Wheel:
-    """A wheel on an index."""
+    """A wheel on an index; ``find_url`` tells where, and is asked only where the wheel has to be read."""
 
     name: str
     version: str
-    url: str
+    find_url: Callable[[], str | None]
     sha256: str | None
 
 
@@ -122,7 +122,10 @@ class Brought:
         return any(answers[_key(item)] for item in ordered if _key(item) in answers)
 
     def _opened(self, wheel: Wheel) -> _Opened:
-        return _Opened(*open_archive(self._ranges, wheel.url), wheel.url)
+        url = wheel.find_url()
+        if url is None or not url.startswith("http"):
+            raise UnreachableError(f"no index is known that has {wheel.name} {wheel.version}")
+        return _Opened(*open_archive(self._ranges, url), url)
 
     def _path(self, wheel: Wheel) -> Path | None:
         return self._cache / f"{wheel.sha256}.{_FORMAT}.json" if self._cache is not None and wheel.sha256 else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby, islice
 
 from provision.build.brought import Brought, Wheel
@@ -82,12 +83,14 @@ class _Wheels:
         """Return the wheel of a package of the lock; nothing where it is a source, or is not found."""
         if package.is_source or package.file is None or not package.file.endswith(".whl"):
             return None
-        url = package.url or self._uv.urls.get((package.name, package.version))
-        if url is None and package.index == "pypi":
-            url = next((row.url for row in self._uv.files(package.name) if row.file == package.file), None)
-        if url is None or not url.startswith("http"):
-            return None
-        return Wheel(name=package.name, version=package.version, url=url, sha256=package.sha256)
+
+        def find_url() -> str | None:
+            url = package.url or self._uv.urls.get((package.name, package.version))
+            if url is None and package.index == "pypi":
+                url = next((row.url for row in self._uv.files(package.name) if row.file == package.file), None)
+            return url
+
+        return Wheel(name=package.name, version=package.version, find_url=find_url, sha256=package.sha256)
 
     def releases(self, package: LockedPackage, request: Request) -> dict[str, Wheel]:
         """Return the releases up to that of the lock which fit the Python, the day and the lines, oldest first."""
@@ -113,8 +116,8 @@ class _Wheels:
             if parts[1] not in best or best[parts[1]][0] < rank:  # type: ignore[operator]
                 best[parts[1]] = (rank, row)
         return {
-            version: Wheel(name=package.name, version=version, url=best[version][1].url, sha256=best[version][1].sha256)
-            for version in sorted(best, key=parse)
+            version: Wheel(name=package.name, version=version, find_url=partial(str, row.url), sha256=row.sha256)
+            for version, (_, row) in sorted(best.items(), key=lambda item: parse(item[0]))
         }
 
 
@@ -327,9 +330,12 @@ def _undeclared(
         return
     brought: set[str] = set()
     is_whole = True
-    for _, tops in _tops(stack.image.packages, wheels):
-        brought |= tops or set()
-        is_whole = is_whole and tops is not None
+    # Frameworks are large, and rarely bring what nobody else does.
+    for is_other in (False, True):
+        part = [item for item in stack.image.packages if is_open(item.name) != is_other]
+        for _, tops in _tops(part, wheels) if left.keys() - brought else ():
+            brought |= tops or set()
+            is_whole = is_whole and tops is not None
     told = []
     facts = _named(matrix)
     for top, item in left.items():

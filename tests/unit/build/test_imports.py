@@ -84,7 +84,7 @@ def lacks(index: package_index.Index, code: Mapping[str, str], module: str, name
     """Tell whether a wheel of some sources is proved not to have a module, or a name in it."""
     index.add("pkg", "1.0", code=code)
     file = "pkg-1.0-py3-none-any.whl"
-    wheel = Wheel(name="pkg", version="1.0", url=f"{index.url}/pkg/{file}", sha256=None)
+    wheel = Wheel(name="pkg", version="1.0", find_url=f"{index.url}/pkg/{file}".strip, sha256=None)
     return Brought(Reader()).lacks(wheel, [(module, name)]) == {(module, name)}
 
 
@@ -170,7 +170,9 @@ def test_what_only_shows_when_it_runs_proves_nothing(
 
 def test_what_a_wheel_said_is_kept_by_its_hash(index: package_index.Index, tmp_path: Path) -> None:
     index.add("pkg", "1.0", code={"pkg/__init__.py": "a = 1\n"})
-    wheel = Wheel(name="pkg", version="1.0", url=f"{index.url}/pkg/pkg-1.0-py3-none-any.whl", sha256="0" * 64)
+    wheel = Wheel(
+        name="pkg", version="1.0", find_url=f"{index.url}/pkg/pkg-1.0-py3-none-any.whl".strip, sha256="0" * 64
+    )
     gone: list[tuple[str, str | None]] = [("pkg", "b")]
     assert Brought(Reader(), tmp_path).lacks(wheel, gone) == set(gone)
     index.files.clear()
@@ -183,6 +185,6 @@ def test_what_a_wheel_said_is_kept_by_its_hash(index: package_index.Index, tmp_p
 def test_a_server_that_sends_no_parts_proves_nothing(index: package_index.Index) -> None:
     index.has_parts = False
     index.add("pkg", "1.0", code={"pkg/__init__.py": ""})
-    wheel = Wheel(name="pkg", version="1.0", url=f"{index.url}/pkg/pkg-1.0-py3-none-any.whl", sha256=None)
+    wheel = Wheel(name="pkg", version="1.0", find_url=f"{index.url}/pkg/pkg-1.0-py3-none-any.whl".strip, sha256=None)
     with pytest.raises(UnreachableError, match="not served in parts"):
         Brought(Reader()).lacks(wheel, [("pkg", "gone")])

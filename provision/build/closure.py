@@ -133,7 +133,9 @@ def lock_whole(
         name, ways, because = problem
         for bound in ways:
             cuda = re.fullmatch(r"cuda([<>=].*)", bound)
-            if cuda is None:
+            if requirement_of(bound).extras:
+                bounded = replace(request, requirements=(*request.requirements, bound))
+            elif cuda is None:
                 bounded = replace(request, constraints=(*request.constraints, bound))
             elif request.cuda is None:
                 bounded = replace(request, cuda=cuda[1])
@@ -145,7 +147,8 @@ def lock_whole(
             except (IncompatibleError, UnknownError, ActionFailedError):
                 continue
             if again is not None and name in again.packages:
-                reasons = again.reasons if cuda is None else (*again.reasons, Reason(subject=name, because=because))
+                is_told = cuda is not None or requirement_of(bound).extras
+                reasons = (*again.reasons, Reason(subject=name, because=because)) if is_told else again.reasons
                 return replace(again, request=request, reasons=reasons)
         raise _refusal(request, matrix, best, NoSolution(because=(because,)), trials, [*line_hint(best, matrix, name)])
     return replace(_paired(request, matrix, best, uv, opened), request=request)

@@ -344,6 +344,11 @@ def solve_request(
             ways = find_ways(request, matrix, None, found.conflict, trials, has_extras=False)
         tried = trials.said() if trials is not None else ()
         raise refuse(place_refusal(found, request, values, inputs), command, others, ways, tried)
+    if request.requirements and trials is None:
+        # With an index a lock says which releases the lines take, and is held to its CUDA itself.
+        from provision.build.majors import fit_cuda
+
+        found = fit_cuda(found, matrix, is_image=command == "image")
     return keep_pins(found, request, matrix, inputs, is_image=command == "image")
 
 

@@ -520,9 +520,10 @@ class CompanionPackage(Fact):
     Such as vllm, xformers, flash-attn, onnxruntime-gpu, triton. ``requires`` maps a distribution to a specifier.
     ``paired_torch`` is the PyTorch that its publisher names for it where its metadata leaves that open. ``links`` are
     the libraries that its compiled files need, of ``torch`` and ``cudart.12``, or ``nothing``. A release without
-    ``platform_tags`` has no wheel. ``sm`` are the targets of all compiled code for GPUs in its wheel for x86-64, of
-    a package that cannot do without: cubins (``sm_90``) and PTX (``compute_90``); ``sm_aarch64`` are those of the wheel
-    for that machine.
+    ``platform_tags`` has no wheel. ``sm`` are the targets of all compiled code for GPUs in its wheel for x86-64:
+    cubins (``sm_90``) and PTX (``compute_90``); ``sm_aarch64`` are those of the wheel for that machine.
+    ``without_code`` are machines (``x86_64``) whose wheel was read to its end and has no such code. What is there
+    ``is_code_optional`` where the package goes on without, on a GPU that it does not serve.
     """
 
     package: str
@@ -536,6 +537,8 @@ class CompanionPackage(Fact):
     links: tuple[str, ...] = ()
     sm: tuple[str, ...] = ()
     sm_aarch64: tuple[str, ...] = ()
+    without_code: tuple[str, ...] = ()
+    is_code_optional: bool = False
     extra_pins: Mapping[str, str] = NOTHING
     pythons: tuple[str, ...] = ()
     platform_tags: tuple[str, ...] = ()
@@ -591,11 +594,10 @@ class Extra(Fact):
     ``successor`` is the extra that goes on where it ended.
     ``names`` are what else people ask for and mean this. ``by_cuda`` is what one asks for to have this or another
     row with the same name, whichever is for the CUDA of the stack. What ``is_fetched`` has no files of its own on
-    the package index: its build fetches them from NVIDIA's. What ``has_kernels`` holds code for GPUs that no row
-    lists. ``build_env`` are variables that its build needs: without them some compile no code for a GPU where none
-    is at hand, or take a wheel that no lock has seen. ``build_archs`` are those that say for which GPUs, beside the
-    one that PyTorch reads: all that the build knows as it writes them (``80;90``), or the separator alone where it
-    takes any.
+    the package index: its build fetches them from NVIDIA's. ``build_env`` are variables that its build needs: without
+    them some compile no code for a GPU where none is at hand, or take a wheel that no lock has seen. ``build_archs``
+    are those that say for which GPUs, beside the one that PyTorch reads: all that the build knows as it writes them
+    (``80;90``), or the separator alone where it takes any.
     """
 
     id: str
@@ -613,7 +615,6 @@ class Extra(Fact):
     needs_nvcc: bool = False
     runs_nvcc: bool = False
     is_fetched: bool = False
-    has_kernels: bool = False
     apt: tuple[str, ...] = ()
     build_env: Mapping[str, str] = NOTHING
     build_archs: Mapping[str, str] = NOTHING

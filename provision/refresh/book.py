@@ -32,6 +32,9 @@ KEYS: dict[tuple[str, str], tuple[str, ...]] = {
     ("frameworks/tensorflow.toml", "release"): ("version",),
     ("frameworks/jax.toml", "release"): ("version", "variant"),
     ("companions.toml", "release"): ("package", "version"),
+    ("ngc.toml", "release"): ("release",),
+    ("prebuilt.toml", "release"): ("package", "version"),
+    ("system_libraries.toml", "need"): ("id",),
     ("sources.toml", "source"): ("id",),
 }
 """File and array that a refresh may touch → the keys that tell its rows apart."""
@@ -44,6 +47,8 @@ _ORDER: dict[tuple[str, str], Callable[[Row], Any]] = {
     ("frameworks/tensorflow.toml", "release"): lambda row: _falling(row["version"]),
     ("frameworks/jax.toml", "release"): lambda row: (_falling(row["version"]), -int(row["variant"].lstrip("abcdu"))),
     ("companions.toml", "release"): lambda row: (row["package"], _falling(row["version"])),
+    ("ngc.toml", "release"): lambda row: _falling(row["release"]),
+    ("prebuilt.toml", "release"): lambda row: (row["package"], _falling(row["version"])),
     ("sources.toml", "source"): lambda row: row["id"],
 }
 

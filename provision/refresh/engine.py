@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from packaging.version import Version
 from provision.errors import DataError, MissingDependencyError, UsageError
 from provision.index.address import IndexAddress
 from provision.records import NOTHING, record
-from provision.refresh import apt, nvidia, pytorch
+from provision.refresh import apt, needs, ngc, nvidia, prebuilt, pytorch
 from provision.refresh.book import Book, Row
 from provision.refresh.client import Client, UnreachableError, each
 from provision.refresh.diff import Change, changes_of
@@ -37,17 +38,20 @@ AXES = {
     "nvidia": "cuda-toolkit and the component wheels on the package index",
     "companions": "packages built against a framework (vllm, sglang, xformers, …) on the package index",
     "published": "every release of the packages that `check` solves with, on the package index",
+    "system": "libraries that compiled files of wheels need of the system, on the package index",
     "drivers": "driver packages in the archives of Debian and Ubuntu",
     "cuda": "toolkits in NVIDIA's manifests",
     "builds": "CUDA builds on the PyTorch index",
+    "ngc": "NVIDIA's framework images, in the table of the Triton Inference Server",
+    "prebuilt": "wheels that projects publish with their releases on GitHub",
 }
 """What can be read, by the word that ``--only`` takes."""
 _GROWING = ("pythons", "pythons_with_companions", "platform_tags")
 _PARTNERS = ("torchvision", "torchaudio")
-_LATE = (*_PARTNERS, "pythons_with_companions", "paired_torch")
+_LATE = (*_PARTNERS, "pythons_with_companions", "paired_torch", *companions.CODE)
 _PATIENCE = 3
 """Pages that do not answer before an index is taken to be out of reach."""
-_ON_INDEX = ("torch", "tensorflow", "jax", "nvidia", "companions")
+_ON_INDEX = ("torch", "tensorflow", "jax", "nvidia", "companions", "system")
 Report = Callable[[str, int, int], None]
 """Called with what is being read, how much of it is done, and how much there is."""
 
@@ -58,7 +62,7 @@ class Plan:
 
     Attributes:
         axes: Keys of :data:`AXES`.
-        packages: Distributions beside those of the axes.
+        packages: Distributions beside those of the axes, and single releases (``vllm==0.30.0``).
         index: The package index; ``None`` where none is known or needed.
         mirrors: Distribution (``debian``) → root of its archive.
         pytorch_url: Root of the PyTorch index; that of the facts when absent.
@@ -113,10 +117,21 @@ def read_plan(words: Iterable[str], folder: Path) -> tuple[tuple[str, ...], tupl
     axes: list[str] = []
     packages: list[str] = []
     known = {path.stem for path in (folder / "wheels").glob("*.json")}
+    companions_: set[str] = set()
     if words := tuple(words):
-        known |= set((Book(folder).find(_SETTINGS, "setting", id="group_companions") or {}).get("values", ()))
+        companions_ = set((Book(folder).find(_SETTINGS, "setting", id="group_companions") or {}).get("values", ()))
+        known |= companions_
     for word in words:
-        name = re.sub(r"[-_.]+", "-", word.strip()).lower()
+        text, is_release, version = word.strip().partition("==")
+        name = re.sub(r"[-_.]+", "-", text).lower()
+        if is_release:
+            if name not in companions_ or not version:
+                raise UsageError(
+                    f"--only: `{word[:60]}` names no release of a companion",
+                    hints=(f"write `NAME==VERSION`; companions are what `group_companions` of {_SETTINGS} names",),
+                )
+            packages.append(f"{name}=={version}")
+            continue
         if name in AXES:
             axes.append(name)
         elif name in known:
@@ -168,7 +183,9 @@ class Refresh:
             self._read_index()
         if "published" in self._plan.axes:
             self._read_published()
-        for axis, work in (("drivers", self._drivers), ("cuda", self._toolkits), ("builds", self._builds)):
+        works = {"drivers": self._drivers, "cuda": self._toolkits, "builds": self._builds}
+        works |= {"ngc": self._images, "prebuilt": self._prebuilt}
+        for axis, work in works.items():
             if axis in self._plan.axes:
                 work()
         if not self._read:
@@ -202,6 +219,8 @@ class Refresh:
         return row
 
     def _names(self, axis: str) -> list[str]:
+        if axis == "system":
+            return [row["id"] for row in self.book.rows("system_libraries.toml", "need")]
         names: list[str] = []
         for word in self._setting(f"group_{axis}").get("values", []):
             if word.endswith("*"):
@@ -224,18 +243,24 @@ class Refresh:
         )
         self._shelf = shelf
         wanted = {axis: self._names(axis) for axis in axes}
-        single = list(self._plan.packages)
-        names = list(dict.fromkeys([*(name for group in wanted.values() for name in group), *single]))
+        past = [text.split("==") for text in self._plan.packages if "==" in text]
+        single = [text for text in self._plan.packages if "==" not in text]
+        names = list(
+            dict.fromkeys(
+                [*(name for group in wanted.values() for name in group), *single, *(name for name, _ in past)]
+            )
+        )
         if "torch" in axes:
             names = list(dict.fromkeys([*names, *torch.FAMILY]))
         if not self._is_answering(index, names):
-            for axis in axes or single:
+            for axis in axes or self._plan.packages:
                 self._silent[axis] = f"the package index does not answer: {next(iter(shelf.silent.values()), '')}"
             return
         shelf.read_pages(names, lambda done: self._report("pages", done, len(names)))
         companions_ = set(self._names("companions")) if "companions" in axes else set()
         companions_ |= {name for name in single if not self.book.has(wheel_file(name))}
-        updated = [name for name in names if shelf.page(name) is not None and name not in companions_]
+        apart = companions_ | ({name for name, _ in past} | set(wanted.get("system", ()))) - set(single)
+        updated = [name for name in names if shelf.page(name) is not None and name not in apart]
         for number, name in enumerate(updated, 1):
             shelf.update(name)
             self._report("wheels", number, len(updated))
@@ -249,6 +274,13 @@ class Refresh:
         for name in sorted(companions_ | ({"triton"} if "torch" in axes else set())):
             if shelf.page(name) is not None:
                 self._companion(shelf, name)
+        for name, version in past:
+            if shelf.page(name) is not None:
+                self._past(shelf, name, version)
+        if "system" in axes:
+            base = self._setting("system_base")["values"]
+            report = partial(self._report, "libraries")
+            self._notes += needs.update_needs(self.book, shelf, self.alarms, self._plan.dated, base, report)
         self._silent |= shelf.silent
         self._notes += shelf.notes
         for axis in axes:
@@ -257,7 +289,7 @@ class Refresh:
             elif any(shelf.page(name) is not None for name in wanted[axis]):
                 lacking = [name for name in wanted[axis] if shelf.page(name) is None]
                 self._read.append(f"{axis} without {', '.join(lacking)}")
-        self._read += [name for name in single if shelf.page(name) is not None]
+        self._read += [text for text in self._plan.packages if shelf.page(text.partition("==")[0]) is not None]
 
     def _read_published(self) -> None:
         index = self._plan.index
@@ -348,11 +380,16 @@ class Refresh:
         known = [row["version"] for row in self.book.rows(companions.FILE, "release") if row["package"] == name]
         dated = str(self.book.document(companions.FILE)["dated"])
         newest = [max(known, key=Version)] if known else []
-        versions = [*shelf.new_versions(name, known, dated, self._setting("companions_since")["value"]), *newest]
+        since = self._setting("companions_since")["value"]
+        versions = [*shelf.new_versions(name, known, dated, since), *newest]
         habits = self._habits()
-        rows = each(
-            lambda version: companions.row_of(shelf, name, version, habits), versions, self._client, self._plan.jobs
-        )
+
+        def read(version: str) -> Row | None:
+            # Nearly all of a wheel is fetched for its code: of a package's past only that of the newest release.
+            is_code_read = bool(known) or version == versions[0]
+            return companions.row_of(shelf, name, version, habits, is_code_read=is_code_read)
+
+        rows = each(read, versions, self._client, self._plan.jobs)
         last: Row | None = None
         for version, row in zip(versions, rows, strict=True):
             if row is None:
@@ -366,15 +403,31 @@ class Refresh:
                 self.book.insert(companions.FILE, "release", row)
                 self.book.date(companions.FILE, self._plan.dated)
 
+    def _past(self, shelf: Shelf, name: str, version: str) -> None:
+        """Read one release of a companion: add it, or add what its row does not say of its code for GPUs."""
+        row = companions.row_of(shelf, name, version, self._habits())
+        if row is None:
+            shelf.silent.setdefault(f"{name}=={version}", "the index has no files of it")
+            return
+        known = self.book.find(companions.FILE, "release", package=name, version=version)
+        if known is None:
+            self.book.insert(companions.FILE, "release", row)
+            self.book.date(companions.FILE, self._plan.dated)
+            return
+        for field in companions.CODE:
+            self._fill(companions.FILE, known, field, row)
+
     def _habits(self) -> companions.Habits:
         stated = self._setting("companions_paired")
+        optional = self._setting("companions_optional_code")["values"]
         return companions.Habits(
             names=frozenset(self._names("companions")),
             extras=self._setting("companions_extras")["entries"],
             stated=stated["entries"],
             stated_in=tuple(stated["source"]),
             sources=self._setting("companions_sources")["entries"],
-            kernels=frozenset(self._setting("companions_kernels")["values"]),
+            kernels=frozenset([*self._setting("companions_kernels")["values"], *optional]),
+            optional=frozenset(optional),
         )
 
     def _compare(self, file: str, array: str, key: dict[str, Any], now: Row, measured: Iterable[str]) -> None:
@@ -388,13 +441,9 @@ class Refresh:
             )
             return
         for field in _LATE:
-            # A companion is often published after its torch.
-            if field in measured and now.get(field) and not row.get(field):
-                row[field] = now[field]
-                origin = now.get("evidence", {}).get(field)
-                if origin is not None:
-                    row.setdefault("evidence", {})[field] = origin
-                self.book.date(file, self._plan.dated)
+            # A companion is often published after its torch, and code may be read later than the rest.
+            if field in measured:
+                self._fill(file, row, field, now)
         for field, before, after in differing(row, now, measured):
             said = f"{file}: {field} of {label} was {_short(before)}, now reads {_short(after)}"
             # A wheel for one more Python may come later, and a newer companion; nothing else of a release should move.
@@ -407,6 +456,15 @@ class Refresh:
                 else:
                     row[field] = after
                 self.book.date(file, self._plan.dated)
+
+    def _fill(self, file: str, row: Row, field: str, now: Row) -> None:
+        """Give a row the value of a field that it lacks."""
+        if now.get(field) and not row.get(field):
+            row[field] = now[field]
+            origin = now.get("evidence", {}).get(field)
+            if origin is not None:
+                row.setdefault("evidence", {})[field] = origin
+            self.book.date(file, self._plan.dated)
 
     # other sources
 
@@ -504,6 +562,24 @@ class Refresh:
             return
         self._read.append("builds")
         self._report("PyTorch index", 1, 1)
+
+    def _images(self) -> None:
+        url = self._setting("ngc_table")["value"]
+        try:
+            self._notes += ngc.update_images(self.book, self._client, url, self.alarms, self._plan.dated)
+        except UnreachableError as error:
+            self._silent["ngc"] = "; ".join((error.message, *error.because))
+            return
+        self._read.append("ngc")
+
+    def _prebuilt(self) -> None:
+        url = self._setting("releases_api")["value"]
+        try:
+            self._notes += prebuilt.update_prebuilt(self.book, self._client, url, self.alarms, self._plan.dated)
+        except UnreachableError as error:
+            self._silent["prebuilt"] = "; ".join((error.message, *error.because))
+            return
+        self._read.append("prebuilt")
 
     def _guard_loss(self) -> None:
         """Hold the whole result against the facts once more: no row, no wheel and no field may be gone unasked."""

@@ -7,12 +7,13 @@ import json
 import os
 import re
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 from zipfile import BadZipFile, ZipFile
 
 from provision.errors import UnreachableError
@@ -125,8 +126,24 @@ class OpenWheel:
 
         The member is unpacked to its end, piece by piece: its headers stand between its code.
         """
-        member = self._archive.getinfo(name)
         scanner = FatbinScanner()
+        done = 0
+        for piece in self._pieces(name):
+            scanner.feed(piece)
+            done += len(piece)
+        return scanner.targets, scanner.is_whole and done == self._archive.getinfo(name).file_size
+
+    @contextmanager
+    def unpacked(self, name: str) -> Iterator[BinaryIO]:
+        """Unpack a member into a file that is gone afterwards; a large one lies on disk meanwhile."""
+        with tempfile.SpooledTemporaryFile(max_size=_SOURCE_BYTES_MAX) as file:
+            for piece in self._pieces(name):
+                file.write(piece)
+            yield cast("BinaryIO", file)
+
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        """Yield a member to its end, fetched as it is unpacked."""
+        member = self._archive.getinfo(name)
         done = 0
         ratio = member.compress_size / max(member.file_size, 1)
         with self._reading(name), self._archive.open(member) as stream:
@@ -137,10 +154,9 @@ class OpenWheel:
                 )
                 piece = stream.read(_SCAN_STEP)
                 if not piece:
-                    break
-                scanner.feed(piece)
+                    return
+                yield piece
                 done += len(piece)
-        return scanner.targets, scanner.is_whole and done == member.file_size
 
     def head(self, name: str, wanted: re.Pattern[bytes]) -> bytes:
         """Return the start of a member, or all of one that is not too large, where the start lacks what is wanted."""

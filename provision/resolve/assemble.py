@@ -23,7 +23,7 @@ from provision.resolve.environment import MACHINES, Demand, Environment, Pick, c
 from provision.resolve.fit import open_bounds
 from provision.resolve.foreign import base_cuda, known_base, name_and_tag
 from provision.resolve.halves import layer_of
-from provision.resolve.kernels import find_unlisted
+from provision.resolve.kernels import find_codeless, find_unlisted
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
 from provision.resolve.request import AUTO, CPU
@@ -692,6 +692,7 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
     if unlisted:
         its = "its code is" if len(unlisted) == 1 else "their code is"
         warnings.append(f"the GPU fit of {' and '.join(unlisted)} is unknown: no fact lists the GPUs that {its} for")
+    warnings += find_codeless(matrix, solution.extras, wish) if wish.gpus else []
     return [*warnings, *package_warnings(solution)]
 
 

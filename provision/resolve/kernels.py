@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from provision.matrix.load import Matrix
 from provision.matrix.model import CompanionPackage, Extra
 from provision.matrix.query import capability_of, distribution_of, runs_on
@@ -14,13 +12,24 @@ from provision.resolve.requirements import UserRequirement, exact_line, parse_re
 from provision.resolve.rules import Rejection, Wish, called, partial_pairs
 from provision.versions import parse, spec_of
 
-__all__ = ["find_left_out", "find_unlisted", "reject_triton", "serve_extras"]
+__all__ = ["find_codeless", "find_left_out", "find_unlisted", "find_unserved", "reject_triton", "serve_extras"]
 
 _TRITON = "triton"
 
 
 def find_left_out(row: CompanionPackage, wish: Wish) -> list[str]:
-    """Return the GPUs of a request that the code of a release does not run on; none where its code is not known."""
+    """Return the GPUs of a request that a release cannot serve for want of code; none where its code is not known."""
+    return [] if row.is_code_optional else _beyond(row, wish)
+
+
+def find_unserved(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[tuple[CompanionPackage, list[str]]]:
+    """Return a release, and what it pins, as far as their code leaves out GPUs of a request, each with these GPUs."""
+    found = [row, *_pinned(matrix, row, wish)] if wish.gpus else []
+    return [(item, gpus) for item in found if (gpus := find_left_out(item, wish))]
+
+
+def _beyond(row: CompanionPackage, wish: Wish) -> list[str]:
+    """Return the GPUs that no target in the code of a release serves."""
     targets = row.sm if MACHINES[wish.platform] == "x86_64" else row.sm_aarch64
     if not targets:
         return []
@@ -30,6 +39,34 @@ def find_left_out(row: CompanionPackage, wish: Wish) -> list[str]:
         f"{called(name, rows)} ({_target(rows[0].compute_capability)})"
         for name, rows in wish.gpus
         if runs_on(capability_of(_target(rows[0].compute_capability)), sm, ptx) is None
+    ]
+
+
+def _pinned(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[CompanionPackage]:
+    """Return the known releases that one pins, and those pin in turn: of ``==26.10.*`` the newest.
+
+    What has no wheel for the machine of the request is left out.
+    """
+    found: dict[str, CompanionPackage] = {}
+    todo = [row]
+    while todo:
+        for other, bound in todo.pop().requires.items():
+            if not bound.startswith("==") or other in found or other == row.package:
+                continue
+            known = [item for item in _on_machine(matrix, other, wish) if item.version in spec_of(bound)]
+            if known:
+                found[other] = max(known, key=lambda item: parse(item.version))
+                todo.append(found[other])
+    return list(found.values())
+
+
+def _on_machine(matrix: Matrix, name: str, wish: Wish) -> list[CompanionPackage]:
+    """Return the known releases of a package that have a wheel for the machine of a request, or none at all."""
+    ends = (MACHINES[wish.platform], "any")
+    return [
+        row
+        for row in matrix.rows_with("companions.toml", "release", "package", name)
+        if not row.platform_tags or any(tag.endswith(ends) for tag in row.platform_tags)
     ]
 
 
@@ -93,47 +130,59 @@ def find_unlisted(matrix: Matrix, extras: tuple[Extra, ...], wish: Wish) -> list
     for extra in extras:
         if extra.needs_nvcc:
             continue
-        is_read = False
-        for line in parse_requirements("\n".join(extra.requires), extra.id):
-            for row in _releases(matrix, line, wish)[:1]:
-                is_read = True
-                found |= {f"{item.package} {item.version}": None for item in _with_pinned(matrix, row, wish)}
-        if not is_read and (extra.has_kernels or extra.is_fetched):
+        rows = _chosen(matrix, extra, wish)
+        found |= {f"{row.package} {row.version}": None for row in rows if _is_unlisted(matrix, row, wish)}
+        if not rows and extra.is_fetched:
             found[distribution_of(extra)] = None
     return list(found)
 
 
-def _with_pinned(matrix: Matrix, row: CompanionPackage, wish: Wish) -> Iterator[CompanionPackage]:
-    """Yield a release and those that it pins, as far as their code for GPUs is not listed."""
+def find_codeless(matrix: Matrix, extras: tuple[Extra, ...], wish: Wish) -> list[str]:
+    """Return a sentence for each release that goes on without code for a GPU, or for any on its machine."""
     machine = MACHINES[wish.platform]
-    rows = [row]
-    for other, bound in row.requires.items():
-        known = matrix.rows_where("companions.toml", "release", "package", other.__eq__)
-        rows += [item for item in known if bound == f"=={item.version}"]
-    for item in rows:
-        is_listed = bool(item.sm if machine == "x86_64" else item.sm_aarch64)
-        if not is_listed and _has_kernels(matrix, item):
-            yield item
+    found: dict[str, None] = {}
+    for extra in extras:
+        for row in _chosen(matrix, extra, wish):
+            label = f"{row.package} {row.version}"
+            elsewhere = row.sm or row.sm_aarch64
+            if machine in row.without_code and elsewhere:
+                found[
+                    f"the wheel of {label} for {machine} has no code for GPUs: what it computes is left to the CPU"
+                ] = None
+            if row.is_code_optional and (gpus := _beyond(row, wish)):
+                found[f"{label} has no code of its own for {' and '.join(gpus)}: what needs it does not run there"] = (
+                    None
+                )
+    return list(found)
 
 
-def _has_kernels(matrix: Matrix, row: CompanionPackage) -> bool:
-    """Tell whether a release holds code for GPUs: it loads the runtime of CUDA, or other releases are known to."""
-    if any(link.startswith("cudart.") for link in row.links):
-        return True
-    alike = matrix.rows_where("companions.toml", "release", "package", row.package.__eq__)
-    return any(item.sm or item.sm_aarch64 for item in alike)
+def _chosen(matrix: Matrix, extra: Extra, wish: Wish) -> list[CompanionPackage]:
+    """Return the releases that the lines of an extra take, the newest each, with what these pin."""
+    found = []
+    for line in parse_requirements("\n".join(extra.requires), extra.id):
+        for row in _releases(matrix, line, wish)[:1]:
+            found += [row, *_pinned(matrix, row, wish)]
+    return found
+
+
+def _is_unlisted(matrix: Matrix, row: CompanionPackage, wish: Wish) -> bool:
+    """Tell whether a release holds code for GPUs of which no row says for which.
+
+    It does where it loads the runtime of CUDA, or where other releases are known to.
+    """
+    machine = MACHINES[wish.platform]
+    if machine in row.without_code or (row.sm if machine == "x86_64" else row.sm_aarch64):
+        return False
+    alike = matrix.rows_with("companions.toml", "release", "package", row.package)
+    return any(link.startswith("cudart.") for link in row.links) or any(item.sm or item.sm_aarch64 for item in alike)
 
 
 def _releases(matrix: Matrix, line: UserRequirement, wish: Wish) -> list[CompanionPackage]:
     """Return the known releases that a line admits on the machine of a request, newest first."""
     rows = [
         row
-        for row in matrix.rows_where("companions.toml", "release", "package", line.name.__eq__)
+        for row in _on_machine(matrix, line.name, wish)
         if (not line.specifier or row.version in spec_of(line.specifier)) and not parse(row.version).is_prerelease
-    ]
-    machine = MACHINES[wish.platform]
-    rows = [
-        row for row in rows if not row.platform_tags or any(tag.endswith((machine, "any")) for tag in row.platform_tags)
     ]
     return sorted(rows, key=lambda row: parse(row.version), reverse=True)
 
@@ -141,19 +190,21 @@ def _releases(matrix: Matrix, line: UserRequirement, wish: Wish) -> list[Compani
 def _serve(matrix: Matrix, extra: Extra, line: UserRequirement, wish: Wish) -> str | Rejection:
     """Return the line as it is, with the release that serves the GPUs, or why there is none."""
     rows = _releases(matrix, line, wish)
-    if not rows or not (gpus := find_left_out(rows[0], wish)):
+    if not rows or not (unserved := find_unserved(matrix, rows[0], wish)):
         return line.text
-    serving = next((row for row in rows if not find_left_out(row, wish)), None)
+    serving = next((row for row in rows if not find_unserved(matrix, row, wish)), None)
     if serving is not None:
         return exact_line(line, serving.version)
+    lacking, gpus = unserved[0]
+    which = f"no release of {line.name}" if lacking.package == line.name else f"no {lacking.package} of {line.name}"
     return Rejection(
         rule="extra",
         # The lists were read from the wheels, and all releases that the extra admits are among them.
         is_proved=True,
         subject="",
-        because=f"cannot hold {extra.id} on {', '.join(gpus)}: no release of {line.name} has code for it",
+        because=f"cannot hold {extra.id} on {', '.join(gpus)}: {which} has code for it",
         facts=(
             fact_of("extra", extra.id, extra),
-            fact_of("companion", f"{rows[0].package}-{rows[0].version}", rows[0], "sm"),
+            fact_of("companion", f"{lacking.package}-{lacking.version}", lacking, "sm"),
         ),
     )

@@ -12,7 +12,7 @@ from provision.matrix.model import CompanionPackage, Extra
 from provision.records import replace
 from provision.resolve.environment import MACHINES, Demand
 from provision.resolve.halves import binds
-from provision.resolve.kernels import find_left_out
+from provision.resolve.kernels import find_left_out, find_unserved
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import matches
 from provision.resolve.requirements import exact_line, parse_requirements, place_of, requirement_of
@@ -92,7 +92,7 @@ def pair_extras(
         built = [row for row in rows if not parse(row.version).is_prerelease and _is_built_for(matrix, row, torch)]
         built = [row for row in built if not _is_overtaken(row, rows, torch)]
         running = [row for row in built if _runs_on(matrix, row, python, MACHINES[wish.platform])]
-        serving = [row for row in running if not _unserved(matrix, row, wish)]
+        serving = [row for row in running if not find_unserved(matrix, row, wish)]
         needs = {
             row.version: _needs_of(matrix, row, asked[name], wish, python) if is_joint else row.requires
             for row in serving
@@ -107,7 +107,7 @@ def pair_extras(
                 what = f"{name} that takes {other}{','.join(filter(None, bounds[other]))} (it needs {other}{bound})"
                 facts = (*facts, _fact(serving[0]))
             elif running:
-                lacking, gpus = _unserved(matrix, running[0], wish)[0]
+                lacking, gpus = find_unserved(matrix, running[0], wish)[0]
                 what = f"{name} for {', '.join(gpus)}"
                 if lacking is not running[0]:
                     what += (
@@ -223,7 +223,7 @@ def _why_not(
         return f"needs Python {row.requires_python}" if row.requires_python else f"fails on Python {python}", True
     if not _is_for_cuda(matrix, row, torch):
         return f"is built for CUDA {_cuda_major(matrix, row, torch) or 'of another major'}", False
-    for lacking, gpus in _unserved(matrix, row, wish):
+    for lacking, gpus in find_unserved(matrix, row, wish):
         is_own = lacking is row
         pins = "" if is_own else f"pins {lacking.package} {lacking.version}, which "
         # A package may do without one that it pins.
@@ -292,20 +292,6 @@ def _contradicted(needs: Mapping[str, str], bounds: Mapping[str, list[str]]) -> 
         for other, bound in needs.items()
         if bound and other != _TORCH and other in bounds and is_empty((*filter(None, bounds[other]), bound))
     ]
-
-
-def _unserved(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[tuple[CompanionPackage, list[str]]]:
-    """Return what has no code for GPUs, and these, where its code is known: a release, and others that it pins."""
-    machine = MACHINES[wish.platform]
-    found = [row]
-    for other, bound in row.requires.items():
-        known = matrix.rows_where("companions.toml", "release", "package", other.__eq__) if wish.gpus else ()
-        found += [
-            pinned
-            for pinned in known
-            if bound == f"=={pinned.version}" and any(tag.endswith(machine) for tag in pinned.platform_tags)
-        ]
-    return [(item, gpus) for item in found if (gpus := find_left_out(item, wish))]
 
 
 def pair_demands(pairs: Sequence[CompanionPackage]) -> list[Demand]:

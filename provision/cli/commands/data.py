@@ -93,8 +93,8 @@ def _fill_reading(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME,…",
         help=(
-            "read only these sources (torch, tensorflow, jax, nvidia, companions, published, drivers, cuda, "
-            "builds) or distributions"
+            "read only these sources (torch, tensorflow, jax, nvidia, companions, published, system, drivers, cuda, "
+            "builds, ngc, prebuilt), distributions, or one release of a companion (vllm==0.10.1.1)"
         ),
     )
     group.add_argument(

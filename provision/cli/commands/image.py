@@ -722,8 +722,10 @@ def _check_flags(options: argparse.Namespace) -> None:
     actions = [flag for flag in ("print", "check", "build", "push") if getattr(options, flag)]
     if len(actions) > 1 and actions != ["build", "push"]:
         raise UsageError(f"--{actions[0]} and --{actions[1]} exclude each other", hints=("keep one of the two",))
-    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force", "exclude-newer", "no-install-project"))
-    _exclude(options, "upgrade", ("no-install-project",))
+    _exclude(options, "locked", ("upgrade", "check", "fetch-hashes", "force", "exclude-newer"))
+    for flag in ("locked", "upgrade"):
+        # What is installed was decided when the lock was written, and stands in it.
+        _exclude(options, flag, ("install-project", "no-install-project"))
     _exclude(options, "matrix", ("copy", "command", "install-project", "no-install-project"))
     _exclude(options, "install-project", ("no-install-project",))
     if options.folder is not None and (

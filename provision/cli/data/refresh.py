@@ -134,7 +134,7 @@ def _plan(options: argparse.Namespace, folder: Path) -> Plan:
     if options.index_url:
         url = _url("--index-url", options.index_url).rstrip("/")
         index = replace(known_index() or IndexAddress(url=url, told_by=""), url=url, told_by="--index-url")
-    elif packages or set(axes) - {"drivers", "cuda", "builds"}:
+    elif packages or set(axes) - {"drivers", "cuda", "builds", "ngc", "prebuilt"}:
         index = known_index()
     mirrors = host_mirrors() if "drivers" in axes else {}
     for text in options.apt_mirror or ():

@@ -22,11 +22,13 @@ from provision.refresh.requires import reduce_requires
 from provision.refresh.tags import MACHINES, platform_tag, pythons_of
 from provision.refresh.wheels import Shelf
 
-__all__ = ["FILE", "MEASURED", "Habits", "is_same_need", "row_of"]
+__all__ = ["CODE", "FILE", "MEASURED", "Habits", "is_same_need", "row_of"]
 
 FILE = "companions.toml"
+CODE = ("sm", "sm_aarch64", "without_code", "is_code_optional")
+"""What is read from the code for GPUs, for which nearly all of a wheel is fetched."""
 MEASURED = (
-    *("released", "requires_python", "requires", "paired_torch", "built_with", "cuda", "links", "sm", "sm_aarch64"),
+    *("released", "requires_python", "requires", "paired_torch", "built_with", "cuda", "links", *CODE),
     *("extra_pins", "pythons", "platform_tags"),
 )
 _FRAMEWORKS = ("torch", "torchaudio", "torchvision", "triton", "tensorflow", "jax", "jaxlib", "transformers")
@@ -51,7 +53,8 @@ class Habits:
         stated: ``package version`` → the PyTorch that its publisher names for it.
         stated_in: Ids of the sources that say so.
         sources: Packages with a source of their own → its id.
-        kernels: Packages that cannot do without their compiled code for GPUs, whose targets are read.
+        kernels: Packages whose compiled code for GPUs is read for its targets.
+        optional: Those of them that go on without.
     """
 
     names: frozenset[str]
@@ -60,10 +63,19 @@ class Habits:
     stated_in: tuple[str, ...] = ()
     sources: Mapping[str, str] = NOTHING
     kernels: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
 
 
-def row_of(shelf: Shelf, name: str, version: str, habits: Habits) -> Row | None:
-    """Return the row of one version of a package; ``None`` where its files cannot be read."""
+def row_of(shelf: Shelf, name: str, version: str, habits: Habits, *, is_code_read: bool = True) -> Row | None:
+    """Return the row of one version of a package; ``None`` where its files cannot be read.
+
+    Args:
+        shelf: The index.
+        name: The package.
+        version: Of the package.
+        habits: What a refresh must be told of packages.
+        is_code_read: Whether the code for GPUs is read too, of a package that has some.
+    """
     files = shelf.files(name, version)
     if not files:
         return None
@@ -84,7 +96,7 @@ def row_of(shelf: Shelf, name: str, version: str, habits: Habits) -> Row | None:
         found = {} if is_source else _inside(shelf, name, speaker)
         links = None if is_source or name in ("onnxruntime-gpu", "triton", "xformers") else _links(shelf, speaker)
         paired = _paired(shelf, name, version, speaker, habits)
-        code = {} if is_source or name not in habits.kernels else _kernels(shelf, files)
+        code = _kernels(shelf, files) if is_code_read and name in habits.kernels and not is_source else {}
     except UnreachableError as error:
         shelf.silent[speaker.file] = "; ".join((error.message, *error.because))
         return None
@@ -118,6 +130,8 @@ def row_of(shelf: Shelf, name: str, version: str, habits: Habits) -> Row | None:
             row["cuda"] = majors.pop()
     if all(re.search(r"-cp3[0-9]+-cp3[0-9]+t?-", item.file) for item in files):
         row["pythons"] = _pythons(files)
+    if name in habits.optional and ("sm" in code or "sm_aarch64" in code):
+        code["is_code_optional"] = True
     return row | paired | code
 
 
@@ -127,7 +141,7 @@ def is_same_need(one: Row, other: Row) -> bool:
         is_pinning = any(bound.startswith("==") for bound in row.get("requires", {}).values())
         if is_pinning or "paired_torch" in row or "torch" in row.get("links", ()):
             return False
-    fields = ("requires", "requires_python", "cuda", "links", "sm", "sm_aarch64", "pythons", "platform_tags")
+    fields = ("requires", "requires_python", "cuda", "links", *CODE, "pythons", "platform_tags")
     return all(one.get(field) == other.get(field) for field in fields)
 
 
@@ -167,19 +181,24 @@ def _links(shelf: Shelf, speaker: IndexFile) -> list[str] | None:
 
 
 def _kernels(shelf: Shelf, files: list[IndexFile]) -> Row:
-    """Return what the compiled code of a release is for, of one wheel a machine.
+    """Return what the compiled code of a release is for, of one wheel a machine, and whose wheel has none.
 
-    A list that was not seen whole is left out, and so is that of a wheel without code for GPUs.
+    A list that was not seen whole is left out.
     """
     row: Row = {}
+    without = []
     for machine, field in zip(MACHINES, ("sm", "sm_aarch64"), strict=True):
         own = [item for item in files if machine in item.file and "musllinux" not in item.file]
-        if own and (found := _targets(shelf, max(own, key=lambda item: item.file))):
+        found = _targets(shelf, max(own, key=lambda item: item.file)) if own else None
+        if found:
             row[field] = found
-    return row
+        elif found is not None or (not own and any(item.file.endswith("-any.whl") for item in files)):
+            without.append(machine)
+    return row | ({"without_code": without} if without else {})
 
 
-def _targets(shelf: Shelf, speaker: IndexFile) -> list[str]:
+def _targets(shelf: Shelf, speaker: IndexFile) -> list[str] | None:
+    """Return the targets of all code in a wheel; ``None`` where not all of it was seen."""
     kept = shelf.reader.keep(speaker, "kernels")
     if kept is None:
         targets: set[str] = set()
@@ -191,7 +210,7 @@ def _targets(shelf: Shelf, speaker: IndexFile) -> list[str]:
                 is_whole = is_whole and is_seen_whole
         kept = {"targets": ordered_targets(targets), "is_whole": is_whole}
         shelf.reader.keep(speaker, "kernels", kept)
-    return list(kept["targets"]) if kept["is_whole"] else []
+    return list(kept["targets"]) if kept["is_whole"] else None
 
 
 def _paired(shelf: Shelf, name: str, version: str, speaker: IndexFile, habits: Habits) -> Row:

@@ -506,6 +506,30 @@ def test_what_a_line_brings_is_for_the_cuda_of_the_stack_or_the_line_that_is_get
     assert packages(lock(index, "cuda-python", torch="2.14.1"))["cuda-python"].version == "13.4.4"
 
 
+def test_numba_cuda_without_an_extra_comes_with_that_of_the_cuda_of_the_stack(index: package_index.Index) -> None:
+    for version in ("12.9.10", "13.5.0"):
+        index.add("cuda-bindings", version)
+    index.add("cuda-toolkit-parts", "12.8")
+    index.add(
+        "numba-cuda",
+        "0.30.4",
+        "cuda-bindings>=12.9.1,<14",
+        'cuda-bindings>=12.9.1,<13; extra == "cu12"',
+        'cuda-toolkit-parts==12.*; extra == "cu12"',
+    )
+    stack = lock(index, "numba-cuda", torch="2.8.0")
+    held = {name: item.version for name, item in packages(stack).items()}
+    assert held["cuda-bindings"] == "12.9.10"
+    assert held["cuda-toolkit-parts"] == "12.8"
+    assert any("`numba-cuda[cu12]>=0.4` is for that" in item.because for item in stack.reasons)
+    assert stack.request.requirements == ("numba-cuda",)
+    # What the user binds to the other CUDA is refused, and the line that works is named.
+    with pytest.raises(IncompatibleError) as caught:
+        lock(index, "numba-cuda", "cuda-bindings>=13", torch="2.8.0", cuda="12.8")
+    assert any(hint.startswith("write `numba-cuda[cu12]>=0.4` in place of `numba-cuda`") for hint in caught.value.hints)
+    assert packages(lock(index, "numba-cuda", torch="2.14.1"))["cuda-bindings"].version == "13.5.0"
+
+
 def test_a_bound_of_the_facts_on_what_a_line_brings_is_told_with_its_reason(index: package_index.Index) -> None:
     index.add("transformers", "4.57.6")
     index.add("transformers-stream-generator", "0.0.5", "transformers>=4.26.1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from provision.build.majors import find_misfit, line_hint
+from provision.build.majors import find_misfit, fit_cuda, line_hint
 from provision.matrix.load import Matrix
 from provision.matrix.query import distribution_of
 from provision.records import replace
@@ -137,6 +137,61 @@ def test_a_source_that_is_named_by_its_path_or_address_is_chosen_as_by_a_pin(url
 @pytest.mark.parametrize("line", ["numba-cuda[cu12]", "numba-cuda", 'numba-cuda[cu13]; sys_platform == "win32"'])
 def test_an_extra_for_this_cuda_or_another_system_stands(line: str) -> None:
     assert find_misfit(_locked(line, "numba-cuda==0.30.4"), MATRIX) is None
+
+
+def test_a_package_without_the_extra_of_its_cuda_is_given_it_where_its_bindings_are_for_another() -> None:
+    misfit = find_misfit(_locked("numba-cuda", "numba-cuda==0.30.4", "cuda-bindings==13.5.0"), MATRIX)
+    assert misfit is not None
+    assert (misfit.name, misfit.bounds) == ("numba-cuda", ("numba-cuda[cu12]>=0.4",))
+    assert "brings cuda-bindings 13.5.0, and the stack has CUDA 12.8" in misfit.because
+    assert find_misfit(_locked("numba-cuda", "numba-cuda==0.30.4", "cuda-bindings==12.9.10"), MATRIX) is None
+    of_cuda13 = _locked("numba-cuda", "numba-cuda==0.30.4", "cuda-bindings==13.5.0", torch="2.14", cuda="13")
+    assert find_misfit(of_cuda13, MATRIX) is None
+    # What brings the bindings beside it is not its doing.
+    assert find_misfit(_locked("xgboost", "xgboost==3.2.0", "cuda-bindings==13.5.0"), MATRIX) is None
+
+
+def _fitted(*lines: str, **wish: object) -> Stack:
+    """Return the answer for lines of which no lock says what they take."""
+    found = solve(replace(parse_request({"torch": ">=2.14", **wish}), requirements=lines), MATRIX)
+    assert isinstance(found, Stack)
+    return fit_cuda(found, MATRIX)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("cupy-cuda12x",),
+        ("faiss-gpu-cu12>=1.9",),
+        ("onnxruntime-gpu==1.22.0",),
+        ("numpy", "onnxruntime-gpu<1.27", "cudf-cu12"),
+        ("numba-cuda[cu12]",),
+    ],
+)
+def test_lines_for_one_cuda_lead_to_it_without_a_lock(lines: tuple[str, ...]) -> None:
+    stack = _fitted(*lines)
+    assert stack.cuda.startswith("12.")
+    assert stack.request.cuda is None
+    assert any(f"`{line}` is " in reason.because for reason in stack.reasons for line in lines)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cupy-cuda13x",
+        "onnxruntime-gpu",
+        "numpy",
+        'cupy-cuda12x; sys_platform == "win32"',
+        "cupy-cuda12x @ https://mirror.example/cupy_cuda12x-14.2.0-cp312-cp312-linux_x86_64.whl",
+    ],
+)
+def test_lines_that_go_with_the_newest_or_bind_nothing_here_leave_it(line: str) -> None:
+    assert _fitted(line).cuda.startswith("13.")
+
+
+def test_a_cuda_that_is_asked_for_and_lines_for_two_are_left_as_they_are() -> None:
+    assert _fitted("cupy-cuda12x", cuda="13").cuda.startswith("13.")
+    assert _fitted("cupy-cuda12x", "cudf-cu13").cuda.startswith("13.")
 
 
 def test_a_line_that_is_for_the_cuda_already_is_not_named_in_its_own_place() -> None:

@@ -108,6 +108,54 @@ def test_code_for_gpus_is_read_of_one_wheel_a_machine(run, upstream, kernels):
     assert row["sm_aarch64"] == ["sm_90", "sm_121a"]
 
 
+def test_a_wheel_without_code_for_gpus_is_told_from_one_that_nobody_read(run, upstream, kernels):
+    upstream.publish("brandnew", "1.0", TAG, (), {"brandnew/_a.so": NEEDS + fatbin_of("sm_80")})
+    upstream.publish("brandnew", "1.0", TAG.replace("x86_64", "aarch64"), (), {"brandnew/_a.so": NEEDS})
+    row = run("brandnew", accepted=("*",))["1.0"]
+    assert (row["sm"], row["without_code"]) == (["sm_80"], ["aarch64"])
+    assert "sm_aarch64" not in row
+    upstream.publish("brandnew", "2.0", "py3-none-any", ())
+    assert run("brandnew", accepted=("*",))["2.0"]["without_code"] == ["x86_64", "aarch64"]
+
+
+def test_code_that_a_package_goes_on_without_is_marked(run, upstream, facts):
+    path = facts / "refresh.toml"
+    head = '"companions_optional_code"\nvalues = ['
+    assert head in path.read_text()
+    path.write_text(path.read_text().replace(head, f'{head}"brandnew", ', 1))
+    upstream.publish("brandnew", "1.0", TAG, ("torch<3",), {"brandnew/_a.so": NEEDS})
+    upstream.publish("brandnew", "1.1", TAG, ("torch<3",), {"brandnew/_a.so": NEEDS + fatbin_of("sm_80")})
+    rows = run("brandnew", "brandnew==1.0")
+    assert (rows["1.1"]["sm"], rows["1.1"]["is_code_optional"]) == (["sm_80"], True)
+    assert (rows["1.0"]["without_code"], rows["1.0"].get("is_code_optional")) == (["x86_64"], None)
+
+
+def test_the_code_of_a_packages_past_is_read_release_by_release(run, upstream, kernels):
+    for version, target in (("1.0", "sm_70"), ("1.1", "sm_75"), ("1.2", "sm_80")):
+        members = {"brandnew/_a.so": NEEDS + b"\x07" * 4_000_000 + fatbin_of(target)}
+        upstream.publish("brandnew", version, TAG, (f"torch=={version}",), members)
+    assert {version: row.get("sm") for version, row in run("brandnew", is_written=True).items()} == {
+        "1.0": None,
+        "1.1": None,
+        "1.2": ["sm_80"],
+    }
+    rows = run("brandnew==1.0", "brandnew")
+    assert {version: row.get("sm") for version, row in rows.items()} == {
+        "1.0": ["sm_70"],
+        "1.1": None,
+        "1.2": ["sm_80"],
+    }
+    assert rows["1.0"]["requires"] == {"torch": "==1.0"}
+
+
+def test_a_release_that_the_index_does_not_have_is_named(upstream, facts, client, kernels):
+    upstream.publish("brandnew", "1.0", TAG, (), {"brandnew/_a.so": NEEDS})
+    plan = Plan(
+        axes=(), packages=("brandnew==3.0",), index=IndexAddress(url=upstream.index, told_by="test"), dated=DAY, jobs=2
+    )
+    assert Refresh(facts, plan, client).run().silent == {"brandnew==3.0": "the index has no files of it"}
+
+
 def test_code_for_gpus_that_a_package_can_do_without_tells_nothing(run, upstream):
     upstream.publish("brandnew", "1.0", TAG, ("torch<3",), {"brandnew/_a.so": NEEDS + fatbin_of("sm_80")})
     assert "sm" not in run("brandnew")["1.0"]
@@ -216,6 +264,8 @@ def test_what_a_publisher_says_elsewhere_is_taken_from_the_settings(run, upstrea
 
 def test_packages_of_the_group_can_be_named_one_by_one(facts):
     assert read_plan(["sglang", "BrandNew"], facts) == ((), ("sglang", "brandnew"))
-    with pytest.raises(UsageError):
-        read_plan(["nonesuch"], facts)
+    assert read_plan(["SGLang==0.5.1"], facts) == ((), ("sglang==0.5.1",))
+    for word in ("nonesuch", "torch==2.9.0", "sglang=="):
+        with pytest.raises(UsageError, match="--only"):
+            read_plan([word], facts)
     assert read_plan([], facts)[1] == ()

@@ -79,6 +79,40 @@ def test_a_list_of_one_machine_says_nothing_of_another(edited) -> None:
     assert isinstance(found, Refusal)
 
 
+def test_what_an_extra_pins_is_held_to_the_gpu_through_to_the_last(facts: Matrix, edited) -> None:
+    wish = {"torch": "2.13", "with": "cuml", "cuda": "13", "gpu": "h100"}
+    assert requires(solve(parse_request(wish), facts)) == ["cuml-cu13>=25.10"]
+    # cuml pins cudf, which pins libcudf.
+    (line,) = requires(solve(parse_request(wish), edited("libcudf-cu13", "sm_75")))
+    assert line.startswith("cuml-cu13==")
+    found = solve(parse_request(wish), edited("libcuml-cu13", "sm_75"))
+    assert isinstance(found, Refusal)
+    reason = next(item for item in found.because if "no libcuml-cu13 of cuml-cu13 has code for it" in item.because)
+    assert "cannot hold cuml-cuda13 on h100 (sm_90)" in reason.because
+    assert any(fact.id.startswith("companion/libcuml-cu13-") for fact in reason.facts)
+
+
+def _codeless(found: Stack | Refusal) -> list[str]:
+    assert isinstance(found, Stack), found
+    return [text for text in found.warnings if "has no code" in text]
+
+
+def test_code_that_a_package_goes_on_without_keeps_no_gpu_out(edited) -> None:
+    facts = edited("torchao", "sm_90a")
+    wish = {"torch": "2.14", "with": "torchao", "gpu": "a100-sxm4-80gb"}
+    (text,) = _codeless(solve(parse_request(wish), facts))
+    assert text.startswith("torchao 0.18.0 has no code of its own for A100")
+    assert not _codeless(solve(parse_request({**wish, "gpu": "h100"}), facts))
+
+
+def test_a_wheel_that_has_none_for_its_machine_leaves_the_gpu_alone(facts: Matrix) -> None:
+    wish = {"torch": "2.9", "with": "ctranslate2"}
+    (text,) = _codeless(solve(parse_request({**wish, "gpu": "gh200"}), facts))
+    assert "ctranslate2" in text
+    assert "for aarch64 has no code for GPUs" in text
+    assert not _codeless(solve(parse_request({**wish, "gpu": "h100"}), facts))
+
+
 def test_what_is_paired_with_a_framework_is_held_to_the_gpu_as_well(edited) -> None:
     wish = {"torch": "2.14", "with": "vllm", "gpu": "h100"}
     assert isinstance(solve(parse_request(wish), edited("vllm", "sm_90a")), Stack)
@@ -141,9 +175,9 @@ def _unlisted(**values: str) -> list[str]:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"torch": "2.8", "with_": "ctranslate2,faiss,cupy"}, "ctranslate2 and cupy-cuda12x is unknown"),
+        ({"torch": "2.6", "with_": "torch-tensorrt,tensorrt"}, "tensorrt-cu12 and torch-tensorrt 2.6.1 is unknown"),
         ({"torch": "2.8", "with_": "tensorrt"}, "tensorrt-cu12 is unknown"),
-        ({"torch": "2.7", "with_": "vllm"}, "vllm 0.10.1.1 is unknown"),
+        ({"torch": "2.14", "with_": "torch-tensorrt"}, "torch-tensorrt 2.14.0 is unknown"),
     ],
 )
 def test_what_has_code_for_gpus_that_no_fact_lists_is_told_once(values: dict[str, str], said: str) -> None:
@@ -152,7 +186,13 @@ def test_what_has_code_for_gpus_that_no_fact_lists_is_told_once(values: dict[str
     assert not _unlisted(**values)
 
 
-@pytest.mark.parametrize("extra", ["faiss", "bitsandbytes", "transformers", "cuda-python", "numba-cuda", "flash-attn"])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        *("faiss", "bitsandbytes", "transformers", "cuda-python", "numba-cuda", "flash-attn", "ctranslate2", "cupy"),
+        *("cudf", "cuml", "dali", "torchao", "torchcodec", "onnxruntime", "vllm"),
+    ],
+)
 def test_what_is_listed_or_compiled_here_or_has_no_such_code_is_not(extra: str) -> None:
     assert not _unlisted(torch="2.8", gpu="h100", with_=extra)
 

@@ -201,7 +201,14 @@ def _read_serving(cells: Cells, metric: str = "tpot") -> Measured:
         prefill_workers=cells.whole("prefill_num_workers") if prefix else None,
         prefill_gpus=prefill if prefix and prefill <= _GPUS_MOST else None,
     )
-    groups = {"model": model.rsplit("/", 1)[-1], "gpu": request.gpu, "backend": request.backend or "?"}
+    figures = [cells.number(name) or 0.0 for name in ("isl", "osl", "silicon_tpot_ms", "silicon_ttft_ms")]
+    groups = {
+        "model": model.rsplit("/", 1)[-1],
+        "gpu": request.gpu,
+        "backend": request.backend or "?",
+        # The same in every dump of a table, however much of the deployment each of them states.
+        "measurement": " ".join([request.gpu, concurrency[1] if concurrency else "?", *(f"{x:.6g}" for x in figures)]),
+    }
     return Measured(line=cells.line, request=request, value=value, groups=groups)
 
 

@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,13 +25,13 @@ from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
 from provision.predict.predictor import Predictor
 from provision.predict.request import PredictRequest
-from provision.predict.serving import Engine
+from provision.predict.serving import Engine, holds
 from provision.predict.tables import Measured, detect, read_sheet
 from provision.records import plain, record, replace
 
 # Run as a module, this has the root on its path and not its own folder.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from fit_serving import fit_engine, fit_stream
+from fit_serving import fit_engine, fit_stream, fit_unstated
 from measured_tables import FIRST_TOKENS, KINDS
 
 __all__ = ["main", "train"]
@@ -39,6 +40,8 @@ Array = Any
 Deployments = list[tuple[PredictRequest, float, float | None]]
 _TARGET = 0.80
 _SEED = 0
+_KIND_ROWS = 60
+"""Rows of one model, engine and layout count for no more than so many."""
 
 
 @record
@@ -125,13 +128,14 @@ RECIPES = (
             name=f"serving-{metric}",
             metric=metric,
             tables=("serving",),
-            ridge=10.0,
+            # Few models and engines, with hundreds of rows each: only what they all show may bend the physics.
+            ridge=1000.0,
             trees=trees,
             offsets=(("model", 30.0), ("gpu", 30.0)),
             holds=(("model", ("gpu",)), ("gpu", ("model",)), ("row", ("gpu", "model")), ("model", ())),
             about="measured deployments of vLLM, SGLang and TensorRT-LLM",
         )
-        for metric, trees in (("tpot", 80), ("ttft", 120))
+        for metric, trees in (("tpot", 80), ("ttft", 40))
     ),
 )
 
@@ -187,8 +191,12 @@ class Samples:
         if metric:
             # Names of one and the same network, and its checkpoints in other precisions, are one group.
             self.groups["model"] = self.keys["model"]
-        order = np.random.RandomState(_SEED).permutation(len(rows))
-        self.groups["row"] = np.array([f"{index % 10}" for index in order])
+        # One measurement stands in several dumps of a table: it must not be learnt from where it is held out.
+        each = [measured.groups.get("measurement", str(at)) for at, (measured, _) in enumerate(rows)]
+        names = {name: at for at, name in enumerate(dict.fromkeys(each))}
+        order = np.random.RandomState(_SEED).permutation(len(names))
+        self.groups["row"] = np.array([f"{order[names[name]] % 10}" for name in each])
+        self.shares = np.array(_shares([measured for measured, _ in rows], predictor)) if metric else None
 
     def _take(self, signals: Sequence[Any]) -> None:
         self.inputs = np.array([[signal.features[name] for name in self.features] for signal in signals])
@@ -201,6 +209,28 @@ class Samples:
         self._take([self.predictor.signal(request) for request in self.requests])
 
 
+def _shares(rows: Sequence[Measured], predictor: Predictor) -> list[float]:
+    """Return how much each row of serving counts: 0 for one that is not learnt from.
+
+    One row of a measurement is learnt from, the first that says how many machines decode and whose weights fit into the
+    GPUs that it names; none where no row does. Models and engines that were measured often count
+    for no more than others, so that what is learnt holds for the next.
+    """
+    chosen: dict[str, int] = {}
+    for index, row in enumerate(rows):
+        request = row.request
+        accelerator, shape = predictor.hardware.find(request.gpu), predictor.shapes.of(request)
+        if (request.is_disaggregated and not request.workers) or not holds(request, accelerator, shape):
+            continue
+        chosen.setdefault(row.groups["measurement"], index)
+    kinds = [(predictor.shapes.of(row.request).name, row.request.backend, row.request.is_disaggregated) for row in rows]
+    count = Counter(kinds[index] for index in chosen.values())
+    shares = [0.0] * len(rows)
+    for index in chosen.values():
+        shares[index] = min(1.0, _KIND_ROWS / count[kinds[index]])
+    return shares
+
+
 class Fit:
     """One learnt function.
 
@@ -210,21 +240,28 @@ class Fit:
         keys: Offset kind → names.
         recipe: How to learn.
         known: Which offsets to learn.
+        shares: How much each row counts; all alike where absent.
     """
 
     def __init__(
-        self, inputs: Array, targets: Array, keys: dict[str, Array], recipe: Recipe, known: Sequence[str]
+        self,
+        inputs: Array,
+        targets: Array,
+        keys: dict[str, Array],
+        recipe: Recipe,
+        known: Sequence[str],
+        shares: Array | None = None,
     ) -> None:
         self.alike = recipe.alike
         self.low, self.high = inputs.min(0), inputs.max(0)
         self.centre = inputs.mean(0)
         self.scale = inputs.std(0)
         self.scale[self.scale < 1e-9] = 1.0
-        self._fit_line((inputs - self.centre) / self.scale, targets, recipe.ridge)
+        self._fit_line((inputs - self.centre) / self.scale, targets, recipe.ridge, shares)
         rest = targets - self._line(inputs)
         self._booster: Any = None
         if recipe.trees and len(targets) > 200:
-            self._booster = _grow(inputs, rest, recipe.trees)
+            self._booster = _grow(inputs, rest, recipe.trees, shares)
             rest = rest - self._booster.predict(inputs)
         self.offsets: dict[str, dict[str, float]] = {}
         for kind, doubt in recipe.offsets:
@@ -238,17 +275,16 @@ class Fit:
             rest = rest - np.array([own[str(name)] for name in keys[kind]])
             self.offsets[kind] = own
 
-    def _fit_line(self, inputs: Array, targets: Array, penalty: float) -> None:
+    def _fit_line(self, inputs: Array, targets: Array, penalty: float, shares: Array | None) -> None:
         from sklearn.linear_model import Ridge
 
-        line = Ridge(alpha=penalty).fit(inputs, targets)
+        line = Ridge(alpha=penalty).fit(inputs, targets, sample_weight=shares)
         for _ in range(5):
             # Huber's weights: a broken host must not bend the line.
             misses = np.abs(targets - line.predict(inputs))
             knee = 1.345 * np.median(misses) / 0.6745 + 1e-9
-            line = Ridge(alpha=penalty).fit(
-                inputs, targets, sample_weight=np.minimum(1, knee / np.maximum(misses, 1e-9))
-            )
+            trust = np.minimum(1, knee / np.maximum(misses, 1e-9)) * (1.0 if shares is None else shares)
+            line = Ridge(alpha=penalty).fit(inputs, targets, sample_weight=trust)
         self.weights, self.intercept = line.coef_, float(line.intercept_)
         self.spread = np.linalg.inv(inputs.T @ inputs + penalty * np.eye(inputs.shape[1]))
 
@@ -300,7 +336,7 @@ class Fit:
         return trees
 
 
-def _grow(inputs: Array, targets: Array, count: int) -> Any:
+def _grow(inputs: Array, targets: Array, count: int, shares: Array | None) -> Any:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     return HistGradientBoostingRegressor(
@@ -311,7 +347,7 @@ def _grow(inputs: Array, targets: Array, count: int) -> Any:
         min_samples_leaf=30,
         early_stopping=False,
         random_state=_SEED,
-    ).fit(inputs, targets)
+    ).fit(inputs, targets, sample_weight=shares)
 
 
 def hold_out(
@@ -330,16 +366,21 @@ def hold_out(
     difficulties = np.ones(len(folds))
     for fold in sorted(set(folds)):
         out = folds == fold
-        keys = {kind: names[~out] for kind, names in samples.keys.items()}
+        kept = ~out if samples.shares is None else ~out & (samples.shares > 0)
+        keys = {kind: names[kept] for kind, names in samples.keys.items()}
         if measured is not None:
             if fold not in engines:
                 engines[fold] = fit_engine(samples.predictor, _others(measured, samples, out))
             samples.under(engines[fold])
-        fit = Fit(samples.inputs[~out], samples.residuals[~out], keys, recipe, known)
+        fit = Fit(samples.inputs[kept], samples.residuals[kept], keys, recipe, known, _of(samples.shares, kept))
         predicted[out] = fit.predict(samples.inputs[out], {kind: names[out] for kind, names in samples.keys.items()})
         difficulties[out] = fit.difficulty(samples.inputs[out])
         predicted[out] += samples.physics[out]
     return predicted, difficulties
+
+
+def _of(shares: Array | None, rows: Array) -> Array | None:
+    return None if shares is None else shares[rows]
 
 
 def _others(measured: Deployments, samples: Samples, out: Array) -> Deployments:
@@ -348,21 +389,35 @@ def _others(measured: Deployments, samples: Samples, out: Array) -> Deployments:
     return [row for row in measured if row[0] not in held]
 
 
-def read_deployments(table: Path) -> Deployments:
-    """Return the deployments of a table of serving with both of their figures."""
-    found: Deployments = []
+def read_deployments(table: Path, predictor: Predictor, *, is_unstated: bool = False) -> Deployments:
+    """Return the deployments of a table of serving that are learnt from, with both of their figures.
+
+    Args:
+        table: The file.
+        predictor: Knows GPUs and models.
+        is_unstated: Return those of which nobody says how many machines decode instead.
+    """
+    rows: list[tuple[Measured, float | None]] = []
     sheet = read_sheet(table)
     kind = detect(sheet, KINDS)
     for cells in sheet.rows:
         first = None
         try:
             row = kind.read(cells)
-            with suppress(ProvisionError):
-                first = FIRST_TOKENS.read(cells).value
-            found.append((row.request, row.value, first))
+            predictor.hardware.find(row.request.gpu), predictor.shapes.of(row.request)
         except ProvisionError:
             continue
-    return found
+        with suppress(ProvisionError):
+            first = FIRST_TOKENS.read(cells).value
+        rows.append((row, first))
+    if is_unstated:
+        return [
+            (row.request, row.value, first)
+            for row, first in {row.groups["measurement"]: (row, first) for row, first in reversed(rows)}.values()
+            if row.request.is_disaggregated and not row.request.workers
+        ]
+    shares = _shares([row for row, _ in rows], predictor)
+    return [(row.request, row.value, first) for (row, first), share in zip(rows, shares, strict=True) if share]
 
 
 def interval(misses: Array, groups: Array) -> tuple[float, float, float]:
@@ -399,7 +454,7 @@ def train(recipe: Recipe, tables: Sequence[Path], predictor: Predictor, say: Cal
     Returns:
         The JSON document.
     """
-    measured = read_deployments(tables[0]) if recipe.metric else None
+    measured = read_deployments(tables[0], predictor) if recipe.metric else None
     if measured is not None:
         predictor.engine = fit_engine(predictor, measured)
     whole = predictor.engine if measured is not None else None
@@ -410,6 +465,8 @@ def train(recipe: Recipe, tables: Sequence[Path], predictor: Predictor, say: Cal
         if len(set(samples.groups[group])) < 2:
             continue
         judged_rows = ~np.isin(samples.keys["gpu"], recipe.doubtful) if known else np.full(len(samples.values), True)
+        if samples.shares is not None:
+            judged_rows = samples.shares > 0
         predicted, difficulties = hold_out(samples, recipe, group, known, measured)
         misses = (np.log(samples.values) - predicted)[judged_rows]
         difficulty = difficulties[judged_rows]
@@ -433,12 +490,14 @@ def train(recipe: Recipe, tables: Sequence[Path], predictor: Predictor, say: Cal
     every = [kind for kind, _ in recipe.offsets]
     if whole is not None:
         samples.under(whole)
-    fit = Fit(samples.inputs, samples.residuals, samples.keys, recipe, every)
-    seed, *_ = np.linalg.lstsq(samples.plain, samples.values, rcond=None)
+    kept = np.full(len(samples.values), True) if samples.shares is None else samples.shares > 0
+    keys = {kind: names[kept] for kind, names in samples.keys.items()}
+    fit = Fit(samples.inputs[kept], samples.residuals[kept], keys, recipe, every, _of(samples.shares, kept))
+    seed, *_ = np.linalg.lstsq(samples.plain[kept], samples.values[kept], rcond=None)
     return {
         "schema_version": 1,
         "name": recipe.name,
-        "summary": f"learnt from {len(samples.values)} rows of {recipe.about}",
+        "summary": f"learnt from {int(kept.sum())} rows of {recipe.about}",
         "sources": [
             {"table": key, "what": SOURCES[key], "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
             for key, path in zip(recipe.tables, tables, strict=True)
@@ -447,7 +506,7 @@ def train(recipe: Recipe, tables: Sequence[Path], predictor: Predictor, say: Cal
         "intervals": intervals,
         "baselines": {
             "seed": [_short(value) for value in seed],
-            "constant": _short(float(np.median(samples.residuals))),
+            "constant": _short(float(np.median(samples.residuals[kept]))),
         },
         "features": list(samples.features),
         "centre": [_short(value) for value in fit.centre],
@@ -507,9 +566,12 @@ def learn_networks(table: Path) -> dict[str, Any]:
 
 def learn_serving(table: Path, streams: Sequence[Path]) -> dict[str, Any]:
     """Return how far engines stay from the hardware's ceilings, part by part."""
-    measured = read_deployments(table)
     predictor = Predictor(Matrix())
+    measured = read_deployments(table, predictor)
     engine = fit_engine(predictor, measured)
+    engine = replace(
+        engine, unstated=fit_unstated(predictor, engine, measured, read_deployments(table, predictor, is_unstated=True))
+    )
     prompts = []
     for path in streams:
         sheet = read_sheet(path)

@@ -138,12 +138,15 @@ class Predictor:
         """
         regression = self.model(name)
         estimate = regression.estimate(signal.physics, signal.features, signal.keys)
-        if request.task == "serve" and is_beyond(signal, estimate.middle) and not is_beyond(signal, signal.physics):
+        _, good = self._reached(request.task)
+        if (
+            request.task == "serve"
+            and is_beyond(signal, estimate.middle + log(good))
+            and not is_beyond(signal, signal.physics)
+        ):
             # Its constants were fitted by themselves, and hold further than what was learnt on top of them.
             low, high = regression.interval(())
-            said = (
-                "what was learnt on top of physics would beat the ceilings of the hardware here: physics alone stands"
-            )
+            said = "what was learnt on top of physics would beat what good runs reach here: physics alone stands"
             signal = replace(signal, cautions=(*signal.cautions, said))
             return signal, replace(
                 estimate, middle=signal.physics, low=signal.physics + low, high=signal.physics + high, known=()

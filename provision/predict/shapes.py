@@ -65,6 +65,14 @@ class Shape:
             return 0.0
         return min(self.parameters, (self.parameters - self.active_parameters) / (1 - self.expert_share))
 
+    @property
+    def attention_width(self) -> float:
+        """Numbers of one token's query that meet each token before it, and of the value that comes of it, on average.
+
+        Source: arXiv:2405.04434 (of latent attention, 128 + 64 and 128 a head).
+        """
+        return self.latent_heads * (192 + 128) / 2 or self.heads * self.cache_values / (2 * self.kv_heads)
+
     def training_flop(self, sequence: int) -> float:
         """Return the operations of one token's forward and backward pass.
 

@@ -73,9 +73,9 @@ def test_tokens_do_not_come_faster_than_weights_are_read(predictor):
     assert forecast.low == pytest.approx(least, rel=0.01)
     # Engines read weights at 80 to 90 % of the bandwidth, and do more than that in a step.
     assert 1.1 * least < forecast.value < 1.5 * least
-    assert forecast.high > 1.5 * forecast.value
+    assert forecast.high > 1.4 * forecast.value
     assert forecast.mode == "cold"
-    assert any("would beat the ceilings" in text for text in forecast.cautions)
+    assert any("would beat what good runs reach" in text for text in forecast.cautions)
 
 
 def test_a_held_forecast_claims_no_measurement_of_its_model(predictor):
@@ -188,3 +188,10 @@ def test_a_table_with_a_precision_the_gpu_lacks_is_scored_as_a_miss(predictor, t
     )
     sheet = read_sheet(path)
     assert evaluate(sheet, detect(sheet, KINDS), predictor).score.answered_share == 0.5
+
+
+def test_not_knowing_how_many_machines_decode_costs_certainty(predictor):
+    request = replace(SERVE, model="deepseek-r1", gpu="b200", tensor_parallel=8, precision="fp8", batch=256.0)
+    told = _forecast(predictor, replace(request, is_disaggregated=True, workers=4))
+    untold = _forecast(predictor, replace(request, is_disaggregated=True))
+    assert untold.high / untold.value > 1.2 * told.high / told.value

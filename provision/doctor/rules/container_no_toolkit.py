@@ -17,6 +17,9 @@ SYMPTOMS = (
     r"exec: \\?\"nvidia-container-runtime(?:-hook)?\\?\": executable file not found",
     r"unknown runtime specified nvidia",
     r"nvidia-container-runtime(?:-hook)?\W{0,4}: no such file or directory",
+    r"nvidia-container-(?:runtime|runtime-hook|toolkit|cli)\W{1,3}(?:executable file )?not found|"
+    r"Command not found: nvidia-container-cli",
+    r"failed to discover GPU vendor from CDI|no known GPU vendor found",
 )
 
 _EXPECTED = "the NVIDIA container toolkit installed, and its runtime known to the engine"

@@ -30,6 +30,7 @@ SYMPTOMS = (
     r"posix_fallocate failed",
     r"shared memory segment (?:/dev/shm/)?nccl-",
     r"failed to (?:extend|open|create|attach).{0,30}(?:/dev/shm|shared memory)",
+    r"Unable to initialize shared memory key '.{1,80}' to requested size",
 )
 
 # A bus error says that memory behind an address is not there, and not which memory.

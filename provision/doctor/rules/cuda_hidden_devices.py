@@ -24,6 +24,7 @@ SYMPTOMS = (
     r"Cannot access accelerator device when none is available",
     r"exec: \W{0,2}nvidia-smi\W{0,2}: executable file not found|"
     r"CUDA driver initialization failed, you might not have a CUDA",
+    r"Unable to proceed, no GPU resources available|`?CUDAAccelerator`? can ?not run on your system",
 )
 
 

@@ -38,6 +38,7 @@ SYMPTOMS = (
     r"cublas runtime error : the GPU program failed to execute",
     r"PTX JIT compilation failed|cudaErrorInvalidPtx|Mismatched GPU Architecture|(?:compiled|"
     r"built) for .{0,60}(?:sm_?|compute )[0-9]{2}.{0,60}but your (?:current )?(?:GPU|device)",
+    r"No compiled \w{0,20}(?:cutlass|nvfp4|scaled_mm|fp4|fp8)\w{0,20}",
 )
 
 _TOLD = re.compile(r"compute capability ([0-9]{1,2}\.[0-9])")

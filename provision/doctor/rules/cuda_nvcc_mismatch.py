@@ -12,7 +12,7 @@ SYMPTOMS = (
     r"detected CUDA version \(([0-9.]{3,6})\) mismatches the version that was used to compile",
     r"detected CUDA version \(%s\) mismatches the version that was used to compile ?PyTorch",
     r"detected CUDA version \(([0-9.]{3,6})\) has a minor version mismatch",
-    r"Installed CUDA version ([0-9.]{3,6}) does not match the version torch was compiled with",
+    r"Installed CUDA version ([0-9.]{3,6}) does not match the version torch was compiled with(?!.{0,12} but since)",
     r"compiled with a version of Cuda that does not match the version used to compile Pytorch",
     r"is only supported on CUDA [0-9.]{2,5} and above",
 )

@@ -27,6 +27,9 @@ SYMPTOMS = (
     r"cuda runtime error \(2\)|CUFFT_ALLOC_FAILED|CURAND_STATUS_ALLOCATION_FAILED",
     r"Dst tensor is not (?:initialized|copied)|Make sure you have enough GPU RAM to fit",
     r"NVML_SUCCESS == r INTERNAL ASSERT FAILED|handles?_\S{0,8} INTERNAL ASSERT FAILED at .{0,80}driver_api\.cpp",
+    r"Triton Error \[CUDA\]: out of memory|OutOfMemoryError: Allocation on device|"
+    r"\[TRT\].{0,160}(?:OutOfMemory|\(out of memory\))",
+    r"The memory capacity is unbalanced",
 )
 
 _TOTAL = r"total capacity of ([0-9.]{1,8}) GiB of which ([0-9.]{1,8}) ([GM])iB is free"

@@ -22,6 +22,7 @@ SYMPTOMS = (
     r"cuInit.{0,40}CUDA_ERROR_NOT_INITIALIZED",
     r"\bCUDA\b.{0,40}\b(?:fail|broken|lost|unavailable|not (?:work|found|available))\w{0,6}\b.{0,40}"
     r" (?:after|since) (?:a |the )?(?:suspend|hibernat|resum\w{1,4} from (?:suspend|sleep|hibernat))",
+    r"cudaGetDeviceCount\(?\)? returned 3\b",
 )
 
 

@@ -24,6 +24,7 @@ SYMPTOMS = (
     r"CUDNN_STATUS_(?:BAD_PARAM|RUNTIME_PREREQUISITE_MISSING|LICENSE_ERROR|INVALID_VALUE)|"
     r"cuDNN error: CUDNN_STATUS_SUCCESS",
     r"linked against cuDNN [0-9.]{3,12} but loaded|not defined in file libcudnn",
+    r"No valid engine configs for|No (?:valid )?execution plans (?:built|support)",
 )
 
 _LOADED = re.compile(SYMPTOMS[1], re.IGNORECASE)

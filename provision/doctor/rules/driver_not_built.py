@@ -21,6 +21,7 @@ SYMPTOMS = (
     r"NVML_ERROR_DRIVER_NOT_LOADED|FATAL: Module nvidia[\w-]{1,12} not found|"
     r"\bnvidia[\w-]{1,12}: (?:version magic '|disagrees about version of symbol (?!ib_|rdma_))|"
     r"kernel driver does not appear to be running on this host|Failed to initialize the NVIDIA kernel module",
+    r"\bnvidia[\w-]{0,12}: Unknown symbol \w{3,60} \(err",
 )
 
 _EXPECTED = "a module for the running kernel, built and loaded"

@@ -20,6 +20,7 @@ SYMPTOMS = (
     r"unsigned module loading is restricted",
     r"could not insert '?nvidia[\w-]{0,20}'?: Operation not permitted",
     r"Loading of module with unavailable key is rejected|PKCS#7 signature not signed with a trusted key",
+    r"kernel module failed to load\. Secure boot is enabled",
 )
 
 _EXPECTED = "a module signed with an enrolled key, or Secure Boot off"

@@ -16,6 +16,7 @@ SYMPTOMS = (
     r"None of the NVIDIA (?:devices|graphics adapters) were (?:probed|initialized)",
     r"nvidia: probe of .{0,20} failed with error",
     r"NVRM: Can't find an IRQ|nvidia_frontend_open: .{0,40}failed|probe routine was not called",
+    r"NVRM: No NVIDIA GPU found",
 )
 
 _EXPECTED = "nvidia-smi lists every GPU of the PCI bus"

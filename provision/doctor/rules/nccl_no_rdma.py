@@ -25,6 +25,8 @@ SYMPTOMS = (*_SOCKETS, *_DIRECT)
 # host, nothing is lost by it.
 _GOES_ON = r"NCCL INFO (?:Setting affinity for GPU|Channel [0-9]{1,3}/|comm 0x[0-9a-f]{1,16} .{0,120}Init COMPLETE)"
 _LEAVES = (_SOCKETS[3], *_DIRECT)
+# Whoever switches InfiniBand off in the command of the log wants TCP.
+_UNWANTED = r"\bNCCL_IB_DISABLE=1\b"
 
 _LOAD = ("Load GPUDirect's module: `modprobe nvidia_peermem`.",)
 
@@ -61,6 +63,8 @@ def examine(case: Case) -> Sign | None:
             unseen=("whether jobs use these ports: `NCCL_DEBUG=INFO` says `GDRDMA` where they do",),
         )
     if ports is None and case.find(_GOES_ON) is not None and case.find(*_LEAVES) is None:
+        return None
+    if ports is None and case.find(_UNWANTED) is not None:
         return None
     if ports is not None and not active:
         return None

@@ -17,6 +17,7 @@ SYMPTOMS = (
     r"\(you have [0-9.]{3,12}\+cpu\)",
     r"(?:Error|Exception|Warning): .{0,40}\bCUDA is not available\b(?! ?(?:for|in) )|Torch is not able to use GPU",
     r"torch.__version__.{0,20}[0-9]\.[0-9]{1,2}\.[0-9]{1,2}\+cpu\b",
+    r"fp16 mixed precision requires a GPU|No supported gpu backend found",
 )
 
 

@@ -260,6 +260,27 @@ def test_a_device_plugin_without_the_drivers_libraries_lacks_the_runtime(matrix:
         ("  nvidia.com/gpu:     0", "k8s.no-gpu-capacity"),
         ("INFO NCCL timeout: 600s", "nccl.watchdog"),
         ("slurmd: fatal: can't stat gres.conf file /dev/nvidia0: No such file or directory", "driver.device-nodes"),
+        ("ldconfig: /usr/lib/wsl/lib/libcuda.so.1 is not a symbolic link", "wsl.blocked"),
+        ("misc dxg: dxgk: dxgkio_query_adapter_info: Ioctl failed: -22", "wsl.blocked"),
+        (
+            "[WARNING] async_io requires the dev libaio .so object and headers but these were not found.",
+            "library.system-missing",
+        ),
+        ("Loading checkpoint shards: exit code: 0", "host.out-of-memory"),
+        ("NET/IB: ibgda enabled, 8 QPs", "nvshmem.ibgda"),
+        ("Waiting for cache lock: released /var/lib/dpkg/lock-frontend", "apt.locked"),
+        ("INFO: Converting SIF file to temporary sandbox in a user namespace", "container.user-namespace"),
+        ("Warning: Permanently added 'gpu002' (ED25519) to the list of known hosts.", "mpi.remote-shell"),
+        ("git@github.com: Permission denied (publickey).", "mpi.remote-shell"),
+        ("MPI: Loading all types mpi/pmix_v4", "slurm.mpi"),
+        ("Allocated all claims of pod default/train", "k8s.dra"),
+        ("INFO NCCL_NVLS_ENABLE: no execution plan cached", "cudnn.conflict"),
+        ("nvidia-dkms: Setting up linux-headers-6.8.0-45-generic", "driver.module-build"),
+        ("Could not load config, using defaults for 'gpt2'", "hub.unreachable"),
+        ("The tokenizer class was loaded from 'LlamaTokenizer'", "hub.unreachable"),
+        ("RendezvousHandler configured: c10d", "torch.rendezvous"),
+        ("ValueError: world size must be divisible by 2", "vllm.parallel-size"),
+        ("INFO exit code 0", "host.out-of-memory"),
     ],
 )
 def test_a_line_that_only_resembles_a_message_is_not_taken_for_it(line: str, diagnosis: str, matrix: Matrix) -> None:
@@ -288,3 +309,16 @@ def test_bridges_among_the_interfaces_matter_only_where_nccl_failed(matrix: Matr
     assert "nccl.wrong-interface" not in said(text, matrix)
     failed = f"{text}ncclSystemError: System call (socket, malloc, munmap, etc) failed\n"
     assert "nccl.wrong-interface" in said(failed, matrix)
+
+
+def test_sockets_that_the_command_asks_for_are_no_missing_rdma(matrix: Matrix) -> None:
+    line = "gpu1:14926:14926 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]\n"
+    assert "nccl.no-rdma" in said(line, matrix)
+    assert "nccl.no-rdma" not in said(f"mpirun -x NCCL_IB_DISABLE=1 ./all_reduce_perf\n{line}", matrix)
+
+
+def test_a_pair_of_cudas_that_a_build_accepts_is_no_mismatch(matrix: Matrix) -> None:
+    line = "Installed CUDA version 11.4 does not match the version torch was compiled with 11.5"
+    assert "cuda.nvcc-mismatch" in said(f"{line}, unable to compile cuda/cpp extensions\n", matrix)
+    accepted = f"{line} but since the APIs are compatible, accepting this combination\n"
+    assert "cuda.nvcc-mismatch" not in said(accepted, matrix)

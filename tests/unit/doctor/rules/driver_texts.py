@@ -35,6 +35,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "modprobe: ERROR: could not insert 'nvidia': No such device",
         "modprobe: FATAL: Module nvidia-uvm not found in directory /lib/modules/6.8.0-40-generic",
         "nvidia_uvm: disagrees about version of symbol nvidia_p2p_get_pages",
+        "nvidia: Unknown symbol drm_gem_object_free (err -2)\n",
     ),
     "driver.secure-boot": (
         "modprobe: ERROR: could not insert 'nvidia': Operation not permitted",
@@ -46,6 +47,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
         "nvidia.ko: Loading of unsigned module is rejected",
         "kernel: Loading of module with unavailable key is rejected",
+        "ERROR: The kernel module failed to load. Secure boot is enabled on this system, so this is likely\n",
     ),
     "driver.nouveau": (
         "nouveau              2306048  4",
@@ -72,6 +74,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "nvidia 0000:5d:00.0: Direct firmware load for nvidia/580.105.08/gsp_ga10x.bin failed with error -2",
         "loading /lib/firmware/nvidia/580.105.08/gsp_ga10x.bin failed with error -4",
         "NVRM: RmInitAdapter: Cannot initialize GSP firmware RM\nNVRM: GPU 0000:5d:00.0: RmInitAdapter failed!",
+        "NVRM: _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP\n",
     ),
     "pci.bar-space": (
         "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\n"
@@ -202,5 +205,6 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "NVRM: The NVIDIA probe routine failed for 1 device(s).",
         "NVRM: None of the NVIDIA devices were initialized.",
         "nvidia: probe of 0000:5d:00.0 failed with error -1",
+        "NVRM: No NVIDIA GPU found.\n",
     ),
 }

@@ -72,6 +72,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "nvidia: version magic '5.15.0-91-generic SMP mod_unload modversions ' should be '5.15.0-94-generic",
         "nvidia-persistenced: Failed to query NVIDIA devices. Please ensure that the NVIDIA device files exist",
         "modprobe: FATAL: Module nvidia-uvm not found in directory /lib/modules/6.8.0-40-generic",
+        "nvidia: Unknown symbol drm_gem_object_free (err -2)",
     ),
     "driver.secure-boot": (
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
@@ -81,6 +82,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
         "modprobe: ERROR: could not insert 'nvidia': Operation not permitted",
         "kernel: Loading of module with unavailable key is rejected",
+        "ERROR: The kernel module failed to load. Secure boot is enabled on this system, so this is likely because",
     ),
     "driver.nouveau": (
         "[ 6.2] NVRM: GPU 0000:01:00.0 is already bound to nouveau.",
@@ -100,6 +102,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "[ 7.2] NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x62:0x40:1860)",
         "[ 7.2] NVRM: Cannot initialize GSP firmware RM",
         "NVRM: rm_init_adapter(0) failed",
+        "NVRM: _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP",
     ),
     "pci.bar-space": (
         "[ 3.3] NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:",
@@ -211,6 +214,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "[ 8.1] NVRM: None of the NVIDIA devices were initialized.",
         "[ 8.1] nvidia: probe of 0000:5d:00.0 failed with error -1",
         "NVRM: Can't find an IRQ for your NVIDIA card!",
+        "NVRM: No NVIDIA GPU found.",
     ),
     "cuda.driver-too-old": (
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU "
@@ -248,6 +252,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "ERROR: CUDA kernel mul_mat_q has no device code compatible with CUDA arch 520.",
         "Mismatched GPU Architecture: The installed PaddlePaddle package was compiled for 80, but your "
         "current GPU is 61.",
+        "No compiled cutlass_scaled_mm for a compute capability less than CUDA device capability: 121",
     ),
     "torch.cpu-build": (
         "RuntimeError: CUDA is not available. Please switch to a GPU device.",
@@ -257,6 +262,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "This TensorFlow binary is not built with CUDA",
         "    PyTorch 2.1.0+cu121 with CUDA 1201 (you have 2.1.0+cpu)",
         ">>> torch.__version__ '1.9.0+cpu'",
+        "ValueError: fp16 mixed precision requires a GPU (not 'cpu').",
     ),
     "cuda.fabric-not-ready": (
         "fabric manager NVSwitch driver version 535.104 does not match",
@@ -281,6 +287,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "ggml_cuda_init: failed to initialize CUDA: unknown error",
         "cuda driver library init failure: 999",
         "cuda runtime error (30) : unknown error at THCGeneral.cpp:74",
+        "cudaGetDeviceCount returned 3",
     ),
     "cuda.hidden-devices": (
         "ValueError: invalid literal for int() with base 10: 'NoDevFiles'",
@@ -295,6 +302,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: Failed to infer device type",
         "But your machine only has: []",
         'exec: "nvidia-smi": executable file not found in $PATH: unknown',
+        "RuntimeError: Unable to proceed, no GPU resources available",
     ),
     "cuda.bad-ordinal": (
         "RuntimeError: CUDA error: invalid device ordinal",
@@ -328,6 +336,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: GET was unable to find an engine to execute this computation",
         "Check failed: status == CUDNN_STATUS_SUCCESS (3 vs. 0)  CUDNN_STATUS_BAD_PARAM",
         "[TRT] TensorRT was linked against cuDNN 8.9.0 but loaded cuDNN 8.8.1",
+        "RuntimeError: No execution plans support the graph.",
     ),
     "cuda.no-driver-library": (
         'Unable to find cuda lib under the names ["cuda", "nvcuda"]. Please open GitHub issue.',
@@ -362,6 +371,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "InternalError: Dst tensor is not initialized.",
         'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":830',
         "RuntimeError: cuda runtime error (2) : out of memory at THCStorage.cu:66",
+        "RuntimeError: Triton Error [CUDA]: out of memory",
+        "[TRT] [E] 1: [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)",
+        "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
     ),
     "cuda.profiling-denied": (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
@@ -408,6 +420,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         'exec: "nvidia-container-runtime": executable file not found in $PATH: unknown',
         "docker: Error response from daemon: Unknown runtime specified nvidia.",
         "fork/exec /usr/bin/nvidia-container-runtime: no such file or directory",
+        "[ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container",
+        "docker: Error response from daemon: failed to discover GPU vendor from CDI: no known GPU vendor found",
     ),
     "container.cuda-requirement": (
         "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to"
@@ -453,6 +467,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NCCL WARN Call to posix_fallocate failed : No space left on device",
         "NCCL WARN Error while creating shared memory segment nccl-shm-recv-4a1b-0-1-2 (size 9637888)",
         "NCCL WARN Error: failed to extend /dev/shm/nccl-8fTp3k to 9637892 bytes",
+        "Unable to initialize shared memory key 'triton_python_backend_shm_region_1' to requested size",
     ),
     "nccl.wrong-interface": (
         "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:152]",

@@ -36,7 +36,8 @@ class FakeKubectl:
             for pool, names in pools.items()
             for name in names
         }
-        state = {"nodes": nodes, "pods": {}, "leases": {}, "templates": {}, "calls": [], "most_out": 0, "fails": {}}
+        state = {"nodes": nodes, "pods": {}, "leases": {}, "templates": {}, "calls": [], "most_out": 0}
+        state |= {"fails": {}, "answers": {}}
         self.path.write_text(json.dumps(state), encoding="utf-8")
         program = self.programs / "kubectl"
         program.write_text(f"#!{sys.executable} -SE\n{Path(__file__).read_text(encoding='utf-8')}", encoding="utf-8")
@@ -48,7 +49,10 @@ class FakeKubectl:
         return found
 
     def set(self, **values: Any) -> None:
-        """Change parts of the state. ``fails`` is verb → what kubectl says on stderr when it is asked for it."""
+        """Change parts of the state.
+
+        ``fails`` is verb → what kubectl says on stderr when it is asked for it, after so many as ``answers`` says.
+        """
         self.path.write_text(json.dumps({**self.read(), **values}), encoding="utf-8")
 
     def change(self, node: str, **spec: Any) -> None:
@@ -114,7 +118,9 @@ def _store(rows: dict[str, Any], name: str, body: dict[str, Any], *, is_new: boo
 def _answer(state: dict[str, Any], words: list[str], text: str) -> Any:
     verb, rest = words[0], [word for word in words[1:] if not word.startswith("--request-timeout")]
     if verb in state["fails"]:
-        raise RefusedError(state["fails"][verb])
+        if not state["answers"].get(verb):
+            raise RefusedError(state["fails"][verb])
+        state["answers"][verb] -= 1
     if verb == "get" and rest[0] == "nodes":
         return {"items": list(state["nodes"].values())}
     if verb == "get" and rest[0] == "pods":

@@ -87,6 +87,9 @@ def _scontrol(state: dict[str, Any], words: list[str]) -> int:
             node.update(state="idle", reason="none")
         out = sum(row["state"].startswith("drain") for row in state["nodes"].values())
         state["most_out"] = max(state["most_out"], out)
+    elif words[:3] == ["--oneliner", "show", "node"] and words[3] not in state["nodes"]:
+        print(f"Node {words[3]} not found", file=sys.stderr)
+        return 1
     elif words[:3] == ["--oneliner", "show", "node"]:
         row = state["nodes"][words[3]]
         is_busy = any(words[3] in job["nodes"] for job in state["jobs"].values())

@@ -166,12 +166,12 @@ def run_pass(
         try:
             engine.nodes()
             loop.settle(engine, complete, book)
+            verdicts = _current(book, find())
         except loop.EngineError as error:
             book.write("failed", "", str(error))
             raise MissingDependencyError(
                 "the scheduler does not answer, and nothing was done", because=(clean_line(str(error)),)
             ) from error
-        verdicts = _current(book, find())
         loop.apply(
             engine, complete, book, [(node, (row.id, row.sentence)) for node, row in verdicts.items()], _LOCK_SECONDS
         )
@@ -193,9 +193,12 @@ def _current(book: Any, verdicts: Iterable[Verdict]) -> dict[str, Verdict]:
 def _put_back(
     loop: Any, engine: Any, settings: dict[str, Any], book: Any, bad: frozenset[str], run_proof: Proof
 ) -> None:
-    for name in sorted(
-        {row.name for row in engine.nodes() if row.is_out and row.reason.startswith(settings["prefix"])}
-    ):
+    try:
+        rows = engine.nodes()
+    except loop.EngineError as error:
+        book.write("failed", "", str(error))
+        return
+    for name in sorted({row.name for row in rows if row.is_out and row.reason.startswith(settings["prefix"])}):
         if name in bad:
             continue
         try:

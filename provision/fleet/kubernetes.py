@@ -18,6 +18,7 @@ from typing import Any
 
 from provision.errors import MissingDependencyError
 from provision.fleet.health import Verdict, load_loop
+from provision.generate.cluster.bundle import number
 from provision.generate.cluster.health import CONDITION, NAMESPACE, TEMPLATE
 from provision.generate.cluster.plan import FILE
 from provision.generate.cluster.plugin import TAINT
@@ -80,7 +81,8 @@ class Kubernetes:
             if self._row(node, is_busy=False).is_out:
                 raise self._error(f"{name} was taken out by somebody else meanwhile")
             taints = [*_taints(node), {"key": TAINT, "effect": "NoSchedule"}]
-            if self._patch(node, taints, json.dumps({"reason": reason, "since": self._loop.now()})):
+            note = {"reason": reason, "since": self._loop.now(), "gpus": self._count(node)}
+            if self._patch(node, taints, json.dumps(note)):
                 return
         raise self._error(f"{name} changes all the time; asked again next time")
 
@@ -164,9 +166,15 @@ class Kubernetes:
         ]
 
     def run_proof(self, name: str) -> tuple[int | None, str, str]:
-        """Verify a node from a Pod that has all of its GPUs; return status, output and errors."""
+        """Verify a node from a Pod that has all of its GPUs; return status, output and errors.
+
+        A GPU that is gone is in no count of the node, so that one with fewer than when it was taken out is not proved.
+        """
         template = self._get("podtemplate", TEMPLATE, NAMESPACE)["template"]
-        count = str(self._get("node", name).get("status", {}).get("capacity", {}).get(self._resource, "0"))
+        node = self._get("node", name)
+        count, before = self._count(node), int(number(_note(node).get("gpus")) or 0)
+        if count < before:
+            return None, "", f"{count} of {before} GPUs are left since it was taken out"
         pod = f"{TEMPLATE}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
         terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]
         spec = dict(template["spec"])
@@ -175,7 +183,7 @@ class Kubernetes:
         }
         main, *more = spec["containers"]
         kept = {key: value for key, value in main["resources"]["limits"].items() if key != self._resource}
-        resources = {side: {**kept, self._resource: count} for side in ("limits", "requests")}
+        resources = {side: {**kept, self._resource: str(count)} for side in ("limits", "requests")}
         spec["containers"] = [{**main, "resources": resources}, *more]
         head = {**template.get("metadata", {}), "name": pod, "namespace": NAMESPACE}
         where = "" if self._context is None else f"?context={self._context}"
@@ -207,16 +215,16 @@ class Kubernetes:
         if spec.get("unschedulable"):
             reason = _PERSON
         elif is_ours:
-            try:
-                reason = str(json.loads(head["annotations"][TAINT])["reason"])
-            except (KeyError, TypeError, ValueError):
-                reason = f"the taint {TAINT} without its annotation"
+            reason = str(_note(node).get("reason") or f"the taint {TAINT} without its annotation")
         is_out = bool(is_ours or spec.get("unschedulable") or not is_ready)
         return self._loop.Node(head["name"], head.get("labels", {}).get(self._pool, ""), is_out, is_busy, reason)
 
     def _has_gpus(self, node: Mapping[str, Any]) -> bool:
         # A node that lost all of them still names the resource, with 0.
         return any(key.startswith(self._prefix) for key in node.get("status", {}).get("capacity", {}))
+
+    def _count(self, node: Mapping[str, Any]) -> int:
+        return int(number(node.get("status", {}).get("capacity", {}).get(self._resource)) or 0)
 
     def _takes_gpus(self, container: Mapping[str, Any]) -> bool:
         resources = container.get("resources", {})
@@ -272,6 +280,15 @@ class Kubernetes:
 
 def _taints(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(node.get("spec", {}).get("taints") or ())
+
+
+def _note(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was written beside the taint."""
+    try:
+        found = json.loads(node["metadata"]["annotations"][TAINT])
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _owners(pod: Mapping[str, Any]) -> list[dict[str, Any]]:

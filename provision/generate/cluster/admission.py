@@ -24,7 +24,7 @@ _METRIC = re.compile(r"\bDCGM_(?:FI|EXP)_[A-Z0-9_]+")
 _KEYS = ("cluster", "job", "node")
 _DISCOVERY = "gpu-feature-discovery"
 _PLUGINS = "--config.custom-plugin-monitor"
-_BUILTIN_ROLES = ("system:", "cluster-admin", "admin", "edit", "view")
+_BUILTIN_ROLES = ("cluster-admin", "admin", "edit", "view")
 
 
 @record
@@ -639,7 +639,7 @@ def _account(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
             if row.get("kind") == "ServiceAccount"
         ]
         for kind, name, space in wanted:
-            is_builtin = kind == "ClusterRole" and str(name).startswith(_BUILTIN_ROLES)
+            is_builtin = kind == "ClusterRole" and (name in _BUILTIN_ROLES or str(name).startswith("system:"))
             if not is_builtin and not bundle.has(str(kind), str(name), "" if kind == "ClusterRole" else space):
                 yield (
                     item.path,

@@ -23,6 +23,7 @@ __all__ = ["CONDITION", "NAMESPACE", "TAINT", "TEMPLATE", "health_objects", "ren
 NAMESPACE = "provision-health"
 CONDITION = "GpuUnhealthy"
 TEMPLATE = "provision-prove"
+_WATCH_NAMESPACE = "provision-health-watch"
 
 _WATCH, _LOOP = "node-problem-detector", "provision-health"
 _FOLDER = "/etc/provision-health"
@@ -34,7 +35,10 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def health_objects(plan: Plan) -> list[dict[str, Any]]:
-    """Return a namespace with the watch, the template of a proof, and the account of ``provision fleet health``.
+    """Return a namespace with the watch, and one with the template of a proof and the account that makes one of it.
+
+    The account of ``provision fleet health`` may make Pods in its namespace and run commands in them; no Pod there may
+    have more of its node than the GPUs. The watch reads the kernel's log, and is therefore elsewhere.
 
     Raises:
         UsageError: There is no image to prove a node with, or GPUs are offered in another way than whole.
@@ -51,23 +55,21 @@ def health_objects(plan: Plan) -> list[dict[str, Any]]:
             hints=("leave out --dra, --sharing and --mig-profile, or --health",),
         )
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": NAMESPACE,
-                # The watch reads the kernel's log.
-                "labels": {**plan.labels(), "pod-security.kubernetes.io/enforce": "privileged"},
-            },
-        },
+        _namespace(plan, NAMESPACE, "baseline"),
+        _namespace(plan, _WATCH_NAMESPACE, "privileged"),
         *_watch(plan),
         _template(plan),
         *_account(plan),
     ]
 
 
-def _head(plan: Plan, name: str, *, is_wide: bool = False) -> dict[str, Any]:
-    where = {} if is_wide else {"namespace": NAMESPACE}
+def _namespace(plan: Plan, name: str, level: str) -> dict[str, Any]:
+    labels = {**plan.labels(), "pod-security.kubernetes.io/enforce": level}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def _head(plan: Plan, name: str, *, space: str | None = NAMESPACE) -> dict[str, Any]:
+    where = {} if space is None else {"namespace": space}
     return {"name": name, **where, "labels": {"app.kubernetes.io/name": name, **plan.labels()}}
 
 
@@ -95,18 +97,18 @@ def _watch(plan: Plan) -> list[dict[str, Any]]:
     pod["volumes"] = [{"name": "config", "configMap": {"name": _LOOP, "defaultMode": 0o555}}]
     labels = {"app.kubernetes.io/name": _WATCH}
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _head(plan, _WATCH)},
-        _bind(plan, "ClusterRole", _WATCH_ROLE, _WATCH, name="provision-health-watch"),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _head(plan, _WATCH, space=_WATCH_NAMESPACE)},
+        _bind(plan, "ClusterRole", _WATCH_ROLE, _WATCH, name="provision-health-watch", space=_WATCH_NAMESPACE),
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": _head(plan, _LOOP),
+            "metadata": _head(plan, _LOOP, space=_WATCH_NAMESPACE),
             "data": {_CONFIG: _plugin(), _SCRIPT: render_check(plan.matrix)},
         },
         {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
-            "metadata": _head(plan, _WATCH),
+            "metadata": _head(plan, _WATCH, space=_WATCH_NAMESPACE),
             "spec": {
                 "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": {**labels, **plan.labels()}}, "spec": pod},
@@ -164,9 +166,18 @@ fi
 pci=0
 for device in "${{PCI:-/sys/bus/pci/devices}}"/*; do
     [ "$(cat "$device/vendor" 2>/dev/null)" = 0x10de ] || continue
-    case $(cat "$device/class" 2>/dev/null) in 0x0300* | 0x0302*) pci=$((pci + 1)) ;; esac
+    case $(cat "$device/class" 2>/dev/null) in 0x0300* | 0x0302*) ;; *) continue ;; esac
+    # One with another driver (vfio-pci) was given to a virtual machine.
+    driver=$(readlink "$device/driver")
+    case ${{driver##*/}} in nvidia | "") pci=$((pci + 1)) ;; esac
 done
-offered=$(find "${{DRIVER:-/proc/driver/nvidia}}/gpus" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
+state=${{DRIVER:-/proc/driver/nvidia}}
+# The operator's driver is loaded minutes after the node is ready.
+if [ "$pci" -gt 0 ] && [ ! -e "$state/version" ]; then
+    echo "the driver is not loaded"
+    exit 2
+fi
+offered=$(find "$state/gpus" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
 if [ "$offered" -lt "$pci" ]; then
     echo {missing}": $offered of $pci"
     exit 1
@@ -215,15 +226,17 @@ def _account(plan: Plan) -> list[dict[str, Any]]:
 
 def _role(plan: Plan, kind: str, rules: list[tuple[str, list[str], list[str]]]) -> dict[str, Any]:
     rows = [{"apiGroups": [group], "resources": resources, "verbs": verbs} for group, resources, verbs in rules]
-    head = _head(plan, _LOOP, is_wide=kind == "ClusterRole")
+    head = _head(plan, _LOOP, space=None if kind == "ClusterRole" else NAMESPACE)
     return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": head, "rules": rows}
 
 
-def _bind(plan: Plan, kind: str, role: str, account: str, *, name: str = _LOOP) -> dict[str, Any]:
+def _bind(
+    plan: Plan, kind: str, role: str, account: str, *, name: str = _LOOP, space: str = NAMESPACE
+) -> dict[str, Any]:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": f"{kind}Binding",
-        "metadata": _head(plan, name, is_wide=kind == "ClusterRole"),
+        "metadata": _head(plan, name, space=None if kind == "ClusterRole" else space),
         "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": space}],
     }

@@ -186,6 +186,26 @@ def test_a_server_that_does_not_answer_stops_the_pass_before_anything_is_done(ma
     assert site.cluster.out() == []
 
 
+def test_a_server_that_stops_answering_before_anything_is_done_is_told(make) -> None:
+    site = make()
+    site.cluster.say("n1")
+    site.cluster.set(fails={"get": "timed out"}, answers={"get": 1})
+    with pytest.raises(MissingDependencyError, match="nothing was done"):
+        site.run()
+    assert [(row["what"], row["why"]) for row in site.ledger()] == [("failed", "timed out")]
+    assert site.cluster.out() == []
+
+
+def test_a_server_that_stops_answering_after_a_drain_leaves_the_rows_of_what_was_done(make) -> None:
+    site = make()
+    site.cluster.say("n1")
+    # Nodes twice, the lock, nodes, and the one that is drained.
+    site.cluster.set(fails={"get": "timed out"}, answers={"get": 5})
+    assert site.run() == ["drain", "failed"]
+    assert site.ledger()[-1]["why"] == "timed out"
+    assert site.cluster.out() == ["n1"]
+
+
 def test_a_patch_that_is_refused_is_told_and_leaves_nothing_half_done(make) -> None:
     site = make()
     site.cluster.say("n1")
@@ -221,6 +241,33 @@ def test_a_pass_that_dies_between_action_and_ledger_is_told_by_the_next(make, mo
     assert site.ledger()[0]["settled"] is True
     assert site.cluster.out() == ["n1"]
     assert site.run() == []
+
+
+def test_a_node_that_is_removed_before_its_step_is_settled_does_not_stop_the_loop(make) -> None:
+    site = make()
+    site.cluster.say("n1")
+    site.cluster.set(fails={"patch": "the connection was lost"})
+    site.run()
+    nodes = site.cluster.read()["nodes"]
+    del nodes["n1"]
+    site.cluster.set(fails={}, nodes=nodes)
+    site.cluster.say("n2")
+    assert site.run() == ["not done", "drain"]
+    assert site.ledger()[-2]["why"].endswith("; n1 is no longer there")
+    assert site.run() == []
+
+
+def test_a_step_on_a_node_that_is_there_and_cannot_be_asked_about_stays_to_be_settled(make) -> None:
+    site = make()
+    site.cluster.say("n1")
+    site.cluster.set(fails={"patch": "the connection was lost"})
+    site.run()
+    # The second question of the pass is what settles the step.
+    site.cluster.set(fails={"get": "timed out"}, answers={"get": 1})
+    with pytest.raises(MissingDependencyError, match="nothing was done"):
+        site.run()
+    site.cluster.set(fails={})
+    assert site.run() == ["not done", "drain"]
 
 
 def test_two_passes_at_once_with_one_folder_are_refused(make) -> None:
@@ -330,6 +377,22 @@ def test_a_node_is_proved_from_a_pod_on_it_that_has_all_of_its_gpus(make) -> Non
     assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8", "memory": "17Gi"}
     assert any("exec" in words for words in state["calls"])
     assert state["pods"] == {}
+
+
+def test_a_node_that_lost_a_gpu_while_it_was_out_is_not_proved_by_the_others(make) -> None:
+    site = make()
+    site.cluster.say("n1")
+    site.run()
+    site.cluster.say("n1", "False")
+    nodes = site.cluster.read()["nodes"]
+    nodes["n1"]["status"]["capacity"]["nvidia.com/gpu"] = "7"
+    container = {"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    site.cluster.set(nodes=nodes, templates={"provision-prove": {"template": {"spec": {"containers": [container]}}}})
+    site.prove = lambda node: site.engine().run_proof(node)
+    assert site.run() == ["not proved"]
+    assert site.ledger()[-1]["why"].startswith("7 of 8 GPUs")
+    assert site.cluster.out() == ["n1"]
+    assert "proof" not in site.cluster.read()
 
 
 def test_without_the_template_nothing_is_proved_and_the_reason_is_told(make) -> None:

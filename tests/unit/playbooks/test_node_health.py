@@ -355,6 +355,20 @@ def test_a_call_that_died_before_its_line_is_told_by_the_next(node: Machine, sta
     assert node.ledger()[0]["settled"] is True
 
 
+@pytest.mark.parametrize("mode", ["health", "apply"])
+def test_a_step_on_a_node_that_was_removed_is_told_and_the_rest_is_done(node: Machine, mode: str) -> None:
+    check = {"id": "gpu.lost", "status": "fail", "severity": "critical", "seen": "GPU 1 is lost"}
+    report = node.folder / "report.json"
+    report.write_text(json.dumps({"result": {"targets": [{"target": "slurm://n1", "ok": False, "checks": [check]}]}}))
+    (node.folder / "state").mkdir()
+    pending = {"what": "drain", "node": "n9", "why": "provision: x"}
+    (node.folder / "state/state.json").write_text(json.dumps({"pending": pending}))
+    node.say_xid(79)
+    node.run(mode, *([str(report)] if mode == "apply" else []))
+    assert node.done() == ["not done", "drain"]
+    assert node.ledger()[0]["why"] == "provision: x; n9 is no longer there"
+
+
 def test_dry_run_says_what_it_would_do_and_does_nothing(node: Machine) -> None:
     node.settings["jobs"] = "requeue"
     node.slurm.set(jobs={"7": {"nodes": ["n1"]}})

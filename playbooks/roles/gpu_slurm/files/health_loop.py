@@ -216,7 +216,15 @@ def settle(engine, settings, book):
     row = book.state.get("pending")
     if not isinstance(row, dict) or book.is_dry:
         return
-    own = engine.node(row["node"])
+    try:
+        own = engine.node(row["node"])
+    except EngineError:
+        if any(known.name == row["node"] for known in engine.nodes()):
+            raise
+        why = "%s; %s is no longer there" % (row["why"], row["node"])
+        book.write("not done", row["node"], why, settled=True)
+        book.keep(pending=None)
+        return
     is_ours_now = own.is_out and own.reason.startswith(settings["prefix"])
     is_done = is_ours_now == (row["what"] == "drain")
     book.write(row["what"] if is_done else "not done", row["node"], row["why"], settled=True)

@@ -213,7 +213,7 @@ TABLE: list[tuple[str, str, Change, tuple[str, ...]]] = [
         "watch-plugin",
         "health",
         lambda f: get(f, "ConfigMap", "health.yaml")["data"].pop("gpu-monitor.json"),
-        ("DaemonSet provision-health/node-problem-detector", "gpu-monitor.json is in no ConfigMap"),
+        ("DaemonSet provision-health-watch/node-problem-detector", "gpu-monitor.json is in no ConfigMap"),
     ),
     (
         "watch-plugin",
@@ -516,6 +516,25 @@ def test_a_contradiction_is_found_and_both_sides_are_named(
     said = " ".join(f"{item.because} {item.way_out}" for item in found)
     assert [word for word in words if word not in said] == []
     assert all(item.way_out and item.path for item in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known"),
+    [
+        *((name, True) for name in ("view", "edit", "admin", "cluster-admin", "system:node")),
+        *((name, False) for name in ("viewer-gpu", "editor", "admin-team", "cluster-admins")),
+    ],
+)
+def test_a_role_that_begins_as_a_default_one_does_is_not_one(name: str, is_known: bool, matrix: Matrix) -> None:
+    body = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "b"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "User", "name": "u", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    told = [row.because for row in judge([("b.yaml", body)], matrix=matrix)]
+    assert told == ([] if is_known else [f"ClusterRoleBinding b is about ClusterRole {name}, which nothing makes"])
 
 
 def test_every_rule_has_a_red_case() -> None:

@@ -358,6 +358,41 @@ def test_locked_memory_needs_a_namespace_that_lets_it(image_lock: Subject, matri
     assert container["resources"]["limits"]["rdma/hca"] == "8"
 
 
+@pytest.mark.parametrize("lock", ["image_lock", "node_lock"])
+def test_who_takes_nodes_out_may_make_no_privileged_pod(
+    lock: str, matrix: Matrix, request: pytest.FixtureRequest
+) -> None:
+    files = render_cluster(request.getfixturevalue(lock), WATCHED["healed"], matrix)
+    rows = [row for row in documents(files) if row]
+    levels = {
+        row["metadata"]["name"]: row["metadata"]["labels"].get("pod-security.kubernetes.io/enforce")
+        for row in rows
+        if row["kind"] == "Namespace"
+    }
+    (account,) = (row["subjects"][0] for row in rows if row["kind"] == "RoleBinding")
+    (role,) = (row for row in rows if row["kind"] == "Role")
+    assert any("pods" in rule["resources"] and "create" in rule["verbs"] for rule in role["rules"])
+    space = role["metadata"]["namespace"]
+    assert levels[space] == "baseline"
+    accounts = {
+        row["metadata"]["name"]
+        for row in rows
+        if row["kind"] == "ServiceAccount" and row["metadata"]["namespace"] == space
+    }
+    # One that makes Pods can have them run as any account of the namespace.
+    assert accounts == {account["name"]}
+    (proof,) = (row["template"]["spec"] for row in rows if row["kind"] == "PodTemplate")
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(proof)
+    assert all("hostPath" not in volume for volume in proof["volumes"])
+    assert [row["securityContext"] for row in proof["containers"]] == [
+        {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    ]
+    (watch,) = (
+        row for row in rows if row["kind"] == "DaemonSet" and row["metadata"]["name"] == "node-problem-detector"
+    )
+    assert levels[watch["metadata"]["namespace"]] == "privileged"
+
+
 def test_a_jobset_meets_at_its_first_pod(image_lock: Subject, matrix: Matrix) -> None:
     document = load(render_cluster(image_lock, FULL, matrix), "train.yaml")
     spec = document["spec"]

@@ -16,24 +16,32 @@ XID_13 = "[ 4243.500000] NVRM: Xid (PCI:0000:01:00): 13, pid=1, Graphics excepti
 
 
 @pytest.mark.parametrize(
-    ("log", "offered", "code", "said"),
+    ("log", "offered", "drivers", "code", "said"),
     [
-        ("[    1.000000] Linux", 2, 0, "2 GPUs"),
-        (XID_13, 2, 0, "2 GPUs"),
+        ("[    1.000000] Linux", 2, "nn", 0, "2 GPUs"),
+        (XID_13, 2, "nn", 0, "2 GPUs"),
         (
             f"{XID_79}\n{XID_13}",
             2,
+            "nn",
             1,
             "The driver lost its connection to a GPU (Xid 79), 4242.500000 s after the start",
         ),
-        (XID_79.replace("79", "791"), 2, 0, "2 GPUs"),
-        (f"{XID_79}\n{XID_79.replace('4242', '9000')}", 2, 1, "9000.500000 s after the start"),
-        ("", 1, 1, "1 of 2"),
-        (None, 2, 2, "cannot be read"),
+        (XID_79.replace("79", "791"), 2, "nn", 0, "2 GPUs"),
+        (f"{XID_79}\n{XID_79.replace('4242', '9000')}", 2, "nn", 1, "9000.500000 s after the start"),
+        ("", 1, "nn", 1, "1 of 2"),
+        # One that the driver could not take.
+        ("", 1, "n-", 1, "1 of 2"),
+        # One that a virtual machine has.
+        ("", 1, "nv", 0, "1 GPUs"),
+        ("", None, "--", 2, "the driver is not loaded"),
+        ("", None, "vv", 0, "0 GPUs"),
+        (XID_79, None, "--", 1, "Xid 79"),
+        (None, 2, "nn", 2, "cannot be read"),
     ],
 )
 def test_status_and_message_are_what_a_plugin_says(
-    tmp_path: Path, log: str | None, offered: int, code: int, said: str
+    tmp_path: Path, log: str | None, offered: int | None, drivers: str, code: int, said: str
 ) -> None:
     script = tmp_path / "check.sh"
     script.write_text(render_check(MATRIX), encoding="utf-8")
@@ -45,7 +53,13 @@ def test_status_and_message_are_what_a_plugin_says(
         device.mkdir(parents=True)
         (device / "vendor").write_text(f"{vendor}\n")
         (device / "class").write_text("0x030200\n")
-    for index in range(offered):
+        name = {"n": "nvidia", "v": "vfio-pci"}.get(f"{drivers}-"[index])
+        if name:
+            (device / "driver").symlink_to(f"../../bus/pci/drivers/{name}")
+    if offered is not None:
+        (tmp_path / "driver").mkdir()
+        (tmp_path / "driver" / "version").touch()
+    for index in range(offered or 0):
         (tmp_path / "driver" / "gpus" / str(index)).mkdir(parents=True)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PCI": f"{tmp_path}/pci", "DRIVER": f"{tmp_path}/driver"}
     done = subprocess.run(["sh", str(script)], env=environment, capture_output=True, text=True, check=False)

@@ -11,11 +11,11 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from zipfile import BadZipFile, ZipFile
 
 from provision.errors import UnreachableError
@@ -24,7 +24,7 @@ from provision.records import record
 
 __all__ = ["Brought", "Wheel"]
 
-_FORMAT = 1
+_FORMAT = 2
 """Of what is kept; another one where the same sources would be read otherwise."""
 _SOURCE_BYTES_MAX = 4 * 1024 * 1024
 _SOURCES_BYTES_MAX = 256 * 1024 * 1024
@@ -43,6 +43,9 @@ _FOREIGN = frozenset(
 """What tells a module names that do not stand in its source."""
 _REACHING = frozenset({"globals", "setattr", "__setattr__", "meta_path"})
 """What a function needs to give its module another name."""
+_DICTIONARIES = frozenset({"globals", "locals", "vars"})
+"""What gives the dictionary of a module's names, called without an argument outside of functions."""
+_READING = frozenset({"get", "items", "keys", "values"})
 _GROWING = frozenset({"update", "extend", "append", "add", "insert", "setdefault"})
 _TABLES = frozenset({"set", "frozenset", "dict", "list", "tuple", "sorted"})
 _STAR = re.compile(rb"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+\(?[ \t]*\*", re.MULTILINE)
@@ -318,6 +321,7 @@ def _is_closed(source: bytes) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     tables = _tables(tree)
+    dictionaries: list[ast.Call] = []
     queue: list[ast.AST] = [tree]
     while queue:
         node = queue.pop()
@@ -326,6 +330,7 @@ def _is_closed(source: bytes) -> bool:
             if name == "__getattr__" and isinstance(node, ast.FunctionDef) and _is_by_tables(node, tables):
                 continue
             words = {_word(inner) for inner in ast.walk(node)}
+            dictionaries += (inner for inner in ast.walk(node) if _is_call_of(inner, {"globals"}))
             if name == "__getattr__" or "sys.modules" in words or (words & _REACHING and words & _FOREIGN):
                 return False
             continue
@@ -334,8 +339,36 @@ def _is_closed(source: bytes) -> bool:
             is_own_list = word == "__all__" and isinstance(node, ast.Name)
             if not is_own_list:
                 return False
+        if _is_call_of(node, _DICTIONARIES):
+            dictionaries.append(node)
         queue += ast.iter_child_nodes(node)
-    return True
+    return not dictionaries or _are_read(dictionaries, tree)
+
+
+def _is_call_of(node: ast.AST, names: Collection[str]) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+
+
+def _are_read(dictionaries: list[ast.Call], tree: ast.Module) -> bool:
+    """Tell whether no name is put into dictionaries of a module's names but those that stand in its source."""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    aliases: set[str] = set()
+    for node in dictionaries:
+        parent = parents[node]
+        if isinstance(parent, ast.Assign) and all(isinstance(target, ast.Name) for target in parent.targets):
+            aliases.update(map(_word, parent.targets))
+        elif not _is_read(node, parent):
+            return False
+    uses = (node for node in parents if isinstance(node, ast.Name) and node.id in aliases)
+    return all(isinstance(node.ctx, ast.Store) or _is_read(node, parents[node]) for node in uses)
+
+
+def _is_read(node: ast.expr, parent: ast.AST) -> bool:
+    if isinstance(parent, ast.Subscript):
+        return parent.value is node and (isinstance(parent.ctx, ast.Load) or isinstance(parent.slice, ast.Constant))
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _READING
+    return isinstance(parent, ast.Compare) and isinstance(parent.ops[0], (ast.In, ast.NotIn))
 
 
 def _word(node: ast.AST) -> str:

@@ -149,6 +149,7 @@ def hold_code(
     notes: list[str] = []
     warnings: list[str] = []
     bounds: list[str] = []
+    reasons: list[Reason] = []
     given_up: set[str] = set()
     for _ in range(_ROUNDS_MAX):
         wheels = _Wheels(stack, uv, brought, published_before)
@@ -171,7 +172,8 @@ def hold_code(
                 continue
             bounds.append(bound)
             because = f"your code imports {lack.shown}, which {later} no longer has"
-            stack = replace(again, reasons=(*again.reasons, Reason(subject=name, because=because)))
+            reasons.append(Reason(subject=name, because=because))
+            stack = replace(again, reasons=(*again.reasons, *reasons))
             notes.append(f"{said}: {stack.packages[name]} is taken, as `{bound}` in your lines would")
     warnings += _undeclared(stack, matrix, codes, _Wheels(stack, uv, brought, published_before), optional)
     return Held(stack=stack, notes=tuple(notes), warnings=tuple(warnings))

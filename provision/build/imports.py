@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from provision.records import record
 
-__all__ = ["Code", "Import", "is_certain", "read_code"]
+__all__ = ["Code", "Import", "is_certain", "own_names", "read_code"]
 
 _FILES_MAX = 5000
 _BYTES_MAX = 1024 * 1024
@@ -78,14 +78,15 @@ class Code:
     skipped: int
 
 
-def read_code(files: Mapping[str, Path]) -> Code:
+def read_code(files: Mapping[str, Path], own: Collection[str] = ()) -> Code:
     """Return what code imports that is neither the standard library's nor its own.
 
     Args:
         files: Path below the folder → file, as they go into the image.
+        own: Names that modules may have of what is copied beside the folder.
     """
     names = [name for name in files if name.endswith(".py") and _ELSEWHERE.search(name) is None]
-    own = _own_names(files)
+    own = own_names(files).union(own)
     found: list[Import] = []
     skipped = max(0, len(names) - _FILES_MAX)
     for name in names[:_FILES_MAX]:
@@ -99,7 +100,7 @@ def read_code(files: Mapping[str, Path]) -> Code:
     return Code(imports=tuple(found), paths=files, skipped=skipped)
 
 
-def _own_names(files: Mapping[str, Path]) -> set[str]:
+def own_names(files: Mapping[str, Path]) -> set[str]:
     """Return every name that a module of the code may have: which folders are on the path shows when it runs."""
     own: set[str] = set()
     for name in files:

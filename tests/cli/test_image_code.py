@@ -93,6 +93,42 @@ def test_a_release_that_does_not_go_with_the_rest_is_only_told(image, app, index
     assert "demo 1.1 has it, and does not go with the rest" in answer.err
 
 
+def test_of_two_packages_that_were_moved_each_has_its_reason(image, app, index):
+    for version, code in (("1.0", "past = 1"), ("2.0", "")):
+        index.add("other", version, code={"other/__init__.py": f"{code}\n"})
+    (app / "main.py").write_text("from demo import old\nfrom other import past\n")
+    (app / "requirements.txt").write_text(f"torch=={TORCH}\ndemo\nother\n")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    assert (locked()["packages"]["demo"], locked()["packages"]["other"]) == ("1.1", "1.0")
+    reasons = {row["subject"]: row["because"] for row in locked()["reasons"] if "your code imports" in row["because"]}
+    assert reasons == {
+        "demo": "your code imports demo.old, which 2.0 no longer has",
+        "other": "your code imports other.past, which 2.0 no longer has",
+    }
+
+
+def test_what_another_copy_brings_is_in_the_image(image, app):
+    (app / "requirements.txt").unlink()
+    (app / "pyproject.toml").write_text(
+        f'[project]\nname = "app"\ndependencies = ["torch=={TORCH}", "demo"]\n'
+        '[project.optional-dependencies]\nweb = ["common", "utils", "placed", "strange"]\n'
+    )
+    (app / "main.py").write_text("import common\nimport utils\nimport placed\nimport strange\n")
+    Path("libs", "common").mkdir(parents=True)
+    Path("libs", "common", "__init__.py").write_text("")
+    Path("utils.py").write_text("")
+    Path("src").mkdir()
+    Path("src", "a.py").write_text("")
+    copies = ("--copy", "libs/common", "--copy", "utils.py", "--copy", "src:/app/placed")
+    answer = image(*WORDS, *copies)
+    assert answer.code == 0, answer.err
+    said = "your code imports what no package of the lock brings: "
+    told = answer.err.partition(said)[2].partition("\n")[0]
+    assert "`strange`" in told
+    assert not [name for name in ("common", "utils", "placed") if f"`{name}`" in told]
+
+
 def test_what_a_script_aside_imports_moves_no_release(image, app):
     (app / "scripts").mkdir()
     (app / "scripts" / "old.py").write_text("from demo import old\n")

@@ -247,6 +247,23 @@ def test_a_wheel_that_its_project_publishes_is_locked_in_place_of_a_build(image,
     assert flash_attn() == row
 
 
+def test_a_published_wheel_stays_where_the_code_moves_another_package(image, index, published):
+    for name in ("einops", "ninja", "packaging", "setuptools", "wheel", "psutil"):
+        index.add(name, "25.0")
+    index.add_source("flash-attn", "2.8.3", "torch", "einops")
+    for version, code in (("1.0", "old = 1"), ("2.0", "")):
+        index.add("demo", version, code={"demo/__init__.py": f"{code}\n"})
+    Path("app").mkdir()
+    Path("app", "main.py").write_text("from demo import old\n")
+    Path("app", "lines.txt").write_text("demo\n")
+    words = ("--torch", "2.4.1", "--python", "3.11", "--with", "flash-attn", "-r", "app/lines.txt", "--copy", "app")
+    answer = image(*words, "-o", "out", "--ca-cert", published.ca_cert)
+    assert answer.code == 0, answer.err
+    assert "1.0 is taken, as `demo<2.0` in your lines would" in answer.err
+    assert answer.err.count(f"flash-attn @ {published.address} takes the place of what would be compiled") == 1
+    assert flash_attn()["url"] == published.address
+
+
 def test_where_the_address_does_not_answer_it_is_compiled_and_a_warning_says_so(image, index, published):
     for name in ("einops", "ninja", "packaging", "setuptools", "wheel", "psutil"):
         index.add(name, "25.0")

@@ -7,7 +7,7 @@ import datetime
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from provision.cli.image.lock import is_same
@@ -120,11 +120,13 @@ def lock_lines(
             request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
     opened = Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
     asked = uv or (trials.uv if trials is not None else ask_uv(image_options, options))
-    locked = _lock_published(request, matrix, stack, asked, opened, output, before=before)
+    locked = _lock_published(request, matrix, stack, asked, opened, before=before)
     if locked is None:
         locked = lock_whole(request, matrix, stack, asked, opened, trials)
     if code:
-        locked = _hold_code(locked, request, matrix, stack, asked, opened, code, options, output)
+        places = tuple(image_options.copies.values())
+        locked = _hold_code(locked, request, matrix, stack, asked, opened, code, places, options, output, before=before)
+    _tell_published(locked, stack, matrix, output)
     _check_hashes(locked, options.hashes)
     locked = _lock_sources(locked, matrix, options, image_options, asked, opened, before=before, renewed=renewed)
     _tell_built(locked, matrix, output)
@@ -145,31 +147,39 @@ def _hold_code(
     uv: Uv,
     opened: Opened,
     code: Sequence[Path],
+    places: Sequence[str],
     options: argparse.Namespace,
     output: Output,
+    *,
+    before: Stack | None,
 ) -> Stack:
     """Return the lock as the code needs it that goes into the image, and tell what was moved and what it lacks."""
     from provision.build.brought import Brought
     from provision.build.closure import lock_whole
     from provision.build.code import find_files
     from provision.build.held_code import hold_code
-    from provision.build.imports import read_code
+    from provision.build.imports import own_names, read_code
     from provision.matrix.cache import cache_folder
     from provision.project.optional import optional_packages
 
     def relock(bounds: tuple[str, ...]) -> Stack | None:
         bounded = replace(request, constraints=(*request.constraints, *bounds))
+        start = replace(stack, request=bounded)
         try:
-            again = lock_whole(bounded, matrix, replace(stack, request=bounded), uv, opened)
+            again = _lock_published(bounded, matrix, start, uv, opened, before=before)
+            if again is None:
+                again = lock_whole(bounded, matrix, start, uv, opened)
         except (IncompatibleError, UnknownError, ActionFailedError):
             return None
-        return replace(again, request=request)
+        return replace(again, request=replace(again.request, constraints=request.constraints))
 
+    folders = [find_files(path, without=options.folder)[0] for path in code if path.is_dir()]
+    own = {PurePosixPath(place).name.partition(".")[0] for place in places}.union(*map(own_names, folders))
     held = hold_code(
         locked,
         request,
         matrix,
-        [read_code(find_files(path, without=options.folder)[0]) for path in code if path.is_dir()],
+        [read_code(files, own) for files in folders],
         uv=uv,
         brought=Brought(uv.reader(), cache_folder()),
         published_before=opened.published_before,
@@ -209,7 +219,6 @@ def _lock_published(
     stack: Stack,
     uv: Uv,
     opened: Opened,
-    output: Output,
     *,
     before: Stack | None,
 ) -> Stack | None:
@@ -234,9 +243,17 @@ def _lock_published(
         return None
     if locked is None or (locked.packages["torch"], locked.python) != (stack.packages["torch"], stack.python):
         return None
-    for line in lines:
-        output.note(f"{line} takes the place of what would be compiled; it was downloaded for its hash")
     return locked
+
+
+def _tell_published(locked: Stack, stack: Stack, matrix: Matrix, output: Output) -> None:
+    """Tell which wheels that projects publish are taken in place of what the stack would compile."""
+    from provision.resolve.prebuilt import published_wheels
+
+    taken = {package.url for package in locked.image.packages} if locked.image is not None else set()
+    for name, _, url in published_wheels(stack, matrix):
+        if url in taken:
+            output.note(f"{name} @ {url} takes the place of what would be compiled; it was downloaded for its hash")
 
 
 def _lock_sources(

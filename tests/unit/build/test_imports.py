@@ -69,6 +69,11 @@ def test_what_the_code_has_itself_and_what_python_has_is_not_looked_for(tmp_path
     assert [item.module for item in code_of(tmp_path, {**files, "main.py": text}).imports] == ["delta"]
 
 
+def test_what_is_copied_beside_the_code_is_not_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("import alpha, beta\n")
+    assert [item.module for item in read_code(find_files(tmp_path)[0], {"alpha"}).imports] == ["beta"]
+
+
 def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
     code = code_of(tmp_path, {"a.py": "from x import (\n", "b.py": "import alpha\n", "c.py": "#" * 2**20 + "#"})
     assert (code.skipped, [item.module for item in code.imports]) == (2, ["alpha"])
@@ -121,7 +126,18 @@ class _LazyModule:
         ({"pkg/__init__.py": "", "pkg/a.py": "def other(): ...\n"}, "pkg.a", "gone"),
         ({"pkg/__init__.py": "from .a import *\n", "pkg/a.py": "__all__ = ['b']\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": TABLE, "pkg/there.py": "old = 1\n"}, "pkg", "gone"),
-        ({"pkg/__init__.py": "__locals = locals()\nfor n in ['a']:\n    __locals[n] = 1\n"}, "pkg", "gone"),
+        (
+            {"pkg/__init__.py": "__locals = locals()\nfor n in ['a']:\n    __locals[n].b = 1\n"},
+            "pkg",
+            "gone",
+        ),
+        ({"pkg/__init__.py": "globals()['a'] = 1\nb = globals().get('a')\nc = 'd' in globals()\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": "def f(name):\n    g(**locals())\n    return globals()[name]\n"}, "pkg", "gone"),
+        (
+            {"pkg/__init__.py": TABLE.replace("import importlib", "import importlib; globals()[name] = 1")},
+            "pkg",
+            "gone",
+        ),
         ({"pkg/__init__.py": LAZY, "pkg/utils.py": CLASS, "pkg/models/a.py": "X"}, "pkg", "Gone"),
         ({"pkg/__init__.py": LAZY, "pkg/utils.py": CLASS}, "pkg.gone", None),
         ({"pkg-1.0.data/purelib/pkg/__init__.py": ""}, "pkg", "gone"),
@@ -150,6 +166,13 @@ def test_absence_is_proved_by_sources(
         ({"pkg/__init__.py": "from .lazy import attach\n__getattr__ = attach(__name__)\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": "import a\nglobals().update(vars(a))\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": "def f():\n    import sys\n    sys.modules[__name__] = X()\nf()\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": "for n in ('ne', 'od'):\n    globals()['go' + n] = 1\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": "def f(n):\n    globals()['go' + n] = 1\nf('ne')\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": "from .a import E\nglobals().update(E.__members__)\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": "locals().update({f'go{n}': n for n in ('ne', 'od')})\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": "__locals = locals()\nfor n in ['ne']:\n    __locals['go' + n] = 1\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": "from .a import add\nadd(globals())\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": "import sys\nsetattr(sys.modules[__name__], 'go' + 'ne', 1)\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": "__path__ = extend_path(__path__, __name__)\n"}, "pkg.sub", None),
         ({"pkg/__init__.py": "import sys\nsys.modules['pkg.sub'] = sys\n"}, "pkg.sub", None),
         ({"pkg/__init__.py": "", "pkg/a.py": "import sys\nsys.modules['pkg.sub'] = sys\n"}, "pkg.sub", None),

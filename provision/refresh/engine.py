@@ -575,11 +575,13 @@ class Refresh:
     def _prebuilt(self) -> None:
         url = self._setting("releases_api")["value"]
         try:
-            self._notes += prebuilt.update_prebuilt(self.book, self._client, url, self.alarms, self._plan.dated)
+            notes, silent = prebuilt.update_prebuilt(self.book, self._client, url, self.alarms, self._plan.dated)
         except UnreachableError as error:
             self._silent["prebuilt"] = "; ".join((error.message, *error.because))
             return
-        self._read.append("prebuilt")
+        self._notes += notes
+        self._silent |= silent
+        self._read.append("prebuilt" + (f" without {', '.join(silent)}" if silent else ""))
 
     def _guard_loss(self) -> None:
         """Hold the whole result against the facts once more: no row, no wheel and no field may be gone unasked."""

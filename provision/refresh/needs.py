@@ -77,12 +77,15 @@ def _take(
     """Write the release that was read into a row, and say what no row names."""
     name, before = row["id"], row["libraries"]
     now = sorted(needed.intersection(known), key=str.lower)
-    if set(now) != set(before):
-        said = f"{name} {version} needs {' '.join(now) or 'nothing'} of the system, {row['version']} {' '.join(before)}"
-        if not now or not alarms.raise_("meaning", f"system_libraries/{name}-{version}", said):
-            return
-        row["libraries"] = now
-    row["version"] = version
+    said = f"{name} {version} needs {' '.join(now) or 'nothing'} of the system, {row['version']} {' '.join(before)}"
+    if not now:
+        yield f"{said}: whether its row goes is for a person to say"
+    elif set(now) == set(before):
+        row["version"] = version
+    elif alarms.raise_("meaning", f"system_libraries/{name}-{version}", said):
+        row["libraries"], row["version"] = now, version
+    else:
+        return
     if strange := sorted(needed.difference(known, base)):
         yield f"{name} {version} needs {', '.join(strange)}, which no row of {_FILE} names"
 

@@ -26,7 +26,9 @@ _WORDS = {
 _MEASURED = ("cuda", "pythons", "cxx11_abi")
 
 
-def update_prebuilt(book: Book, client: Client, api_url: str, alarms: Alarms, dated: datetime.date) -> list[str]:
+def update_prebuilt(
+    book: Book, client: Client, api_url: str, alarms: Alarms, dated: datetime.date
+) -> tuple[list[str], dict[str, str]]:
     """Add the releases that came after the newest known, and hold that against its files.
 
     Rows whose address is not one of GitHub's releases are left as they are.
@@ -39,7 +41,7 @@ def update_prebuilt(book: Book, client: Client, api_url: str, alarms: Alarms, da
         dated: The day of new facts.
 
     Returns:
-        What a person may want to know.
+        What a person may want to know, and package → why its project was not read.
 
     Raises:
         UnreachableError: No project answers.
@@ -50,25 +52,33 @@ def update_prebuilt(book: Book, client: Client, api_url: str, alarms: Alarms, da
         if _ADDRESS.fullmatch(row["address"]) and (before is None or _of(row["version"]) > _of(before["version"])):
             newest[row["package"]] = row
     notes: list[str] = []
+    silent: dict[str, UnreachableError] = {}
     for package, known in newest.items():
         project, tag, file = _ADDRESS.fullmatch(known["address"]).groups()  # type: ignore[union-attr]
-        for release in _releases(client, f"{api_url.rstrip('/')}/repos/{project}/releases?per_page=100"):
-            version = re.fullmatch(re.escape(tag).replace(re.escape("{version}"), "(.+)"), str(release["tag_name"]))
+        try:
+            releases = _releases(client, f"{api_url.rstrip('/')}/repos/{project}/releases?per_page=100")
+        except UnreachableError as error:
+            silent[package] = error
+            continue
+        for tag_name, names in releases.items():
+            version = re.fullmatch(re.escape(tag).replace(re.escape("{version}"), "(.+)"), tag_name)
             if version is None or _of(version[1]) < _of(known["version"]):
                 continue
-            found = row_of_release(file, version[1], [str(item["name"]) for item in release["assets"]])
+            found = row_of_release(file, version[1], names)
             if version[1] == known["version"]:
                 _compare(known, found, alarms, book, dated)
             elif found is None:
                 notes.append(f"{package} {version[1]} was released without wheels of the names known here")
             else:
                 head = {"package": package, "version": version[1], "address": known["address"]}
-                foot = {"where": f"files of the release {release['tag_name']}", "status": "measured"}
+                foot = {"where": f"files of the release {tag_name}", "status": "measured"}
                 foot |= {"confidence": "high"}
                 row = {**head, **found, "machines": known["machines"], "source": known["source"], **foot}
                 book.insert(_FILE, "release", row)
                 book.date(_FILE, dated)
-    return notes
+    if silent and len(silent) == len(newest):
+        raise next(iter(silent.values()))
+    return notes, {package: "; ".join((error.message, *error.because)) for package, error in silent.items()}
 
 
 def row_of_release(file: str, version: str, names: list[str]) -> Row | None:
@@ -126,16 +136,17 @@ def _compare(known: Row, found: Row | None, alarms: Alarms, book: Book, dated: d
                 book.date(_FILE, dated)
 
 
-def _releases(client: Client, url: str) -> list[dict[str, Any]]:
+def _releases(client: Client, url: str) -> dict[str, list[str]]:
+    """Return the tag of each release → the names of its files."""
     content = client.get(url, accept="application/vnd.github+json").content
     try:
         releases: list[dict[str, Any]] = json.loads(content)
         # The slice refuses what is a mapping.
-        return [
-            item
+        return {
+            str(item["tag_name"]): [str(asset["name"]) for asset in item["assets"]]
             for item in releases[0:]
             if not item["draft"] and not item["prerelease"] and isinstance(item["assets"], list) and item["tag_name"]
-        ]
+        }
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         said = f"{type(error).__name__}: {error}"
         raise UnreachableError(f"{url} is not a list of releases", because=(said,)) from error

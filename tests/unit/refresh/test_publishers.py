@@ -212,6 +212,31 @@ def test_an_answer_that_lists_no_releases_counts_as_not_read(run, upstream, body
         run("prebuilt")
 
 
+def test_a_project_that_does_not_answer_hides_none_of_the_others(run, upstream, facts, newest):
+    path = facts / "prebuilt.toml"
+    first = """[[release]]
+package = "another"
+version = "1.0"
+address = "https://github.com/a/another/releases/download/v{version}/another-{version}+{cuda}-{python}-linux_x86_64.whl"
+cuda = { 12 = "cu12" }
+pythons = { "2.8" = "3.12" }
+machines = ["x86_64"]
+source = ["flash-attention"]
+where = "made up"
+status = "stated"
+confidence = "medium"
+
+"""
+    path.write_text(path.read_text().replace("[[release]]", f"{first}[[release]]", 1))
+    serve_releases(upstream, ("v2.9.0", names_of("2.9.0", {"2.9": "3.10"})), newest)
+    nameless = [{"tag_name": "v1.0", "draft": False, "prerelease": False, "assets": [{"size": 1}]}]
+    upstream.replies["/releases_api/repos/a/another/releases?per_page=100"] = Reply(json.dumps(nameless).encode())
+    outcome = run("prebuilt")
+    assert [row for row in rows_of(outcome, facts, "prebuilt.toml") if row["version"] == "2.9.0"]
+    assert "is not a list of releases" in outcome.silent["another"]
+    assert outcome.read == ("prebuilt without another",)
+
+
 # libraries of the system
 
 
@@ -301,3 +326,11 @@ def test_what_a_person_read_is_left_to_a_person(run, upstream, library):
     outcome = run("system")
     assert not outcome.changes
     assert any(note.startswith("python-magic 99.0 came after") for note in outcome.notes)
+
+
+def test_a_release_that_needs_nothing_of_the_system_is_told(run, upstream, library):
+    name, _ = library
+    upstream.publish(name, "99.0", TAG, (), {f"{name}/_a.so": elf_of("libc.so.6")})
+    outcome = run("system")
+    assert not outcome.changes
+    assert any(note.startswith(f"{name} 99.0 needs nothing of the system") for note in outcome.notes)

@@ -365,15 +365,17 @@ def taken_best(environment: Environment, matrix: Matrix, options: Options, name:
     return surely or taken_likely(environment, matrix, options, name), bool(surely)
 
 
-def brings(environment: Environment, matrix: Matrix, options: Options, name: str) -> Iterator[Install]:
-    """Yield the commands that likely install a distribution, asked for or not, on every Python that it may be."""
+def brings(
+    environment: Environment, matrix: Matrix, options: Options, name: str
+) -> Iterator[tuple[Install, tuple[str, ...]]]:
+    """Yield the commands that likely install a distribution, asked for or not, on every Python, with its releases."""
     for asked in asked_of(environment, matrix, options):
         likely = _likely(matrix, asked)
         if likely.install.has_no_deps or likely.problem.is_open:
             continue
         taken = _taken_on(matrix, likely, name)
         if taken and "" not in taken:
-            yield likely.install
+            yield likely.install, taken
 
 
 def current_pythons(matrix: Matrix, asked: Asked) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from provision.audit.commands import is_removed_after, is_upgrade
 from provision.audit.model import Environment, Finding, Install, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import Wanted, admits, build_of, cuda_of, frameworks, index_variant, standing
+from provision.audit.wanted import Wanted, admits, build_of, cuda_of, frameworks, index_variant, python_of, standing
 from provision.matrix.load import Matrix
+from provision.versions import parse
 
 ID = "C26"
 
@@ -25,8 +26,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         there = _there_before(environment, matrix, options, wishes, later)
         if there is None:
             continue
-        build, because = there
-        if build == asked:
+        builds, because = there
+        if not builds or asked in builds:
             continue
         yield found(
             matrix,
@@ -56,13 +57,16 @@ def _build_of_index(matrix: Matrix, url: str | None) -> str | None:
 
 def _there_before(
     environment: Environment, matrix: Matrix, options: Options, wishes: list[Wanted], later: Wanted
-) -> tuple[str | None, str] | None:
-    """Return which build of a release that will do is surely there, and how that is known; ``None`` where none is."""
+) -> tuple[set[str], str] | None:
+    """Return which build of a release that will do is surely there, and how that is known; ``None`` where none is.
+
+    What the default index has it may be one of several, by the Python; there is none where that is not known.
+    """
     have = standing(environment, matrix, _TORCH)
     if have is not None and have.install.installer == "base":
         if later.install.target or have.variant is None or have.version is None:
             return None
-        return (have.variant, f"the base comes with {_TORCH} {have.version} for {_shown(have.variant)}")
+        return ({have.variant}, f"the base comes with {_TORCH} {have.version} for {_shown(have.variant)}")
     for earlier in wishes:
         if earlier is later or earlier.install.span == later.install.span:
             break
@@ -75,21 +79,37 @@ def _there_before(
         if build is None and not earlier.is_default:
             return None
         whose = f"the build for {_shown(build)}" if build else "the build that the default index has"
-        return build, f"`{earlier.install.command}` before installs {earlier.requirement.text}, {whose}"
+        builds = {build} if build else _newest_builds(environment, matrix, options, earlier)
+        return builds, f"`{earlier.install.command}` before installs {earlier.requirement.text}, {whose}"
     if later.specifier:
         return None
     from provision.audit.solved import brings
 
     before = environment.installs[: environment.installs.index(later.install)]
-    for install in brings(environment, matrix, options, _TORCH):
+    for install, taken in brings(environment, matrix, options, _TORCH):
         if (
             install in before
             and _stands(environment, install, later)
             and install.has_default_index
             and not install.indexes
         ):
-            return None, f"`{install.command}` before brings {_TORCH} from the default index"
+            builds = {row.variant for row in matrix.torch_builds_of(set(taken)) if row.index == "pypi"}
+            return builds, f"`{install.command}` before brings {_TORCH} from the default index"
     return None
+
+
+def _newest_builds(environment: Environment, matrix: Matrix, options: Options, wanted: Wanted) -> set[str]:
+    """Return the build of the newest release that the default index has for a wish, if one is known."""
+    python = python_of(environment, wanted, options)
+    rows = [
+        row
+        for row in matrix.torch_builds
+        if row.index == "pypi"
+        and (python is None or python in row.pythons)
+        and (wanted.version == row.torch if wanted.version is not None else admits(wanted.specifier, row.torch))
+    ]
+    newest = max((parse(row.torch) for row in rows), default=None)
+    return {row.variant for row in rows if parse(row.torch) == newest}
 
 
 def _stands(environment: Environment, install: Install, later: Wanted) -> bool:

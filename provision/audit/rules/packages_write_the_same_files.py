@@ -57,4 +57,4 @@ def _bringers(environment: Environment, matrix: Matrix, options: Options, name: 
     """Yield the commands that bring a distribution which nothing names, as far as that is known."""
     from provision.audit.solved import brings
 
-    yield from (install.command for install in brings(environment, matrix, options, name))
+    yield from (install.command for install, _ in brings(environment, matrix, options, name))

@@ -322,3 +322,21 @@ def test_a_pair_of_cudas_that_a_build_accepts_is_no_mismatch(matrix: Matrix) -> 
     assert "cuda.nvcc-mismatch" in said(f"{line}, unable to compile cuda/cpp extensions\n", matrix)
     accepted = f"{line} but since the APIs are compatible, accepting this combination\n"
     assert "cuda.nvcc-mismatch" not in said(accepted, matrix)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ("mpi.remote-shell", "export OMPI_MCA_plm_rsh_agent=/etc/mpi/kubexec.sh"),
+        ("tensorflow.protobuf", "WARN dataset: duplicate file name images/0001.jpg, skipped"),
+        ("container.user-namespace", "INFO: user namespaces are not enabled, running without fakeroot"),
+        ("python.version-mismatch", "jax.cloud_tpu_init was deprecated in JAX v0.8.1. You should remove imports of it"),
+        (
+            "python.version-mismatch",
+            "ImportError: cannot import name 'Trainer' from partially initialized module 'myproj.train'",
+        ),
+        ("driver.gsp-firmware", "mwifiex mlan0: No firmware image found. Skipping download"),
+    ],
+)
+def test_words_that_others_use_too_are_no_message_of_it(wrong: str, line: str, matrix: Matrix) -> None:
+    assert wrong not in said(f"{line}\n", matrix)

@@ -91,11 +91,11 @@ def boot_machine(
     _run(["docker", "run", "-d", "--name", name, "--hostname", hostname, image, "sleep", "infinity"])
     try:
         _run(["docker", "exec", name, "sh", "-c", SETTLE, "sh", kernel_package])
-        _run(["docker", "exec", "-i", name, "sh", "-c", _AUTHORIZE], text=public_key.read_text(encoding="utf-8"))
         if is_sealed:
             for script in ("seal.sh", "first-boot.sh"):
                 _run(["docker", "cp", "-q", str(IMAGE_SCRIPTS / script), f"{name}:/opt/{script}"])
             _run(["docker", "exec", name, "sh", "/opt/seal.sh"])
+        _run(["docker", "exec", "-i", name, "sh", "-c", _AUTHORIZE], text=public_key.read_text(encoding="utf-8"))
         listed = _run(["docker", "exec", name, "sh", "-c", "ls -v /boot/vmlinuz-* | tail -n 1"]).strip()
         release = listed.removeprefix("/boot/vmlinuz-")
         for source, target in ((f"vmlinuz-{release}", "kernel"), (f"initrd.img-{release}", "initrd")):

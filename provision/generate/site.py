@@ -24,6 +24,7 @@ __all__ = [
     "BUILDERS",
     "LOCK_PATH",
     "SUMS",
+    "Builder",
     "ImageOptions",
     "SiteOptions",
     "WheelFile",
@@ -37,16 +38,37 @@ LOCK_PATH = "group_vars/all/provision_lock.yml"
 SUMS = "SHA256SUMS"
 """Lists every other file of the site with its hash; also how a folder is known to be a site."""
 
-BUILDERS = {
-    "amazon-ebs": "an Amazon machine image",
-    "azure-arm": "a managed image of Azure",
-    "googlecompute": "an image of Google Compute Engine",
-    "qemu": "a disk for QEMU",
-}
-"""Builder of Packer → what it makes."""
 
-_PLUGINS = {"amazon-ebs": "amazon", "azure-arm": "azure"}
-"""Plugin that brings a builder, where it is called otherwise."""
+@record
+class Builder:
+    """A builder of Packer: what it makes, the plugin that brings it, and the variables that have no default."""
+
+    title: str
+    plugin: str
+    needs: tuple[str, ...]
+
+
+BUILDERS = {
+    "amazon-ebs": Builder(
+        title="an Amazon machine image", plugin="amazon", needs=("amazon_region", "amazon_source_ami")
+    ),
+    "azure-arm": Builder(
+        title="a managed image of Azure",
+        plugin="azure",
+        needs=(
+            *("azure_subscription", "azure_location", "azure_resource_group"),
+            *("azure_publisher", "azure_offer", "azure_sku"),
+        ),
+    ),
+    "googlecompute": Builder(
+        title="an image of Google Compute Engine",
+        plugin="googlecompute",
+        needs=("google_project", "google_zone", "google_source_image", "google_source_project"),
+    ),
+    "qemu": Builder(title="a disk for QEMU", plugin="qemu", needs=("qemu_source", "qemu_seed", "qemu_ssh_key")),
+}
+"""The builders that there are templates for, by Packer's names."""
+
 _COPIED = ("gpu-*.yml", "roles/**/*", "tasks/**/*", "filter_plugins/*.py")
 _LEFT_OUT = frozenset({"__pycache__", "molecule", "tests"})
 _SUM = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][^\x00-\x1f\x7f\\]{0,500})")
@@ -82,10 +104,12 @@ class ImageOptions:
     Attributes:
         os: Profile of the lock (``debian12``).
         builders: Builders of Packer, of :data:`BUILDERS`.
+        packages: What cloud-init installs so that a plain machine of it can run ansible-core; empty where it cannot.
     """
 
     os: str
     builders: tuple[str, ...]
+    packages: tuple[str, ...] = ()
 
 
 @record
@@ -153,14 +177,19 @@ def _render_image(
         "system": image.os,
         "image_name": _NOT_IN_A_NAME.sub("-", f"gpu-node-{image.os}-{values['name']}")[:_NAME_MAX].strip("-"),
         "builders": image.builders,
-        "titles": BUILDERS,
-        "plugins": [_PLUGINS.get(builder, builder) for builder in image.builders],
+        "builders_of": BUILDERS,
+        "plugins": [BUILDERS[builder].plugin for builder in image.builders],
+        "packages": image.packages,
     }
     left_out = {f"{builder}.pkr.hcl" for builder in BUILDERS if builder not in image.builders}
+    if not image.packages:
+        left_out.add("user-data.yml.j2")
     for path in sorted((folder / "image").iterdir()):
+        if path.name in left_out:
+            continue
         if path.suffix == ".j2":
             yield f"image/{path.stem}", (_render(folder, f"image/{path.name}", values), 0o644)
-        elif path.name not in left_out:
+        else:
             mode = 0o755 if path.suffix == ".sh" else 0o644
             yield f"image/{path.name}", (path.read_text(encoding="utf-8"), mode)
 

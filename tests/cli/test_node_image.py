@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from provision.cli.main import main
 from provision.generate.site import BUILDERS
 
 Answer = Any
@@ -31,13 +32,17 @@ VARIABLES = {
 }
 
 
-@pytest.fixture
-def site(tmp_path: Path, provision: Callable[..., Answer]) -> Path:
-    folder = tmp_path / "site"
-    answer = provision("node", "image", "--os", "debian12", "-o", folder)
-    assert answer.code == 0, answer.err
-    assert f"next: {folder}/image/README.md" in answer.err
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("image") / "site"
+    assert main(["node", "image", "--os", "debian12", "-o", str(folder), "-q"]) == 0
     return folder
+
+
+def test_dry_run_writes_nothing(provision: Callable[..., Answer], tmp_path: Path) -> None:
+    answer = provision("node", "image", "--os", "debian12", "-o", tmp_path / "site", "--dry-run")
+    assert answer.code == 0, answer.err
+    assert not (tmp_path / "site").exists()
 
 
 def test_site_has_the_plays_and_every_builder(site: Path) -> None:
@@ -52,6 +57,7 @@ def test_chosen_builders_alone_are_written(provision: Callable[..., Answer], tmp
     folder = tmp_path / "site"
     answer = provision("node", "image", "--os", "debian12", "--builder", "qemu,amazon-ebs", "-o", folder)
     assert answer.code == 0, answer.err
+    assert f"next: {folder}/image/README.md" in answer.err
     assert {path.name for path in (folder / "image").glob("*.pkr.hcl")} == {
         *("amazon-ebs.pkr.hcl", "qemu.pkr.hcl", "build.pkr.hcl", "plugins.pkr.hcl")
     }
@@ -120,6 +126,24 @@ def test_packer_accepts_it(provision: Callable[..., Answer], tmp_path: Path, bui
     if "unknown builder type" in told.lower() or "missing plugin" in told.lower():
         pytest.skip(f"this packer has no plugin for {builder}, and fetching one needs the network")
     assert done.returncode == 0, told
+
+
+def test_system_whose_python_cannot_run_the_plays_gets_no_user_data(
+    provision: Callable[..., Answer], tmp_path: Path
+) -> None:
+    answer = provision("node", "image", "--os", "rhel9", "-o", tmp_path / "site")
+    assert answer.code == 0, answer.err
+    assert not (tmp_path / "site" / "image" / "user-data.yml").exists()
+    assert "user-data" not in (tmp_path / "site" / "image" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("builder", sorted(BUILDERS))
+def test_readme_names_the_variables_that_must_be_set(site: Path, builder: str) -> None:
+    source = (site / "image" / f"{builder}.pkr.hcl").read_text()
+    empty = set(re.findall(r'variable "(\w+)" \{[^}]*?default\s*=\s*""', source))
+    assert empty == set(BUILDERS[builder].needs)
+    readme = (site / "image" / "README.md").read_text()
+    assert all(f"`{name}`" in readme for name in empty)
 
 
 def test_user_data_is_cloud_config(site: Path, tmp_path: Path) -> None:
@@ -211,6 +235,31 @@ def test_first_boot_is_checked_until_it_passes(
     assert says in done.stdout + done.stderr
     assert (tmp_path / "state" / "first-boot.done").exists() == is_done
     assert (tmp_path / "state" / "first-boot.log").read_text() != ""
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [pytest.param("3.9", 1, id="too old"), pytest.param("3.12", 0, id="new enough")]
+)
+def test_a_build_learns_first_whether_the_program_can_be_installed(
+    site: Path, tmp_path: Path, version: str, code: int
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    # A stand-in that is asked for its version alone.
+    (programs / "python3").write_text(f"#!/bin/sh\nexit {int(version == '3.9')}\n")
+    (programs / "id").write_text("#!/bin/sh\necho 0\n")
+    for name in ("python3", "id"):
+        (programs / name).chmod(0o755)
+    (programs / "dirname").symlink_to(shutil.which("dirname") or "/usr/bin/dirname")
+    done = subprocess.run(
+        [shutil.which("sh") or "/bin/sh", site / "image" / "seal.sh", "--check"],
+        env={"PATH": str(programs), "PROVISION_REQUIREMENT": "gpu-provision"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert ("no Python 3.11 or newer" in done.stderr) == bool(code)
 
 
 def test_sealing_without_the_check_changes_nothing(site: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ variable "amazon_region" {
 variable "amazon_source_ami" {
   type        = string
   default     = ""
-  description = "AMI to begin with: the system of image.pkrvars.hcl, plain or hardened by you."
+  description = "AMI to begin with: the system that README.md names, plain or hardened by you."
 }
 
 variable "amazon_root_device" {

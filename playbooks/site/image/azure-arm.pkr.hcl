@@ -18,7 +18,7 @@ variable "azure_resource_group" {
 variable "azure_publisher" {
   type        = string
   default     = ""
-  description = "Publisher, offer and sku of the image to begin with: the system of image.pkrvars.hcl."
+  description = "Publisher, offer and sku of the image to begin with: the system that README.md names."
 }
 
 variable "azure_offer" {

@@ -12,7 +12,7 @@ variable "google_zone" {
 variable "google_source_image" {
   type        = string
   default     = ""
-  description = "Image to begin with: the system of image.pkrvars.hcl, plain or hardened by you."
+  description = "Image to begin with: the system that README.md names, plain or hardened by you."
 }
 
 variable "google_source_project" {

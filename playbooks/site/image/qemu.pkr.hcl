@@ -2,7 +2,7 @@
 variable "qemu_source" {
   type        = string
   default     = ""
-  description = "Address or path of the cloud image (qcow2) to begin with: the system of image.pkrvars.hcl."
+  description = "Address or path of the cloud image (qcow2) to begin with: the system that README.md names."
 }
 
 variable "qemu_checksum" {

@@ -2,15 +2,36 @@
 # Seal a GPU node as a machine image: install the check of the first boot, and take away what belongs to one machine.
 # Run as root on the machine that becomes the image, last of all; first-boot.sh lies beside this file.
 #
+#   --check                changes nothing, and fails where sealing would
 #   PROVISION_REQUIREMENT  this program as pip takes it, as in gpu-provision==0.1.0; put into /opt/provision
+#   PROVISION_KEEP_KEYS    not empty: the keys that may log in now stay; else they are deleted, and cloud-init or the
+#                          agent of the cloud puts others there
 set -eu
 
-[ "$(id -u)" -eq 0 ] || { echo "seal.sh: run as root" >&2; exit 1; }
-here=$(dirname "$0")
-[ -f "$here/first-boot.sh" ] || { echo "seal.sh: first-boot.sh is not beside it" >&2; exit 1; }
+refuse() {
+    echo "seal.sh: $1" >&2
+    exit 1
+}
 
+[ "$(id -u)" -eq 0 ] || refuse "run as root"
+here=$(dirname "$0")
+[ -f "$here/first-boot.sh" ] || refuse "first-boot.sh is not beside it"
+
+python=
 if [ -n "${PROVISION_REQUIREMENT:-}" ]; then
-    python3 -m venv /opt/provision
+    for name in python3 python3.14 python3.13 python3.12 python3.11; do
+        if "$name" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            python=$name
+            break
+        fi
+    done
+    [ -n "$python" ] ||
+        refuse "no Python 3.11 or newer with venv is here: install one into the base image, or leave the requirement empty"
+fi
+[ "${1:-}" != --check ] || exit 0
+
+if [ -n "$python" ]; then
+    "$python" -m venv /opt/provision
     /opt/provision/bin/python -m pip install --quiet --no-cache-dir "$PROVISION_REQUIREMENT"
     /opt/provision/bin/provision --version
 fi
@@ -51,6 +72,7 @@ systemctl --quiet enable gpu-first-boot.service gpu-host-keys.service
 if command -v waagent >/dev/null; then waagent -force -deprovision+user; fi
 if command -v cloud-init >/dev/null; then cloud-init clean --logs; fi
 
+if [ -z "${PROVISION_KEEP_KEYS:-}" ]; then rm -f /root/.ssh/authorized_keys /home/*/.ssh/authorized_keys; fi
 rm -f /etc/ssh/ssh_host_*_key /etc/ssh/ssh_host_*_key.pub
 rm -f /var/lib/systemd/random-seed /var/lib/systemd/credential.secret
 rm -f /var/lib/dhcp/*.leases /var/lib/NetworkManager/*.lease /etc/udev/rules.d/70-persistent-net.rules

@@ -16,6 +16,7 @@ from provision.cli.parser import Once, parse_path, shown
 from provision.cli.request import read_matrix
 from provision.errors import ActionFailedError, UsageError
 from provision.matrix.load import Matrix
+from provision.versions import parse
 
 if TYPE_CHECKING:
     from provision.generate.site import ImageOptions
@@ -25,6 +26,8 @@ __all__ = ["configure_export", "configure_image", "run_export"]
 
 _ANSIBLE_CORE = re.compile(r'^\s*min_ansible_version:\s*"?([0-9.]+)"?\s*$', re.MULTILINE)
 _INVENTORY = "inventory/hosts.yml"
+_CONTROLLER_PYTHON = "3.11"
+"""The oldest Python that the ansible-core of the playbooks runs on."""
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/@-]{0,254}", re.IGNORECASE)
 _ARCHIVE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,100}?)\.(?:tar\.gz|tgz)")
 
@@ -95,7 +98,7 @@ def _builders(text: str) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _machine_image(options: argparse.Namespace, lock: Mapping[str, Any]) -> ImageOptions:
+def _machine_image(options: argparse.Namespace, lock: Mapping[str, Any], matrix: Matrix) -> ImageOptions:
     """Return the machine image that is asked for, of a system that the lock has."""
     from provision.generate.site import BUILDERS, ImageOptions
 
@@ -117,7 +120,11 @@ def _machine_image(options: argparse.Namespace, lock: Mapping[str, Any]) -> Imag
             because=(str(refusal),) if refusal else (),
             hints=(f"it has {', '.join(able)}",),
         )
-    return ImageOptions(os=name, builders=options.builder or tuple(sorted(BUILDERS)))
+    row = matrix.os_release(name)
+    packages: tuple[str, ...] = ()
+    if row is not None and row.python is not None and parse(row.python) >= parse(_CONTROLLER_PYTHON):
+        packages = ("git", "python3-venv") if row.package_format == "deb" else ("git", "python3")
+    return ImageOptions(os=name, builders=options.builder or tuple(sorted(BUILDERS)), packages=packages)
 
 
 def _image(text: str) -> str:
@@ -147,11 +154,12 @@ def run_export(options: argparse.Namespace, output: Output) -> int:
         raise UsageError(f"{options.action} needs to know where to", hints=("name a folder with `-o DIR`",))
     playbooks = asset_dir("playbooks")
     lock = read_lock(options)
+    matrix = read_matrix(options)
     site = SiteOptions(
         ansible_core=_ansible_core(playbooks),
         base_image=options.base_image,
-        wheels=_wheels(lock.document, read_matrix(options)),
-        image=_machine_image(options, lock.document) if options.action == "image" else None,
+        wheels=_wheels(lock.document, matrix),
+        image=_machine_image(options, lock.document, matrix) if options.action == "image" else None,
     )
     kept: list[str] = []
     artifacts = render_site(lock.document, lock.text, playbooks, site)

@@ -368,6 +368,8 @@ def _is_read(node: ast.expr, parent: ast.AST) -> bool:
         return parent.value is node and (isinstance(parent.ctx, ast.Load) or isinstance(parent.slice, ast.Constant))
     if isinstance(parent, ast.Attribute):
         return parent.attr in _READING
+    if isinstance(parent, ast.Call):
+        return parent.func is not node and _word(parent.func) in _TABLES
     return isinstance(parent, ast.Compare) and isinstance(parent.ops[0], (ast.In, ast.NotIn))
 
 

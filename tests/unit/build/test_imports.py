@@ -132,6 +132,7 @@ class _LazyModule:
             "gone",
         ),
         ({"pkg/__init__.py": "globals()['a'] = 1\nb = globals().get('a')\nc = 'd' in globals()\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": "def __dir__():\n    return sorted(set(globals()))\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": "def f(name):\n    g(**locals())\n    return globals()[name]\n"}, "pkg", "gone"),
         (
             {"pkg/__init__.py": TABLE.replace("import importlib", "import importlib; globals()[name] = 1")},

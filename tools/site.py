@@ -43,8 +43,9 @@ PLAIN_TREES = ("compat", "docs", "molecule", "playbooks", "tests")
 PLAIN_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 # Long lists and what only maintainers read: the pages of the facts say it one by one.
 UNSEARCHED = (
-    *("CHANGELOG", "CONTRIBUTING", "compat", "docs/articles", "docs/extras", "docs/installs", "docs/measurements"),
-    *("docs/roles", "docs/runbooks", "docs/stacks", "docs/xids", "molecule", "playbooks/roles", "tests"),
+    *("CHANGELOG", "CONTRIBUTING", "compat", "docs/articles", "docs/extras", "docs/facts", "docs/gpu"),
+    *("docs/installs", "docs/measurements", "docs/roles", "docs/runbooks", "docs/stacks", "docs/xids"),
+    *("molecule", "playbooks/roles", "tests"),
 )
 _NOT_SEARCHED = "---\nsearch: { exclude: true }\n---\n\n"
 _HOME = "start.md"

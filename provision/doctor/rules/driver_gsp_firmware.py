@@ -16,8 +16,8 @@ SYMPTOMS = (
     r"Cannot initialize GSP firmware",
     r"RmInitAdapter failed",
     r"rm_init_adapter(?:\([0-9]{1,2}\))? failed",
-    r"unexpected WPR2 already up|kgspBootstrap\w{0,12}: Timeout|GspRmAlloc failed",
-    r"RmFetchGspRmImages: No firmware image found",
+    r"unexpected WPR2 already up|RmFetchGspRmImages: No firmware image found"
+    r"|kgspBootstrap\w{0,12}: Timeout|GspRmAlloc failed",
 )
 
 _EXPECTED = "firmware of the loaded driver's version below `/lib/firmware/nvidia`"

@@ -16,8 +16,8 @@ _FILE = "ngc.toml"
 _HEADING = "vllm-python-py3"
 _COLUMNS = {"release": "triton release version", "python": "python version", "cuda": "cuda version"}
 _COLUMNS |= {"driver": "cuda driver version"}
-_SYSTEMS = {"3.10": "ubuntu22.04", "3.12": "ubuntu24.04"}
-"""Python → the Ubuntu whose own it is."""
+_SYSTEM = "ubuntu"
+"""What every image is built on: the release whose own Python the table names."""
 _MEASURED = ("cuda", "python", "os", "driver")
 
 
@@ -73,8 +73,10 @@ def update_images(book: Book, client: Client, url: str, alarms: Alarms, dated: d
     notes: list[str] = []
     known = {row["release"]: row for row in book.rows(_FILE, "release")}
     newest = max(known, key=parse)
+    rows = book.rows("os.toml", "os")
+    systems = {str(row.get("python")): str(row["id"]) for row in rows if str(row["id"]).startswith(_SYSTEM)}
     for said in listed:
-        system = _SYSTEMS.get(said["python"])
+        system = systems.get(said["python"])
         if said["release"] in known:
             row = known[said["release"]]
             now = {**said, "os": system}

@@ -94,7 +94,7 @@ def _fill_reading(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,…",
         help=(
             "read only these sources (torch, tensorflow, jax, nvidia, companions, published, system, drivers, cuda, "
-            "builds, ngc, prebuilt), distributions, or one release of a companion (vllm==0.10.1.1)"
+            "builds, ngc, prebuilt), distributions, or one release of a companion (NAME==VERSION)"
         ),
     )
     group.add_argument(

@@ -26,7 +26,7 @@ __all__ = ["configure_export", "configure_image", "run_export"]
 
 _ANSIBLE_CORE = re.compile(r'^\s*min_ansible_version:\s*"?([0-9.]+)"?\s*$', re.MULTILINE)
 _INVENTORY = "inventory/hosts.yml"
-_CONTROLLER_PYTHON = "3.11"
+_CONTROLLER_PYTHON = (3, 11)
 """The oldest Python that the ansible-core of the playbooks runs on."""
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/@-]{0,254}", re.IGNORECASE)
 _ARCHIVE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,100}?)\.(?:tar\.gz|tgz)")
@@ -122,7 +122,7 @@ def _machine_image(options: argparse.Namespace, lock: Mapping[str, Any], matrix:
         )
     row = matrix.os_release(name)
     packages: tuple[str, ...] = ()
-    if row is not None and row.python is not None and parse(row.python) >= parse(_CONTROLLER_PYTHON):
+    if row is not None and row.python is not None and parse(row.python).release >= _CONTROLLER_PYTHON:
         packages = ("git", "python3-venv") if row.package_format == "deb" else ("git", "python3")
     return ImageOptions(os=name, builders=options.builder or tuple(sorted(BUILDERS)), packages=packages)
 

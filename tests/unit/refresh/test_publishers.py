@@ -109,10 +109,10 @@ def test_images_that_read_otherwise_than_they_did_stop_it(run, upstream, facts):
 
 
 def test_images_on_a_python_of_no_known_ubuntu_are_told(run, upstream):
-    serve_table(upstream, LINES[0].replace("3.12.3", "3.14.2"), LINES[1])
+    serve_table(upstream, LINES[0].replace("3.12.3", "3.11.9"), LINES[1])
     outcome = run("ngc")
     assert not outcome.changes
-    assert any(note.startswith("26.09 of NVIDIA's images has Python 3.14") for note in outcome.notes)
+    assert any(note.startswith("26.09 of NVIDIA's images has Python 3.11") for note in outcome.notes)
 
 
 @pytest.mark.parametrize(

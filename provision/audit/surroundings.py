@@ -275,7 +275,7 @@ def _python_of(
     if base is not None and base.python is not None:
         has_other = bool(mentioned - {base.python}) or any(name.startswith("python") for name in packages)
         return options.python if has_other else base.python
-    row = next((item for item in matrix.os_releases if item.id == system), None) if system else None
+    row = matrix.os_release(system)
     named = [name for name in packages if name.startswith("python")]
     versions = {match[1] for name in named if (match := re.fullmatch(_PYTHON_PACKAGE, name))}
     if mentioned:

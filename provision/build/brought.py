@@ -96,14 +96,7 @@ class Brought:
         Raises:
             UnreachableError: The wheel cannot be read.
         """
-        kept = self._kept(wheel)
-        answers = dict(kept.get("lacks", {}))
-        left = [item for item in wanted if _key(item) not in answers]
-        if left:
-            with self._opened(wheel) as opened:
-                answers |= {_key(item): opened.lacks(*item) for item in left}
-                self._keep(wheel, kept | {"tops": sorted(opened.tops), "lacks": dict(sorted(answers.items()))})
-        return {item for item in wanted if answers[_key(item)]}
+        return self._lacks(wheel, wanted, is_one_enough=False)
 
     def lacks_any(self, wheel: Wheel, wanted: list[tuple[str, str | None]]) -> bool:
         """Tell whether at least one of them is proved not to be in a wheel; those that are soon told come first.
@@ -112,17 +105,23 @@ class Brought:
             UnreachableError: The wheel cannot be read.
         """
         ordered = sorted(wanted, key=lambda item: item[0].count("."), reverse=True)
+        return bool(self._lacks(wheel, ordered, is_one_enough=True))
+
+    def _lacks(
+        self, wheel: Wheel, wanted: list[tuple[str, str | None]], *, is_one_enough: bool
+    ) -> set[tuple[str, str | None]]:
+        """Return what is absent, as far as it was looked for: the wheel is opened for what no answer is kept of."""
         kept = self._kept(wheel)
         answers = dict(kept.get("lacks", {}))
-        if any(answers.get(_key(item)) for item in wanted):
-            return True
-        with self._opened(wheel) as opened:
-            for item in ordered:
-                answers[_key(item)] = answers.get(_key(item)) or opened.lacks(*item)
-                if answers[_key(item)]:
-                    break
-            self._keep(wheel, kept | {"tops": sorted(opened.tops), "lacks": dict(sorted(answers.items()))})
-        return any(answers[_key(item)] for item in ordered if _key(item) in answers)
+        left = [item for item in wanted if _key(item) not in answers]
+        if left and not (is_one_enough and any(answers.get(_key(item)) for item in wanted)):
+            with self._opened(wheel) as opened:
+                for item in left:
+                    answers[_key(item)] = opened.lacks(*item)
+                    if is_one_enough and answers[_key(item)]:
+                        break
+                self._keep(wheel, kept | {"tops": sorted(opened.tops), "lacks": dict(sorted(answers.items()))})
+        return {item for item in wanted if answers.get(_key(item))}
 
     def _opened(self, wheel: Wheel) -> _Opened:
         url = wheel.find_url()
@@ -206,7 +205,7 @@ class _Opened:
         sources = [self._source("/".join(parents[: count + 1])) for count in range(len(parents))]
         if not all(source is not None and not _HOOKS.search(source) for source in sources):
             return False
-        hooked = (text for _, text in self._texts_below("") if _HOOKS.search(text))
+        hooked = (text for _, text in self._sources() if _HOOKS.search(text))
         return not any(b"meta_path" in text or _has_word(text, name) for text in hooked)
 
     def _has_no_name(self, place: str, name: str) -> bool:
@@ -248,7 +247,7 @@ class _Opened:
         The tables are texts of its own source, or made of the sources of a folder. Such modules are made by a class
         that transformers, diffusers and others carry; it may know names by how they end.
         """
-        texts = dict(self._texts_below(""))
+        texts = dict(self._sources())
         classes = [text for text in texts.values() if b"class _LazyModule" in text]
         if len(classes) != 1 or any(name.encode().endswith(end) for end in _ENDS.findall(classes[0])):
             return False
@@ -278,10 +277,12 @@ class _Opened:
                 raise UnreachableError(f"{path} in {self._url} cannot be read", because=(str(error),)) from error
         return self._texts[path]
 
-    def _texts_below(self, folder: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the sources below a folder."""
+    def _sources(self) -> Iterator[tuple[str, bytes]]:
+        """Yield all sources."""
         members = [
-            (self._archive.getinfo(name), path) for path, name in self._members.items() if _is_source(path, folder)
+            (self._archive.getinfo(name), path)
+            for path, name in self._members.items()
+            if path.endswith((".py", ".pyi"))
         ]
         if sum(member.file_size for member, _ in members) > _SOURCES_BYTES_MAX:
             raise UnreachableError(f"{self._url} has more sources than are read")
@@ -426,7 +427,3 @@ def _is_by_tables(function: ast.FunctionDef, tables: set[str]) -> bool:
         node for node in function.body if not (isinstance(node, ast.If) and is_asked(node.test) and not node.orelse)
     ]
     return not any(isinstance(inner, ast.Return) for node in rest for inner in ast.walk(node))
-
-
-def _is_source(path: str, folder: str) -> bool:
-    return path.endswith((".py", ".pyi")) and path.startswith(folder)

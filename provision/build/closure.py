@@ -437,7 +437,7 @@ def _bound(source: str) -> Bound | None:
 
 def _place(stack: Stack, matrix: Matrix) -> Place:
     """Return where the environment will be, with the newest glibc that uv names and the system has."""
-    system = next((row for row in matrix.os_releases if row.id == stack.os), None)
+    system = matrix.os_release(stack.os)
     named = sorted(matrix.setting("constraints.toml", "uv_glibc").values, key=parse)
     fitting = [glibc for glibc in named if system is None or not system.glibc or parse(glibc) <= parse(system.glibc)]
     # Of an unknown system the oldest is assumed.

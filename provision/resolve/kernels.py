@@ -140,20 +140,19 @@ def find_unlisted(matrix: Matrix, extras: tuple[Extra, ...], wish: Wish) -> list
 def find_codeless(matrix: Matrix, extras: tuple[Extra, ...], wish: Wish) -> list[str]:
     """Return a sentence for each release that goes on without code for a GPU, or for any on its machine."""
     machine = MACHINES[wish.platform]
-    found: dict[str, None] = {}
+    found: list[str] = []
     for extra in extras:
         for row in _chosen(matrix, extra, wish):
             label = f"{row.package} {row.version}"
-            elsewhere = row.sm or row.sm_aarch64
-            if machine in row.without_code and elsewhere:
-                found[
+            if machine in row.without_code and (row.sm or row.sm_aarch64):
+                found.append(
                     f"the wheel of {label} for {machine} has no code for GPUs: what it computes is left to the CPU"
-                ] = None
-            if row.is_code_optional and (gpus := _beyond(row, wish)):
-                found[f"{label} has no code of its own for {' and '.join(gpus)}: what needs it does not run there"] = (
-                    None
                 )
-    return list(found)
+            if row.is_code_optional and (gpus := _beyond(row, wish)):
+                found.append(
+                    f"{label} has no code of its own for {' and '.join(gpus)}: what needs it does not run there"
+                )
+    return list(dict.fromkeys(found))
 
 
 def _chosen(matrix: Matrix, extra: Extra, wish: Wish) -> list[CompanionPackage]:

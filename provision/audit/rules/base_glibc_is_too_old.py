@@ -54,18 +54,18 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
 
 def _may_be_too_old(matrix: Matrix, system: str, wanted: Wanted) -> bool:
     """Tell whether some build of the release needs a newer glibc than the system has; the rest is the resolver's."""
-    have = next((row.glibc for row in matrix.os_releases if row.id == system), None)
-    if have is None:
+    row = matrix.os_release(system)
+    if row is None or row.glibc is None:
         return False
     if wanted.framework != "torch" or wanted.version is None:
         return True
-    needs = {row.glibc for row in matrix.torch_builds_of({wanted.version}) if row.glibc}
-    return any(_order(glibc) > _order(have) for glibc in needs)
+    needs = {build.glibc for build in matrix.torch_builds_of({wanted.version}) if build.glibc}
+    return any(_order(glibc) > _order(row.glibc) for glibc in needs)
 
 
 def _installers(environment: Environment, matrix: Matrix) -> Iterator[Finding]:
     """Yield the newest installers of conda that are fetched and end with an error on this system."""
-    row = next((row for row in matrix.os_releases if row.id == environment.os), None)
+    row = matrix.os_release(environment.os)
     if row is None or row.glibc is None:
         return
     needs = matrix.setting("audit_rules.toml", "conda_installer_glibc").entries

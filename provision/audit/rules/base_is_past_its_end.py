@@ -44,7 +44,7 @@ def _reasons(environment: Environment, matrix: Matrix) -> Iterator[tuple[str, st
         yield "is deleted upstream", f"nvidia/cuda:{base.tag} was taken off the registry", fact
     elif image is not None and image.lifecycle == "unsupported":
         yield "is no longer supported", f"CUDA {image.cuda} has a newer update, and tags like this get deleted", fact
-    system = next((row for row in matrix.os_releases if row.id == environment.os), None)
+    system = matrix.os_release(environment.os)
     if system is not None and system.end_of_life is not None and system.end_of_life < matrix.dated:
         fact = f"os/{system.id}"
         yield f"stands on {system.name}, which has ended", f"{system.name} ended on {system.end_of_life}", fact

@@ -29,9 +29,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     for (target, name), requirement in asked.items():
         plain = settings["same_files_brought"].entries.get(name)
         if plain is not None and (target, plain) not in asked:
-            for command in _bringers(environment, matrix, options, plain):
+            command = next(_bringers(environment, matrix, options, plain), None)
+            if command is not None:
                 yield _finding(matrix, requirement, [plain, name], f"`{command}` brings {plain}")
-                break
 
 
 def _is_placeholder(matrix: Matrix, requirement: Requirement) -> bool:

@@ -24,8 +24,10 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     base, system = environment.base, environment.os
     if base is None or system not in settings["externally_managed_systems"].values or base.repository == "python":
         return
-    row = next(item for item in matrix.os_releases if item.id == system)
-    if not (is_plain(matrix, environment) or is_cuda_repository(matrix, base)) or environment.python != row.python:
+    row = matrix.os_release(system)
+    if not (is_plain(matrix, environment) or is_cuda_repository(matrix, base)):
+        return
+    if row is None or environment.python != row.python:
         return
     if _may_be_other(environment, settings["externally_managed_marks"].values):
         return
@@ -71,13 +73,11 @@ def _may_be_other(environment: Environment, marks: tuple[str, ...]) -> bool:
         places = f"{source or '/'} {destination or '/'}".lower()
         if source is None or destination is None or any(part in places for part in ("pip", "python", "venv", "conda")):
             return True
-        if not environment.copies_from or destination.rstrip("/") not in ("", "/usr", "/usr/local", "/opt"):
-            continue
-        return True
+        if environment.copies_from and destination.rstrip("/") in ("", "/usr", "/usr/local", "/opt"):
+            return True
     for command in environment.commands:
         for word in command.words:
             text = (word.text or "").lower()
             if any(mark in text for mark in marks) or text.rpartition("/")[2] in _OTHER_PYTHONS:
                 return True
-    has_pip = any((word.text or "") == "python3-pip" for command in environment.commands for word in command.words)
-    return not has_pip
+    return not any(word.text == "python3-pip" for command in environment.commands for word in command.words)

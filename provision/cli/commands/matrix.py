@@ -138,7 +138,7 @@ def _write_page(options: argparse.Namespace, values: Mapping[str, Any], output: 
 
 
 def _frameworks(matrix: Matrix, request: Request, kinds: Sequence[str], output: Output) -> _Table:
-    os_row = next((row for row in matrix.os_releases if row.id == request.os), None)
+    os_row = matrix.os_release(request.os)
     if request.os is not None and os_row is None:
         raise UsageError(
             f"--os `{request.os}` is not in the facts",

@@ -63,7 +63,7 @@ def keep_healthy(options: argparse.Namespace, matrix: Matrix, output: Output) ->
         ActionFailedError: Another pass is at work.
         MissingDependencyError: The scheduler or the Prometheus server does not answer.
     """
-    from provision.fleet.health import find_alerts, read_reports, run_pass
+    from provision.fleet.health import find_alerts, load_loop, read_reports, run_pass
     from provision.fleet.kubernetes import Kubernetes
 
     if options.state is None:
@@ -73,10 +73,12 @@ def keep_healthy(options: argparse.Namespace, matrix: Matrix, output: Output) ->
     for flag, text in (("--context", options.context), ("--pool", options.pool)):
         if text is not None and not re.fullmatch(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,252}", text):
             raise UsageError(f"{flag} `{shown(text)}` is not a name", hints=("write it as the cluster does",))
+    usual = load_loop().LIMITS
+    returns = options.returns_per_day
     settings = {
         "state": str(options.state),
-        "limit_percent": read_number("--limit-percent", options.limit_percent, 0, 100, 10),
-        "returns_per_day": 3 if options.returns_per_day is None else options.returns_per_day,
+        "limit_percent": read_number("--limit-percent", options.limit_percent, 0, 100, usual["limit_percent"]),
+        "returns_per_day": usual["returns_per_day"] if returns is None else returns,
         "jobs": options.jobs or "keep",
     }
     reported = read_reports(options.report or ())

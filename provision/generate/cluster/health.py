@@ -12,13 +12,13 @@ from typing import Any
 
 from provision.errors import UsageError
 from provision.generate.cluster.plan import Plan
-from provision.generate.cluster.plugin import TAINT, daemon_tolerations, node_selector
+from provision.generate.cluster.plugin import daemon_tolerations, node_selector
 from provision.generate.cluster.pod import gpu_pod
 from provision.generate.slurm.health import fatal_xids
 from provision.matrix.load import Matrix
 from provision.records import replace
 
-__all__ = ["CONDITION", "NAMESPACE", "TAINT", "TEMPLATE", "health_objects", "render_check"]
+__all__ = ["CONDITION", "NAMESPACE", "TEMPLATE", "health_objects", "render_check"]
 
 NAMESPACE = "provision-health"
 CONDITION = "GpuUnhealthy"

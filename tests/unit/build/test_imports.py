@@ -206,6 +206,18 @@ def test_what_a_wheel_said_is_kept_by_its_hash(index: package_index.Index, tmp_p
         kept.lacks(wheel, [("pkg", "c")])
 
 
+def test_what_is_known_to_be_there_is_not_looked_for_again(index: package_index.Index, tmp_path: Path) -> None:
+    index.add("pkg", "1.0", code={"pkg/__init__.py": "a = 1\n"})
+    url = f"{index.url}/pkg/pkg-1.0-py3-none-any.whl"
+    wheel = Wheel(name="pkg", version="1.0", find_url=url.strip, sha256="1" * 64)
+    assert not Brought(Reader(), tmp_path).lacks_any(wheel, [("pkg", "a")])
+    index.files.clear()
+    kept = Brought(Reader(), tmp_path)
+    assert not kept.lacks_any(wheel, [("pkg", "a")])
+    with pytest.raises(UnreachableError):
+        kept.lacks_any(wheel, [("pkg", "a"), ("pkg", "b")])
+
+
 def test_a_server_that_sends_no_parts_proves_nothing(index: package_index.Index) -> None:
     index.has_parts = False
     index.add("pkg", "1.0", code={"pkg/__init__.py": ""})

@@ -1,7 +1,7 @@
 """The loop that takes a bad GPU node out of service and puts it back after proof, whatever schedules the nodes.
 
-It exists once: `node_health.py` runs it on a node of Slurm, and `provision fleet health` for Kubernetes and for nodes
-that only ssh reaches. It knows limits, reasons, the ledger, dry runs and proofs. What schedules is an engine, with
+It exists once: `node_health.py` runs it on a node of Slurm, and `provision fleet health` for Kubernetes. It knows
+limits, reasons, the ledger, dry runs and proofs. What schedules is an engine, with
 
     nodes()                rows of `Node`: all of them, once for each group that one is in
     node(name)             the same of one node

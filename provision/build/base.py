@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 from provision.build.engine import Engine
 from provision.errors import ActionFailedError, IncompatibleError
+from provision.resolve.environment import needed_glibc
 
 __all__ = ["check_base"]
 
 _VARIABLE = "PYTHON_VERSION"
 _ANSWER_SECONDS = 30
-_MANYLINUX = re.compile(r"manylinux_2_([0-9]+)_")
 _QUESTION = "import platform, venv; print(*platform.libc_ver())"
 
 
@@ -64,7 +64,7 @@ def check_base(engine: Engine, base: str, python: str, files: Iterable[str] = ()
 
 def _check_glibc(base: str, libc: list[str], files: Iterable[str]) -> None:
     """Refuse a base whose C library, by name and version, is not what wheels were built for."""
-    needed = max((min(map(int, found)) for file in files if (found := _MANYLINUX.findall(file))), default=0)
+    needed = needed_glibc(files)
     if not needed or (libc[:1] == ["glibc"] and not _is_older(libc[1:], needed)):
         return
     has = f"glibc {libc[1]}" if libc[:1] == ["glibc"] else "no glibc"

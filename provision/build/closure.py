@@ -21,7 +21,7 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, PythonRelease
 from provision.matrix.query import distribution_of, find_gpus
 from provision.records import NOTHING, record, replace
-from provision.resolve.environment import MACHINES, applies
+from provision.resolve.environment import MACHINES, applies, needed_glibc
 from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
 from provision.resolve.request import ANY, FIND_LINKS, SOURCE, Request, is_exact, python_fits
 from provision.resolve.requirements import normalise_name, requirement_of
@@ -439,10 +439,15 @@ def _place(stack: Stack, matrix: Matrix) -> Place:
     """Return where the environment will be, with the newest glibc that uv names and the system has."""
     system = matrix.os_release(stack.os)
     named = sorted(matrix.setting("constraints.toml", "uv_glibc").values, key=parse)
-    fitting = [glibc for glibc in named if system is None or not system.glibc or parse(glibc) <= parse(system.glibc)]
-    # Of an unknown system the oldest is assumed.
-    is_known = system is not None and system.glibc is not None
-    glibc = (fitting or named)[-1 if is_known and fitting else 0]
+    if system is not None and system.glibc is not None:
+        fitting = [glibc for glibc in named if parse(glibc) <= parse(system.glibc)]
+        glibc = fitting[-1] if fitting else named[0]
+    else:
+        # Of an unknown system the oldest is assumed that the first half runs on; a build looks before it begins.
+        packages = stack.image.packages if stack.image is not None else ()
+        decided = (package.file or "" for package in packages if not is_open(package.name))
+        needed = parse(f"2.{needed_glibc(decided)}")
+        glibc = next((glibc for glibc in named if parse(glibc) >= needed), named[-1])
     return Place(python=str(stack.python), machine=MACHINES[stack.platform], glibc=glibc)
 
 

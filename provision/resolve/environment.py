@@ -26,6 +26,7 @@ __all__ = [
     "Pick",
     "applies",
     "cuda_runtime",
+    "needed_glibc",
     "solve_environment",
     "wheel_rank",
 ]
@@ -33,6 +34,7 @@ __all__ = [
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 """Container platform → the machine name of wheel tags and markers."""
 _STEPS_MAX = 20_000
+_MANYLINUX = re.compile(r"manylinux_2_([0-9]+)_")
 
 
 @record
@@ -377,6 +379,11 @@ def wheel_rank(file: str, python: str, machine: str, glibc: str | None) -> tuple
         return None
     build = file.split("-")
     return specific, best, int(re.match(r"[0-9]*", build[2])[0] or 0) if len(build) == 6 else 0  # type: ignore[index]
+
+
+def needed_glibc(files: Iterable[str]) -> int:
+    """Return the N of the glibc 2.N that the newest of some wheels needs; 0 where all of them say it in the old way."""
+    return max((min(map(int, found)) for file in files if (found := _MANYLINUX.findall(file))), default=0)
 
 
 _LEGACY_GLIBC = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17), "linux": (2, 0)}

@@ -565,3 +565,15 @@ def test_a_release_that_only_its_metadata_admits_is_told(index: package_index.In
     stack = lock(index, "vllm", torch="2.12.0")
     assert packages(stack)["vllm"].version == "0.2.5"
     assert any(text.startswith("no release of vllm is known to go with torch 2.12.0") for text in stack.warnings)
+
+
+@pytest.mark.parametrize(("torch", "is_taken"), [("2.9.1", True), ("2.4.1", False)])
+def test_a_base_of_an_unknown_system_is_thought_as_new_as_the_wheels_of_the_stack_need(
+    index: package_index.Index, torch: str, is_taken: bool
+) -> None:
+    # torch 2.9 is built for glibc 2.28, torch 2.4 for 2.17; no base that runs the one lacks what the newer demo needs.
+    index.add("demo", "1.0", tag="cp311-cp311-manylinux_2_17_x86_64")
+    index.add("demo", "2.0", tag="cp311-cp311-manylinux_2_28_x86_64")
+    index.add("torch", torch)
+    stack = lock(index, "demo", torch=torch, python="3.11", base="registry.example/own/python:1")
+    assert packages(stack)["demo"].version == ("2.0" if is_taken else "1.0")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advance",
+    "add_host_flags",
     "add_probe_flags",
     "add_target_flags",
     "collect_each",
@@ -58,20 +59,7 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of targets, of the way there, and of what is collected."""
     where = parser.add_argument_group("targets", f"A target is {', '.join(FORMS)}. The default is this machine.")
     where.add_argument("targets", nargs="*", metavar="TARGET", help="machine, container, pod or image")
-    where.add_argument(
-        "--hosts", action=Once, type=parse_path, metavar="FILE", help="file with one target per line (- is stdin)"
-    )
-    where.add_argument(
-        "-i",
-        "--inventory",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="Ansible inventory: file, folder or script",
-    )
-    where.add_argument(
-        "--limit", action=Once, metavar="PATTERN", help="hosts of the inventory, as a pattern of Ansible"
-    )
+    add_host_flags(where)
     where.add_argument("--shard", action=Once, metavar="I/N", help="only the I-th of N equal parts of the targets")
     where.add_argument(
         "--from",
@@ -125,6 +113,24 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
         type=_python,
         metavar="PATH",
         help="Python on the target whose frameworks are inspected",
+    )
+
+
+def add_host_flags(group: argparse._ArgumentGroup) -> None:
+    """Add the flags that name lists of machines."""
+    group.add_argument(
+        "--hosts", action=Once, type=parse_path, metavar="FILE", help="file with one target per line (- is stdin)"
+    )
+    group.add_argument(
+        "-i",
+        "--inventory",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="Ansible inventory: file, folder or script",
+    )
+    group.add_argument(
+        "--limit", action=Once, metavar="PATTERN", help="hosts of the inventory, as a pattern of Ansible"
     )
 
 
@@ -296,7 +302,7 @@ def _collect_by_scheduler(
 
 
 def run_on_target(options: argparse.Namespace, name: str, command: str, seconds: float) -> tuple[int, str]:
-    """Run one command on a target and return its exit code and what it said.
+    """Run one command on a target and return its exit code and its output; of one that failed, its errors if any.
 
     Commands on one host share a connection, which is closed when the program ends.
 
@@ -331,7 +337,7 @@ def run_on_target(options: argparse.Namespace, name: str, command: str, seconds:
         raise MissingDependencyError(
             f"`{shown(name)}` cannot be reached", because=(error.reason,), hints=hints
         ) from error
-    return code, said.strip() or out.strip()
+    return code, (said.strip() if code else "") or out.strip()
 
 
 def _scheduler_of(options: argparse.Namespace) -> str | None:

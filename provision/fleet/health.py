@@ -141,7 +141,7 @@ def run_pass(
     """Take bad nodes out, put proved ones back, and return what was done, as the lines of the ledger.
 
     Args:
-        engine: As the loop needs one.
+        engine: As the loop needs one; ``end_pass()`` is called when all is done.
         settings: ``state`` (a folder), ``limit_percent``, ``returns_per_day`` and ``jobs`` (``keep`` or ``requeue``).
         find: Asks what is said of nodes; called when the scheduler has answered.
         run_proof: Proves a node; absent, none is put back.
@@ -177,6 +177,11 @@ def run_pass(
         )
         if run_proof is not None:
             _put_back(loop, engine, complete, book, frozenset(verdicts), run_proof)
+        if not is_dry:
+            try:
+                engine.end_pass()
+            except loop.EngineError as error:
+                book.write("failed", "", str(error))
         return list(book.rows)
 
 

@@ -1,6 +1,6 @@
-"""The HTTP API of a Prometheus server: instant and range queries, with TLS and basic auth; what it knows of hosts.
+"""The HTTP APIs of Prometheus and Alertmanager, with TLS and basic auth: queries, silences; what is known of hosts.
 
-Source: Prometheus documentation, "HTTP API", expression queries.
+Sources: Prometheus documentation, "HTTP API", expression queries; Alertmanager's OpenAPI document, version 2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from provision.generate.fleet_page import Line
 from provision.probe.clean import clean_line
 from provision.probe.output import FAILED, OK, Output
 
-__all__ = ["PROBE", "Prometheus", "ask_prometheus"]
+__all__ = ["PROBE", "Alertmanager", "Prometheus", "ask_prometheus"]
 
 PROBE = "prometheus"
 
@@ -37,7 +37,7 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-class Prometheus:
+class _Server:
     """One server.
 
     Args:
@@ -50,6 +50,11 @@ class Prometheus:
         UsageError: The address is none that can be asked, the file of certificates cannot be read, or a password
             would be sent over the network as plain text.
     """
+
+    TITLE: str
+    EXAMPLE: str
+    TRY: str
+    """Path of a question that shows whether it answers."""
 
     def __init__(
         self, address: str, *, user: str | None = None, password: str | None = None, authority: Path | None = None
@@ -67,15 +72,14 @@ class Prometheus:
             # What stands before an @ is a password, and is repeated nowhere.
             said = "an address with a password in it" if "@" in address else f"`{clean_line(address)}`"
             raise UsageError(
-                f"{said} is not an address of a Prometheus server",
-                hints=(
-                    "write it as in `https://prometheus.example:9090`; name the user with --user and --password-file",
-                ),
+                f"{said} is not an address of {self.TITLE}",
+                hints=(f"write it as in `{self.EXAMPLE}`; name the user with --user and --password-file",),
             )
         if user is not None and parts.scheme == "http" and host not in ("127.0.0.1", "::1", "localhost"):
+            port = self.EXAMPLE.rpartition(":")[2]
             raise UsageError(
                 "a password is not sent over plain http",
-                hints=("ask for https, or through a tunnel to this machine: `ssh -L 9090:localhost:9090 HOST`",),
+                hints=(f"ask for https, or through a tunnel to this machine: `ssh -L {port}:localhost:{port} HOST`",),
             )
         self.address = address.rstrip("/")
         self._headers = {"Accept": "application/json"}
@@ -87,6 +91,59 @@ class Prometheus:
         except OSError as error:
             raise UsageError(f"--ca: {authority} holds no certificates", because=(str(error),)) from error
         self._opener = build_opener(HTTPSHandler(context=context), _NoRedirect())
+
+    def read(self, path: str, document: Any = None, *, method: str | None = None) -> Any:
+        """Return the JSON of an answer, ``None`` where there is none; a document is sent with POST.
+
+        Raises:
+            MissingDependencyError: The server does not answer, or not with JSON.
+        """
+        from http.client import HTTPException
+        from urllib.error import HTTPError
+
+        headers, data = self._headers, None
+        if document is not None:
+            headers, data = {**headers, "Content-Type": "application/json"}, json.dumps(document).encode()
+        # http or https, as the constructor saw.
+        request = Request(f"{self.address}{path}", data, headers, method=method)  # noqa: S310
+        try:
+            with self._opener.open(request, timeout=_ANSWER_SECONDS) as answer:
+                text = answer.read(_ANSWER_BYTES_MAX)
+            return json.loads(text) if text.strip() else None
+        except HTTPError as error:
+            with error:
+                why, hints = self._word(error)
+            raise MissingDependencyError(f"{self.address} gave no answer", because=(why,), hints=hints) from None
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
+            raise self.failure(error) from None
+
+    def failure(self, error: Exception) -> MissingDependencyError:
+        """Return what is raised for an answer that is none."""
+        return MissingDependencyError(
+            f"{self.address} gave no answer",
+            because=(clean_line(str(getattr(error, "reason", error))) or type(error).__name__,),
+            hints=(f"see whether it answers: `curl ADDRESS{self.TRY}`",),
+        )
+
+    @staticmethod
+    def _word(error: Any) -> tuple[str, tuple[str, ...]]:
+        if error.code in (401, 403):
+            return "it asks for a user and a password", ("name them with `--user NAME --password-file FILE`",)
+        if 300 <= error.code < 400:
+            return "it sends us elsewhere", ("name the address that it answers at",)
+        try:
+            said = clean_line(str(json.loads(error.read(65536))["error"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            said = clean_line(str(error.reason))
+        return f"status {error.code}: {said}", ()
+
+
+class Prometheus(_Server):
+    """A server of Prometheus, or of one that answers its queries; see the base for what it takes and raises."""
+
+    TITLE = "a Prometheus server"
+    EXAMPLE = "https://prometheus.example:9090"
+    TRY = "/api/v1/query?query=up"
 
     def ask(self, expression: str, *, at: float | None = None) -> tuple[Line, ...]:
         """Return what an expression is at one time, now unless given: lines of one point, in the server's order.
@@ -112,38 +169,41 @@ class Prometheus:
         return self._get("query_range", {"query": expression, **times})
 
     def _get(self, what: str, parameters: Mapping[str, str]) -> tuple[Line, ...]:
-        from http.client import HTTPException
-        from urllib.error import HTTPError
         from urllib.parse import urlencode
 
-        address = f"{self.address}/api/v1/{what}?{urlencode(parameters)}"
-        request = Request(address, headers=self._headers)  # noqa: S310 - http or https, as the constructor saw
+        document = self.read(f"/api/v1/{what}?{urlencode(parameters)}")
         try:
-            with self._opener.open(request, timeout=_ANSWER_SECONDS) as answer:
-                document = json.loads(answer.read(_ANSWER_BYTES_MAX))
             return tuple(_line(row) for row in document["data"]["result"])
-        except HTTPError as error:
-            with error:
-                why, hints = self._word(error)
-            raise MissingDependencyError(f"{self.address} gave no answer", because=(why,), hints=hints) from None
-        except (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise MissingDependencyError(
-                f"{self.address} gave no answer",
-                because=(clean_line(str(getattr(error, "reason", error))) or type(error).__name__,),
-                hints=("see whether it answers: `curl ADDRESS/api/v1/query?query=up`",),
-            ) from None
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise self.failure(error) from None
 
-    @staticmethod
-    def _word(error: Any) -> tuple[str, tuple[str, ...]]:
-        if error.code in (401, 403):
-            return "it asks for a user and a password", ("name them with `--user NAME --password-file FILE`",)
-        if 300 <= error.code < 400:
-            return "it sends us elsewhere", ("name the address that it answers at",)
+
+class Alertmanager(_Server):
+    """A server of Alertmanager, whose silences are read, made and ended; see the base for what it takes and raises."""
+
+    TITLE = "an Alertmanager"
+    EXAMPLE = "https://alertmanager.example:9093"
+    TRY = "/api/v2/status"
+
+    def silences(self, author: str) -> list[dict[str, Any]]:
+        """Return the silences that an author made and that have not ended, as the server writes them.
+
+        Raises:
+            MissingDependencyError: The server does not answer, or not as Alertmanager does.
+        """
+        rows = self.read("/api/v2/silences")
         try:
-            said = clean_line(str(json.loads(error.read(65536))["error"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            said = clean_line(str(error.reason))
-        return f"status {error.code}: {said}", ()
+            return [row for row in rows if row["createdBy"] == author and row["status"]["state"] != "expired"]
+        except (LookupError, TypeError) as error:
+            raise self.failure(error) from None
+
+    def silence(self, document: Mapping[str, Any]) -> None:
+        """Make a silence, or change the one whose ``id`` is in the document."""
+        self.read("/api/v2/silences", document)
+
+    def end_silence(self, identity: str) -> None:
+        """End a silence."""
+        self.read(f"/api/v2/silence/{identity}", method="DELETE")
 
 
 def _line(row: Mapping[str, Any]) -> Line:

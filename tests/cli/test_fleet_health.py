@@ -1,4 +1,4 @@
-"""`provision fleet health` as people run it, with a stand-in for kubectl and for Prometheus."""
+"""`provision fleet health` as people run it, with stand-ins for kubectl, for Prometheus and for ssh."""
 
 from __future__ import annotations
 
@@ -66,12 +66,19 @@ def test_critical_alerts_that_fire_are_verdicts_and_those_of_two_clusters_need_a
         (("--state", "s", "--pool", "-x y"), 2, "--pool"),
         (("--state", "/proc/s"), 2, "cannot be written"),
         (("--state", "s", "--report", "none.json"), 2, "is not a report"),
+        (("--state", "s", "--alertmanager", "https://a.example"), 2, "no effect without a list of hosts"),
+        (("--state", "s", "--hosts", "hosts", "--pool", "rack"), 2, "--pool has no effect on hosts"),
+        (("--state", "s", "--hosts", "hosts", "--jobs", "requeue"), 2, "nothing would start a job on another host"),
+        (("--state", "s", "--hosts", "hosts", "--alertmanager", "a.example"), 2, "not an address of an Alertmanager"),
+        (("--state", "s", "--hosts", "pods"), 2, "`kubectl://train` is not reached over ssh"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is(
     provision, cluster, tmp_path, monkeypatch, words, code, said
 ):
     monkeypatch.chdir(tmp_path)
+    Path("hosts").write_text("n1\n", encoding="utf-8")
+    Path("pods").write_text("kubectl://train\n", encoding="utf-8")
     answer = provision("fleet", "health", *words)
     assert (answer.code, said in answer.err) == (code, True), answer.err
     assert cluster.read()["calls"] == []
@@ -88,3 +95,31 @@ def test_without_kubectl_or_a_cluster_it_ends_with_7(provision, cluster, tmp_pat
     answer = provision(*words)
     assert answer.code == 7
     assert "kubectl, which is not here" in answer.err
+
+
+def test_hosts_behind_ssh_are_kept_in_a_file_and_proved_over_ssh(provision, tmp_path, monkeypatch):
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    # Each host is this machine: what is to be run there is the last word.
+    ssh.write_text('#!/bin/bash\necho "$@" >> "$SSH_CALLS"\nexec sh -c "${@: -1}"\n', encoding="utf-8")
+    ssh.chmod(0o755)
+    calls = tmp_path / "calls"
+    monkeypatch.setenv("PATH", f"{ssh.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("SSH_CALLS", str(calls))
+    hosts, report = tmp_path / "hosts", tmp_path / "report.json"
+    hosts.write_text("root@n1\nn2\nn3\n", encoding="utf-8")
+    check = {"id": "gpu.lost", "status": "fail", "severity": "critical", "seen": "GPU 1 is lost"}
+    report.write_text(json.dumps({"targets": [{"target": "root@n1", "checks": [check]}]}), encoding="utf-8")
+    words = ("fleet", "health", "--state", tmp_path / "state", "--hosts", hosts)
+    answer = provision(*words, "--report", report)
+    assert (answer.code, answer.out.split()[:2]) == (0, ["drain", "n1"]), answer.err
+    held = json.loads((tmp_path / "state" / "maintenance.json").read_text())
+    assert held["hosts"]["n1"]["reason"] == "provision: gpu.lost: GPU 1 is lost"
+    assert not calls.exists()
+    # A machine without a GPU proves nothing.
+    answer = provision(*words)
+    assert (answer.code, answer.out.split()[:3]) == (0, ["not", "proved", "n1"])
+    said = calls.read_text()
+    assert "-l root -- n1 exec sh -s" in said
+    assert "n2" not in said
+    assert json.loads((tmp_path / "state" / "maintenance.json").read_text()) == held

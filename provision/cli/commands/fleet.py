@@ -69,13 +69,18 @@ out. A node that was taken out this way, that nothing is said against any more a
 put back when `provision verify --level standard` passes in a Pod with all of its GPUs. A node that a person cordoned is
 left alone. Each step is a line in the ledger, DIR/ledger.jsonl. Run it from a timer.
 
+With --hosts or --inventory the nodes are hosts reached over ssh. A bad one is written into the file of --maintenance,
+which people, playbooks and launchers read; --alertmanager silences its alerts. It is put back when no program uses its
+GPUs and it passes over ssh. An entry that a person wrote is left alone.
+
 The exit code is 6 when a bad node is still in service, because of the limit or a failure. --dry-run changes nothing and
 proves nothing.
 
 Examples:
   provision fleet health --state health --dry-run
   provision fleet health --state health --jobs requeue --prometheus https://prometheus.example:9090
-  provision fleet health --state health --report report.json --limit-percent 5 --no-proof""",
+  provision fleet health --state health --report report.json --limit-percent 5 --no-proof
+  provision fleet health --state health -i inventory --report report.json --alertmanager https://alerts.example:9093""",
     "idle": """List the nodes that can be released now.
 
 The server must run the rules of `provision fleet rules`. A node can be released when none of its GPUs was busier than

@@ -6,16 +6,18 @@ import argparse
 import re
 from typing import Any
 
-from provision.cli.fleet.server import add_server_flags, connect
+from provision.cli.fleet.server import add_server_flags, connect, connect_alertmanager
 from provision.cli.number import read_number, whole
 from provision.cli.output import Output
 from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.targets import add_host_flags, run_on_target, targets_of
 from provision.errors import UsageError, VerificationFailedError
 from provision.matrix.load import Matrix
 
 __all__ = ["fill", "keep_healthy"]
 
 _JOBS = ("keep", "requeue")
+_ASK_SECONDS = 60.0
 _LEFT = ("limit", "busy", "failed", "not done")
 """What of the ledger says that a bad node is still in service, or that something was not done."""
 
@@ -23,6 +25,22 @@ _LEFT = ("limit", "busy", "failed", "not done")
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("--context", action=Once, metavar="NAME", help="kubeconfig context (default: the current one)")
+    fleet = parser.add_argument_group("hosts reached over ssh, in place of a Kubernetes cluster")
+    add_host_flags(fleet)
+    fleet.add_argument("--ssh-config", action=Once, type=parse_path, metavar="FILE", help="ssh configuration file")
+    fleet.add_argument(
+        "--maintenance",
+        action=Once,
+        type=parse_path,
+        metavar="FILE",
+        help="file of the hosts in maintenance (default: maintenance.json in the folder of --state)",
+    )
+    fleet.add_argument(
+        "--alertmanager",
+        action=Once,
+        metavar="URL",
+        help="Alertmanager that silences hosts in maintenance, reached as the Prometheus server is",
+    )
     parser.add_argument(
         "--state", action=Once, type=parse_path, metavar="DIR", help="folder of the ledger and of what a pass remembers"
     )
@@ -64,11 +82,10 @@ def keep_healthy(options: argparse.Namespace, matrix: Matrix, output: Output) ->
         MissingDependencyError: The scheduler or the Prometheus server does not answer.
     """
     from provision.fleet.health import find_alerts, load_loop, read_reports, run_pass
-    from provision.fleet.kubernetes import Kubernetes
 
     if options.state is None:
         raise UsageError("the folder of the ledger is missing", hints=("name it: `--state health`",))
-    if options.cluster is not None and options.prometheus is None:
+    if options.cluster is not None and options.prometheus is None and options.alertmanager is None:
         raise UsageError("--cluster has no effect without --prometheus", hints=("leave it out, or name the server",))
     for flag, text in (("--context", options.context), ("--pool", options.pool)):
         if text is not None and not re.fullmatch(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,252}", text):
@@ -83,7 +100,7 @@ def keep_healthy(options: argparse.Namespace, matrix: Matrix, output: Output) ->
     }
     reported = read_reports(options.report or ())
     server = None if options.prometheus is None else connect(options, "health")
-    engine = Kubernetes(matrix, context=options.context, pool=options.pool)
+    engine = _engine(options, matrix)
 
     def find() -> list[Any]:
         alerts = [] if server is None else find_alerts(server, matrix, options.cluster)
@@ -95,6 +112,50 @@ def keep_healthy(options: argparse.Namespace, matrix: Matrix, output: Output) ->
     ledger = f"{options.state}/ledger.jsonl"
     output.give({"ledger": ledger, "done": rows}, _text(rows, ledger), is_ok=is_ok)
     return 0 if is_ok else VerificationFailedError.exit_code
+
+
+def _engine(options: argparse.Namespace, matrix: Matrix) -> Any:
+    """Return what takes nodes out: a list of hosts where one is named, else the cluster that kubectl reaches."""
+    lists = options.hosts or options.inventory
+    others = {"ssh_config", "maintenance", "alertmanager", "limit"} if not lists else {"context", "pool"}
+    for name in sorted(others):
+        if getattr(options, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            if lists:
+                raise UsageError(f"{flag} has no effect on hosts reached over ssh", hints=("leave it out",))
+            raise UsageError(f"{flag} has no effect without a list of hosts", hints=("add `--inventory FILE`",))
+    if not lists:
+        from provision.fleet.kubernetes import Kubernetes
+
+        return Kubernetes(matrix, context=options.context, pool=options.pool)
+    if options.jobs == "requeue":
+        raise UsageError(
+            "`--jobs requeue` has no effect on hosts reached over ssh",
+            because=("nothing would start a job on another host",),
+            hints=("leave it out",),
+        )
+    from provision.fleet.hosts import Hosts
+
+    told = ("hosts", "inventory", "limit", "ssh_config")
+    unset = dict.fromkeys(("bundles", "shard", "user", "port", "identity", "jump"))
+    wanted = argparse.Namespace(targets=(), **{name: getattr(options, name) for name in told}, **unset)
+    names = {}
+    for target in targets_of(wanted):
+        if target.kind != "ssh":
+            raise UsageError(f"`{shown(target.name)}` is not reached over ssh", hints=("leave it out of the list",))
+        names[target.name if options.inventory else target.host] = target
+    config = () if options.ssh_config is None else ("--ssh-config", str(options.ssh_config))
+    flags = {
+        name: (*config, *(("-i", str(options.inventory), "--limit", name) if options.inventory else (target.name,)))
+        for name, target in names.items()
+    }
+    return Hosts(
+        flags,
+        options.maintenance or options.state / "maintenance.json",
+        lambda name, command: run_on_target(wanted, names[name].name, command, _ASK_SECONDS),
+        alertmanager=connect_alertmanager(options),
+        cluster=options.cluster,
+    )
 
 
 def _text(rows: list[dict[str, Any]], ledger: str) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from provision.cli.parser import Once, parse_path
 from provision.errors import UsageError
 
 if TYPE_CHECKING:
-    from provision.probe.prometheus import Prometheus
+    from provision.probe.prometheus import Alertmanager, Prometheus
 
-__all__ = ["add_server_flags", "connect"]
+__all__ = ["add_server_flags", "connect", "connect_alertmanager"]
 
 _PASSWORD_BYTES_MAX = 4096
 
@@ -28,7 +28,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(options: argparse.Namespace, action: str) -> Prometheus:
-    """Return the server of the flags; nothing is asked yet.
+    """Return the Prometheus server of the flags; nothing is asked yet.
 
     Raises:
         UsageError: No server is named, or it cannot be asked like this.
@@ -40,7 +40,22 @@ def connect(options: argparse.Namespace, action: str) -> Prometheus:
             "the server is missing",
             hints=(f"name it: `provision fleet {action} --prometheus https://prometheus.example:9090`",),
         )
-    return Prometheus(options.prometheus, user=options.user, password=_read_password(options), authority=options.ca)
+    return Prometheus(options.prometheus, **_access(options))
+
+
+def connect_alertmanager(options: argparse.Namespace) -> Alertmanager | None:
+    """Return the Alertmanager of the flags, reached as the Prometheus server is; nothing is asked yet.
+
+    Raises:
+        UsageError: It cannot be asked like this.
+    """
+    from provision.probe.prometheus import Alertmanager
+
+    return None if options.alertmanager is None else Alertmanager(options.alertmanager, **_access(options))
+
+
+def _access(options: argparse.Namespace) -> dict[str, Any]:
+    return {"user": options.user, "password": _read_password(options), "authority": options.ca}
 
 
 def _read_password(options: argparse.Namespace) -> str | None:

@@ -19,8 +19,11 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
+from provision.fleet.health import Verdict, run_pass
+from provision.fleet.hosts import Hosts
 from provision.generate.monitoring import alert_name, receivers, render_alertmanager
 from provision.matrix.load import Matrix
+from provision.probe.prometheus import Alertmanager
 
 MATRIX = Matrix()
 PROGRAM = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
@@ -192,3 +195,59 @@ def count_inhibited(address: str, node: str) -> int:
     with urlopen(address, timeout=10) as answer:
         rows = json.loads(answer.read())
     return sum(row["labels"].get("node") == node and bool(row["status"]["inhibitedBy"]) for row in rows)
+
+
+def test_hosts_in_maintenance_are_silent_until_they_are_back(address, tmp_path) -> None:
+    root = address.removesuffix("/api/v2/alerts")
+    file = tmp_path / "maintenance.json"
+    server = Alertmanager(root)
+    engine = Hosts({"m1": ("m1",), "m2": ("m2",)}, file, lambda *_: (0, ""), alertmanager=server, cluster="one")
+
+    # One of a person, and one of another cluster, are not touched.
+    ends = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    for author, cluster in (("somebody", "one"), ("provision fleet health", "two")):
+        matchers = [
+            {"name": key, "value": value, "isRegex": False, "isEqual": True}
+            for key, value in (("node", "m2"), ("cluster", cluster))
+        ]
+        now = datetime.now(UTC).isoformat()
+        server.silence({"matchers": matchers, "startsAt": now, "endsAt": ends, "createdBy": author, "comment": "kept"})
+    others = [row["id"] for row in server.silences("somebody") + server.silences("provision fleet health")]
+    assert len(others) == 2
+
+    def mine() -> list[dict[str, object]]:
+        return [row for row in server.silences("provision fleet health") if row["id"] not in others]
+
+    engine.drain("m1", "provision: GPU 1 is lost")
+    engine.end_pass()
+    (row,) = mine()
+    assert row["comment"] == "provision: GPU 1 is lost"
+    assert {item["name"]: item["value"] for item in row["matchers"]} == {"node": "m1", "cluster": "one"}
+    # A second pass makes no second one.
+    engine.end_pass()
+    assert [again["id"] for again in mine()] == [row["id"]]
+    # One that ends soon is prolonged.
+    server.silence(
+        {**{key: row[key] for key in ("id", "matchers", "startsAt", "createdBy", "comment")}, "endsAt": ends}
+    )
+    engine.end_pass()
+    (longer,) = mine()
+    assert datetime.fromisoformat(longer["endsAt"]) - datetime.now(UTC) > timedelta(hours=20)
+    engine.resume("m1")
+    engine.end_pass()
+    assert mine() == []
+    left = server.silences("somebody") + server.silences("provision fleet health")
+    assert [row["id"] for row in left] == others
+
+
+def test_an_alertmanager_that_does_not_answer_is_told_and_the_pass_stands(tmp_path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    silent = Alertmanager(f"http://127.0.0.1:{port}")
+    engine = Hosts({"m1": ("m1",)}, tmp_path / "maintenance.json", lambda *_: (0, ""), alertmanager=silent)
+    settings = {"state": str(tmp_path / "state"), "limit_percent": 100, "returns_per_day": 3, "jobs": "keep"}
+    lost = Verdict(node="m1", id="gpu.lost", sentence="GPU 1 is lost", since=1.0)
+    rows = run_pass(engine, settings, lambda: [lost], None, is_dry=False)
+    assert [row["what"] for row in rows] == ["drain", "failed"]
+    assert "gave no answer" in rows[1]["why"]

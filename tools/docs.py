@@ -295,6 +295,10 @@ def runbooks() -> str:
         ]
         if diagnosis.explains:
             lines += [f"Explains: {', '.join(diagnosis.explains)}.", ""]
+        if diagnosis.message_kind == "symptom":
+            lines += ["Its messages are a symptom: it yields to what says more of the same failure.", ""]
+        if diagnosis.fits:
+            lines += [f"Its messages fit several causes, also these: {', '.join(diagnosis.fits)}.", ""]
         lines += [f"Source: {_named(matrix, diagnosis.source)}.", ""]
     return "\n".join(lines)
 

@@ -4,12 +4,13 @@ A file of `tests/threads` holds one thread a line: its address, the lines of the
 right, none where no diagnosis fits, and what fixed it. The set `known` was collected by who wrote the messages, the
 set `blind` by somebody who had not seen them. So was the set `third`, but messages were then mended from all of it.
 The sets `fourth` and `fifth` were split at random, and a row says its part; the set `sixth` was scored once as a
-whole before it became one to write from, as were `seventh` and `eighth`; `ninth` was split by repository, and its
-`held` is for scoring alone. The parts of the others are told by a hash of the repository, so that threads of one
-project never stand in both. `dev` is what messages are written from, and so is the `held` of all sets before `ninth`
-since 2026-11-28. A thread is right when the first finding is one of its causes, wrong when it
-is another one, silent when there is none. Every finding is wrong in the healthy logs of a set, of runs that succeeded
-or failed for reasons outside of the GPU's software.
+whole before it became one to write from, as were `seventh` and `eighth`; `ninth` and `tenth` were split by repository,
+and their `held` is for scoring alone. The parts of the others are told by a hash of the repository, so that threads of
+one project never stand in both. `dev` is what messages are written from, and so is the `held` of all sets before
+`ninth` since 2026-11-28. A thread is right when the first finding is one of its causes, open when that finding names
+several causes of one message and one of them is the thread's, wrong when it is another one, silent when there is none.
+Every finding is wrong in the healthy logs of a set, of runs that succeeded or failed for reasons outside of the GPU's
+software.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.doctor.case import Case
-from provision.doctor.engine import diagnose
+from provision.doctor.engine import Finding, diagnose
 from provision.matrix.load import Matrix
 
 __all__ = ["FOLDER", "PARTS", "SETS", "answer", "part_of", "read_rows", "score", "summary"]
@@ -41,6 +42,7 @@ SETS = {
     "seventh": ("seventh-threads.jsonl",),
     "eighth": ("eighth-threads.jsonl", "eighth-healthy.jsonl"),
     "ninth": ("ninth-threads.jsonl", "ninth-healthy.jsonl"),
+    "tenth": ("tenth-threads.jsonl", "tenth-healthy.jsonl"),
 }
 _HELD_OF_FIVE = 2
 
@@ -60,17 +62,24 @@ def part_of(row: Mapping[str, Any]) -> str:
     return "held" if digest % 5 < _HELD_OF_FIVE else "dev"
 
 
+def _findings(lines: Iterable[str], matrix: Matrix) -> tuple[Finding, ...]:
+    report = diagnose(Case(matrix, None, (("thread", "\n".join(lines) + "\n"),)))
+    return (*report.causes, *report.notes)
+
+
 def answer(lines: Iterable[str], matrix: Matrix) -> tuple[str, ...]:
     """Return the diagnoses for some lines, the first one first; none where doctor is silent."""
-    report = diagnose(Case(matrix, None, (("thread", "\n".join(lines) + "\n"),)))
-    return tuple(finding.diagnosis.id for finding in (*report.causes, *report.notes))
+    return tuple(finding.diagnosis.id for finding in _findings(lines, matrix))
 
 
 def score(rows: Iterable[dict[str, Any]], matrix: Matrix) -> Iterator[tuple[dict[str, Any], str, tuple[str, ...]]]:
-    """Yield each thread, ``right``, ``wrong`` or ``silent``, and what doctor said."""
+    """Yield each thread, ``right``, ``open``, ``wrong`` or ``silent``, and what doctor said."""
     for row in rows:
-        said = answer(row["lines"], matrix)
-        yield row, "silent" if not said else "right" if said[0] in row["cause"] else "wrong", said
+        found = _findings(row["lines"], matrix)
+        said = tuple(finding.diagnosis.id for finding in found)
+        fits = {diagnosis.id for diagnosis in found[0].fits} if found else set()
+        named = {*said[:1], *fits} & {*row["cause"]}
+        yield row, "silent" if not said else "wrong" if not named else "open" if fits else "right", said
 
 
 def _rows_of(name: str, part: str) -> Iterator[dict[str, Any]]:
@@ -78,7 +87,7 @@ def _rows_of(name: str, part: str) -> Iterator[dict[str, Any]]:
 
 
 def summary(name: str, part: str, matrix: Matrix) -> Counter[str]:
-    """Return how many threads of a part of a set are right, wrong and silent."""
+    """Return how many threads of a part of a set are right, open, wrong and silent."""
     return Counter(verdict for _, verdict, _ in score(_rows_of(name, part), matrix))
 
 

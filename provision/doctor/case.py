@@ -47,11 +47,12 @@ _TALKATIVE = (
 
 
 class Quote(NamedTuple):
-    """A line that matched: where it stands, the line, and the match."""
+    """A line that matched: where it stands, the line, the match, and the line's number."""
 
     where: str
     line: str
     match: re.Match[str]
+    number: int
 
 
 class Case:
@@ -166,7 +167,7 @@ class Case:
                 match = _compile(patterns[position]).search(page.lines[number])
                 if match is not None:
                     told = number
-                    yield Quote(page.name, _shorten(page.lines[number], match), match)
+                    yield Quote(page.name, _shorten(page.lines[number], match), match, number)
 
     def events(self, *kinds: str) -> tuple[KernelEvent, ...]:
         """Return the kernel's events of some kinds, from the target's log and from pasted text, oldest first."""

@@ -11,14 +11,20 @@ from provision.doctor.case import Case
 from provision.doctor.message import Message
 from provision.doctor.sign import CONFIDENCES, Sign
 from provision.matrix.model import Diagnosis
-from provision.records import NOTHING, record
+from provision.records import NOTHING, record, replace
 
-__all__ = ["LAYERS", "SEVERITIES", "Finding", "Report", "diagnose", "load_rule", "rule_of"]
+__all__ = ["LAYERS", "MESSAGE_KINDS", "SEVERITIES", "Finding", "Report", "diagnose", "load_rule", "rule_of"]
+
+MESSAGE_KINDS = ("root", "generic", "symptom")
+"""What a message is worth as evidence, the strongest first."""
 
 LAYERS = ("hardware", "driver", "library", "container", "framework", "network")
 """From the metal up: what is lower breaks what is higher."""
 
 SEVERITIES = ("critical", "high", "medium", "low")
+
+_NEAR_LINES = 300
+"""Messages so near to each other in one text are of one failure: the tracebacks of eight ranks are."""
 
 _TOLERANCE_SECONDS = 180.0
 """A consequence may be logged a little before its cause: messages of one incident come in no fixed order."""
@@ -26,11 +32,16 @@ _TOLERANCE_SECONDS = 180.0
 
 @record
 class Finding:
-    """A diagnosis that holds, and the findings it explains, themselves in order."""
+    """A diagnosis that holds, and the findings it explains, themselves in order.
+
+    Attributes:
+        fits: The causes that its message fits, itself left out, where only a generic message speaks for it.
+    """
 
     diagnosis: Diagnosis
     sign: Sign
     consequences: tuple[Finding, ...] = ()
+    fits: tuple[Diagnosis, ...] = ()
 
     @property
     def fix(self) -> tuple[str, ...]:
@@ -68,8 +79,9 @@ def rule_of(row: Diagnosis) -> ModuleType | Message:
 def diagnose(case: Case) -> Report:
     """Run all rules and rank what they find.
 
-    A finding that another one explains stands below it, unless the kernel's clock says that it came first. The rest
-    is ordered by layer, then severity, then confidence.
+    A finding that another one explains stands below it, unless the kernel's clock says that it came first. One that
+    rests on a symptom's message, or on a generic one, yields to stronger evidence near it: it is unsure, and comes
+    second. The rest is ordered by layer, then severity, then confidence.
     """
     signs: dict[str, Sign] = {}
     broken: dict[str, str] = {}
@@ -83,28 +95,77 @@ def diagnose(case: Case) -> Report:
             continue
         if sign is not None:
             signs[name] = sign
-    reasons = {name: _causes_of(name, signs, case.matrix.diagnoses) for name in signs}
+    facts = case.matrix.diagnoses
+    reasons = {name: _causes_of(name, signs, facts) for name in signs}
     roots = [name for name in signs if not reasons[name]]
     children: dict[str, list[str]] = {name: [] for name in signs}
     for name, causes in reasons.items():
         if causes:
             # The deepest of several causes takes it, so that a chain reads from its beginning.
-            children[min(causes, key=lambda cause: _rank(case.matrix.diagnoses[cause], signs[cause]))].append(name)
-    findings = [_assemble(name, signs, children, case.matrix.diagnoses) for name in roots]
+            children[min(causes, key=lambda cause: _rank(facts[cause], signs[cause]))].append(name)
+    stronger = {name: _stronger_than(name, signs, facts) for name in roots}
+    answers = {other for others in stronger.values() for other in others}
+    open_ones = {name for name in roots if not stronger[name] and _kind(name, signs, facts) == "generic"}
+    signs |= {name: replace(signs[name], confidence="low") for name in roots if stronger[name]}
+    findings = [_assemble(name, signs, children, facts) for name in roots]
     findings.sort(key=lambda finding: _rank(finding.diagnosis, finding.sign))
+    findings = [_leave_open(finding, facts) if finding.diagnosis.id in open_ones else finding for finding in findings]
+    notes = [finding for finding in findings if _is_note(finding) and finding.diagnosis.id not in answers]
     return Report(
-        causes=tuple(finding for finding in findings if not _is_note(finding)),
-        notes=tuple(finding for finding in findings if _is_note(finding)),
+        causes=tuple(finding for finding in findings if finding not in notes),
+        notes=tuple(notes),
         unseen=dict(sorted(case.unseen.items())),
         broken=broken,
     )
 
 
-def _causes_of(name: str, signs: Mapping[str, Sign], diagnoses: Mapping[str, Diagnosis]) -> list[str]:
+def _kind(name: str, signs: Mapping[str, Sign], diagnoses: Mapping[str, Diagnosis]) -> str:
+    """Return what a finding rests on: what the target's state shows is always the thing itself."""
+    sign = signs[name]
+    is_seen = sign.spot is None or sign.confidence == "high"
+    return "root" if is_seen else sign.message_kind or diagnoses[name].message_kind
+
+
+def _stronger_than(name: str, signs: Mapping[str, Sign], diagnoses: Mapping[str, Diagnosis]) -> list[str]:
+    """Return the findings near a message that say more of the same failure than it does."""
+    own = MESSAGE_KINDS.index(_kind(name, signs, diagnoses))
     return [
         other
         for other, sign in signs.items()
-        if other != name and name in diagnoses[other].explains and _can_cause(sign, signs[name])
+        if MESSAGE_KINDS.index(_kind(other, signs, diagnoses)) < own
+        and sign.confidence != "low"
+        and _is_near(sign, signs[name])
+    ]
+
+
+def _is_near(one: Sign, other: Sign) -> bool:
+    return (
+        one.spot is not None
+        and other.spot is not None
+        and one.spot[0] == other.spot[0]
+        and abs(one.spot[1] - other.spot[1]) <= _NEAR_LINES
+    )
+
+
+def _leave_open(finding: Finding, diagnoses: Mapping[str, Diagnosis]) -> Finding:
+    return replace(
+        finding,
+        sign=replace(finding.sign, confidence="low"),
+        fits=tuple(diagnoses[name] for name in finding.diagnosis.fits if name in diagnoses),
+    )
+
+
+def _causes_of(name: str, signs: Mapping[str, Sign], diagnoses: Mapping[str, Diagnosis]) -> list[str]:
+    is_generic = _kind(name, signs, diagnoses) == "generic"
+    return [
+        other
+        for other, sign in signs.items()
+        if other != name
+        and (
+            name in diagnoses[other].explains
+            or (is_generic and other in diagnoses[name].fits and (sign.spot is None or _is_near(sign, signs[name])))
+        )
+        and _can_cause(sign, signs[name])
     ]
 
 
@@ -126,7 +187,7 @@ def _assemble(
 
 def _is_note(finding: Finding) -> bool:
     is_weak = finding.sign.confidence == "low" or finding.diagnosis.severity == "low"
-    return is_weak and not finding.consequences
+    return is_weak and not finding.consequences and not finding.fits
 
 
 def _rank(diagnosis: Diagnosis, sign: Sign) -> tuple[bool, int, int, int, float, str]:

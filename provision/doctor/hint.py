@@ -23,6 +23,7 @@ def hint(
     expected: str = "",
     fix: Iterable[str] = (),
     unseen: Iterable[str] = (),
+    message_kind: str = "",
 ) -> Sign | None:
     """Return a sign for a message, ``None`` where there is no message.
 
@@ -33,6 +34,7 @@ def hint(
         expected: What a healthy target shows instead.
         fix: Steps for this very case.
         unseen: What would settle it.
+        message_kind: ``root`` where this line names the cause, although the diagnosis' other messages may not.
     """
     if quote is None:
         return None
@@ -42,4 +44,6 @@ def hint(
         expected=expected,
         fix=tuple(fix),
         unseen=tuple(unseen),
+        spot=(quote.where, quote.number),
+        message_kind=message_kind,
     )

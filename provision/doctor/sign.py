@@ -22,6 +22,8 @@ class Sign:
         fix: Steps for this very case, in place of the fact's; commands in backticks.
         unseen: What would settle it and could not be seen.
         seconds: When it first happened, by the kernel log's clock; orders causes before consequences.
+        spot: Text and line of the message that it rests on, where it rests on one alone.
+        message_kind: What that message is, where it is not what the diagnosis' messages are most often.
     """
 
     confidence: str
@@ -31,3 +33,5 @@ class Sign:
     fix: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     seconds: float | None = None
+    spot: tuple[str, int] | None = None
+    message_kind: str = ""

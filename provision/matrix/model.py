@@ -780,6 +780,9 @@ class Diagnosis(Fact):
     run again once the diagnosis stands. ``explains`` names diagnoses that are symptoms of this one. ``signals`` names
     the checks whose faults it is the cause of, ``CHECK/KIND`` where it is the cause of one kind of fault only.
 
+    ``message_kind`` says what its messages are: the ``root``, a ``symptom``, which some other cause ends in more often,
+    or ``generic``, one error for several causes. ``fits`` names those causes of a generic one.
+
     A row with ``patterns`` has no module: it is told by its ``signals``, and where they are not known by its messages.
     Each pattern is a regular expression for one line, whose named groups fill the places ``{name}`` in the steps.
     ``unseen`` says what would settle it, and ``message_confidence`` how sure a message alone is where that is not
@@ -797,6 +800,8 @@ class Diagnosis(Fact):
     undo: Mapping[str, str] = NOTHING
     looks: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
+    message_kind: str = "root"
+    fits: tuple[str, ...] = ()
     signals: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     message_confidence: str = ""

@@ -57,6 +57,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "expected": sign.expected,
         "subjects": list(sign.subjects),
         "cause": diagnosis.cause,
+        "fits": [other.id for other in finding.fits],
         "fix": list(finding.fix),
         "undo": dict(diagnosis.undo),
         "unseen": list(sign.unseen),
@@ -124,13 +125,17 @@ def _show_cause(number: int, finding: Finding, output: Output, matrix: Matrix) -
     diagnosis, sign = finding.diagnosis, finding.sign
     style = "error" if diagnosis.severity in ("critical", "high") else "warning"
     tags = f"{diagnosis.severity}, {diagnosis.layer} layer, {sign.confidence} confidence"
+    if finding.fits:
+        tags += f"; its message has {len(finding.fits) + 1} causes"
     yield f"{number}. {output.paint(diagnosis.title, style)}"
     yield f"{_INDENT}{diagnosis.id}: {tags}"
     yield from _fields("seen", sign.seen, output)
     yield from _fields("at", [_join(sign.subjects)] if sign.subjects else (), output)
     yield from _fields("expected", [sign.expected] if sign.expected else (), output)
-    yield from _fields("cause", [diagnosis.cause], output)
-    yield from _fields("fix", finding.fix, output, is_numbered=True)
+    yield from _fields("perhaps" if finding.fits else "cause", [diagnosis.cause], output)
+    yield from _fields("or", [f"{other.id}: {other.title}" for other in finding.fits], output)
+    # Where the message has several causes, the steps tell them apart.
+    yield from _fields("try" if finding.fits else "fix", finding.fix, output, is_numbered=True)
     explained = [
         f"{below.diagnosis.id}: {below.sign.seen[0] if below.sign.seen else below.diagnosis.title}"
         for below in _flatten(finding.consequences)

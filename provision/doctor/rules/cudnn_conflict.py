@@ -28,6 +28,20 @@ SYMPTOMS = (
 )
 
 _LOADED = re.compile(SYMPTOMS[1], re.IGNORECASE)
+_OPEN = re.compile(
+    r"CUDNN_STATUS_(?!VERSION_MISMATCH|SUBLIBRARY)|unable to find an engine|No valid engine|"
+    r"No (?:valid )?execution plans",
+    re.IGNORECASE,
+)
+"""What cuDNN says of many failures: the others name two releases of it."""
+
+_TELL_APART = (
+    "See whether its memory is full while it runs: `nvidia-smi`. Then take a smaller batch or a free GPU.",
+    "See whether the build has code for the GPU: "
+    "`python -c 'import torch; print(torch.cuda.get_device_capability(), torch.cuda.get_arch_list())'`.",
+    "See whether another cuDNN was loaded: run it with `env -u LD_LIBRARY_PATH`; `ldconfig -p | grep cudnn` names it.",
+    "Look for an earlier error: `CUDA_LAUNCH_BLOCKING=1` names the call that broke.",
+)
 
 
 def examine(case: Case) -> Sign | None:
@@ -49,12 +63,15 @@ def examine(case: Case) -> Sign | None:
             expected=expected,
         )
     if quote and (versions := _LOADED.search(quote.line)) and (fix := _upgrade(versions[2].rstrip("."))):
-        return hint(quote, expected=expected, fix=fix, unseen=("which one is found first: `ldconfig -p | grep cudnn`",))
+        first = ("which one is found first: `ldconfig -p | grep cudnn`",)
+        return hint(quote, expected=expected, fix=fix, unseen=first, message_kind="root")
     full = case.find(r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY") if quote else None
     if quote and "NOT_INITIALIZED" in quote.line and full:
         return hint(quote, confidence="low", seen=(f'"{full.line}"',), expected=expected)
     unseen = () if libraries else ("which cuDNN is loaded: `echo $LD_LIBRARY_PATH; ldconfig -p | grep cudnn`",)
-    return hint(quote, expected=expected, unseen=unseen)
+    if quote and _OPEN.search(quote.line):
+        return hint(quote, expected=expected, fix=_TELL_APART, unseen=unseen)
+    return hint(quote, expected=expected, unseen=unseen, message_kind="root")
 
 
 def _upgrade(wanted: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ SYMPTOMS = (
     r"RmInitAdapter failed",
     r"rm_init_adapter(?:\([0-9]{1,2}\))? failed",
     r"unexpected WPR2 already up|RmFetchGspRmImages: No firmware image found"
-    r"|kgspBootstrap\w{0,12}: Timeout|GspRmAlloc failed",
+    r"|GSP-FMC reported an error",
 )
 
 _EXPECTED = "firmware of the loaded driver's version below `/lib/firmware/nvidia`"

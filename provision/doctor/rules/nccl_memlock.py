@@ -13,7 +13,7 @@ SYMPTOMS = (
     r"Call to ibv_(?:reg_mr|reg_mr_iova2|reg_dmabuf_mr|create_cq|create_qp|alloc_pd).{0,40}Cannot allocate memory",
     r"RLIMIT_MEMLOCK is [0-9]{1,12} bytes",
     r"[Uu]nable to register memory.{0,80}Cannot allocate memory",
-    r"ibv_(?:reg_mr|create_cq)\S{0,20} failed: Cannot allocate memory",
+    r"ibv_(?:reg_mr|create_cq)\S{0,20} failed: Cannot allocate memory|Failed to create a completion queue \(CQ\)",
     r"(?:Call to )?ibv_create_(?:qp|cq) failed(?!.{0,40}(?:Invalid|not supported|No such))",
 )
 

@@ -15,7 +15,7 @@ from provision.probe.output import HUNG, Output, Unreadable
 from provision.probe.snapshot import Snapshot
 
 
-def fact(name: str, *, layer="driver", severity="high", explains=()) -> Diagnosis:
+def fact(name: str, *, layer="driver", severity="high", explains=(), message_kind="root", fits=()) -> Diagnosis:
     return Diagnosis(
         id=name,
         layer=layer,
@@ -24,6 +24,8 @@ def fact(name: str, *, layer="driver", severity="high", explains=()) -> Diagnosi
         cause="Something.",
         fix=("Do `this`.",),
         explains=explains,
+        message_kind=message_kind,
+        fits=fits,
         runbook="docs/runbooks.md#x",
         source=("guide",),
         where="table",
@@ -34,6 +36,10 @@ def fact(name: str, *, layer="driver", severity="high", explains=()) -> Diagnosi
 
 def sign(confidence="high", seconds=None) -> Sign:
     return Sign(confidence=confidence, seen=("it was seen",), seconds=seconds)
+
+
+def line(number: int, where="log", message_kind="", confidence="medium") -> Sign:
+    return Sign(confidence=confidence, seen=("it was read",), spot=(where, number), message_kind=message_kind)
 
 
 @pytest.fixture
@@ -185,3 +191,60 @@ def test_case_reads_events_from_text_and_numbers() -> None:
 
 def test_unreadable_reads_as_its_reason() -> None:
     assert str(Unreadable("nvidia-smi hung", probe="x")) == "nvidia-smi hung"
+
+
+def test_symptom_comes_second_and_unsure_beside_a_cause_of_the_same_failure(find) -> None:
+    report = find(
+        (fact("timeout", layer="hardware", message_kind="symptom"), line(20)),
+        (fact("assert", layer="framework", severity="low"), line(1)),
+    )
+    assert (names(report.causes), names(report.notes)) == (["assert"], ["timeout"])
+    assert report.notes[0].sign.confidence == "low"
+
+
+@pytest.mark.parametrize(
+    ("symptom", "root"),
+    [
+        (line(20), line(321)),
+        (line(20), line(21, where="another log")),
+        (line(20), line(21, confidence="low")),
+        (line(20, confidence="high"), line(21)),
+        (line(20, message_kind="root"), line(21)),
+        (sign("medium"), line(21)),
+        (line(20), sign("medium")),
+    ],
+    ids=["far", "other text", "unsure", "proved", "names the cause", "no message", "state"],
+)
+def test_symptom_stays_what_it_is_where_no_stronger_message_is_near(find, symptom, root) -> None:
+    report = find((fact("timeout", layer="hardware", message_kind="symptom"), symptom), (fact("assert"), root))
+    assert names(report.causes)[0] == "timeout"
+    assert report.causes[0].sign == symptom
+
+
+def test_generic_message_stands_below_a_cause_that_it_fits(find) -> None:
+    report = find(
+        (fact("cublas", layer="library", message_kind="generic", fits=("full", "index")), line(2)),
+        (fact("index", layer="framework"), line(1)),
+        (fact("other", layer="network"), line(3)),
+    )
+    assert names(report.causes) == ["index", "other"]
+    assert names(report.causes[0].consequences) == ["cublas"]
+    assert report.causes[0].consequences[0].fits == ()
+
+
+def test_generic_message_alone_is_an_open_answer(find) -> None:
+    full, index = fact("full"), fact("index")
+    report = find(
+        (fact("cublas", severity="low", message_kind="generic", fits=("full", "index")), line(2)),
+        (full, None),
+        (index, None),
+        (fact("timeout", layer="hardware", message_kind="symptom"), line(9)),
+    )
+    (cause,) = report.causes
+    assert (cause.diagnosis.id, cause.sign.confidence, cause.fits) == ("cublas", "low", (full, index))
+    assert names(report.notes) == ["timeout"]
+
+
+def test_a_line_that_names_the_cause_is_no_open_answer(find) -> None:
+    report = find((fact("cudnn", message_kind="generic", fits=("full", "index")), line(2, message_kind="root")))
+    assert (report.causes[0].sign.confidence, report.causes[0].fits) == ("medium", ())

@@ -336,7 +336,51 @@ def test_a_pair_of_cudas_that_a_build_accepts_is_no_mismatch(matrix: Matrix) -> 
             "ImportError: cannot import name 'Trainer' from partially initialized module 'myproj.train'",
         ),
         ("driver.gsp-firmware", "mwifiex mlan0: No firmware image found. Skipping download"),
+        ("driver.gsp-firmware", "NVRM: rpcRmApiAlloc_GSP: GspRmAlloc failed: hClient=0xc1d00008; status=0x0000004f"),
+        (
+            "k8s.operator-waits",
+            "level=info msg=creating symlinks under /dev/char that correspond to NVIDIA character devices",
+        ),
     ],
 )
 def test_words_that_others_use_too_are_no_message_of_it(wrong: str, line: str, matrix: Matrix) -> None:
     assert wrong not in said(f"{line}\n", matrix)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        (
+            "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED\n"
+            "GeForce RTX 3070 with CUDA capability sm_86 is not compatible with the current PyTorch installation.\n",
+            "cuda.no-kernel-image",
+        ),
+        (
+            "Assertion `srcIndex < srcSelectDimSize` failed.\nCUDA error: CUBLAS_STATUS_NOT_INITIALIZED\n",
+            "cuda.device-assert",
+        ),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+            "[rank1]:[E1128 ProcessGroupNCCL.cpp:607] Watchdog caught collective operation timeout: WorkNCCL\n",
+            "cuda.out-of-memory",
+        ),
+    ],
+)
+def test_what_names_the_cause_comes_before_what_it_ends_in(text: str, first: str, matrix: Matrix) -> None:
+    report = diagnose(Case(matrix, None, (("log", text),)))
+    assert report.causes[0].diagnosis.id == first
+    assert report.causes[0].fits == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", "cublas.not-initialized"),
+        ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", "cudnn.conflict"),
+        ("XlaRuntimeError: FAILED_PRECONDITION: DNN library initialization failed.", "jax.dnn-init"),
+    ],
+)
+def test_one_message_of_several_causes_names_none_of_them_for_sure(line: str, name: str, matrix: Matrix) -> None:
+    (cause,) = diagnose(Case(matrix, None, (("log", f"{line}\n"),))).causes
+    assert (cause.diagnosis.id, cause.sign.confidence) == (name, "low")
+    assert "cuda.out-of-memory" in {diagnosis.id for diagnosis in cause.fits}

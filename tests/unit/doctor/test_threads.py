@@ -39,7 +39,7 @@ def test_causes_of_the_threads_are_diagnoses() -> None:
 
 def test_threads_that_messages_were_written_from_are_explained() -> None:
     verdicts = [verdict for _, verdict, _ in score_threads.score(DEV, MATRIX)]
-    assert verdicts.count("right") >= 188
+    assert verdicts.count("right") >= 183
     assert verdicts.count("wrong") <= 1
 
 
@@ -69,7 +69,9 @@ def test_threads_of_the_fifth_set_that_messages_were_written_from_are_explained(
     assert verdicts.count("wrong") == 0
 
 
-@pytest.mark.parametrize(("name", "right", "wrong"), [("seventh", 47, 0), ("eighth", 52, 5), ("ninth", 69, 7)])
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"), [("seventh", 46, 0), ("eighth", 53, 4), ("ninth", 66, 5), ("tenth", 50, 1)]
+)
 def test_threads_of_the_last_sets_are_explained_and_few_wrongly(name: str, right: int, wrong: int) -> None:
     verdicts = [verdict for _, verdict, _ in score_threads.score(THREADS[name], MATRIX)]
     assert verdicts.count("right") >= right
@@ -95,15 +97,19 @@ def test_healthy_log_is_met_with_silence(row: dict[str, list[str]]) -> None:
     ("name", "part"), sorted({(name, score_threads.part_of(row)) for name, rows in THREADS.items() for row in rows})
 )
 def test_page_tells_the_score(name: str, part: str) -> None:
-    told = re.search(
-        rf"^\| {name} \| {part} \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
-    )
+    told = re.search(rf"^\| {name} \| {part} \|" + r" (\d+) \|" * 5, PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert told is not None
     counts = score_threads.summary(name, part, MATRIX)
-    wanted = (counts.total(), counts["right"], counts["wrong"], counts["silent"])
+    wanted = (counts.total(), counts["right"], counts["open"], counts["wrong"], counts["silent"])
     assert tuple(map(int, told.groups())) == wanted
 
 
 def test_one_more_wrong_message_would_show() -> None:
     row = {"lines": ["RuntimeError: Numpy is not available"], "cause": ["libc.too-old"]}
     assert [verdict for _, verdict, _ in score_threads.score([row], MATRIX)] == ["wrong"]
+
+
+def test_several_causes_of_one_message_are_an_open_answer_where_the_right_one_is_among_them() -> None:
+    lines = ["RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle )`"]
+    rows = [{"lines": lines, "cause": ["cuda.library-conflict"]}, {"lines": lines, "cause": ["pip.no-wheel"]}]
+    assert [verdict for _, verdict, _ in score_threads.score(rows, MATRIX)] == ["open", "wrong"]

@@ -617,15 +617,31 @@ def test_module_says_what_it_is(name: str):
 
 
 def test_what_is_explained_exists():
-    unknown = {(name, other) for name in IDS for other in MATRIX.diagnoses[name].explains if other not in IDS}
-    assert not unknown
+    known = {name: (*row.explains, *row.fits) for name, row in MATRIX.diagnoses.items()}
+    assert not {(name, other) for name, others in known.items() for other in others if other not in IDS}
+
+
+def test_only_generic_messages_fit_several_causes_and_all_of_them_say_which():
+    assert {name for name, row in MATRIX.diagnoses.items() if row.fits} == {
+        name for name, row in MATRIX.diagnoses.items() if row.message_kind == "generic"
+    }
+
+
+def test_what_a_generic_message_fits_does_not_explain_it_once_more():
+    twice = {
+        (name, other)
+        for name, row in MATRIX.diagnoses.items()
+        for other in row.fits
+        if name in MATRIX.diagnoses[other].explains
+    }
+    assert not twice
 
 
 def test_no_diagnosis_explains_itself_by_a_detour():
     def reach(name: str, seen: tuple[str, ...]) -> tuple[str, ...] | None:
         if name in seen:
             return (*seen, name)
-        for other in MATRIX.diagnoses[name].explains:
+        for other in (*MATRIX.diagnoses[name].explains, *(row for row in IDS if name in MATRIX.diagnoses[row].fits)):
             found = reach(other, (*seen, name))
             if found:
                 return found

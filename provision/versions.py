@@ -15,7 +15,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from packaging.version import Version
 
-__all__ = ["Spec", "branch_of", "is_empty", "is_older", "is_prefix_of", "outside_of", "parse", "sort_key", "spec_of"]
+__all__ = [
+    "Spec",
+    "admits",
+    "admits_python",
+    "branch_of",
+    "is_empty",
+    "is_older",
+    "is_prefix_of",
+    "minor_of",
+    "outside_of",
+    "parse",
+    "sort_key",
+    "spec_of",
+]
 
 _OPERATORS = ("===", "~=", "==", "!=", "<=", ">=", "<", ">")
 
@@ -64,6 +77,11 @@ def is_prefix_of(prefix: str, version: str) -> bool:
         return wanted.public == have.public
     release = have.release + (0,) * (len(wanted.release) - len(have.release))
     return wanted.epoch == have.epoch and release[: len(wanted.release)] == wanted.release
+
+
+def minor_of(version: str) -> str:
+    """Return the first two parts of a version: ``11.8.0`` → ``11.8``."""
+    return ".".join(version.split(".")[:2])
 
 
 def branch_of(driver: str) -> int:
@@ -142,6 +160,22 @@ def spec_of(text: str) -> Spec:
         ValueError: As :class:`Spec`.
     """
     return Spec(text)
+
+
+@lru_cache(maxsize=None)
+def admits(specifier: str, version: str) -> bool:
+    """Tell whether a specifier admits a version; an empty one admits all.
+
+    Raises:
+        ValueError: It has a clause without an operator, or one of the two no valid version.
+    """
+    return not specifier or version in spec_of(specifier)
+
+
+@lru_cache(maxsize=None)
+def admits_python(requires_python: str, python: str) -> bool:
+    """Tell whether ``Requires-Python`` admits a Python (``3.11``, ``3.13t``), whose last patch counts."""
+    return f"{python.rstrip('t')}.99" in spec_of(requires_python)
 
 
 def is_empty(specifiers: Iterable[str]) -> bool:

@@ -9,7 +9,7 @@ from provision.audit.model import Base, Environment
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaImage
 from provision.matrix.query import hub_name
-from provision.versions import parse, spec_of
+from provision.versions import minor_of, parse, spec_of
 
 __all__ = [
     "cuda_image",
@@ -20,7 +20,6 @@ __all__ = [
     "is_plain",
     "is_proved_absent",
     "may_have_frameworks",
-    "minor_of",
     "starts_as_root",
 ]
 
@@ -120,8 +119,3 @@ def starts_as_root(matrix: Matrix, base: Base) -> bool:
 
 def _systems(matrix: Matrix) -> set[str]:
     return {row.image.partition(":")[0] for row in matrix.os_releases if row.image is not None}
-
-
-def minor_of(version: str) -> str:
-    """Return the minor of a version: ``11.8.0`` → ``11.8``."""
-    return ".".join(version.split(".")[:2])

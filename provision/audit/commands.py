@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from provision.audit.model import Command, Environment, Install
-from provision.audit.requirement import normalise
+from provision.resolve.requirements import normalise_name
 
 __all__ = ["command_of", "is_apart", "is_brought_up", "is_removed", "is_removed_after", "is_upgrade"]
 
@@ -65,13 +65,13 @@ def _named_upgrades(words: list[str]) -> Iterator[str]:
             value = following
         found = re.match("[A-Za-z0-9._-]+", value)
         if found is not None:
-            yield normalise(found[0])
+            yield normalise_name(found[0])
 
 
 def is_removed(command: Command, name: str) -> bool:
     """Tell whether a command takes a package out, or may do so."""
     words = [word.text for word in command.words]
-    return "uninstall" in words and any(text is None or normalise(text) == name for text in words)
+    return "uninstall" in words and any(text is None or normalise_name(text) == name for text in words)
 
 
 def is_removed_after(environment: Environment, install: Install, name: str) -> bool:

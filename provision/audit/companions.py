@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
-from provision.versions import parse, spec_of
+from provision.versions import admits_python, parse, spec_of
 
 __all__ = ["fact_ids", "needs_of", "newest_needs"]
 
@@ -75,4 +75,4 @@ def _admits(specifier: str, version: str) -> bool:
 
 
 def _runs_on(requires_python: str | None, python: str) -> bool:
-    return requires_python is None or f"{python.rstrip('t')}.99" in spec_of(requires_python)
+    return requires_python is None or admits_python(requires_python, python)

@@ -9,6 +9,7 @@ from provision.audit.model import Environment, Install, Options, Requirement, Sp
 from provision.audit.wanted import Wanted, build_of, cuda_of, excludes, python_of, standing
 from provision.matrix.load import Matrix
 from provision.records import record
+from provision.versions import minor_of
 
 __all__ = ["Compiled", "builds_from_source"]
 
@@ -95,7 +96,7 @@ def _why_flash_attn(
     if release is None or torch is None or torch.version is None or torch.install.target != install.target:
         return ""
     lists = _lists(release)
-    minor = ".".join(torch.version.split(".")[:2])
+    minor = minor_of(torch.version)
     if minor not in lists["torch"]:
         return (
             f"release {requirement.version} has prebuilt wheels for torch {', '.join(lists['torch'])}, not for {minor}"

@@ -14,12 +14,12 @@ from provision.audit.channels import is_from_channel
 from provision.audit.commands import command_of, is_removed, is_upgrade
 from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, Wanted, excludes, platform_of, python_of, standing
+from provision.audit.wanted import CPU, Wanted, admits, excludes, platform_of, python_of, standing
 from provision.matrix.load import Matrix
 from provision.matrix.model import HiddenConstraint, WheelRelease
 from provision.records import record
 from provision.resolve.request import matches
-from provision.versions import parse, spec_of
+from provision.versions import admits_python, parse
 
 __all__ = ["broken_bounds", "missing_packages"]
 
@@ -89,7 +89,7 @@ def broken_bounds(
             if pinned is None and (name, is_sure) in told:
                 continue
             told.add((name, is_sure))
-            if is_newer_fine and pinned is not None and _admits(bound.replace("==", ">="), pinned):
+            if is_newer_fine and pinned is not None and admits(bound.replace("==", ">="), pinned):
                 continue
             edits, fix = _edits(held, requirement, name, bound)
             yield found(
@@ -223,7 +223,7 @@ def _broken(
         return None
     pinned = asked[0][1] if asked and asked[0][1].version is not None else None
     if pinned is not None and pinned.version is not None:
-        if _admits(bound, pinned.version) or _is_replaced(environment, matrix, options, held, asked[0], name):
+        if admits(bound, pinned.version) or _is_replaced(environment, matrix, options, held, asked[0], name):
             return None
         return pinned, f"{pinned.text} is installed", True
     texts = [item.specifier for item in (*(item for _, item in asked), *limits) if item.specifier]
@@ -253,7 +253,7 @@ def _broken(
     if _may_be_in_base(environment, matrix):
         return None
     newest = _newest(environment, matrix, options, held, name, tuple(texts))
-    if newest is None or _admits(bound, newest):
+    if newest is None or admits(bound, newest):
         return None
     where = f"nothing bounds {name}, and as of {matrix.dated} that is {name} {newest}"
     return (asked[-1][1] if asked else None), where, True
@@ -266,7 +266,7 @@ def _broken_newest(
     from provision.audit.solved import taken_best
 
     taken, is_sure = taken_best(environment, matrix, options, name)
-    if not taken or any(_admits(bound, version) for version in taken):
+    if not taken or any(admits(bound, version) for version in taken):
         return None
     return asked, f"nothing bounds {name} enough, and as of {matrix.dated} that is {name} {taken[0]}", is_sure
 
@@ -302,7 +302,7 @@ def _standing(
         if removed and place < max(removed):
             continue
         pin = kept[0][1].version if kept else None
-        is_other = pin is not None and not _admits(item.specifier, pin)
+        is_other = pin is not None and not admits(item.specifier, pin)
         if item.version is not None or is_other or is_upgrade(environment, install, name):
             kept = [pair for pair in kept if pair[0].span == install.span and pair[1].version is None]
             kept = [(install, item), *kept] if item.version is not None else [*kept, (install, item)]
@@ -327,7 +327,7 @@ def _is_replaced(
             if requirement.applies is False or install.has_no_deps or install.target != pinned[0].target:
                 continue
             bounds = _bounds_of(environment, matrix, options, held, requirement, name)
-            if any(not _admits(bound, pinned[1].version or "0") for bound in bounds or ()):
+            if any(not admits(bound, pinned[1].version or "0") for bound in bounds or ()):
                 return True
     return False
 
@@ -428,9 +428,9 @@ def _newest_for(matrix: Matrix, name: str, python: str, machine: str, texts: tup
         release = package.release(version)
         if release is None or release.yanked or parse(version).is_prerelease:
             continue
-        if release.requires_python and f"{python.rstrip('t')}.99" not in spec_of(release.requires_python):
+        if release.requires_python and not admits_python(release.requires_python, python):
             continue
-        if not all(_admits(text, version) for text in texts):
+        if not all(admits(text, version) for text in texts):
             continue
         if any(wheel_rank(wheel.file, python, machine, None) for wheel in release.wheels):
             return str(version)
@@ -461,13 +461,6 @@ def _is_absent(environment: Environment, matrix: Matrix, options: Options, held:
 
 def _is_upper(text: str) -> bool:
     return any(clause.startswith(("<", "==", "~=")) for clause in text.split(","))
-
-
-def _admits(specifier: str, version: str) -> bool:
-    try:
-        return not specifier or version.partition("+")[0] in spec_of(specifier)
-    except ValueError:
-        return True
 
 
 def _edits(held: _Held, requirement: Requirement | None, name: str, bound: str) -> tuple[tuple[Edit, ...], str]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from provision.audit.model import Base, Environment, Install, Requirement, Source, Variable, Word
-from provision.audit.requirement import normalise
 from provision.matrix.query import split_reference
+from provision.resolve.requirements import normalise_name
 
 __all__ = ["parse_image"]
 
@@ -132,7 +132,7 @@ def _minor(interpreter: dict[str, Any] | None) -> str | None:
 def _requirement(source: Source, package: str, version: str, at: tuple[int, int]) -> Requirement:
     start, end = at
     return Requirement(
-        name=normalise(package),
+        name=normalise_name(package),
         specifier=f"=={version}",
         version=version.lower(),
         is_literal=False,

@@ -7,10 +7,11 @@ from typing import Any
 
 from provision.audit.model import Environment, Index, Install, Requirement, Source, Span
 from provision.audit.places import Placed, read_toml
-from provision.audit.requirement import clean_version, normalise, parse_requirement
+from provision.audit.requirement import clean_version, parse_requirement
 from provision.audit.shell import Text
 from provision.errors import UsageError, without_secrets
 from provision.records import record, replace
+from provision.resolve.requirements import normalise_name
 from provision.versions import spec_of
 
 __all__ = [
@@ -270,7 +271,7 @@ def table_requirement(placed: Placed, path: tuple[str, ...], name: str, value: o
     if specifier is None:
         return None
     extras = table.get("extras")
-    extras = tuple(sorted(normalise(str(item)) for item in extras)) if isinstance(extras, list) else ()
+    extras = tuple(sorted(normalise_name(str(item)) for item in extras)) if isinstance(extras, list) else ()
     url = address_of(table)
     marker = _marker_of(table)
     raw = name + (f"[{','.join(extras)}]" if extras else "") + (f" @ {url}" if url else specifier)
@@ -417,7 +418,7 @@ def _bound_indexes(tool: dict[str, Any], urls: dict[str, str | None]) -> dict[st
         is_sure, item = possible[0]
         is_settled = len(possible) == 1 and is_sure is True and "index" in item and not {"extra", "group"} & set(item)
         index = str(item.get("index", ""))
-        found[normalise(name)] = (urls.get(index) or index) if is_settled else ""
+        found[normalise_name(name)] = (urls.get(index) or index) if is_settled else ""
     return found
 
 
@@ -491,7 +492,7 @@ def _read_lock(source: Source) -> Project:
         url = origin.get("registry") or origin.get("url")
         requirements.append(
             Requirement(
-                name=normalise(name),
+                name=normalise_name(name),
                 specifier=f"=={version}",
                 version=version,
                 # Of several versions, markers that were resolved away say which one a machine gets.

@@ -10,8 +10,9 @@ import re
 
 from provision.audit.model import Requirement
 from provision.audit.shell import Text
+from provision.resolve.requirements import normalise_name
 
-__all__ = ["clean_version", "normalise", "parse_conda", "parse_requirement", "pinned_python", "pinned_version"]
+__all__ = ["clean_version", "parse_conda", "parse_requirement", "pinned_python", "pinned_version"]
 
 _HEAD = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*\b)?)\s*(\[[^\]]*\])?\s*")
 _CLAUSE = re.compile(r"\s*(===|~=|==|!=|<=|>=|<|>)\s*([^\s,;()]+)\s*")
@@ -27,11 +28,6 @@ _EGG = r"[#&]egg=([A-Za-z0-9._-]+)"
 _REMOTE = ("http://", "https://", "git+", "hg+", "svn+", "bzr+", "file:", "ssh://")
 _CONDA = r"(?:([^\s:]+)::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(.*)"
 _CONDA_CLAUSE = r"(==|!=|<=|>=|~=|<|>|=)?\s*([0-9][^\s,|=<>!]*)"
-
-
-def normalise(name: str) -> str:
-    """Return a distribution's name as an index compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def pinned_version(specifier: str) -> str | None:
@@ -71,7 +67,9 @@ def parse_requirement(
     if head is None or "/" in text[: head.end() + 1] or bare.startswith("."):
         return None
     position = head.end()
-    extras = tuple(sorted({normalise(part.strip()) for part in (head[2] or "[]")[1:-1].split(",") if part.strip()}))
+    extras = tuple(
+        sorted({normalise_name(part.strip()) for part in (head[2] or "[]")[1:-1].split(",") if part.strip()})
+    )
     name_end = head.end(2) if head[2] else head.end(1)
     url: str | None = None
     clauses: list[str] = []
@@ -117,7 +115,7 @@ def parse_requirement(
         version = clean_version(_unquoted(match[2]))
     end = len(text.rstrip())
     return Requirement(
-        name=normalise(head[1]),
+        name=normalise_name(head[1]),
         extras=extras,
         specifier=specifier,
         version=version,
@@ -165,7 +163,7 @@ def _from_address(source: Text, file: str) -> Requirement | None:
     version = version.lower()
     span = source.span(file, start, end)
     return Requirement(
-        name=normalise(name),
+        name=normalise_name(name),
         specifier=f"=={version}" if version else "",
         version=version or None,
         marker=marker.strip(),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from provision.build.engine import Engine
 from provision.errors import ActionFailedError, IncompatibleError
 from provision.resolve.environment import needed_glibc
+from provision.versions import minor_of
 
 __all__ = ["check_base"]
 
@@ -37,7 +38,7 @@ def check_base(engine: Engine, base: str, python: str, files: Iterable[str] = ()
         is_here, environment = False, _ask_registry(base)
     exact = dict(item.partition("=")[::2] for item in environment).get(_VARIABLE, "")
     if exact and not f"{exact}.".startswith(f"{python.rstrip('t')}."):
-        minor = ".".join(exact.split(".")[:2])
+        minor = minor_of(exact)
         raise IncompatibleError(
             f"{base} cannot hold this stack",
             because=(f"it is made with Python {exact}, the stack needs {python}",),

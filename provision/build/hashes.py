@@ -7,7 +7,6 @@ are asked in their order.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from provision.build.reader import Reader, describe
@@ -17,6 +16,7 @@ from provision.index.address import IndexAddress
 from provision.index.page import ACCEPT, IndexFile, Page, PageError, parse_page
 from provision.records import replace
 from provision.resolve.environment import wheel_rank
+from provision.resolve.requirements import normalise_name
 from provision.resolve.stack import LockedPackage, Stack
 from provision.versions import parse
 
@@ -175,7 +175,7 @@ def _rank(file: str, package: LockedPackage, python: str, machine: str) -> tuple
     if not file.endswith(".whl") or len(parts) not in (5, 6):
         return None
     try:
-        if parse(parts[1]) != parse(package.version) or re.sub(r"[-_.]+", "-", parts[0]).lower() != package.name:
+        if parse(parts[1]) != parse(package.version) or normalise_name(parts[0]) != package.name:
             return None
         return wheel_rank(file, python, machine, None)
     except ValueError:

@@ -20,12 +20,12 @@ from provision.errors import MissingDependencyError, UsageError
 from provision.index.page import IndexFile
 from provision.matrix.load import Matrix
 from provision.records import record, replace
-from provision.resolve.environment import MACHINES, admits_python, wheel_rank
+from provision.resolve.environment import MACHINES, wheel_rank
 from provision.resolve.halves import is_open
 from provision.resolve.request import Request
 from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.stack import LockedPackage, Reason, Stack
-from provision.versions import parse, spec_of
+from provision.versions import admits_python, parse, spec_of
 
 __all__ = ["Held", "hold_code"]
 

@@ -29,9 +29,10 @@ from provision.index.account import Accounts
 from provision.index.address import IndexAddress
 from provision.index.page import IndexFile
 from provision.records import NOTHING, record, replace
-from provision.resolve.environment import admits_python, wheel_rank
+from provision.resolve.environment import wheel_rank
 from provision.resolve.halves import Fixed
 from provision.resolve.requirements import LOCAL, SECRETS_HINT, normalise_name, requirement_of
+from provision.versions import admits_python
 
 __all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "SourceNeeds", "Uv", "account_variables", "find_uv"]
 

@@ -17,6 +17,7 @@ from provision.resolve.request import ANY, FRAMEWORKS, Request, to_flags
 from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.solve import named_again
 from provision.resolve.stack import Refusal, Stack
+from provision.versions import minor_of
 
 __all__ = ["SECONDS_MAX", "TRIES_MAX", "WAYS_MAX", "Trials", "Way", "find_ways"]
 
@@ -202,7 +203,7 @@ def _pythons(request: Request, matrix: Matrix, stack: Stack, trials: Trials) -> 
 def _cudas(request: Request, trials: Trials) -> Iterator[Way | None]:
     found = trials(replace(request, cuda=None), "any version of CUDA") if request.cuda is not None else None
     if found is not None:
-        version = ".".join(found.cuda.split(".")[:2])
+        version = minor_of(found.cuda)
         yield trials.way(replace(request, cuda=version), f"CUDA {version}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from provision.doctor.case import Case
 from provision.doctor.stack import driver_of, torch_of
 from provision.matrix.model import TorchBuild
-from provision.versions import parse
+from provision.versions import minor_of, parse
 
 __all__ = ["complete"]
 
@@ -63,7 +63,7 @@ def _toolkit(values: Mapping[str, str], case: Case) -> str | None:
     if not values.get("sm", "").isdigit():
         return None
     able = [row.version for row in case.matrix.rows("cuda.toml", "release") if int(values["sm"]) in (row.sm or ())]
-    return ".".join(min(able, key=parse).split(".")[:2]) if able else None
+    return minor_of(min(able, key=parse)) if able else None
 
 
 def _torch(_: Mapping[str, str], case: Case) -> str | None:

@@ -6,7 +6,7 @@ from provision.doctor.case import Case
 from provision.matrix.load import Matrix
 from provision.matrix.model import DriverBranch, TorchBuild
 from provision.matrix.query import runs_on
-from provision.versions import parse
+from provision.versions import minor_of, parse
 
 __all__ = [
     "Torch",
@@ -39,7 +39,7 @@ class Torch:
     @property
     def minor(self) -> str | None:
         """The first two numbers of the version, as ``--torch`` takes them."""
-        return ".".join(self.version.split(".")[:2]) if self.version else None
+        return minor_of(self.version) if self.version else None
 
 
 def driver_of(case: Case) -> str | None:
@@ -89,7 +89,7 @@ def cuda_of_number(number: int) -> str:
 
 def minimum_driver(matrix: Matrix, cuda: str) -> str | None:
     """Return the lowest driver that runs programs of a CUDA minor, ``None`` where the facts do not know it."""
-    floors = [row.minimum_driver for row in matrix.cuda_below(".".join(cuda.split(".")[:2]))]
+    floors = [row.minimum_driver for row in matrix.cuda_below(minor_of(cuda))]
     return min(floors, key=parse) if floors else None
 
 

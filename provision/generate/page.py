@@ -22,7 +22,7 @@ from provision.matrix.query import serves
 from provision.resolve.options import Option, offer
 from provision.resolve.request import ANY, PLATFORMS, Request
 from provision.resolve.survey import Report, survey
-from provision.versions import parse
+from provision.versions import minor_of, parse
 
 __all__ = ["render_page", "tabulate"]
 
@@ -103,7 +103,7 @@ def _map(matrix: Matrix) -> dict[str, Any]:
     options = offer(matrix, "torch", Request(torch=ANY), PLATFORMS[0])
     for option in filter(lambda option: option.is_known, options):
         served = [_served(option, gpus) for gpus in generations.values()]
-        cells.setdefault(".".join(option.version.split(".")[:2]), {}).setdefault(option.cuda, [option.label, served])
+        cells.setdefault(minor_of(option.version), {}).setdefault(option.cuda, [option.label, served])
     cudas = sorted({option.cuda for option in options if option.cuda}, key=parse, reverse=True)
     return {"generations": list(generations), "cudas": cudas, "cells": cells}
 

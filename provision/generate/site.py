@@ -19,6 +19,7 @@ from provision.errors import ActionFailedError, ProvisionError, UsageError
 from provision.generate.quote import finalize, quote_shell
 from provision.generate.write import Artifact, Changes, write_artifacts
 from provision.records import record
+from provision.resolve.requirements import normalise_name
 
 __all__ = [
     "BUILDERS",
@@ -297,7 +298,7 @@ def read_requirements(text: str) -> Iterator[tuple[str, str | None, str | None, 
         words = line.partition(" #")[0].strip()
         found = None if words.startswith(("#", "-")) else _NAMED.match(words)
         if found:
-            name = re.sub(r"[-_.]+", "-", found["name"]).lower()
+            name = normalise_name(found["name"])
             yield name, found["version"], found["url"], tuple(_HASH.findall(words))
 
 

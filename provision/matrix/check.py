@@ -20,7 +20,7 @@ from provision.matrix.canonical import encode_json, encode_pretty, encode_toml
 from provision.matrix.decode import decode_row
 from provision.matrix.query import normalise_gpu
 from provision.records import fields_of
-from provision.versions import Spec, branch_of, parse
+from provision.versions import Spec, branch_of, minor_of, parse
 
 __all__ = ["RULES", "Finding", "check"]
 
@@ -460,7 +460,7 @@ def _references(facts: _Facts) -> Iterator[Finding]:
     }
     alerts = facts.column("alerts.toml", "alert", "id")
     lists: dict[type, tuple[tuple[str, set[Any]], ...]] = {
-        model.PrebuiltWheels: (("pythons", {".".join(version.split(".")[:2]) for version in torches}),),
+        model.PrebuiltWheels: (("pythons", {minor_of(version) for version in torches}),),
         model.SystemLibrary: (("packages", systems),),
         model.SystemNeed: (("libraries", facts.column("system_libraries.toml", "library", "id")),),
         model.Alert: (("runbook", runbooks),),

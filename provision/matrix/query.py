@@ -10,7 +10,7 @@ from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import CudaRelease, DriverBranch, Extra, Gpu, NvlinkLayout, PerformanceFloor, PythonRelease
 from provision.records import replace
-from provision.versions import branch_of, parse
+from provision.versions import branch_of, minor_of, parse
 
 __all__ = [
     "NVLINK",
@@ -340,7 +340,7 @@ def _compiles_for(ptx: str, capability: tuple[int, int]) -> bool:
 
 def cuda_releases(matrix: Matrix, minor: str) -> tuple[CudaRelease, ...]:
     """Return the toolkits of one CUDA minor (``11.8``), newest patch first."""
-    return matrix.cuda_below(".".join(minor.split(".")[:2]))
+    return matrix.cuda_below(minor_of(minor))
 
 
 def cudnn_distribution(matrix: Matrix, cuda_major: int) -> str | None:

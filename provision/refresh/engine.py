@@ -24,6 +24,7 @@ from provision.refresh.guard import Alarms
 from provision.refresh.published import Registry
 from provision.refresh.wheel import WheelReader
 from provision.refresh.wheels import Shelf, wheel_file
+from provision.resolve.requirements import normalise_name
 
 __all__ = ["AXES", "Outcome", "Plan", "Refresh", "read_plan"]
 
@@ -123,7 +124,7 @@ def read_plan(words: Iterable[str], folder: Path) -> tuple[tuple[str, ...], tupl
         known |= companions_
     for word in words:
         text, is_release, version = word.strip().partition("==")
-        name = re.sub(r"[-_.]+", "-", text).lower()
+        name = normalise_name(text)
         if is_release:
             if name not in companions_ or not version:
                 raise UsageError(

@@ -51,7 +51,7 @@ from provision.resolve.stack import (
     Stack,
 )
 from provision.resolve.targets import compile_targets, target_variables
-from provision.versions import branch_of, parse
+from provision.versions import branch_of, minor_of, parse
 
 __all__ = ["Solution", "assemble", "base_reasons", "base_warnings", "find_installer", "package_warnings"]
 
@@ -296,7 +296,7 @@ def _slim_image(solution: Solution, matrix: Matrix) -> PythonImage | None:
 
 
 def _image_of(row: CudaImage) -> BaseImage:
-    cuda = ".".join(row.cuda.split(".")[:2])
+    cuda = minor_of(row.cuda)
     return BaseImage(ref=row.tag, digest=row.digest, os=row.os, cuda=cuda, size_mb=row.size_mb)
 
 

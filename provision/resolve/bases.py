@@ -13,7 +13,7 @@ from provision.resolve.foreign import ForeignBase, is_musl, known_base, name_and
 from provision.resolve.options import Option, fact_of
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.rules import Rejection, Wish, cuda_matches
-from provision.versions import parse, spec_of
+from provision.versions import minor_of, parse, spec_of
 
 __all__ = ["Base", "choose_base", "choose_cuda_image"]
 
@@ -113,7 +113,7 @@ def _unfit_base(matrix: Matrix, base: str, options: tuple[Option, ...], python: 
         fact = fact_of("image", image.tag, image)
         return Rejection(rule="base", is_proved=True, subject="", because=because, facts=(fact,))
     bare = next((row for row in matrix.cuda_images if row.tag == short), None)
-    if python is None and (bare is None or _minor(bare.cuda) == _minor(options[0].cuda)):
+    if python is None and (bare is None or minor_of(bare.cuda) == minor_of(options[0].cuda)):
         return None
     if bare is None and name in (*matrix.setting("images.toml", "registries").values, *_names(matrix)):
         bare = next(iter(matrix.cuda_images), None)
@@ -134,8 +134,8 @@ def _unfit_foreign(
 ) -> Rejection | None:
     """Return why a base with a framework of its own cannot hold this Python, this CUDA or this system."""
     because = ""
-    minor = _minor(foreign.cuda) if foreign.cuda is not None else None
-    stands_on_it = {_minor(option.cuda) for option in options if option.system_cuda or option.framework == "cuda"}
+    minor = minor_of(foreign.cuda) if foreign.cuda is not None else None
+    stands_on_it = {minor_of(option.cuda) for option in options if option.system_cuda or option.framework == "cuda"}
     is_other_cuda = minor is not None and (not cuda_matches(matrix, wish.request.cuda, minor) or stands_on_it - {minor})
     if python is not None and foreign.python is not None and python != foreign.python:
         because = f"which holds Python {foreign.python}"
@@ -147,10 +147,6 @@ def _unfit_foreign(
         return None
     because = f"cannot stand on {wish.request.base}, {because}"
     return Rejection(rule="base", is_proved=True, subject="", because=because, facts=foreign.facts)
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
 
 
 def _names(matrix: Matrix) -> set[str]:
@@ -174,7 +170,7 @@ def choose_cuda_image(
     fitting = []
     minor = parse(cuda).release[:2]
     is_final = wish.request.python is None and not any(getattr(wish.request, name) for name in FRAMEWORKS)
-    for image in matrix.cuda_images_below(_minor(cuda)):
+    for image in matrix.cuda_images_below(minor_of(cuda)):
         if image.flavour != flavour or parse(image.cuda).release[:2] != minor:
             continue
         if patch is not None and image.cuda != patch:

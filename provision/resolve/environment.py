@@ -15,7 +15,7 @@ from provision.matrix.model import Wheel, WheelRelease
 from provision.records import record
 from provision.resolve.markers import applies
 from provision.resolve.stack import FactRef
-from provision.versions import is_empty, parse, spec_of
+from provision.versions import admits, admits_python, is_empty, minor_of, parse
 
 __all__ = [
     "MACHINES",
@@ -135,7 +135,7 @@ def cuda_runtime(picks: Iterable[Pick]) -> str:
     """Return the minor of the CUDA runtime among the picks (``12.9``), or nothing."""
     for pick in picks:
         if re.fullmatch(r"nvidia-cuda-runtime(-cu[0-9]+)?", pick.name):
-            return ".".join(pick.version.split(".")[:2])
+            return minor_of(pick.version)
     return ""
 
 
@@ -217,7 +217,7 @@ class _Search:
                 if name not in queued:
                     queued.append(name)
                 continue
-            if not _admits(specifier, present.version):
+            if not admits(specifier, present.version):
                 self._note(name, more[name], len(picks))
                 self.blame = {name, *(item.by for item in more[name])}
                 return None, queued
@@ -234,7 +234,7 @@ class _Search:
         found = False
         fixed = self.given.get(name)
         if fixed is not None:
-            if all(_admits(demand.specifier, fixed.version) for demand in demands):
+            if all(admits(demand.specifier, fixed.version) for demand in demands):
                 found = True
                 package = self.matrix.package(name)
                 release = package.release(fixed.version) if package else None
@@ -278,17 +278,6 @@ def _split(name: str) -> tuple[str, tuple[str, ...]]:
     return base, tuple(part.strip() for part in extras.rstrip("]").split(",") if part.strip())
 
 
-@lru_cache(maxsize=None)
-def _admits(specifier: str, version: str) -> bool:
-    return not specifier or version in spec_of(specifier)
-
-
-@lru_cache(maxsize=None)
-def admits_python(requires_python: str, python: str) -> bool:
-    """Tell whether the newest patch of a Python minor, which is what images hold, is admitted."""
-    return f"{python.rstrip('t')}.99" in spec_of(requires_python)
-
-
 class _Fitting:
     """Releases with their wheels, newest first: looked for when they are asked for, and then kept."""
 
@@ -321,7 +310,7 @@ def _releases(
 ) -> Iterator[tuple[WheelRelease, Wheel]]:
     package = matrix.package(name)
     for version in package.versions if package else ():
-        if not all(_admits(specifier, version) for specifier in specifiers):
+        if not all(admits(specifier, version) for specifier in specifiers):
             continue
         release = package.release(version) if package else None
         if release is None or (release.yanked and not any("==" in specifier for specifier in specifiers)):

@@ -15,7 +15,7 @@ from provision.resolve.options import fact_of
 from provision.resolve.request import ANY, FRAMEWORKS, Request, matches, to_flags
 from provision.resolve.rules import Rejection, taken
 from provision.resolve.stack import Alternative, FactRef, Reason, Refusal
-from provision.versions import branch_of, parse
+from provision.versions import branch_of, minor_of, parse
 
 __all__ = [
     "ALTERNATIVES_MAX",
@@ -319,7 +319,7 @@ def _remainder(request: Request, trial: Trial, proof: Proof) -> list[Alternative
     change = f"without {' and '.join(left)}"
     for option in found.options:
         if getattr(kept, option.framework, None) == ANY and not kept.requirements:
-            version = ".".join(option.version.split(".")[:2])
+            version = minor_of(option.version)
             kept = _changed(kept, option.framework, version)
             change = f"{option.framework} {version} {change}"
     if isinstance(trial(kept), list):
@@ -366,7 +366,7 @@ def changes_of(part: str, request: Request, matrix: Matrix) -> Iterator[tuple[Re
         if others:
             yield _changed(request, part, None), f"without {part}"
     elif part == "cuda":
-        minors = sorted({".".join(row.version.split(".")[:2]) for row in matrix.cuda}, key=parse)
+        minors = sorted({minor_of(row.version) for row in matrix.cuda}, key=parse)
         for version in _nearest(request.cuda, minors):
             yield replace(request, cuda=version), f"CUDA {version}"
     elif part == "python":
@@ -435,7 +435,7 @@ def _minors(framework: str, matrix: Matrix) -> list[str]:
         "tensorflow": matrix.tensorflow,
         "jax": matrix.jax,
     }[framework]
-    return sorted({".".join(row.version.split(".")[:2]) for row in rows}, key=parse)
+    return sorted({minor_of(row.version) for row in rows}, key=parse)
 
 
 def _nearest(wanted: str | None, versions: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ from provision.resolve.halves import binds, is_open
 from provision.resolve.options import Option, companions_of, demands_of, fact_of
 from provision.resolve.request import matches
 from provision.resolve.rules import Wish, called, cuda_matches
-from provision.versions import parse
+from provision.versions import minor_of, parse
 
 __all__ = ["close"]
 
@@ -174,11 +174,7 @@ def _cuda_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
     wanted = wish.request.cuda
     if wanted is None or wanted.isdigit():
         return []
-    minors = {
-        ".".join(row.version.split(".")[:2])
-        for row in matrix.cuda
-        if parse(row.version).release[0] == option.cuda_major
-    }
+    minors = {minor_of(row.version) for row in matrix.cuda if parse(row.version).release[0] == option.cuda_major}
     fitting = sorted((minor for minor in minors if cuda_matches(matrix, wanted, minor)), key=parse)
     if not fitting or len(fitting) == len(minors):
         return []

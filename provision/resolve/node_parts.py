@@ -11,7 +11,7 @@ from provision.resolve.node_job import ARCHITECTURE, PACKAGES_FILE, Job, No, Ref
 from provision.resolve.node_options import AUTOMATIC_INCLUDES
 from provision.resolve.options import fact_of
 from provision.resolve.stack import NodeGroup, NodeKey, NodePin, NodeRepository, NodeToolkit
-from provision.versions import parse, spec_of
+from provision.versions import minor_of, parse, spec_of
 
 __all__ = ["Parts", "pin_group"]
 
@@ -41,7 +41,7 @@ class Parts:
         self.row = row
         self.version = version
         minors = job.options.toolkits
-        own = ".".join(job.stack.cuda.split(".")[:2])
+        own = minor_of(job.stack.cuda)
         if not minors and job.request.cuda is not None and not job.stack.frameworks:
             # CUDA alone was asked for, and on a host that is the toolkit; a framework brings its own.
             minors = (own,)
@@ -112,10 +112,10 @@ class Parts:
         flags = ("--toolkit", minor)
         fact = fact_of("os", os_row.id, os_row)
         first, last = os_row.first_cuda, os_row.last_cuda
-        if first is not None and parse(minor) < parse(".".join(first.split(".")[:2])):
+        if first is not None and parse(minor) < parse(minor_of(first)):
             because = f"NVIDIA's repository for {os_row.name} begins with CUDA {first}, so it has no toolkit {minor}"
             raise RefusedError(No(is_proved=True, because=because, facts=(fact,), flags=flags))
-        if last is not None and parse(minor) > parse(".".join(last.split(".")[:2])):
+        if last is not None and parse(minor) > parse(minor_of(last)):
             because = f"NVIDIA's repository for {os_row.name} ends with CUDA {last}, so it has no toolkit {minor}"
             raise RefusedError(No(is_proved=True, because=because, facts=(fact,), flags=flags))
         if parse(self.version) < parse(release.minimum_driver):

@@ -12,7 +12,7 @@ from provision.records import record, replace
 from provision.resolve.environment import Demand, Given, wheel_rank
 from provision.resolve.request import CPU, Request, matches
 from provision.resolve.stack import FactRef
-from provision.versions import branch_of, parse
+from provision.versions import branch_of, minor_of, parse
 
 __all__ = [
     "Option",
@@ -286,7 +286,7 @@ def _tensorflow(matrix: Matrix, request: Request, platform: str) -> list[Option]
             framework="tensorflow",
             version=row.version,
             variant="and-cuda" if row.has_cuda_extra else "system-cuda",
-            cuda=_minor(row.cuda),
+            cuda=minor_of(row.cuda),
             cuda_major=parse(row.cuda).release[0],
             pythons=row.pythons,
             pythons_preferred=row.pythons,
@@ -315,7 +315,7 @@ def _jax(matrix: Matrix, request: Request, platform: str) -> list[Option]:
             framework="jax",
             version=row.version,
             variant=row.variant,
-            cuda=_minor(row.cuda_floor) if _is_system_cuda(row) else "",
+            cuda=minor_of(row.cuda_floor) if _is_system_cuda(row) else "",
             cuda_major=int(row.variant.removeprefix("cuda")),
             pythons=row.pythons,
             pythons_preferred=row.pythons,
@@ -349,7 +349,7 @@ def _cuda(matrix: Matrix, request: Request, platform: str) -> list[Option]:
             framework="cuda",
             version=row.version,
             variant="toolkit",
-            cuda=_minor(row.version),
+            cuda=minor_of(row.version),
             cuda_major=parse(row.version).release[0],
             released=row.released or "",
             sm=tuple(f"sm_{number}" for number in row.sm) if row.sm is not None else None,
@@ -359,10 +359,6 @@ def _cuda(matrix: Matrix, request: Request, platform: str) -> list[Option]:
         for row in matrix.cuda
         if matches(request.cuda, row.version)
     ]
-
-
-def _minor(cuda: str) -> str:
-    return ".".join(cuda.split(".")[:2])
 
 
 def _glibc_of(tag: str | None) -> str | None:

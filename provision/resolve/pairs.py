@@ -18,7 +18,7 @@ from provision.resolve.request import matches
 from provision.resolve.requirements import exact_line, parse_requirements, place_of, requirement_of
 from provision.resolve.rules import Rejection, Wish
 from provision.resolve.stack import FactRef
-from provision.versions import is_empty, parse, spec_of
+from provision.versions import admits, admits_python, is_empty, parse, spec_of
 
 if TYPE_CHECKING:
     from packaging.markers import Marker
@@ -80,7 +80,7 @@ def pair_extras(
     asked = _asked(extras) if is_joint else {}
     # What pins others is chosen before them.
     for name in sorted(releases, key=lambda name: (not _names(releases[name], set(releases)), name)):
-        rows = [row for row in releases[name] if all(_admits(bound, row.version) for bound in bounds[name])]
+        rows = [row for row in releases[name] if all(admits(bound, row.version) for bound in bounds[name])]
         if name not in wanted:
             found = _named_release(matrix, tuple(rows), wish, torch, python, bounds)
             if isinstance(found, Rejection):
@@ -331,7 +331,7 @@ def _is_built_for(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
 def _is_kept_from(matrix: Matrix, row: CompanionPackage, torch: Option) -> bool:
     """Tell whether a build of PyTorch is known to go with other releases alone, which their metadata does not say."""
     return any(
-        not _admits(known.requires[row.package], row.version)
+        not admits(known.requires[row.package], row.version)
         for known in matrix.constraints_of((_TORCH,))
         if row.package in known.requires
         and known.pythons is None
@@ -392,12 +392,8 @@ def _runs_on(matrix: Matrix, row: CompanionPackage, python: str, machine: str | 
     for known in matrix.constraints_of((row.package,)):
         # Some releases are silent about the Python that their code needs.
         if row.package in known.requires and binds(known, {row.package: row.version}, (), python):
-            return _admits(known.requires[row.package], row.version)
-    return row.requires_python is None or f"{python.rstrip('t')}.99" in spec_of(row.requires_python)
-
-
-def _admits(specifier: str, version: str) -> bool:
-    return not specifier or version in spec_of(specifier)
+            return admits(known.requires[row.package], row.version)
+    return row.requires_python is None or admits_python(row.requires_python, python)
 
 
 def _pinned(extra: Extra, exact: dict[str, str]) -> Extra:

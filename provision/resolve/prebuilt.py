@@ -7,7 +7,7 @@ from provision.matrix.model import TorchBuild
 from provision.resolve.environment import MACHINES
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.stack import Stack
-from provision.versions import parse, spec_of
+from provision.versions import minor_of, parse, spec_of
 
 __all__ = ["prebuilt_wheels", "published_wheels"]
 
@@ -29,7 +29,7 @@ def prebuilt_wheels(
     Returns:
         Version and address, newest first.
     """
-    minor = ".".join(build.torch.split(".")[:2])
+    minor = minor_of(build.torch)
     found = []
     for row in matrix.rows_where("prebuilt.toml", "release", "package", package.__eq__):
         if row.builds:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from provision.errors import UsageError, without_secrets
 from provision.records import fields_of, record, replace
+from provision.resolve.requirements import normalise_name
 from provision.versions import Spec, is_empty, is_prefix_of, parse, spec_of
 
 __all__ = [
@@ -385,11 +387,15 @@ def _gpus(flag: str, value: object) -> tuple[str, ...]:
 
 
 def _extras(flag: str, value: object) -> tuple[str, ...]:
+    return _named(flag, value, r"[a-z0-9][a-z0-9-]{0,40}", "name", f"{flag} jupyter")
+
+
+def _named(flag: str, value: object, pattern: str, what: str, example: str) -> tuple[str, ...]:
     names = set()
     for item in _items(flag, value):
-        text = re.sub(r"[-_.]+", "-", _text(flag, item).lower())
-        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", text):
-            raise UsageError(f"{flag} `{_shown(item)}` is not a name", hints=(f"write it as in `{flag} jupyter`",))
+        text = normalise_name(_text(flag, item))
+        if not re.fullmatch(pattern, text):
+            raise UsageError(f"{flag} `{_shown(item)}` is not a {what}", hints=(f"write it as in `{example}`",))
         names.add(text)
     return tuple(sorted(names))
 
@@ -426,20 +432,20 @@ def _day(flag: str, value: object) -> str:
         ) from error
 
 
-def _requirements(flag: str, value: object) -> tuple[str, ...]:
+def _lines(flag: str, value: object, what: str = "lines of text") -> Iterator[str]:
     lines = [value] if isinstance(value, str) else value
     if not isinstance(lines, (list, tuple)):
-        raise UsageError(f"{flag} takes lines of text, not {_shown(value)}")
-    return tuple(sorted({_text(flag, line, limit=_LINE_MAX) for line in lines}))
+        raise UsageError(f"{flag} takes {what}, not {_shown(value)}")
+    return (_text(flag, line, limit=_LINE_MAX) for line in lines)
+
+
+def _requirements(flag: str, value: object) -> tuple[str, ...]:
+    return tuple(sorted(set(_lines(flag, value))))
 
 
 def _indexes(flag: str, value: object) -> tuple[str, ...]:
-    addresses = [value] if isinstance(value, str) else value
-    if not isinstance(addresses, (list, tuple)):
-        raise UsageError(f"{flag} takes addresses, not {_shown(value)}")
     found: dict[str, None] = {}
-    for item in addresses:
-        text = _text(flag, item, limit=_LINE_MAX)
+    for text in _lines(flag, value, "addresses"):
         if not re.fullmatch(_INDEX, text.removeprefix(FIND_LINKS)):
             raise UsageError(
                 f"{flag} `{_shown(without_secrets(text))}` is not an address of a package index",
@@ -450,22 +456,12 @@ def _indexes(flag: str, value: object) -> tuple[str, ...]:
 
 
 def _names(flag: str, value: object) -> tuple[str, ...]:
-    names = set()
-    for item in _items(flag, value):
-        text = re.sub(r"[-_.]+", "-", _text(flag, item).lower())
-        if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", text):
-            raise UsageError(f"{flag} `{_shown(item)}` is not a package name", hints=("write it as in `pillow`",))
-        names.add(text)
-    return tuple(sorted(names))
+    return _named(flag, value, r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", "package name", "pillow")
 
 
 def _sources(flag: str, value: object) -> tuple[str, ...]:
-    lines = [value] if isinstance(value, str) else value
-    if not isinstance(lines, (list, tuple)):
-        raise UsageError(f"{flag} takes lines of text, not {_shown(value)}")
     found = set()
-    for item in lines:
-        text = _text(flag, item, limit=_LINE_MAX)
+    for text in _lines(flag, value):
         if not re.fullmatch(SOURCE, text):
             raise UsageError(
                 f"{flag} `{_shown(without_secrets(text))}` is not a package with the index that it comes from",

@@ -16,7 +16,7 @@ from provision.resolve.fit import excluding_bound
 from provision.resolve.options import Option, fact_of, has_code_for, late_compiler
 from provision.resolve.request import FRAMEWORKS, Request, matches
 from provision.resolve.stack import FactRef
-from provision.versions import branch_of, parse
+from provision.versions import branch_of, minor_of, parse
 
 __all__ = [
     "OPTION_RULES",
@@ -262,7 +262,7 @@ def _cuda(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
             return None
         because = f"is built for CUDA {option.cuda}"
     else:
-        minors = {".".join(row.version.split(".")[:2]) for row in matrix.cuda}
+        minors = {minor_of(row.version) for row in matrix.cuda}
         if any(
             parse(minor).release[0] == option.cuda_major and cuda_matches(matrix, wanted, minor) for minor in minors
         ):
@@ -332,7 +332,7 @@ def _is_earlier(matrix: Matrix, wish: Wish, option: Option, cuda: str) -> bool:
     if option.cuda:
         return parse(option.cuda) < parse(cuda)
     wanted = wish.request.cuda
-    minors = {".".join(row.version.split(".")[:2]) for row in matrix.cuda_below(str(option.cuda_major))}
+    minors = {minor_of(row.version) for row in matrix.cuda_below(str(option.cuda_major))}
     asked = [minor for minor in minors if cuda_matches(matrix, wanted, minor)] if wanted is not None else []
     return bool(asked) and all(parse(minor) < parse(cuda) for minor in asked)
 

@@ -33,7 +33,7 @@ from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_as
 from provision.resolve.rules import OPTION_RULES, Rejection, Wish, excluded_pair, insecure_driver, reject_wish
 from provision.resolve.solve import complete, named_of, open_ends, order_pythons, reject_python, reject_version
 from provision.resolve.stack import FactRef
-from provision.versions import branch_of, parse
+from provision.versions import branch_of, minor_of, parse
 
 __all__ = ["BRANCH", "CANDIDATE", "DRIVER", "GPU", "Report", "survey"]
 
@@ -234,7 +234,7 @@ class _Survey:
     def _cudas(self) -> tuple[str, ...]:
         versions = [row.version for row in self.matrix.cuda]
         versions += [row.cuda for rows in (self.matrix.torch_builds, self.matrix.tensorflow) for row in rows]
-        return tuple(sorted({".".join(text.split(".")[:2]) for text in versions}, key=parse, reverse=True))
+        return tuple(sorted({minor_of(text) for text in versions}, key=parse, reverse=True))
 
     def _pythons(self) -> tuple[str, ...]:
         known = {row.version for row in self.matrix.pythons}
@@ -279,7 +279,7 @@ class _Survey:
         if kind == "cuda":
             return [ANY, *self.cudas]
         versions = {row.version for row in getattr(self.matrix, "torch_releases" if kind == "torch" else kind)}
-        minors = {".".join(version.split(".")[:2]) for version in versions} - versions
+        minors = {minor_of(version) for version in versions} - versions
         return [ANY, *sorted(versions | minors, key=lambda text: (parse(text), -text.count(".")), reverse=True)]
 
     def _near(self) -> dict[str, Any]:

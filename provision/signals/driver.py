@@ -22,7 +22,7 @@ from provision.signals.gpus import (
     read_events,
 )
 from provision.signals.signal import Fault, Signal, failed, passed, skipped, unknown
-from provision.versions import branch_of, is_older, parse
+from provision.versions import branch_of, is_older, minor_of, parse
 
 
 def gpu_driver_loaded(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
@@ -89,7 +89,7 @@ def gpu_driver_min_for_cuda(host: Snapshot, expected: Expectation, matrix: Matri
     if expected.driver_minimum is not None:
         floors.append((expected.driver_minimum, "the lock"))
     for cuda, where in _cuda_wanted(host, expected):
-        releases = matrix.cuda_below(".".join(cuda.split(".")[:2]))
+        releases = matrix.cuda_below(minor_of(cuda))
         floors += [(release.minimum_driver, f"CUDA {cuda} of {where}") for release in releases]
         if not releases:
             unclear.append(f"the facts do not know CUDA {cuda} of {where}")

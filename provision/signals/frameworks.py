@@ -9,6 +9,7 @@ from provision.matrix.query import cuda_releases, runs_on
 from provision.probe.output import Unreadable
 from provision.probe.parse.frameworks import Framework
 from provision.probe.snapshot import Snapshot
+from provision.resolve.requirements import normalise_name
 from provision.signals.cuda import HIDING, agrees
 from provision.signals.expectation import Expectation
 from provision.signals.signal import Fault, Signal, failed, faulty, passed, skipped, unknown
@@ -245,15 +246,15 @@ def env_packages(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signa
     wrong = []
     if expected.python and not f"{environment.version}.".startswith(f"{expected.python.rstrip('t')}."):
         wrong.append(f"Python is {environment.version}, not {expected.python}")
-    twice = {_normalise(name) for name in environment.duplicates}
-    installed = {_normalise(name): version for name, version in environment.packages.items()}
+    twice = {normalise_name(name) for name in environment.duplicates}
+    installed = {normalise_name(name): version for name, version in environment.packages.items()}
     for name, version in sorted(expected.packages.items()):
-        found = installed.get(_normalise(name))
+        found = installed.get(normalise_name(name))
         if found is None:
             wrong.append(f"{name} is missing")
         elif not has_planned_version(version, found):
             wrong.append(f"{name} is {found}, not {version}")
-        elif _normalise(name) in twice:
+        elif normalise_name(name) in twice:
             wrong.append(f"{name} is installed twice, and only one of the two is {version}")
     if wrong:
         more = f" and {len(wrong) - _SHOWN_MAX} more" if len(wrong) > _SHOWN_MAX else ""
@@ -263,7 +264,3 @@ def env_packages(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signa
             counted(len(expected.packages), "package") + " as the lock has them",
         )
     return passed(f"{counted(len(expected.packages), 'package')} as locked, Python {environment.version}")
-
-
-def _normalise(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

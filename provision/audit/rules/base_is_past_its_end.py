@@ -8,6 +8,7 @@ from provision.audit.bases import cuda_image, is_deleted, is_proved_absent
 from provision.audit.model import ERROR, Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
+from provision.versions import minor_of
 
 ID = "B01"
 
@@ -50,7 +51,7 @@ def _reasons(environment: Environment, matrix: Matrix) -> Iterator[tuple[str, st
         yield f"stands on {system.name}, which has ended", f"{system.name} ended on {system.end_of_life}", fact
     if base.repository != "python" or environment.python is None:
         return
-    minor = ".".join(environment.python.split(".")[:2])
+    minor = minor_of(environment.python)
     python = next((row for row in matrix.pythons if row.version == minor), None)
     if python is not None and python.end_of_life is not None and python.end_of_life < matrix.dated:
         fact = f"python/{python.version}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.bases import has_moving_tag, is_deleted, is_proved_absent, minor_of
+from provision.audit.bases import has_moving_tag, is_deleted, is_proved_absent
 from provision.audit.model import Base, Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
+from provision.versions import minor_of
 
 ID = "B04"
 

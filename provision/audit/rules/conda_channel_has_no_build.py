@@ -11,7 +11,7 @@ from provision.audit.wanted import cuda_of
 from provision.matrix.load import Matrix
 from provision.matrix.model import TorchRelease
 from provision.resolve.request import matches
-from provision.versions import parse
+from provision.versions import minor_of, parse
 
 ID = "C13"
 
@@ -50,7 +50,7 @@ def _no_choice(matrix: Matrix, cuda: Requirement | None) -> Finding | None:
     """Return that the package that chooses the build never was there for this CUDA."""
     wanted = wish_of(cuda) if cuda is not None else None
     have = matrix.setting("audit_rules.toml", "conda_pytorch_cudas").values
-    if cuda is None or wanted is None or any(matches(".".join(wanted.split(".")[:2]), minor) for minor in have):
+    if cuda is None or wanted is None or any(matches(minor_of(wanted), minor) for minor in have):
         return None
     return found(
         matrix,

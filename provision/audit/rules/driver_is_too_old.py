@@ -9,10 +9,10 @@ from provision.audit.verdict import found
 from provision.audit.wanted import exact_of, resolve, standing
 from provision.audit.ways import ways_of
 from provision.matrix.load import Matrix
-from provision.matrix.query import newest_release
+from provision.matrix.query import driver_release
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import Refusal, Stack
-from provision.versions import branch_of, parse
+from provision.versions import parse
 
 ID = "D01"
 
@@ -21,7 +21,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     """Compare the driver with the floor of the stack that the resolver finds for each framework."""
     if options.driver is None:
         return
-    have = _release(matrix, options.driver)
+    have = driver_release(matrix, options.driver)
     for framework in FRAMEWORKS:
         wanted = standing(environment, matrix, framework)
         if wanted is None or (wanted.variant is None and not wanted.is_default):
@@ -45,8 +45,3 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             ways=ways_of(environment, matrix, options, wanted),
             facts=[fact for reason in stack.reasons if reason.subject == "driver" for fact in reason.facts],
         )
-
-
-def _release(matrix: Matrix, driver: str) -> str:
-    """Return the newest release of a branch (``525``), a release as it is."""
-    return driver if "." in driver else newest_release(matrix, branch_of(driver)) or driver

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.bases import minor_of
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, build_of, cuda_major, cuda_of, effective, resolve
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
 from provision.resolve.stack import Stack
+from provision.versions import minor_of
 
 ID = "E01"
 

@@ -8,7 +8,7 @@ from provision.audit.model import ERROR, Environment, Finding, Options, Requirem
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
-from provision.versions import parse, spec_of
+from provision.versions import minor_of, parse, spec_of
 
 ID = "L01"
 
@@ -41,7 +41,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             continue
         reasons = [f"the newest Python that {requirement.name} {_shown(requirement)} installs on is {last}"]
         if python is not None:
-            minor = ".".join(python.removesuffix("t").split(".")[:2])
+            minor = minor_of(python.removesuffix("t"))
             if is_listed or parse(minor) <= parse(last):
                 continue
             message = f"{requirement.text} has no wheel for Python {minor}"

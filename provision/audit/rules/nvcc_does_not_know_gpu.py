@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from provision.audit.bases import minor_of
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
+from provision.versions import minor_of
 
 ID = "G02"
 

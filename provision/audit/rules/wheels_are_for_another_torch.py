@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from provision.audit.bases import minor_of
 from provision.audit.model import Environment, Finding, Install, Options
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, build_of, cuda_major, cuda_of, standing
 from provision.matrix.load import Matrix
+from provision.versions import minor_of
 
 ID = "C23"
 

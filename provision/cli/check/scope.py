@@ -12,6 +12,7 @@ from provision.cli.check.config import Config, fits, named_rules, nearest_config
 from provision.cli.parser import shown
 from provision.errors import ProvisionError, UsageError
 from provision.matrix.load import Matrix
+from provision.versions import minor_of
 
 __all__ = ["Scopes"]
 
@@ -131,7 +132,7 @@ def _read_target(
     asked = parse_request({"driver": driver, "python": python})
     if asked.python is not None and not all(part.isdigit() for part in asked.python.removesuffix("t").split(".")):
         raise UsageError(f"--python `{shown(str(python))}` is not a version", hints=("write it as in `--python 3.11`",))
-    return gpus, asked.driver, ".".join(asked.python.split(".")[:2]) if asked.python else None
+    return gpus, asked.driver, minor_of(asked.python) if asked.python else None
 
 
 def _read_arguments(flags: argparse.Namespace) -> dict[str, str]:

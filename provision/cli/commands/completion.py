@@ -20,6 +20,7 @@ from provision.cli.request import read_matrix
 from provision.errors import MissingDependencyError, install_command
 from provision.matrix.load import Matrix
 from provision.resolve.request import PLATFORMS
+from provision.versions import minor_of
 
 __all__ = ["configure", "run"]
 
@@ -95,4 +96,4 @@ def _values(matrix: Matrix) -> Mapping[str, tuple[str, ...]]:
 
 
 def _minors(versions: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(".".join(version.split(".")[:2]) for version in versions))
+    return tuple(dict.fromkeys(minor_of(version) for version in versions))

@@ -13,7 +13,7 @@ from provision.doctor.stack import (
     minimum_driver,
     torch_of,
 )
-from provision.versions import parse
+from provision.versions import minor_of, parse
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -75,7 +75,7 @@ def _ways_out(
     builds = builds_for_driver(case.matrix, driver, minor) or builds_for_driver(case.matrix, driver)
     if builds:
         best = builds[0]
-        short = ".".join(best.torch.split(".")[:2])
+        short = minor_of(best.torch)
         steps.append(
             f"Or keep the driver and install torch {best.torch} built for CUDA {best.cuda} ({best.variant}), which it"
             f" can run: `provision resolve --torch {short} --driver {driver}` names the whole stack."

@@ -11,7 +11,7 @@ from provision.doctor.stack import builds_for_driver, builds_for_gpu, driver_of,
 from provision.doctor.state import explain_faults
 from provision.errors import UnknownError, UsageError
 from provision.matrix.query import find_gpus
-from provision.versions import parse
+from provision.versions import minor_of, parse
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -103,7 +103,7 @@ def _ways_out(case: Case, capability: tuple[int, int]) -> tuple[str, ...]:
     newest = (fitting or builds)[0]
     best = min((build for build in fitting or builds if build.torch == newest.torch), key=lambda row: parse(row.cuda))
     needed = minimum_driver(case.matrix, best.cuda)
-    short = ".".join(best.torch.split(".")[:2])
+    short = minor_of(best.torch)
     flag = f" --driver {driver}" if fitting else ""
     return (
         *((f"Upgrade the driver to {needed} or newer first.",) if driver and needed and not fitting else ()),

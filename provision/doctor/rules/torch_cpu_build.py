@@ -6,6 +6,7 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.doctor.stack import driver_of, has_gpu, torch_of
+from provision.versions import minor_of
 
 __all__ = ["SYMPTOMS", "examine"]
 
@@ -55,7 +56,7 @@ def examine(case: Case) -> Sign | None:
 
 
 def _ways_out(name: str, version: str | None, driver: str | None) -> tuple[str, ...]:
-    wanted = ".".join((version or "").partition("+")[0].split(".")[:2]) or "VERSION"
+    wanted = minor_of((version or "").partition("+")[0]) or "VERSION"
     flag = f" --driver {driver}" if driver else ""
     return (
         f"See which build suits the machine: `provision resolve --{name} {wanted}{flag}`.",

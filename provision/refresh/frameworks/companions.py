@@ -21,6 +21,7 @@ from provision.refresh.frameworks.row import bound_text, day_of, origin, require
 from provision.refresh.requires import reduce_requires
 from provision.refresh.tags import MACHINES, platform_tag, pythons_of
 from provision.refresh.wheels import Shelf
+from provision.versions import minor_of
 
 __all__ = ["CODE", "FILE", "MEASURED", "Habits", "is_same_need", "row_of"]
 
@@ -220,7 +221,7 @@ def _paired(shelf: Shelf, name: str, version: str, speaker: IndexFile, habits: H
         return {"paired_torch": stated, "evidence": {"paired_torch": origin(habits.stated_in, name, "stated", "high")}}
     if name == "torchcodec":
         rows = _table_of_codec(shelf, name)
-        spec, where = rows.get(version) or rows.get(".".join(version.split(".")[:2])), "table in METADATA"
+        spec, where = rows.get(version) or rows.get(minor_of(version)), "table in METADATA"
     elif name == "torchao" and speaker.file.endswith(".whl"):
         spec, where = _pair_of_ao(shelf, speaker, version), _TORCHAO
     else:

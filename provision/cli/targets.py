@@ -17,7 +17,7 @@ from provision.errors import MissingDependencyError, UsageError
 from provision.files import read_text
 from provision.probe.catalogue import LEVELS, PROBES
 from provision.probe.collect import PARALLEL, Collection, collect_targets
-from provision.probe.output import NOT_RUN, Unreadable
+from provision.probe.output import NOT_RUN, Unreadable, read_or
 from provision.probe.snapshot import Snapshot
 from provision.probe.targets import FORMS, LOCAL, Target, parse_jump, parse_target
 from provision.records import replace
@@ -521,7 +521,4 @@ def has_no_gpu(host: Snapshot) -> bool:
             return False
     except Unreadable:
         pass
-    try:
-        return not host.smi.gpus
-    except Unreadable:
-        return True
+    return read_or(lambda: not host.smi.gpus, True)

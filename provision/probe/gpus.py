@@ -9,7 +9,7 @@ from functools import lru_cache
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu
 from provision.matrix.query import normalise_gpu
-from provision.probe.output import Unreadable
+from provision.probe.output import Unreadable, read_or
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.parse.pci import PciDevice
 from provision.probe.snapshot import Snapshot
@@ -49,10 +49,7 @@ def name_address(host: Snapshot | None, address: str | None) -> str:
         if gpu.pci == address:
             return name_gpu(gpu)
     device = find_device(host, address)
-    try:
-        proc = next((gpu for gpu in host.driver_gpus if gpu.pci == address), None)
-    except Unreadable:
-        proc = None
+    proc = read_or(lambda: next((gpu for gpu in host.driver_gpus if gpu.pci == address), None), None)
     if proc is not None and proc.minor is not None:
         return f"GPU {proc.minor} ({address})"
     is_gpu = proc is not None or (device is not None and device.is_nvidia_gpu)
@@ -61,10 +58,7 @@ def name_address(host: Snapshot | None, address: str | None) -> str:
 
 def smi_gpus(host: Snapshot) -> tuple[SmiGpu, ...]:
     """Return the GPUs nvidia-smi lists, in its order; none where it did not answer."""
-    try:
-        return host.smi.gpus
-    except Unreadable:
-        return ()
+    return read_or(lambda: host.smi.gpus, ())
 
 
 def gpu_addresses(host: Snapshot) -> frozenset[str]:
@@ -79,10 +73,7 @@ def gpu_addresses(host: Snapshot) -> frozenset[str]:
 
 def find_device(host: Snapshot, address: str) -> PciDevice | None:
     """Return the PCI device at an address, or ``None`` where there is none or the bus was not read."""
-    try:
-        return next((device for device in host.pci if device.address == address), None)
-    except Unreadable:
-        return None
+    return read_or(lambda: next((device for device in host.pci if device.address == address), None), None)
 
 
 def find_models(matrix: Matrix, *, name: str | None = None, device: PciDevice | None = None) -> tuple[Gpu, ...]:

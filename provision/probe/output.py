@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from provision.records import record
 
-__all__ = ["ABSENT", "CUT", "DENIED", "FAILED", "HUNG", "LOST", "NOT_RUN", "OK", "STATUSES", "Output", "Unreadable"]
+__all__ = [
+    "ABSENT",
+    "CUT",
+    "DENIED",
+    "FAILED",
+    "HUNG",
+    "LOST",
+    "NOT_RUN",
+    "OK",
+    "STATUSES",
+    "Output",
+    "Unreadable",
+    "read_or",
+]
+
+_Read = TypeVar("_Read")
+_Default = TypeVar("_Default")
 
 OK: Final = "ok"
 FAILED: Final = "failed"
@@ -67,3 +84,11 @@ class Unreadable(Exception):  # noqa: N818 - it is a state of knowledge, and rea
         self.reason = reason
         self.probe = probe
         self.status = status
+
+
+def read_or(read: Callable[[], _Read], default: _Default) -> _Read | _Default:
+    """Return what is read of a target, and a default where that is not known."""
+    try:
+        return read()
+    except Unreadable:
+        return default

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from provision.matrix.load import Matrix
-from provision.probe.output import ABSENT, FAILED, NOT_RUN, Unreadable
+from provision.probe.output import ABSENT, FAILED, NOT_RUN, Unreadable, read_or
 from provision.probe.parse.system import DeviceNode
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
@@ -143,10 +143,7 @@ def ctr_cgroup(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
 
 
 def _toolkit_mode(host: Snapshot) -> str | None:
-    try:
-        return host.toolkit_config.mode
-    except Unreadable:
-        return None
+    return read_or(lambda: host.toolkit_config.mode, None)
 
 
 def _cgroup_drivers(host: Snapshot) -> set[str]:
@@ -202,10 +199,7 @@ def ctr_shm(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
 
 
 def _mounted_shm_kib(host: Snapshot) -> int | None:
-    try:
-        return next((system.size_kib for system in host.file_systems if system.mount == _SHM), None)
-    except Unreadable:
-        return None
+    return read_or(lambda: next((system.size_kib for system in host.file_systems if system.mount == _SHM), None), None)
 
 
 def _find_full_shm(host: Snapshot, percent_max: float) -> int | None:

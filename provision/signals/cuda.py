@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from provision.matrix.load import Matrix
 from provision.matrix.query import gpu_ids
 from provision.probe.gpus import smi_gpus
-from provision.probe.output import ABSENT, Unreadable
+from provision.probe.output import ABSENT, Unreadable, read_or
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.parse.system import Library
 from provision.probe.snapshot import Snapshot
@@ -154,21 +154,18 @@ def cuda_libs(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
 
 
 def _wheel_version(host: Snapshot, beginning: str) -> str | None:
-    try:
-        return next(
+    return read_or(
+        lambda: next(
             (version for name, version in sorted(host.python.packages.items()) if name.startswith(beginning)), None
-        )
-    except Unreadable:
-        return None
+        ),
+        None,
+    )
 
 
 def _stubs(host: Snapshot, libraries: Iterable[Library]) -> list[str]:
     """Return the stubs that the loader finds, and folders of stubs on its path."""
     found = [library.path for library in libraries if library.is_stub]
-    try:
-        path = host.environment.get("LD_LIBRARY_PATH", "")
-    except Unreadable:
-        path = ""
+    path = read_or(lambda: host.environment.get("LD_LIBRARY_PATH", ""), "")
     folders = [part for part in path.split(":") if part.rstrip("/").endswith("/stubs")]
     return found + [folder for folder in folders if not any(stub.startswith(folder) for stub in found)]
 
@@ -201,10 +198,9 @@ def cuda_compat(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
             said = f"{library.path} is {library.version}, older than the driver {driver}"
             fault = Fault(said=said, subject=library.path, kind="older")
             return faulty([fault], "compatibility libraries newer than the driver, or none")
-    try:
-        installed = [package.name for package in host.packages if package.name.startswith(_COMPAT_PACKAGE)]
-    except Unreadable:
-        installed = []
+    installed = read_or(
+        lambda: [package.name for package in host.packages if package.name.startswith(_COMPAT_PACKAGE)], []
+    )
     if installed and unserved and not host.virtualization.is_container:
         said = f"`{installed[0]}` is installed beside {unserved[0]}, which it does not support"
         fault = Fault(said=said, subject=installed[0], kind="installed")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu
-from provision.probe.output import Unreadable
+from provision.probe.output import Unreadable, read_or
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.parse.pci import PciDevice
 from provision.probe.parse.system import Library
@@ -54,10 +54,7 @@ def _why_absent(host: Snapshot) -> str:
 def gpu_driver_nouveau(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Look for the module, and for a GPU bound to it."""
     modules = [module.name for module in host.modules]
-    try:
-        bound = [device.address for device in list_driven_devices(host) if device.driver == "nouveau"]
-    except Unreadable:
-        bound = []
+    bound = read_or(lambda: [device.address for device in list_driven_devices(host) if device.driver == "nouveau"], [])
     if "nouveau" in modules or bound:
         held = f" and holds {', '.join(bound)}" if bound else ""
         names = [name_address(host, address) for address in bound]
@@ -239,10 +236,7 @@ def gpu_driver_flavour(host: Snapshot, expected: Expectation, matrix: Matrix) ->
 def _find_models(host: Snapshot, matrix: Matrix, device: PciDevice) -> tuple[Gpu, ...]:
     """Return the models that a GPU can be, all of its architecture where the facts do not know its own."""
     name = architecture = None
-    try:
-        seen = next((gpu for gpu in host.smi.gpus if gpu.pci == device.address), None)
-    except Unreadable:
-        seen = None
+    seen = read_or(lambda: next((gpu for gpu in host.smi.gpus if gpu.pci == device.address), None), None)
     if seen is not None:
         name, architecture = seen.name, seen.architecture
     models = find_models(matrix, name=name, device=device)
@@ -339,10 +333,7 @@ def host_secureboot(host: Snapshot, expected: Expectation, matrix: Matrix) -> Si
     signed = f", the module signed by {module.signer}" if module.signer else ""
     if module.loaded_version is not None:
         return passed(f"{on}{signed} and loaded")
-    try:
-        refused = read_events(host, "module-key-rejected")
-    except Unreadable:
-        refused = ()
+    refused = read_or(lambda: read_events(host, "module-key-rejected"), ())
     if refused:
         return failed(
             f"{on}{signed}, and the kernel refused its key: {refused[-1].text}",
@@ -354,7 +345,4 @@ def host_secureboot(host: Snapshot, expected: Expectation, matrix: Matrix) -> Si
 
 def _enforces_signatures(host: Snapshot) -> bool:
     """Tell whether the kernel takes signed modules only, whatever the firmware says."""
-    try:
-        return "module.sig_enforce" in host.command_line
-    except Unreadable:
-        return False
+    return read_or(lambda: "module.sig_enforce" in host.command_line, False)

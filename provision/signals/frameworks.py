@@ -6,7 +6,7 @@ import re
 
 from provision.matrix.load import Matrix
 from provision.matrix.query import cuda_releases, runs_on
-from provision.probe.output import Unreadable
+from provision.probe.output import Unreadable, read_or
 from provision.probe.parse.frameworks import Framework
 from provision.probe.snapshot import Snapshot
 from provision.resolve.requirements import normalise_name
@@ -26,10 +26,7 @@ def has_planned_version(planned: str, found: str) -> bool:
 
 def loaded_driver(host: Snapshot) -> str | None:
     """Return the driver's version, as the kernel or nvidia-smi tells it."""
-    try:
-        return host.find_driver_version()
-    except Unreadable:
-        return None
+    return read_or(host.find_driver_version, None)
 
 
 def hidden_by(host: Snapshot) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from provision.matrix.load import Matrix
 from provision.probe.gpus import find_device, find_models, has_nvswitch, name_address, name_gpu, smi_gpus
-from provision.probe.output import Unreadable
+from provision.probe.output import Unreadable, read_or
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.probe.parse.nvidia_smi import NOT_LISTED, Smi, SmiGpu
 from provision.probe.parse.pci import PciDevice
@@ -213,10 +213,7 @@ def has_gpu(host: Snapshot) -> bool | None:
     """Tell whether a machine has an NVIDIA GPU, by nvidia-smi or by the PCI bus; ``None`` where neither tells."""
     if smi_gpus(host):
         return True
-    try:
-        return any(device.is_nvidia_gpu for device in host.pci)
-    except Unreadable:
-        return None
+    return read_or(lambda: any(device.is_nvidia_gpu for device in host.pci), None)
 
 
 def list_driven_devices(host: Snapshot) -> tuple[PciDevice, ...]:

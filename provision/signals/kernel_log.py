@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from provision.matrix.load import Matrix
-from provision.probe.output import Unreadable
+from provision.probe.output import Unreadable, read_or
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.probe.parse.pci import list_gpu_bridges
 from provision.probe.snapshot import Snapshot
@@ -106,10 +106,7 @@ def gpu_sxid(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
 
 
 def _fatal_for_fabric_manager(host: Snapshot) -> tuple[int, ...]:
-    try:
-        return tuple(dict.fromkeys(host.fabric_manager.fatal))
-    except Unreadable:
-        return ()
+    return read_or(lambda: tuple(dict.fromkeys(host.fabric_manager.fatal)), ())
 
 
 _BRIDGE = "06"

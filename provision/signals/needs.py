@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from provision.matrix.load import Matrix
 from provision.probe.gpus import has_nvswitch
-from provision.probe.output import ABSENT, NOT_RUN, Unreadable
+from provision.probe.output import ABSENT, NOT_RUN, Unreadable, read_or
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
 
@@ -23,10 +23,7 @@ def _gpu(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
     del matrix
     if expected.gpus != 0:
         return None
-    try:
-        has_one = any(device.is_nvidia_gpu for device in host.pci)
-    except Unreadable:
-        has_one = False
+    has_one = read_or(lambda: any(device.is_nvidia_gpu for device in host.pci), False)
     return None if has_one else "no GPU is expected and none is there"
 
 

@@ -9,7 +9,7 @@ from ipaddress import ip_network
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_rdma_rate
 from provision.probe.gpus import has_nvswitch, has_visible_nvswitch
-from provision.probe.output import NOT_RUN, Unreadable
+from provision.probe.output import NOT_RUN, Unreadable, read_or
 from provision.probe.parse.fabric_network import Firewall, RdmaPort
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
@@ -60,18 +60,12 @@ def _fault_of_port(port: RdmaPort, least: float | None) -> str:
 
 def _hides_switches(host: Snapshot, matrix: Matrix) -> bool:
     """Tell whether the machine has NVSwitches that the bus does not show."""
-    try:
-        return has_nvswitch(host, matrix) and not has_visible_nvswitch(host)
-    except Unreadable:
-        return False
+    return read_or(lambda: has_nvswitch(host, matrix) and not has_visible_nvswitch(host), False)
 
 
 def _usual_rate(host: Snapshot, matrix: Matrix) -> float | None:
     """Return the rate that machines with such GPUs are sold with, or ``None`` where the facts tell none."""
-    try:
-        return find_rdma_rate(matrix, {gpu.name for gpu in host.smi.gpus})
-    except Unreadable:
-        return None
+    return read_or(lambda: find_rdma_rate(matrix, {gpu.name for gpu in host.smi.gpus}), None)
 
 
 _MODULES = ("nvidia_peermem", "nv_peer_mem")
@@ -98,10 +92,9 @@ def net_peermem(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
 
 
 def _broken_context(host: Snapshot) -> str:
-    try:
-        return next((event.text for event in host.kernel_log.events if event.kind == "peermem-context"), "")
-    except Unreadable:
-        return ""
+    return read_or(
+        lambda: next((event.text for event in host.kernel_log.events if event.kind == "peermem-context"), ""), ""
+    )
 
 
 def _kernel_number(release: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from provision.matrix.load import Matrix
 from provision.probe.gpus import smi_gpus
 from provision.probe.links import find_translation
-from provision.probe.output import Unreadable
+from provision.probe.output import Unreadable, read_or
 from provision.probe.parse.frameworks import WorkOnGpu
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.parse.pci import PciDevice, list_gpu_bridges
@@ -167,7 +167,4 @@ def gpu_iommu_acs(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
 
 def _bridges_above_gpus(host: Snapshot) -> frozenset[str] | None:
     """Return the bridges that GPUs hang on, or ``None`` where that is not told and each may be one."""
-    try:
-        return list_gpu_bridges(host.pci)
-    except Unreadable:
-        return None
+    return read_or(lambda: list_gpu_bridges(host.pci), None)

@@ -17,7 +17,7 @@ from provision.probe.links import (
     slowest_pairs,
     topology_of,
 )
-from provision.probe.output import FAILED, HUNG, NOT_RUN, Output, Unreadable
+from provision.probe.output import FAILED, HUNG, NOT_RUN, Output, Unreadable, read_or
 from provision.probe.parse.measurements import NcclRun, parse_nccl_tests
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.snapshot import Snapshot
@@ -153,10 +153,7 @@ def _say_narrow(gpu: SmiGpu | None) -> str:
 
 
 def _is_virtual(host: Snapshot) -> bool:
-    try:
-        return host.virtualization.is_virtual_machine
-    except Unreadable:
-        return False
+    return read_or(lambda: host.virtualization.is_virtual_machine, False)
 
 
 def _say_least(smallest: dict[str, float]) -> str:

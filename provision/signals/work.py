@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from provision.probe.output import Unreadable
+from provision.probe.output import Unreadable, read_or
 from provision.probe.parse.frameworks import GpuWork, WorkOnGpu
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
@@ -37,10 +37,7 @@ def count_gpus(host: Snapshot, expected: Expectation) -> int | None:
     """Return how many GPUs should answer: those planned, else those nvidia-smi lists, else ``None``."""
     if expected.gpus is not None:
         return expected.gpus
-    try:
-        return len(host.smi.gpus) or None
-    except Unreadable:
-        return None
+    return read_or(lambda: len(host.smi.gpus) or None, None)
 
 
 def counted(number: int, noun: str) -> str:
@@ -50,18 +47,12 @@ def counted(number: int, noun: str) -> str:
 
 def has_mig(host: Snapshot) -> bool:
     """Tell whether MIG divides a GPU, so that programs see parts and not GPUs."""
-    try:
-        return any(gpu.mig_current for gpu in host.smi.gpus)
-    except Unreadable:
-        return False
+    return read_or(lambda: any(gpu.mig_current for gpu in host.smi.gpus), False)
 
 
 def name_worker(host: Snapshot, worker: WorkOnGpu) -> str:
     """Return how a person finds the GPU that a framework numbers in its own order."""
-    try:
-        found = next((gpu for gpu in host.smi.gpus if worker.uuid and gpu.uuid == worker.uuid), None)
-    except Unreadable:
-        found = None
+    found = read_or(lambda: next((gpu for gpu in host.smi.gpus if worker.uuid and gpu.uuid == worker.uuid), None), None)
     if found is not None:
         return name_gpu(found)
     return f"GPU {worker.gpu} ({worker.name})" if worker.name else f"GPU {worker.gpu}"
@@ -69,10 +60,7 @@ def name_worker(host: Snapshot, worker: WorkOnGpu) -> str:
 
 def name_index(host: Snapshot, index: int) -> str:
     """Return how a person finds the GPU at a place in nvidia-smi's order."""
-    try:
-        gpus = host.smi.gpus
-    except Unreadable:
-        gpus = ()
+    gpus = read_or(lambda: host.smi.gpus, ())
     return name_gpu(gpus[index]) if 0 <= index < len(gpus) else f"GPU {index}"
 
 
@@ -157,7 +145,6 @@ def judge_work(
 
 def _missing(host: Snapshot, workers: Iterable[WorkOnGpu]) -> list[str]:
     seen = {worker.uuid for worker in workers if worker.uuid}
-    try:
-        return [name_gpu(gpu) for gpu in host.smi.gpus if gpu.uuid and gpu.uuid not in seen] if seen else []
-    except Unreadable:
-        return []
+    return read_or(
+        lambda: [name_gpu(gpu) for gpu in host.smi.gpus if gpu.uuid and gpu.uuid not in seen] if seen else [], []
+    )

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from provision.probe.output import Unreadable
+from provision.probe.output import read_or
 from provision.probe.snapshot import Snapshot
 from provision.records import record
 from provision.signals.signal import UNKNOWN
@@ -179,10 +179,7 @@ def read_traits(host: Snapshot) -> dict[str, str]:
 
 
 def _read(read: Callable[[Snapshot], str], host: Snapshot) -> str:
-    try:
-        return read(host)
-    except Unreadable:
-        return ""
+    return read_or(lambda: read(host), "")
 
 
 def find_differences(traits: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...]:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
-from provision.probe.output import Unreadable
+from provision.probe.output import Unreadable, read_or
 from provision.probe.parse.measurements import NcclRun
 from provision.probe.snapshot import Snapshot
 from provision.records import NOTHING, record
@@ -64,10 +64,7 @@ class HostFacts:
 
 def read_host_facts(host: Snapshot, matrix: Matrix) -> HostFacts:
     """Count the kernel's events of one target, and keep what nccl-tests said."""
-    try:
-        nccl = host.nccl_tests
-    except Unreadable:
-        nccl = None
+    nccl = read_or(lambda: host.nccl_tests, None)
     try:
         log = host.kernel_log
     except Unreadable:

@@ -35,6 +35,7 @@ __all__ = [
     "UsageError",
     "VerificationFailedError",
     "install_command",
+    "shown",
     "without_secrets",
 ]
 
@@ -50,6 +51,12 @@ Where a password has a sign that ends it before its ``@`` (``/``), what stands i
 def without_secrets(text: str) -> str:
     """Return a text, an address or a sentence, whose addresses name no user and no password."""
     return re.sub(USERINFO, "", text)
+
+
+def shown(text: str, characters_max: int = 80) -> str:
+    """Return what was typed or read, fit for one line of a message: short, printable, escaped."""
+    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    return plain if len(plain) <= characters_max else plain[: characters_max - 3] + "..."
 
 
 def install_command(extra: str = "") -> str:

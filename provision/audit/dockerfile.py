@@ -28,7 +28,7 @@ from provision.audit.shell import (
 )
 from provision.audit.wrappers import SHELLS, find_script, unwrap
 from provision.audit.writes import written_files
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.matrix.query import split_reference
 from provision.records import NOTHING, record, replace
 
@@ -190,7 +190,7 @@ class _Splitter:
         keyword = word.upper()
         span = line.span(self.source.file, 0, len(word))
         if keyword not in _KEYWORDS:
-            raise _fault(self.source, span, f"`{_short(word)}` is not an instruction of a Dockerfile")
+            raise _fault(self.source, span, f"`{shown(word, 60)}` is not an instruction of a Dockerfile")
         body = line.cut(len(word), len(line.text))
         if keyword == "ONBUILD":
             inner = body.cut(len(body.text) - len(body.text.lstrip()), len(body.text))
@@ -232,7 +232,7 @@ class _Splitter:
         for heredoc in heredocs:
             while True:
                 if self.pos >= len(self.text):
-                    raise _fault(self.source, made.span, f"the heredoc `{_short(heredoc.delimiter)}` has no end")
+                    raise _fault(self.source, made.span, f"the heredoc `{shown(heredoc.delimiter, 60)}` has no end")
                 begin, end = self.pos, self._line_end(self.pos)
                 self.pos = min(end + 1, len(self.text))
                 line = self.text[begin:end].removesuffix("\r")
@@ -433,7 +433,7 @@ class _Builder:
                 return stage
         names = [stage.name for stage in self.stages if stage.name]
         raise UsageError(
-            f"{self.file} has no stage `{_short(self.target)}`",
+            f"{self.file} has no stage `{shown(self.target, 60)}`",
             hints=(f"its stages are {', '.join(names)}" if names else "its stages have no names; a number will do",),
         )
 
@@ -923,8 +923,3 @@ def _fault(source: Source, span: Span, what: str) -> UsageError:
         f"{place.file}:{place.line}:{place.column}: {what}",
         hints=("`docker build --check` reads the file as Docker does",),
     )
-
-
-def _short(text: str) -> str:
-    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
-    return plain if len(plain) <= 60 else plain[:57] + "..."

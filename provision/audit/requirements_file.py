@@ -9,7 +9,7 @@ from posixpath import normpath
 from provision.audit.model import Index, Requirement, Source, Span, Variable
 from provision.audit.requirement import parse_requirement
 from provision.audit.shell import Text, content_of
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.records import NOTHING, record, replace
 
 __all__ = ["Left", "Listing", "Reader", "read_listing"]
@@ -234,7 +234,7 @@ def _read_requirement(
         return
     if is_strict:
         why = ("a local version such as `+cu118` can only be asked for by `==`",) if re.search(_LOCAL, bare) else ()
-        raise _fault(line, source, f"`{_short(bare)}` is not a requirement", why)
+        raise _fault(line, source, f"`{shown(bare, 60)}` is not a requirement", why)
     _leave(listing, "malformed", line, source)
 
 
@@ -278,7 +278,7 @@ def _read_option(
     kind = _VALUED.get(flag)
     if kind is None:
         if not re.fullmatch(r"--[a-z][a-z-]+", flag) and is_strict:
-            raise _fault(line, source, f"`{_short(flag)}` is not an option of a requirements file")
+            raise _fault(line, source, f"`{shown(flag, 60)}` is not an option of a requirements file")
         # The audit takes an option of a newer pip for a gap, and so does whoever asks for what is left.
         _leave(listing, "unknown option", line, source)
         return
@@ -351,8 +351,3 @@ def _fault(line: Text, source: Source, what: str, why: tuple[str, ...] = ()) -> 
         because=why,
         hints=("write one requirement such as `name==version`, or one option of pip, a line",),
     )
-
-
-def _short(text: str) -> str:
-    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
-    return plain if len(plain) <= 60 else plain[:57] + "..."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from provision.cli.parser import did_you_mean, shown
-from provision.errors import UnknownError
+from provision.cli.parser import did_you_mean
+from provision.errors import UnknownError, shown
 from provision.matrix.decode import field_order
 from provision.matrix.load import Matrix
 from provision.matrix.model import Evidence, Source

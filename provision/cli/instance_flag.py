@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from provision.cli.parser import shown
-from provision.errors import UnknownError, UsageError
+from provision.errors import UnknownError, UsageError, shown
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:

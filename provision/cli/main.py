@@ -25,9 +25,8 @@ try:
         did_you_mean,
         find_command,
         load_command,
-        shown,
     )
-    from provision.errors import EXIT_INTERRUPTED, ActionFailedError, ProvisionError, UsageError
+    from provision.errors import EXIT_INTERRUPTED, ActionFailedError, ProvisionError, UsageError, shown
 except KeyboardInterrupt:
     # Importing is most of the time before main() can word an interrupt.
     sys.stderr.write("error: interrupted\n")

@@ -6,8 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from provision.cli.parser import shown
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.records import NOTHING
 
 __all__ = ["SCALES", "number", "read_number", "whole"]

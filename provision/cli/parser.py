@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, cast
 from provision import __version__
 from provision.cli.output import COLOR_MODES, Output
 from provision.cli.text.help import HelpFormatter
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 
 __all__ = [
     "COMMANDS",
@@ -32,7 +32,6 @@ __all__ = [
     "load_command",
     "one_of",
     "parse_path",
-    "shown",
 ]
 
 COMMANDS = {
@@ -328,12 +327,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, ...]:
 
     near = get_close_matches(word, sorted(known), n=1)
     return (f"did you mean `{near[0]}`?",) if near else ()
-
-
-def shown(text: str) -> str:
-    """Return a word fit for one line of a message: short, printable, escaped."""
-    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
-    return plain if len(plain) <= 80 else plain[:77] + "..."
 
 
 def add_choice(group: argparse._ActionsContainer, flag: str, known: Sequence[str], **settings: Any) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.cli.output import Output
-from provision.cli.parser import shown
 from provision.cli.request import given_inputs, has_inputs, other_words, read_request, read_values, solve_request
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
-from provision.errors import MissingDependencyError, UsageError
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path
+from provision.errors import MissingDependencyError, UsageError, shown
 from provision.files import read_text
 from provision.probe.catalogue import LEVELS, PROBES
 from provision.probe.collect import PARALLEL, Collection, collect_targets

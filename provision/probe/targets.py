@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.records import NOTHING, record
 
 __all__ = ["FORMS", "LOCAL", "Target", "parse_jump", "parse_target"]
@@ -30,7 +30,6 @@ _KUBERNETES = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _CONTEXT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/@-]{0,251}[A-Za-z0-9])?")
 _ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _BUNDLE_ENDS = (".tar.gz", ".tgz", ".tar")
-_SHOWN_MAX = 80
 
 
 @record
@@ -92,7 +91,7 @@ def parse_target(text: str) -> Target:
     if not separator:
         return _parse_bare(text)
     if scheme not in _SCHEMES:
-        raise _refuse(text, f"`{_shown(scheme)}://` is not known", _forms())
+        raise _refuse(text, f"`{shown(scheme)}://` is not known", _forms())
     return _SCHEMES[scheme](text, rest)
 
 
@@ -111,7 +110,7 @@ def _parse_bare(text: str) -> Target:
     if text in ("local", "localhost"):
         return Target(name=text, kind="local")
     if text.endswith(_BUNDLE_ENDS) or text.startswith((".", "/", "~")):
-        raise _refuse(text, "it looks like a file", f"a bundle is read with `--from {_shown(text)}`")
+        raise _refuse(text, "it looks like a file", f"a bundle is read with `--from {shown(text)}`")
     if text.startswith("["):
         user, host, port = _parse_host(text, text)
     else:
@@ -121,7 +120,7 @@ def _parse_bare(text: str) -> Target:
                 raise _refuse(
                     text, "an IPv6 address needs brackets", f"write `{text[: len(text) - len(host_part)]}[{host_part}]`"
                 )
-            raise _refuse(text, "a port needs the long form", f"write `ssh://{_shown(text)}`")
+            raise _refuse(text, "a port needs the long form", f"write `ssh://{shown(text)}`")
         if "/" in text:
             raise _refuse(text, "no host name holds a slash", _forms())
         del at
@@ -139,7 +138,7 @@ def _parse_host(
 ) -> tuple[str, str, int | None]:
     user, at, rest = part.rpartition("@")
     if at and not _USER.fullmatch(user):
-        raise _refuse(text, f"`{_shown(user)}` is not a user name", hint)
+        raise _refuse(text, f"`{shown(user)}` is not a user name", hint)
     port: int | None = None
     if rest.startswith("["):
         host, closed, tail = rest[1:].partition("]")
@@ -152,10 +151,10 @@ def _parse_host(
         host, colon, digits_text = rest.partition(":")
         digits = digits_text if colon else None
         if not _HOST.fullmatch(host) or ".." in host:
-            raise _refuse(text, f"`{_shown(host)}` is not a host name" if host else "it names no host", hint)
+            raise _refuse(text, f"`{shown(host)}` is not a host name" if host else "it names no host", hint)
     if digits is not None:
         if not re.fullmatch(r"[0-9]{1,5}", digits) or not 0 < int(digits) < 65536:
-            raise _refuse(text, f"`{_shown(digits)}` is not a port", hint)
+            raise _refuse(text, f"`{shown(digits)}` is not a port", hint)
         port = int(digits)
     return user, host, port
 
@@ -183,14 +182,14 @@ def _parse_podman(text: str, rest: str) -> Target:
 
 def _container(text: str, rest: str) -> str:
     if not _CONTAINER.fullmatch(rest):
-        raise _refuse(text, f"`{_shown(rest)}` is not a container's name or id", "`docker ps` lists them")
+        raise _refuse(text, f"`{shown(rest)}` is not a container's name or id", "`docker ps` lists them")
     return rest
 
 
 def _parse_image(text: str, rest: str) -> Target:
     if not _IMAGE.fullmatch(rest) or "//" in rest:
         raise _refuse(
-            text, f"`{_shown(rest)}` is not an image name", "write it as in `image://registry.example/team/name:1.0`"
+            text, f"`{shown(rest)}` is not an image name", "write it as in `image://registry.example/team/name:1.0`"
         )
     return Target(name=text, kind="image", image=rest)
 
@@ -201,11 +200,11 @@ def _parse_kubectl(text: str, rest: str) -> Target:
     for pair in query.split("&") if question else ():
         key, _, value = pair.partition("=")
         if key not in ("context", "namespace", "container") or key in settings:
-            raise _refuse(text, f"`{_shown(pair)}` is not known", "after `?` stand context=, namespace=, container=")
+            raise _refuse(text, f"`{shown(pair)}` is not known", "after `?` stand context=, namespace=, container=")
         settings[key] = value
     context = settings.pop("context", "")
     if (context and not _CONTEXT.fullmatch(context)) or ("context=" in query and not context):
-        raise _refuse(text, f"`{_shown(context)}` is not a context", "`kubectl config get-contexts` lists them")
+        raise _refuse(text, f"`{shown(context)}` is not a context", "`kubectl config get-contexts` lists them")
     parts = path.split("/")
     if not 1 <= len(parts) <= 3:
         raise _refuse(text, "it has too many parts", "write it as in `kubectl://namespace/pod/container`")
@@ -217,7 +216,7 @@ def _parse_kubectl(text: str, rest: str) -> Target:
     for what, value in (("pod", pod), *settings.items()):
         if not _KUBERNETES.fullmatch(value):
             raise _refuse(
-                text, f"`{_shown(value)}` is not a valid {what}", "write it as in `kubectl://namespace/pod/container`"
+                text, f"`{shown(value)}` is not a valid {what}", "write it as in `kubectl://namespace/pod/container`"
             )
     return Target(name=text, kind="kubectl", pod=pod, context=context, **settings)  # type: ignore[arg-type]
 
@@ -236,9 +235,4 @@ def _forms() -> str:
 
 
 def _refuse(text: str, why: str, hint: str) -> UsageError:
-    return UsageError(f"`{_shown(text)}` is not a target", because=(why,), hints=(hint,))
-
-
-def _shown(text: str) -> str:
-    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
-    return plain if len(plain) <= _SHOWN_MAX else plain[: _SHOWN_MAX - 3] + "..."
+    return UsageError(f"`{shown(text)}` is not a target", because=(why,), hints=(hint,))

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from provision.audit.model import SEVERITIES
-from provision.cli.parser import did_you_mean, shown
-from provision.errors import UsageError
+from provision.cli.parser import did_you_mean
+from provision.errors import UsageError, shown
 from provision.records import record
 
 __all__ = ["CONFIG_NAMES", "THRESHOLDS", "Config", "fits", "named_rules", "nearest_config", "read_config"]

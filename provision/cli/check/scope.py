@@ -9,8 +9,7 @@ from pathlib import Path
 from provision.audit.engine import Scope
 from provision.audit.model import SEVERITIES, Finding, Options
 from provision.cli.check.config import Config, fits, named_rules, nearest_config, read_config
-from provision.cli.parser import shown
-from provision.errors import ProvisionError, UsageError
+from provision.errors import ProvisionError, UsageError, shown
 from provision.matrix.load import Matrix
 from provision.versions import minor_of
 

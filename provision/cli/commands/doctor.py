@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from provision.cli.log_file import read_log
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, parse_path, shown
+from provision.cli.parser import Once, parse_path
 from provision.cli.request import read_matrix
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_no_gpu, has_targets
 from provision.cli.text.diagnosis import ranks_document, report_document, show_report, show_xid, xid_document
@@ -42,7 +42,7 @@ from provision.doctor.engine import Report, diagnose
 from provision.doctor.needles import keep_needles
 from provision.doctor.ranks import Ranks, read_ranks
 from provision.doctor.suspect import find_meaning, find_suspect, name_versions
-from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError
+from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError, shown
 from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
 from provision.probe.recordings.archive import holds_files, read_members

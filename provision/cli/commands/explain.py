@@ -20,7 +20,6 @@ from typing import Any
 
 from provision.cli.facts import KINDS, describe_sources, fact_document, find_fact
 from provision.cli.output import Output
-from provision.cli.parser import shown
 from provision.cli.request import (
     add_request_flags,
     given_inputs,
@@ -32,7 +31,7 @@ from provision.cli.request import (
     read_request,
     read_values,
 )
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.files import read_text
 from provision.matrix.load import Matrix
 from provision.resolve.stack import FactRef, Reason, Refusal, Stack

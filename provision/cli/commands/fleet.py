@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_actions, parse_path, shown
+from provision.cli.parser import Once, add_actions, parse_path
 from provision.cli.request import read_matrix
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from provision.cli.image.logins import build_secrets, has_ssh, refuse_logins, re
 from provision.cli.image.oci import add_engine_flags, choose_engine, plan_without_engine
 from provision.cli.image.whole import add_whole_flags, find_trials, is_offline, lock_build, lock_lines
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import (
     add_request_flags,
     given_inputs,
@@ -66,6 +66,7 @@ from provision.errors import (
     UnknownError,
     UsageError,
     install_command,
+    shown,
 )
 from provision.files import read_text
 from provision.generate.formats import FORMATS, render_format

@@ -28,11 +28,11 @@ from typing import Any
 
 from provision.cli.number import SCALES, number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, Parser, add_choice, parse_path, shown
+from provision.cli.parser import Once, Parser, add_choice, parse_path
 from provision.cli.request import read_matrix
 from provision.cli.text.paragraph import columns_of
 from provision.cli.text.predict import evaluation_document, forecast_document, show_evaluation, show_forecast
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.predict.baseline import BASELINES
 from provision.predict.request import TASKS
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, parse_path, shown
+from provision.cli.parser import Once, did_you_mean, parse_path
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_targets
 from provision.cli.text.paragraph import wrap
 from provision.cli.text.screen import align
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, shown
 from provision.probe.catalogue import PROBES
 from provision.probe.clean import clean_line
 from provision.probe.collect import Collection

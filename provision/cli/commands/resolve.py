@@ -29,7 +29,7 @@ from typing import Any, BinaryIO
 
 from provision.cli.fragment import add_fragment_flags, check_fragment_flags, give_fragment
 from provision.cli.output import Output
-from provision.cli.parser import Once, parse_path, shown
+from provision.cli.parser import Once, parse_path
 from provision.cli.request import (
     add_request_flags,
     given_inputs,
@@ -41,7 +41,7 @@ from provision.cli.request import (
     solve_request,
 )
 from provision.cli.text.screen import show_stack
-from provision.errors import ProvisionError, UsageError
+from provision.errors import ProvisionError, UsageError, shown
 from provision.files import open_stdin
 from provision.matrix.load import Matrix
 

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import (
     add_request_flags,
     read_matrix,
 )
 from provision.cli.scheduled import judge_variables, read_stack, refuse_starter
-from provision.errors import UsageError, VerificationFailedError
+from provision.errors import UsageError, VerificationFailedError, shown
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, parse_path, shown
+from provision.cli.parser import Once, did_you_mean, parse_path
 from provision.cli.request import read_matrix
 from provision.cli.targets import add_target_flags, collect_from, has_no_gpu
 from provision.cli.text.paragraph import columns_of, wrap
 from provision.cli.tune.machine import add_machine_flags
-from provision.errors import IncompatibleError, MissingDependencyError, UsageError
+from provision.errors import IncompatibleError, MissingDependencyError, UsageError, shown
 
 if TYPE_CHECKING:
     from provision.generate.tuning import Advice, Judgement, Situation

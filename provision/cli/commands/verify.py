@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path
 from provision.cli.request import read_matrix
 from provision.cli.targets import (
     add_target_flags,
@@ -41,7 +41,7 @@ from provision.cli.targets import (
     targets_of,
 )
 from provision.cli.text.verdict import show_checks, show_verdict
-from provision.errors import MissingDependencyError, UsageError, VerificationFailedError
+from provision.errors import MissingDependencyError, UsageError, VerificationFailedError, shown
 from provision.files import read_text
 from provision.matrix.load import Matrix
 from provision.matrix.model import Check

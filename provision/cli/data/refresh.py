@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from provision.assets import facts_dir, is_installed
 from provision.cli.output import Output
-from provision.cli.parser import shown
 from provision.cli.text.bar import Bar
-from provision.errors import DriftError, UsageError
+from provision.errors import DriftError, UsageError, shown
 from provision.records import plain, replace
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 from provision.cli.fleet.server import add_server_flags, connect, connect_alertmanager
 from provision.cli.number import read_number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.targets import add_host_flags, run_on_target, targets_of
-from provision.errors import UsageError, VerificationFailedError
+from provision.errors import UsageError, VerificationFailedError, shown
 from provision.matrix.load import Matrix
 
 __all__ = ["fill", "keep_healthy"]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.number import number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path
 from provision.cli.policy_file import load_policy
 from provision.cli.text.paragraph import columns_of, wrap
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, shown
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:

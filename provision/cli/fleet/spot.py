@@ -8,8 +8,8 @@ from pathlib import Path
 
 from provision.cli.number import number
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path, shown
-from provision.errors import UsageError
+from provision.cli.parser import Once, add_choice, parse_path
+from provision.errors import UsageError, shown
 from provision.matrix.load import Matrix
 
 __all__ = ["fill", "write_spot"]

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from provision.cli.parser import did_you_mean, shown
+from provision.cli.parser import did_you_mean
 from provision.cli.request import solve_request
-from provision.errors import DriftError, UsageError
+from provision.errors import DriftError, UsageError, shown
 from provision.files import read_text
 from provision.generate.formats import FORMATS
 from provision.generate.image import ImageOptions

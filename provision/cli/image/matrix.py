@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from provision.cli.image.lock import with_options
 from provision.cli.image.logins import refuse_ssh, with_logins
 from provision.cli.output import Output
-from provision.cli.parser import did_you_mean, shown
+from provision.cli.parser import did_you_mean
 from provision.cli.request import read_request, solve_request
-from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError, UsageError
+from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError, UsageError, shown
 from provision.files import read_text
 from provision.generate.bake import BakeOptions, BakeStack, render_bake
 from provision.generate.formats import render_format

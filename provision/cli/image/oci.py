@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.output import Output
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, shown
 from provision.generate.image import CODE, ImageOptions, make_recipe
 from provision.generate.recipe import LOCAL_FOLDER
 from provision.matrix.load import Matrix
@@ -243,7 +243,6 @@ def _bytes_max(options: argparse.Namespace) -> int:
     import re
 
     from provision.build.oci.store import BYTES_MAX
-    from provision.cli.parser import shown
 
     variable = "PROVISION_LAYER_CACHE"
     name, text = "--layer-cache", options.layer_cache

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 
 from provision.cli.image.lock import is_same
 from provision.cli.output import Output
-from provision.cli.parser import Once, shown
+from provision.cli.parser import Once
 from provision.cli.request import keep_pins
-from provision.errors import ActionFailedError, IncompatibleError, MissingDependencyError, UnknownError, UsageError
+from provision.errors import (
+    ActionFailedError,
+    IncompatibleError,
+    MissingDependencyError,
+    UnknownError,
+    UsageError,
+    shown,
+)
 from provision.generate.image import ImageOptions
 from provision.matrix.load import Matrix
 from provision.records import replace

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.node.run import read_lock
 from provision.cli.output import Output
-from provision.cli.parser import Once, parse_path, shown
+from provision.cli.parser import Once, parse_path
 from provision.cli.request import read_matrix
-from provision.errors import ActionFailedError, UsageError
+from provision.errors import ActionFailedError, UsageError, shown
 from provision.matrix.load import Matrix
 from provision.versions import parse
 

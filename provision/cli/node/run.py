@@ -16,7 +16,7 @@ from typing import Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, did_you_mean, parse_path, shown
+from provision.cli.parser import Once, add_choice, did_you_mean, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import (
     EXIT_INTERRUPTED,
@@ -25,6 +25,7 @@ from provision.errors import (
     MissingDependencyError,
     UsageError,
     VerificationFailedError,
+    shown,
 )
 from provision.files import read_text
 from provision.node.events import CHANGED, FAILED, OK, UNREACHABLE, Run

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from provision.cli.number import SCALES, number, whole
-from provision.cli.parser import Once, add_choice, parse_path, shown
+from provision.cli.parser import Once, add_choice, parse_path
 from provision.cli.request import FLAG_HELP
-from provision.errors import UnknownError, UsageError
+from provision.errors import UnknownError, UsageError, shown
 from provision.files import read_text
 from provision.matrix.load import Matrix
 from provision.planner.catalogue import PURCHASES, read_rates

@@ -6,7 +6,7 @@ import csv
 import math
 from itertools import pairwise
 
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.fleet.sacct import SACCT, is_sacct, read_sacct
 from provision.records import record
 
@@ -77,7 +77,7 @@ def read_trace(text: str, name: str) -> Trace:
     separator = next((mark for mark in _SEPARATORS if mark in rows[0][1]), ",")
     heading = tuple(word.strip() for word in rows[0][1].split(separator))
     if heading not in (JOB_COLUMNS, SERIES_COLUMNS):
-        raise UsageError(f"{name}:{rows[0][0]}: `{_show(rows[0][1])}` does not name the columns", hints=(_form(),))
+        raise UsageError(f"{name}:{rows[0][0]}: `{shown(rows[0][1], 60)}` does not name the columns", hints=(_form(),))
     values = [(number, _read_row(name, number, line, heading, separator)) for number, line in rows[1:]]
     if not values:
         raise UsageError(f"{name} names its columns and records nothing", hints=(_form(),))
@@ -158,7 +158,7 @@ def _read_row(name: str, number: int, line: str, heading: tuple[str, ...], separ
         most = _GPUS_MAX if column.startswith("gpus") else math.inf if column == "time_seconds" else _SECONDS_MAX
         if not (math.isfinite(value) and 0 <= value <= most):
             raise UsageError(
-                f"{name}:{number}: `{_show(word)}` is not a value for `{column}`",
+                f"{name}:{number}: `{shown(word, 60)}` is not a value for `{column}`",
                 because=("a point parts decimals",) if "," in word else (),
                 hints=(_form(),),
             )
@@ -171,8 +171,3 @@ def _form() -> str:
         f"the first line is `{','.join(JOB_COLUMNS)}` or `{','.join(SERIES_COLUMNS)}`, and numbers follow; or the file "
         "is what `sacct -P` printed"
     )
-
-
-def _show(text: str) -> str:
-    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
-    return plain if len(plain) <= 60 else plain[:57] + "..."

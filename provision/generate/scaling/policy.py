@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.records import fields_of, record
 
 __all__ = ["METRICS", "REQUIRED", "UNITS", "Policy", "default_values", "read_policy"]
@@ -96,7 +96,7 @@ class Policy:
             _check_number(key, getattr(self, key), 0, highest, UNITS[self.metric])
         for key in ("may_drain", "handles_spot"):
             if not isinstance(getattr(self, key), bool):
-                raise UsageError(f"`{key}` is `{_show(getattr(self, key))}`", hints=("write true or false",))
+                raise UsageError(f"`{key}` is `{shown(str(getattr(self, key)), 60)}`", hints=("write true or false",))
         for key in ("waiting_expression", "running_expression"):
             text = getattr(self, key)
             if text is not None and not (isinstance(text, str) and text.strip() and text.isprintable()):
@@ -177,7 +177,7 @@ def read_policy(values: Mapping[str, Any], limits: Mapping[str, float]) -> Polic
         if key not in known:
             near = get_close_matches(key, known, n=1)
             raise UsageError(
-                f"`{_show(key)}` is not a key of a policy",
+                f"`{shown(str(key), 60)}` is not a key of a policy",
                 hints=(*(f"did you mean `{word}`?" for word in near), f"keys are {', '.join(known)}"),
             )
     for key in REQUIRED:
@@ -194,7 +194,7 @@ def _check_metric(value: object) -> None:
     if value not in METRICS:
         near = get_close_matches(str(value), METRICS, n=1)
         raise UsageError(
-            f"`metric` cannot be `{_show(value)}`",
+            f"`metric` cannot be `{shown(str(value), 60)}`",
             hints=(*(f"did you mean `{word}`?" for word in near), f"choose {' or '.join(METRICS)}"),
         )
 
@@ -202,7 +202,8 @@ def _check_metric(value: object) -> None:
 def _check_whole(key: str, value: object, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise UsageError(
-            f"`{key}` {_show(value)} is not a number of nodes", hints=(f"write a whole number from {least} to {most}",)
+            f"`{key}` {shown(str(value), 60)} is not a number of nodes",
+            hints=(f"write a whole number from {least} to {most}",),
         )
 
 
@@ -210,11 +211,6 @@ def _check_number(key: str, value: object, least: float, most: float, unit: str)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or not least <= value <= most:  # type: ignore[operator]
         raise UsageError(
-            f"`{key}` {_show(value)} makes no sense", hints=(f"write a number of {unit} from {least:g} to {most:g}",)
+            f"`{key}` {shown(str(value), 60)} makes no sense",
+            hints=(f"write a number of {unit} from {least:g} to {most:g}",),
         )
-
-
-def _show(value: object) -> str:
-    text = str(value)
-    plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
-    return plain if len(plain) <= 60 else plain[:57] + "..."

@@ -25,6 +25,8 @@ __all__ = [
     "add_actions",
     "add_choice",
     "add_shared",
+    "add_switch",
+    "add_value",
     "build_parser",
     "build_top_parser",
     "did_you_mean",
@@ -283,29 +285,18 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--version", action="version", version=f"provision {__version__}", help="show the version and exit"
     )
-    group.add_argument("--json", action="store_true", help="print the result as one JSON document")
+    add_switch(group, "--json", "print the result as one JSON document")
     if "-o" not in parser._option_string_actions:
-        group.add_argument(
-            "-o",
-            "--output",
-            action=Once,
-            type=parse_path,
-            metavar="FILE",
-            help="write the result to a file; with --json also an error",
+        add_value(
+            group, "--output", "FILE", "write the result to a file; with --json also an error", parse_path, short="-o"
         )
-    group.add_argument("--dry-run", action="store_true", help="write nothing, only show what would be written")
-    group.add_argument("-q", "--quiet", action="store_true", help="show only the result and errors")
+    add_switch(group, "--dry-run", "write nothing, only show what would be written")
+    add_switch(group, "--quiet", "show only the result and errors", short="-q")
     group.add_argument("-v", "--verbose", action="count", default=0, help="show more details")
     add_choice(
         group, "--color", COLOR_MODES, default="auto", help="use colour (NO_COLOR and FORCE_COLOR are respected)"
     )
-    group.add_argument(
-        "--data-dir",
-        action=Once,
-        type=parse_path,
-        metavar="DIR",
-        help="use the facts in this folder instead of the shipped ones",
-    )
+    add_value(group, "--data-dir", "DIR", "use the facts in this folder instead of the shipped ones", parse_path)
 
 
 def find_command(words: Sequence[str]) -> int | None:
@@ -341,6 +332,41 @@ def add_choice(group: argparse._ActionsContainer, flag: str, known: Sequence[str
     if flag.startswith("-"):
         settings = {"action": Once, **settings}
     group.add_argument(flag, type=one_of(flag, known), choices=tuple(known), **settings)
+
+
+def add_value(
+    group: argparse._ActionsContainer,
+    flag: str,
+    metavar: str,
+    text: str,
+    read: Callable[[str], Any] | None = None,
+    *,
+    short: str | None = None,
+    **settings: Any,
+) -> None:
+    """Add a flag that takes a value.
+
+    Args:
+        group: A parser, or a group of it.
+        flag: With its dashes.
+        metavar: What the help calls the value.
+        text: The help.
+        read: Makes the value of what was typed.
+        short: The same flag in one letter.
+        settings: As of ``add_argument``; unless ``action`` is among them, the flag is given once.
+    """
+    _add(group, flag, short, metavar=metavar, help=text, **{"action": Once, "type": read, **settings})
+
+
+def add_switch(
+    group: argparse._ActionsContainer, flag: str, text: str, *, short: str | None = None, **settings: Any
+) -> None:
+    """Add a flag that takes no value and is off without it; arguments as those of :func:`add_value`."""
+    _add(group, flag, short, help=text, action="store_true", **settings)
+
+
+def _add(group: argparse._ActionsContainer, flag: str, short: str | None, **settings: Any) -> None:
+    group.add_argument(*((flag,) if short is None else (short, flag)), **settings)
 
 
 def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:

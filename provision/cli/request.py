@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.errors import IncompatibleError, ProvisionError, UnknownError, UsageError
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, plain, replace
@@ -61,67 +61,59 @@ def add_request_flags(parser: argparse.ArgumentParser, *, can_be_cpu: bool = Fal
     """
     group = parser.add_argument_group("request (whatever is not given is chosen)")
     for name, (metavar, text) in FLAG_HELP.items():
-        group.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
-    group.add_argument(
+        add_value(group, f"--{name}", metavar, text)
+    add_value(
+        group,
         "--gpu",
+        "NAME",
+        "GPU to support, by name (h100, 'RTX 4090') or compute capability; may be repeated",
         action="append",
-        metavar="NAME",
-        help="GPU to support, by name (h100, 'RTX 4090') or compute capability; may be repeated",
     )
     if can_be_cpu:
-        group.add_argument("--cpu", action="store_true", help="builds without CUDA, for machines without a GPU")
-    group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
+        add_switch(group, "--cpu", "builds without CUDA, for machines without a GPU")
+    add_value(group, "--platform", "PLATFORM", " or ".join(PLATFORMS))
     add_choice(
         group,
         "--flavor",
         FLAVORS,
         help="runtime only; jit adds a C compiler for Triton; dev also git and uv; devel nvcc",
     )
-    group.add_argument(
-        "--with", action="append", metavar="NAME,…", help="extra packages (jupyter, ray, …); may be repeated"
-    )
-    group.add_argument(
+    add_value(group, "--with", "NAME,…", "extra packages (jupyter, ray, …); may be repeated", action="append")
+    add_value(
+        group,
         "--apt",
+        "NAME",
+        "system package to install in the image, NAME or NAME=VERSION; may be repeated",
         action="append",
-        metavar="NAME",
-        help="system package to install in the image, NAME or NAME=VERSION; may be repeated",
     )
-    group.add_argument(
+    add_value(
+        group,
         "--apt-snapshot",
-        action=Once,
-        metavar="DAY",
-        help="install system packages from the archive of this day (2026-05-01); auto uses the day of the facts",
+        "DAY",
+        "install system packages from the archive of this day (2026-05-01); auto uses the day of the facts",
     )
-    group.add_argument(
-        "-r",
+    add_value(
+        group,
         "--requirements",
+        "FILE",
+        "your requirements file, constrained by the stack; it may name the framework; may be repeated",
+        parse_path,
+        short="-r",
         action="append",
-        type=parse_path,
-        metavar="FILE",
-        help="your requirements file, constrained by the stack; it may name the framework; may be repeated",
     )
-    group.add_argument(
+    add_value(
+        group,
         "--project",
-        action=Once,
-        type=parse_path,
-        metavar="DIR",
-        help=(
-            "read the dependencies of a project: pyproject.toml, pixi.toml, environment.yml, setup.py, "
-            "requirements.txt or Pipfile; nothing is executed"
-        ),
+        "DIR",
+        "read the dependencies of a project: pyproject.toml, pixi.toml, environment.yml, setup.py, "
+        "requirements.txt or Pipfile; nothing is executed",
+        parse_path,
     )
-    group.add_argument(
-        "--extra",
-        action="append",
-        metavar="NAME",
-        help="include these optional dependencies of the project; may be repeated",
+    add_value(
+        group, "--extra", "NAME", "include these optional dependencies of the project; may be repeated", action="append"
     )
-    group.add_argument(
-        "--group", action="append", metavar="NAME", help="include a dependency group of the project; may be repeated"
-    )
-    group.add_argument(
-        "--require-secure", action="store_true", help="refuse drivers and toolkits with known vulnerabilities"
-    )
+    add_value(group, "--group", "NAME", "include a dependency group of the project; may be repeated", action="append")
+    add_switch(group, "--require-secure", "refuse drivers and toolkits with known vulnerabilities")
 
 
 _NAMES = (*FLAG_HELP, "gpu", "cpu", "platform", "flavor", "with", "apt", "apt-snapshot", "require-secure")

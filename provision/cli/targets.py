@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, did_you_mean, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, did_you_mean, parse_path
 from provision.errors import MissingDependencyError, UsageError, shown
 from provision.files import read_text
 from provision.probe.catalogue import LEVELS, PROBES
@@ -60,87 +60,55 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("targets", f"A target is {', '.join(FORMS)}. The default is this machine.")
     where.add_argument("targets", nargs="*", metavar="TARGET", help="machine, container, pod or image")
     add_host_flags(where)
-    where.add_argument("--shard", action=Once, metavar="I/N", help="only the I-th of N equal parts of the targets")
-    where.add_argument(
+    add_value(where, "--shard", "I/N", "only the I-th of N equal parts of the targets")
+    add_value(
+        where,
         "--from",
-        dest="bundles",
+        "FILE",
+        "read a bundle or the recorded output of another tool; may be repeated",
+        parse_path,
         action="append",
-        type=parse_path,
-        metavar="FILE",
-        help="read a bundle or the recorded output of another tool; may be repeated",
+        dest="bundles",
     )
     way = parser.add_argument_group("connection")
-    way.add_argument("--user", action=Once, type=_user, metavar="NAME", help="ssh user, unless the target names one")
-    way.add_argument(
-        "--port",
-        action=Once,
-        type=whole("--port", 1, _PORT_MAX, example="22"),
-        metavar="N",
-        help="ssh port, unless the target names one",
-    )
-    way.add_argument("--identity", action=Once, type=parse_path, metavar="FILE", help="ssh private key")
-    way.add_argument("--jump", action=Once, type=parse_jump, metavar="HOST", help="jump hosts, separated by commas")
-    way.add_argument("--ssh-config", action=Once, type=parse_path, metavar="FILE", help="ssh configuration file")
-    way.add_argument(
+    add_value(way, "--user", "NAME", "ssh user, unless the target names one", _user)
+    add_value(way, "--port", "N", "ssh port, unless the target names one", whole("--port", 1, _PORT_MAX, example="22"))
+    add_value(way, "--identity", "FILE", "ssh private key", parse_path)
+    add_value(way, "--jump", "HOST", "jump hosts, separated by commas", parse_jump)
+    add_value(way, "--ssh-config", "FILE", "ssh configuration file", parse_path)
+    add_value(
+        way,
         "--parallel",
-        action=Once,
-        type=whole("--parallel", 1, _PARALLEL_MAX, example="16"),
-        metavar="N",
-        help=f"targets asked in parallel (default: {PARALLEL})",
+        "N",
+        f"targets asked in parallel (default: {PARALLEL})",
+        whole("--parallel", 1, _PARALLEL_MAX, example="16"),
     )
-    way.add_argument(
-        "--timeout",
-        action=Once,
-        type=whole("--timeout", 1, _SECONDS_MAX, example="120"),
-        metavar="SECONDS",
-        help="timeout per target",
-    )
-    way.add_argument(
+    add_value(way, "--timeout", "SECONDS", "timeout per target", whole("--timeout", 1, _SECONDS_MAX, example="120"))
+    add_value(
+        way,
         "--connect-timeout",
-        action=Once,
-        type=whole("--connect-timeout", 1, _SECONDS_MAX, example="30"),
-        metavar="SECONDS",
-        help="timeout per connection (default: 10)",
+        "SECONDS",
+        "timeout per connection (default: 10)",
+        whole("--connect-timeout", 1, _SECONDS_MAX, example="30"),
     )
     add_choice(way, "--engine", _ENGINES, help="container engine that starts images")
-    way.add_argument(
-        "--with-gpus", dest="has_gpus", action="store_true", default=None, help="start images with all GPUs"
-    )
+    add_switch(way, "--with-gpus", "start images with all GPUs", dest="has_gpus", default=None)
     way.add_argument("--no-gpus", dest="has_gpus", action="store_false", default=None, help="start images without GPUs")
-    way.add_argument(
-        "--python",
-        action=Once,
-        type=_python,
-        metavar="PATH",
-        help="Python on the target whose frameworks are inspected",
-    )
+    add_value(way, "--python", "PATH", "Python on the target whose frameworks are inspected", _python)
 
 
 def add_host_flags(group: argparse._ArgumentGroup) -> None:
     """Add the flags that name lists of machines."""
-    group.add_argument(
-        "--hosts", action=Once, type=parse_path, metavar="FILE", help="file with one target per line (- is stdin)"
-    )
-    group.add_argument(
-        "-i",
-        "--inventory",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="Ansible inventory: file, folder or script",
-    )
-    group.add_argument(
-        "--limit", action=Once, metavar="PATTERN", help="hosts of the inventory, as a pattern of Ansible"
-    )
+    add_value(group, "--hosts", "FILE", "file with one target per line (- is stdin)", parse_path)
+    add_value(group, "--inventory", "FILE", "Ansible inventory: file, folder or script", parse_path, short="-i")
+    add_value(group, "--limit", "PATTERN", "hosts of the inventory, as a pattern of Ansible")
 
 
 def add_probe_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say what is collected, for commands that have no other way to know."""
     what = parser.add_argument_group("what to collect")
     add_choice(what, "--level", LEVELS, help="how much to collect (default: quick)")
-    what.add_argument(
-        "--probes", action=Once, type=_probes, metavar="NAMES", help="only these probes, separated by commas"
-    )
+    add_value(what, "--probes", "NAMES", "only these probes, separated by commas", _probes)
 
 
 def has_targets(options: argparse.Namespace) -> bool:

@@ -26,7 +26,7 @@ from typing import Any
 
 from provision.cli.number import number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
 
@@ -60,11 +60,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="compare: one or more baseline files, then the new results; show: one file",
     )
     where = parser.add_argument_group("what is measured")
-    where.add_argument(
-        "--python", action=Once, metavar="PROGRAM", help="Python with PyTorch (default: the one on PATH)"
-    )
-    where.add_argument("--image", action=Once, metavar="IMAGE", help="image with PyTorch, run with docker")
-    where.add_argument("--lock", action=Once, type=parse_path, metavar="FILE", help="provision.lock of the environment")
+    add_value(where, "--python", "PROGRAM", "Python with PyTorch (default: the one on PATH)")
+    add_value(where, "--image", "IMAGE", "image with PyTorch, run with docker")
+    add_value(where, "--lock", "FILE", "provision.lock of the environment", parse_path)
     add_choice(where, "--device", _DEVICES, default="auto", help="auto uses a GPU if there is one, otherwise the CPU")
     how = parser.add_argument_group("how it is measured")
     add_choice(
@@ -74,34 +72,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="quick",
         help="quick (minutes), standard (a sixth of all combinations, with every pair of values), full",
     )
-    how.add_argument(
-        "--only",
-        action="append",
-        metavar="KIND,…",
-        help="only these cases: gemm, copy, stream, cnn, rnn, transformer, …",
+    add_value(
+        how, "--only", "KIND,…", "only these cases: gemm, copy, stream, cnn, rnn, transformer, …", action="append"
     )
-    how.add_argument(
-        "--seconds", action=Once, type=number("--seconds", 0.01, 3600), metavar="S", help="time per case (default: 2)"
-    )
-    how.add_argument(
-        "--warmup",
-        action=Once,
-        type=whole("--warmup", 0, 10_000),
-        metavar="N",
-        help="repetitions that are not timed (default: 10)",
-    )
-    how.add_argument("--list", action="store_true", help="list the cases and exit")
+    add_value(how, "--seconds", "S", "time per case (default: 2)", number("--seconds", 0.01, 3600))
+    add_value(how, "--warmup", "N", "repetitions that are not timed (default: 10)", whole("--warmup", 0, 10_000))
+    add_switch(how, "--list", "list the cases and exit")
     kept = parser.add_argument_group("results")
-    kept.add_argument("--save", action=Once, type=parse_path, metavar="FILE", help="save the results to this file")
-    kept.add_argument("--resume", action="store_true", help="continue with the results in --save")
-    kept.add_argument(
+    add_value(kept, "--save", "FILE", "save the results to this file", parse_path)
+    add_switch(kept, "--resume", "continue with the results in --save")
+    add_value(
+        kept,
         "--tolerance",
-        action=Once,
-        type=number("--tolerance", 0, 100),
-        metavar="PERCENT",
-        help="differences up to this are never a slowdown (default: 5)",
+        "PERCENT",
+        "differences up to this are never a slowdown (default: 5)",
+        number("--tolerance", 0, 100),
     )
-    kept.add_argument("--roofline", action=Once, type=parse_path, metavar="FILE", help="write a roofline chart (SVG)")
+    add_value(kept, "--roofline", "FILE", "write a roofline chart (SVG)", parse_path)
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

@@ -30,7 +30,7 @@ from provision.cli.check.files import decode, find_file, read_sources, shown_nam
 from provision.cli.check.known import tell_known, write_known
 from provision.cli.check.scope import Scopes
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.cli.text.check import count_text, show_findings, show_judged, show_rule
 from provision.errors import ActionFailedError, ProvisionError, UsageError
@@ -95,53 +95,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file or folder (default: the current folder); - reads the standard input",
     )
-    what.add_argument(
-        "--image", action="append", metavar="NAME", help="built image in the local container engine; may be repeated"
-    )
-    what.add_argument("--stdin-filename", action=Once, metavar="NAME", help="file name for the standard input")
-    what.add_argument(
-        "--build-arg", action="append", metavar="NAME=VALUE", help="value of an ARG in a Dockerfile; may be repeated"
-    )
-    what.add_argument("--target", action=Once, metavar="STAGE", help="stage of the Dockerfile to check")
-    what.add_argument(
-        "--context", action=Once, type=parse_path, metavar="DIR", help="build context (default: the folder of the file)"
-    )
+    add_value(what, "--image", "NAME", "built image in the local container engine; may be repeated", action="append")
+    add_value(what, "--stdin-filename", "NAME", "file name for the standard input")
+    add_value(what, "--build-arg", "NAME=VALUE", "value of an ARG in a Dockerfile; may be repeated", action="append")
+    add_value(what, "--target", "STAGE", "stage of the Dockerfile to check")
+    add_value(what, "--context", "DIR", "build context (default: the folder of the file)", parse_path)
     where = parser.add_argument_group("where it will run")
-    where.add_argument("--gpu", action="append", metavar="NAME", help="GPU it must support; may be repeated")
-    where.add_argument(
-        "--driver", action=Once, metavar="VERSION", help="installed driver; `host` reads it from this machine"
-    )
+    add_value(where, "--gpu", "NAME", "GPU it must support; may be repeated", action="append")
+    add_value(where, "--driver", "VERSION", "installed driver; `host` reads it from this machine")
     add_choice(where, "--platform", PLATFORMS, action="append", help="platform to build for; may be repeated")
-    where.add_argument("--python", action=Once, metavar="X.Y", help="Python version, if the files do not state it")
+    add_value(where, "--python", "X.Y", "Python version, if the files do not state it")
     how = parser.add_argument_group("rules")
-    how.add_argument(
+    add_value(
+        how,
         "--select",
+        "RULE,…",
+        "run only these rules; C selects all C rules, ALL also the hygiene rules",
         action="append",
-        metavar="RULE,…",
-        help="run only these rules; C selects all C rules, ALL also the hygiene rules",
     )
-    how.add_argument("--ignore", action="append", metavar="RULE,…", help="skip these rules")
+    add_value(how, "--ignore", "RULE,…", "skip these rules", action="append")
     add_choice(how, "--fail-on", THRESHOLDS, help="lowest severity that fails the run (default: error)")
-    how.add_argument(
-        "--config", action=Once, type=parse_path, metavar="FILE", help="settings file to use instead of the nearest one"
-    )
-    how.add_argument("--no-config", "--isolated", action="store_true", help="ignore settings files")
-    how.add_argument(
-        "--baseline",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="file of known findings, which are not reported",
-    )
-    how.add_argument(
-        "--write-baseline",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="write the current findings to a baseline file and exit",
-    )
-    how.add_argument("--explain", action="append", metavar="RULE,…", help="explain a rule and exit")
-    how.add_argument("--list-rules", action="store_true", help="list the rules and exit")
+    add_value(how, "--config", "FILE", "settings file to use instead of the nearest one", parse_path)
+    add_switch(how, "--isolated", "ignore settings files", short="--no-config")
+    add_value(how, "--baseline", "FILE", "file of known findings, which are not reported", parse_path)
+    add_value(how, "--write-baseline", "FILE", "write the current findings to a baseline file and exit", parse_path)
+    add_value(how, "--explain", "RULE,…", "explain a rule and exit", action="append")
+    add_switch(how, "--list-rules", "list the rules and exit")
     shape = parser.add_argument_group("output")
     add_choice(
         shape,
@@ -150,12 +129,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="text, the document of --json, SARIF, or GitHub annotations",
     )
-    shape.add_argument(
-        "--rules-url", action=Once, metavar="URL", help="URL of the published docs/rules/, for links in SARIF"
-    )
-    shape.add_argument(
-        "--fix", action="store_true", help="apply the safe fixes and show them; with --dry-run only show them"
-    )
+    add_value(shape, "--rules-url", "URL", "URL of the published docs/rules/, for links in SARIF")
+    add_switch(shape, "--fix", "apply the safe fixes and show them; with --dry-run only show them")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

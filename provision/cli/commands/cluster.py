@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.cli.request import (
     add_request_flags,
     read_matrix,
@@ -55,56 +55,43 @@ _RUNNERS = ("jobset", "trainjob", "job", "rayjob", "raycluster", "deployment", "
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_request_flags(parser)
-    parser.add_argument_group("or a lock").add_argument(
+    add_value(
+        parser.add_argument_group("or a lock"),
         "--lock",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="provision.lock, or a lock written by `provision node lock`",
+        "FILE",
+        "provision.lock, or a lock written by `provision node lock`",
+        parse_path,
     )
     gpus = parser.add_argument_group("GPUs of the cluster")
     add_choice(gpus, "--driver-owner", _OWNERS, help="what installs the driver (default: decided by the lock)")
-    gpus.add_argument(
-        "--node-os", action=Once, metavar="NAME", help="operating system of the nodes, checked for support"
-    )
+    add_value(gpus, "--node-os", "NAME", "operating system of the nodes, checked for support")
     add_choice(gpus, "--mig-strategy", _STRATEGIES, help="how MIG devices are exposed (default: none)")
-    gpus.add_argument("--mig-profile", action=Once, metavar="NAME", help="MIG profile of the GPUs (`1g.10gb`)")
+    add_value(gpus, "--mig-profile", "NAME", "MIG profile of the GPUs (`1g.10gb`)")
     add_choice(gpus, "--sharing", _SHARINGS, help="how a GPU is shared (default: none)")
-    gpus.add_argument(
-        "--replicas", action=Once, type=whole("--replicas", 0), metavar="N", help="replicas per shared GPU"
-    )
-    gpus.add_argument(
-        "--dra", action="store_true", help="Pods claim GPUs through the DRA driver, which the cluster must have"
-    )
-    gpus.add_argument("--rdma", action=Once, metavar="RESOURCE[=N]", help="RDMA devices per Pod; adds IPC_LOCK")
-    gpus.add_argument(
-        "--nodepool", action=Once, metavar="KIND.GROUP/NAME", help="node class with which Karpenter creates GPU nodes"
-    )
-    gpus.add_argument(
-        "--monitoring", action=Once, metavar="CLUSTER", help="add GPU monitoring, labelled with this cluster name"
-    )
-    gpus.add_argument("--runbooks", action=Once, metavar="URL", help="URL of the published docs/runbooks.md")
-    gpus.add_argument(
+    add_value(gpus, "--replicas", "N", "replicas per shared GPU", whole("--replicas", 0))
+    add_switch(gpus, "--dra", "Pods claim GPUs through the DRA driver, which the cluster must have")
+    add_value(gpus, "--rdma", "RESOURCE[=N]", "RDMA devices per Pod; adds IPC_LOCK")
+    add_value(gpus, "--nodepool", "KIND.GROUP/NAME", "node class with which Karpenter creates GPU nodes")
+    add_value(gpus, "--monitoring", "CLUSTER", "add GPU monitoring, labelled with this cluster name")
+    add_value(gpus, "--runbooks", "URL", "URL of the published docs/runbooks.md")
+    add_switch(
+        gpus,
         "--health",
-        action="store_true",
-        help="watch the GPUs of each node, and let `provision fleet health` take bad nodes out; needs --image",
+        "watch the GPUs of each node, and let `provision fleet health` take bad nodes out; needs --image",
     )
     tenants = parser.add_argument_group("tenants")
-    tenants.add_argument(
+    add_value(
+        tenants,
         "--tenant",
+        "NAME=GPUS",
+        "namespace with a quota, default limits and a restrictive network policy; may be repeated",
         action="append",
-        metavar="NAME=GPUS",
-        help="namespace with a quota, default limits and a restrictive network policy; may be repeated",
     )
-    tenants.add_argument(
-        "--kueue",
-        action="store_true",
-        help="queue workloads until their tenant's quota is free, instead of rejecting them",
-    )
+    add_switch(tenants, "--kueue", "queue workloads until their tenant's quota is free, instead of rejecting them")
     jobs = parser.add_argument_group("workload")
-    jobs.add_argument("--image", action=Once, metavar="IMAGE", help="image built by `provision image`")
-    jobs.add_argument("--name", action=Once, metavar="NAME", help="name of the workload (default: derived from it)")
-    jobs.add_argument("--namespace", action=Once, metavar="NAME", help="namespace (default: that of the only tenant)")
+    add_value(jobs, "--image", "IMAGE", "image built by `provision image`")
+    add_value(jobs, "--name", "NAME", "name of the workload (default: derived from it)")
+    add_value(jobs, "--namespace", "NAME", "namespace (default: that of the only tenant)")
     add_choice(jobs, "--runner", _RUNNERS, help="what runs the workload (default: jobset)")
     for name, text in (
         ("--nodes", "Pods (default: 1)"),
@@ -113,53 +100,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--memory-gib", "memory per Pod, including /dev/shm"),
         ("--shm-gib", "size of /dev/shm (default: what NCCL's guide recommends per GPU)"),
     ):
-        jobs.add_argument(name, action=Once, type=whole(name, 0), metavar="N", help=text)
+        add_value(jobs, name, "N", text, whole(name, 0))
     for name, metavar, text in (
         ("--env", "NAME=VALUE", "environment variable"),
         ("--env-from", "SECRET", "Secret whose keys become environment variables"),
         ("--volume", "CLAIM=PATH", "PersistentVolumeClaim to mount at a path"),
     ):
-        jobs.add_argument(name, action="append", metavar=metavar, help=f"{text}; may be repeated")
-    jobs.add_argument("--priority", action=Once, metavar="CLASS", help="priority class")
-    jobs.add_argument(
-        "--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, for a Job that measures NCCL"
-    )
+        add_value(jobs, name, metavar, f"{text}; may be repeated", action="append")
+    add_value(jobs, "--priority", "CLASS", "priority class")
+    add_value(jobs, "--nccl-tests-image", "IMAGE", "image with nccl-tests, for a Job that measures NCCL")
     jobs.add_argument("script", nargs="*", metavar="SCRIPT", help="after `--`: the script to run and its arguments")
     service = parser.add_argument_group("service (--runner deployment)")
-    service.add_argument(
-        "--port", action=Once, type=whole("--port", 0), metavar="N", help="port it listens on (default: 8000)"
-    )
-    service.add_argument(
-        "--warm-up", action=Once, metavar="PATH[ JSON]", help="request that it must answer before it counts as ready"
-    )
-    service.add_argument(
-        "--autoscale", action=Once, metavar="FEWEST:MOST", help="scale the number of Pods by GPU utilisation"
-    )
-    service.add_argument("--prometheus", action=Once, metavar="URL", help="Prometheus server with the utilisation")
+    add_value(service, "--port", "N", "port it listens on (default: 8000)", whole("--port", 0))
+    add_value(service, "--warm-up", "PATH[ JSON]", "request that it must answer before it counts as ready")
+    add_value(service, "--autoscale", "FEWEST:MOST", "scale the number of Pods by GPU utilisation")
+    add_value(service, "--prometheus", "URL", "Prometheus server with the utilisation")
     out = parser.add_argument_group("output")
-    out.add_argument("-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="output folder")
-    out.add_argument("--check", action="store_true", help="write nothing; exit with 8 if a file differs")
-    out.add_argument(
+    add_value(out, "--output", "DIR", "output folder", parse_path, short="-o", dest="folder")
+    add_switch(out, "--check", "write nothing; exit with 8 if a file differs")
+    add_value(
+        out,
         "--judge",
-        action=Once,
-        type=parse_path,
-        metavar="DIR",
-        help="write nothing; exit with 6 if the files in this folder contradict each other",
+        "DIR",
+        "write nothing; exit with 6 if the files in this folder contradict each other",
+        parse_path,
     )
-    out.add_argument(
-        "--existing",
-        action="append",
-        metavar="KIND/NAME",
-        help="object that already exists in the cluster; may be repeated",
+    add_value(
+        out, "--existing", "KIND/NAME", "object that already exists in the cluster; may be repeated", action="append"
     )
-    out.add_argument(
-        "--server-dry-run",
-        action="store_true",
-        help="validate the files with the cluster of the current kubectl context",
-    )
-    out.add_argument(
-        "--context", action=Once, type=_context, metavar="NAME", help="kubeconfig context for --server-dry-run"
-    )
+    add_switch(out, "--server-dry-run", "validate the files with the cluster of the current kubectl context")
+    add_value(out, "--context", "NAME", "kubeconfig context for --server-dry-run", _context)
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

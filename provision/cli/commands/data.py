@@ -20,7 +20,7 @@ from pathlib import Path
 from provision.assets import facts_dir
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_actions, parse_path
+from provision.cli.parser import add_actions, add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import DataError
 
@@ -88,72 +88,52 @@ def _fill_nothing(_parser: argparse.ArgumentParser) -> None:
 def _fill_reading(parser: argparse.ArgumentParser) -> None:
     """Add the flags of what reads upstream."""
     group = parser.add_argument_group("sources")
-    group.add_argument(
+    add_value(
+        group,
         "--only",
+        "NAME,…",
+        "read only these sources (torch, tensorflow, jax, nvidia, companions, published, system, drivers, cuda, "
+        "builds, ngc, prebuilt), distributions, or one release of a companion (NAME==VERSION)",
         action="append",
-        metavar="NAME,…",
-        help=(
-            "read only these sources (torch, tensorflow, jax, nvidia, companions, published, system, drivers, cuda, "
-            "builds, ngc, prebuilt), distributions, or one release of a companion (NAME==VERSION)"
-        ),
     )
-    group.add_argument(
-        "--index-url", action=Once, metavar="URL", help="package index to use instead of that of pip or uv"
-    )
-    group.add_argument(
+    add_value(group, "--index-url", "URL", "package index to use instead of that of pip or uv")
+    add_value(
+        group,
         "--apt-mirror",
+        "NAME=URL",
+        "archive of debian or ubuntu (default: the one apt is configured for)",
         action="append",
-        metavar="NAME=URL",
-        help="archive of debian or ubuntu (default: the one apt is configured for)",
     )
-    group.add_argument(
-        "--pytorch-url", action=Once, metavar="URL", help="PyTorch index to use instead of the one in the facts"
+    add_value(group, "--pytorch-url", "URL", "PyTorch index to use instead of the one in the facts")
+    add_value(group, "--redistrib-url", "URL", "URL of NVIDIA's manifests to use instead of the one in the facts")
+    add_value(
+        group, "--accept", "ID", "accept this reviewed alarm; `*` matches any ending; may be repeated", action="append"
     )
-    group.add_argument(
-        "--redistrib-url",
-        action=Once,
-        metavar="URL",
-        help="URL of NVIDIA's manifests to use instead of the one in the facts",
-    )
-    group.add_argument(
-        "--accept",
-        action="append",
-        metavar="ID",
-        help="accept this reviewed alarm; `*` matches any ending; may be repeated",
-    )
-    group.add_argument(
-        "--changelog", action=Once, type=parse_path, metavar="FILE", help="also add an entry to this changelog"
-    )
-    group.add_argument("--check", action="store_true", help="exit with 8 if something would change")
-    group.add_argument("--dated", action=Once, metavar="DAY", help="date of the new facts, YYYY-MM-DD (default: today)")
-    group.add_argument(
-        "--jobs",
-        action=Once,
-        type=whole("--jobs", 1, _JOBS_MAX, example="8"),
-        metavar="N",
-        help="parallel requests (default: 4)",
-    )
-    group.add_argument("--cache", action=Once, type=parse_path, metavar="DIR", help="folder for cached responses")
+    add_value(group, "--changelog", "FILE", "also add an entry to this changelog", parse_path)
+    add_switch(group, "--check", "exit with 8 if something would change")
+    add_value(group, "--dated", "DAY", "date of the new facts, YYYY-MM-DD (default: today)")
+    add_value(group, "--jobs", "N", "parallel requests (default: 4)", whole("--jobs", 1, _JOBS_MAX, example="8"))
+    add_value(group, "--cache", "DIR", "folder for cached responses", parse_path)
 
 
 def _fill_update(parser: argparse.ArgumentParser) -> None:
     """Add the flags of what reads a bundle."""
     group = parser.add_argument_group("facts to install")
-    group.add_argument(
+    add_value(
+        group,
         "--from",
+        "URL|FILE",
+        "bundle; its signature is read from the same place, with .sig appended",
         dest="place",
-        action=Once,
-        metavar="URL|FILE",
-        help="bundle; its signature is read from the same place, with .sig appended",
     )
-    group.add_argument(
+    add_value(
+        group,
         "--signers",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="keys that may sign it, one line `facts ssh-ed25519 …` per key (allowed signers of ssh-keygen)",
+        "FILE",
+        "keys that may sign it, one line `facts ssh-ed25519 …` per key (allowed signers of ssh-keygen)",
+        parse_path,
     )
-    group.add_argument("--shipped", action="store_true", help="go back to the facts of this release")
+    add_switch(group, "--shipped", "go back to the facts of this release")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from provision.cli.log_file import read_log
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, parse_path
+from provision.cli.parser import add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_no_gpu, has_targets
 from provision.cli.text.diagnosis import ranks_document, report_document, show_report, show_xid, xid_document
@@ -64,35 +64,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target_flags(parser)
     add_probe_flags(parser)
     group = parser.add_argument_group("other symptoms")
-    group.add_argument(
+    add_value(
+        group,
         "--text",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="explain an error message, a log, or a folder with the logs of a job's ranks (- is stdin)",
+        "FILE",
+        "explain an error message, a log, or a folder with the logs of a job's ranks (- is stdin)",
+        parse_path,
     )
-    group.add_argument(
-        "--xid",
-        action=Once,
-        type=whole("--xid", 0, _CODE_MAX, example="79"),
-        metavar="N",
-        help="explain an Xid error number",
-    )
+    add_value(group, "--xid", "N", "explain an Xid error number", whole("--xid", 0, _CODE_MAX, example="79"))
     group = parser.add_argument_group("fixing and reporting")
-    group.add_argument(
-        "--fix", action="store_true", help="show the steps that --yes would run, and those to do by hand"
-    )
-    group.add_argument("--yes", action="store_true", help="with --fix: run the steps that can be undone")
-    group.add_argument(
-        "--bundle",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="write what was collected to a file, without secrets",
-    )
-    group.add_argument(
-        "--mask", action="store_true", help="with --bundle: also replace addresses, names and serial numbers"
-    )
+    add_switch(group, "--fix", "show the steps that --yes would run, and those to do by hand")
+    add_switch(group, "--yes", "with --fix: run the steps that can be undone")
+    add_value(group, "--bundle", "FILE", "write what was collected to a file, without secrets", parse_path)
+    add_switch(group, "--mask", "with --bundle: also replace addresses, names and serial numbers")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_actions, parse_path
+from provision.cli.parser import add_actions, add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import UsageError, shown
 from provision.matrix.load import Matrix
@@ -173,20 +173,18 @@ def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
 
 
 def _fill_rules(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="output folder"
-    )
+    add_value(parser, "--output", "DIR", "output folder", parse_path, short="-o", dest="folder")
     for name, (what, line) in _TOLD.items():
-        parser.add_argument(f"--{name}", action="append", metavar=f"NAME={what}", help=line)
-    parser.add_argument("--textfiles", action=Once, metavar="DIR", help="textfile folder of node_exporter on the nodes")
-    parser.add_argument("--runbooks", action=Once, metavar="URL", help="URL of the published docs/runbooks.md")
-    parser.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
+        add_value(parser, f"--{name}", f"NAME={what}", line, action="append")
+    add_value(parser, "--textfiles", "DIR", "textfile folder of node_exporter on the nodes")
+    add_value(parser, "--runbooks", "URL", "URL of the published docs/runbooks.md")
+    add_switch(parser, "--check", "end with exit code 8 when the folder would change")
 
 
 def _fill_show(parser: argparse.ArgumentParser) -> None:
     add_server_flags(parser)
-    parser.add_argument("--hours", action=Once, metavar="N", help="time range of the charts (default: 6)")
-    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write an HTML page")
+    add_value(parser, "--hours", "N", "time range of the charts (default: 6)")
+    add_value(parser, "--html", "FILE", "also write an HTML page", parse_path)
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

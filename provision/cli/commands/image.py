@@ -46,7 +46,7 @@ from provision.cli.image.logins import build_secrets, has_ssh, refuse_logins, re
 from provision.cli.image.oci import add_engine_flags, choose_engine, plan_without_engine
 from provision.cli.image.whole import add_whole_flags, find_trials, is_offline, lock_build, lock_lines
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.cli.request import (
     add_request_flags,
     given_inputs,
@@ -114,32 +114,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_request_flags(parser, can_be_cpu=True)
     where = parser.add_argument_group("destination")
-    where.add_argument(
-        "-o",
-        dest="folder",
-        action=Once,
-        type=parse_path,
-        metavar="DIR",
-        help="output folder (default: ./NAME-OF-THE-STACK)",
-    )
-    where.add_argument(
+    add_value(where, "-o", "DIR", "output folder (default: ./NAME-OF-THE-STACK)", parse_path, dest="folder")
+    add_value(
+        where,
         "--output",
+        "DIR|type=…",
+        "the same; or, with --build, the output of the builder: `type=oci,dest=FILE`",
         dest="destination",
-        action=Once,
-        metavar="DIR|type=…",
-        help="the same; or, with --build, the output of the builder: `type=oci,dest=FILE`",
     )
-    where.add_argument("--print", action="store_true", help="print the Dockerfile instead of writing files")
-    where.add_argument("--force", action="store_true", help="overwrite files that provision did not write")
-    where.add_argument(
-        "--check",
-        action="store_true",
-        help="write nothing; exit with 8 if the folder differs from what would be written",
-    )
-    where.add_argument(
+    add_switch(where, "--print", "print the Dockerfile instead of writing files")
+    add_switch(where, "--force", "overwrite files that provision did not write")
+    add_switch(where, "--check", "write nothing; exit with 8 if the folder differs from what would be written")
+    add_switch(
+        where,
         "--locked",
-        action="store_true",
-        help="use the provision.lock in the folder unchanged; fail if the request or the files differ from it",
+        "use the provision.lock in the folder unchanged; fail if the request or the files differ from it",
     )
     where.add_argument(
         "--upgrade",
@@ -150,9 +139,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="resolve the request in the lock again and show what changes; with NAME change only that",
     )
     many = parser.add_argument_group("what to write")
-    many.add_argument(
-        "--matrix", action=Once, type=parse_path, metavar="FILE", help="write many stacks from a TOML file"
-    )
+    add_value(many, "--matrix", "FILE", "write many stacks from a TOML file", parse_path)
     add_choice(
         many,
         "--format",
@@ -161,7 +148,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             "write a Dockerfile, or the same stack for Apptainer, a development container, bake, or as lock files only"
         ),
     )
-    many.add_argument("--sbom", action="store_true", help="add a software bill of materials (CycloneDX) of the lock")
+    add_switch(many, "--sbom", "add a software bill of materials (CycloneDX) of the lock")
     how = parser.add_argument_group("options of the image")
     add_choice(
         how,
@@ -169,53 +156,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
         FRONTENDS,
         help="builder to support: current BuildKit, BuildKit of Docker 20.10, or the classic builder",
     )
-    how.add_argument("--syntax", action=Once, metavar="IMAGE", help="add a `# syntax` line with this frontend image")
-    how.add_argument(
-        "--index-url",
-        action=Once,
-        metavar="URL",
-        help="package index for every wheel, instead of PyPI and the indexes of the frameworks",
+    add_value(how, "--syntax", "IMAGE", "add a `# syntax` line with this frontend image")
+    add_value(
+        how, "--index-url", "URL", "package index for every wheel, instead of PyPI and the indexes of the frameworks"
     )
-    how.add_argument(
-        "--ca-cert",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="CA certificates (PEM) to trust during the build",
-    )
-    how.add_argument("--registry-mirror", action=Once, metavar="HOST", help="mirror to pull images of Docker Hub from")
-    how.add_argument("--non-root-uid", action=Once, type=_uid, metavar="N", help="user id the image runs as")
-    how.add_argument(
+    add_value(how, "--ca-cert", "FILE", "CA certificates (PEM) to trust during the build", parse_path)
+    add_value(how, "--registry-mirror", "HOST", "mirror to pull images of Docker Hub from")
+    add_value(how, "--non-root-uid", "N", "user id the image runs as", _uid)
+    add_value(
+        how,
         "--copy",
+        "SRC[:DEST]",
+        "file or folder to copy into the image as its last layer (default DEST: /workspace/NAME); may be repeated",
         action="append",
-        metavar="SRC[:DEST]",
-        help=(
-            "file or folder to copy into the image as its last layer (default DEST: /workspace/NAME); may be repeated"
-        ),
     )
-    how.add_argument(
+    add_switch(
+        how,
         "--install-project",
-        action="store_true",
-        help=(
-            "build wheels of the --project, and of local folders in the requirements, during the build and install "
-            "them; the default for what --copy holds, where all that builds it can be locked"
-        ),
+        "build wheels of the --project, and of local folders in the requirements, during the build and install "
+        "them; the default for what --copy holds, where all that builds it can be locked",
     )
-    how.add_argument(
-        "--no-install-project", action="store_true", help="copy packages that --copy holds, and do not install them"
-    )
-    how.add_argument("--command", action=Once, metavar="WORDS", help="default command of containers: `python -m app`")
-    how.add_argument("--label", action="append", metavar="KEY=VALUE", help="additional label; may be repeated")
-    how.add_argument(
-        "--fetch-hashes",
-        action="store_true",
-        help="fetch hashes that are missing from the facts from the package index",
-    )
+    add_switch(how, "--no-install-project", "copy packages that --copy holds, and do not install them")
+    add_value(how, "--command", "WORDS", "default command of containers: `python -m app`")
+    add_value(how, "--label", "KEY=VALUE", "additional label; may be repeated", action="append")
+    add_switch(how, "--fetch-hashes", "fetch hashes that are missing from the facts from the package index")
     add_whole_flags(how)
     build = parser.add_argument_group("build")
-    build.add_argument("--build", action="store_true", help="build the image and run its verification")
-    build.add_argument("--push", action="store_true", help="build the image and push every --tag")
-    build.add_argument("--tag", action="append", metavar="NAME", help="name of the image; may be repeated")
+    add_switch(build, "--build", "build the image and run its verification")
+    add_switch(build, "--push", "build the image and push every --tag")
+    add_value(build, "--tag", "NAME", "name of the image; may be repeated", action="append")
     add_choice(build, "--builder", _BUILDERS, help="builder to use; auto tries buildx, then the docker SDK")
     add_choice(build, "--compression", COMPRESSIONS, help="compression of new layers")
     add_engine_flags(build)

@@ -22,7 +22,7 @@ from typing import Any
 from provision import __version__
 from provision.cli.facts import describe_sources, fact_document
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_value, parse_path
 from provision.cli.request import FLAG_HELP, read_matrix, read_request
 from provision.cli.text.screen import align
 from provision.errors import UsageError
@@ -69,13 +69,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         tuple(_FILTERS),
         help="table to show (default: all frameworks, or those whose version is given)",
     )
-    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="write an interactive HTML page")
+    add_value(parser, "--html", "FILE", "write an interactive HTML page", parse_path)
     group = parser.add_argument_group("filters")
     for name in (*FRAMEWORKS, "cuda", "python", "os", "driver"):
         metavar, text = FLAG_HELP[name]
-        group.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
-    group.add_argument("--gpu", action="append", metavar="NAME", help="GPU the row must support; may be repeated")
-    group.add_argument("--platform", action=Once, metavar="PLATFORM", help=" or ".join(PLATFORMS))
+        add_value(group, f"--{name}", metavar, text)
+    add_value(group, "--gpu", "NAME", "GPU the row must support; may be repeated", action="append")
+    add_value(group, "--platform", "PLATFORM", " or ".join(PLATFORMS))
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

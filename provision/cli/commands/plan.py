@@ -23,7 +23,7 @@ import math
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, parse_path
+from provision.cli.parser import add_switch, add_value, parse_path
 from provision.cli.plan.job import STACK_FLAGS, add_job_flags, list_words, read_job, read_terms
 from provision.cli.request import read_matrix
 from provision.cli.text.paragraph import columns_of
@@ -48,28 +48,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_job_flags(parser)
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "--top",
-        action=Once,
-        type=whole("--top", example="8"),
-        metavar="N",
-        help=f"number of rows to show (default: {_TOP})",
-    )
-    group.add_argument(
-        "--chart",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="draw a chart: FILE.svg, FILE.html or `terminal`",
-    )
-    group.add_argument(
+    add_value(group, "--top", "N", f"number of rows to show (default: {_TOP})", whole("--top", example="8"))
+    add_value(group, "--chart", "FILE", "draw a chart: FILE.svg, FILE.html or `terminal`", parse_path)
+    add_value(
+        group,
         "--apply",
-        action=Once,
-        type=parse_path,
-        metavar="DIR",
-        help="write the lock, an inventory and files for SkyPilot, dstack and Terraform for the first choice",
+        "DIR",
+        "write the lock, an inventory and files for SkyPilot, dstack and Terraform for the first choice",
+        parse_path,
     )
-    group.add_argument("--list-models", action="store_true", help="list the known models and exit")
+    add_switch(group, "--list-models", "list the known models and exit")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

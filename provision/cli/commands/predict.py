@@ -28,7 +28,7 @@ from typing import Any
 
 from provision.cli.number import SCALES, number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, Parser, add_choice, parse_path
+from provision.cli.parser import Parser, add_choice, add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.cli.text.paragraph import columns_of
 from provision.cli.text.predict import evaluation_document, forecast_document, show_evaluation, show_forecast
@@ -117,8 +117,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("fsdp", "megatron"),
         help="training software (default: depends on GPU, precision and parallelism)",
     )
-    language.add_argument("--compiled", action="store_true", help="the run uses torch.compile")
-    language.add_argument("--finetune", action="store_true", help="train adapters with a frozen model")
+    add_switch(language, "--compiled", "the run uses torch.compile")
+    add_switch(language, "--finetune", "train adapters with a frozen model")
     _add(language, "--tp", _whole, "N", "tensor parallelism: GPUs per layer")
     _add(language, "--pp", _whole, "N", "pipeline parallelism: number of stages")
     _add(language, "--cp", _whole, "N", "context parallelism: GPUs per sequence")
@@ -135,30 +135,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     images = parser.add_argument_group("images and collectives")
     _add(images, "--image-size", _whole, "PIXELS", "width and height of an image (default: that of the network)")
-    images.add_argument("--channels-last", action="store_true", help="images are in channels-last memory format")
+    add_switch(images, "--channels-last", "images are in channels-last memory format")
     _add(images, "--torch", str, "VERSION", "PyTorch version of the run")
     _add(images, "--operation", str, "NAME", "all_reduce, all_gather, reduce_scatter, alltoall (default: all_reduce)")
     _add(images, "--message", _number, "SIZE", "message size of the collective (default: 512MiB)")
     data = parser.add_argument_group("measurements")
-    data.add_argument(
+    add_value(
+        data,
         "--measured",
+        "FILE",
+        "table of measured runs to calibrate forecasts with; may be repeated",
+        parse_path,
         action="append",
-        type=parse_path,
-        metavar="FILE",
-        help="table of measured runs to calibrate forecasts with; may be repeated",
     )
-    data.add_argument(
-        "--evaluate", action=Once, type=parse_path, metavar="FILE", help="score forecasts on a table of measurements"
-    )
+    add_value(data, "--evaluate", "FILE", "score forecasts on a table of measurements", parse_path)
     add_choice(
         data,
         "--baseline",
         BASELINES,
         help=("show the forecast of the articles' formula (seed) or of a constant utilisation; --evaluate shows both"),
     )
-    data.add_argument(
-        "--strict", action="store_true", help="stop --evaluate at a malformed row, instead of counting it as missed"
-    )
+    add_switch(data, "--strict", "stop --evaluate at a malformed row, instead of counting it as missed")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
@@ -358,7 +355,7 @@ def _refuse_idle(options: argparse.Namespace, task: str) -> None:
 
 
 def _add(group: Any, flag: str, kind: Any, metavar: str, text: str) -> None:
-    group.add_argument(flag, action=Once, type=kind if kind is str else kind(flag), metavar=metavar, help=text)
+    add_value(group, flag, metavar, text, kind if kind is str else kind(flag))
 
 
 def _number(flag: str) -> Callable[[str], float]:

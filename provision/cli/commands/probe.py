@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, parse_path
+from provision.cli.parser import add_switch, add_value, did_you_mean, parse_path
 from provision.cli.targets import add_probe_flags, add_target_flags, collect_from, has_targets
 from provision.cli.text.paragraph import wrap
 from provision.cli.text.screen import align
@@ -108,21 +108,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_target_flags(parser)
     add_probe_flags(parser)
-    parser.add_argument_group("images").add_argument(
-        "--gpus", dest="has_gpus", action="store_true", default=None, help="same as --with-gpus"
-    )
+    add_switch(parser.add_argument_group("images"), "--gpus", "same as --with-gpus", dest="has_gpus", default=None)
     kept = parser.add_argument_group("recording")
-    kept.add_argument(
-        "--bundle", action=Once, type=parse_path, metavar="FILE", help="write everything to one file (.tar.gz)"
-    )
-    kept.add_argument(
-        "--mask", action="store_true", help="with --bundle: replace what identifies machines with pseudonyms"
-    )
+    add_value(kept, "--bundle", "FILE", "write everything to one file (.tar.gz)", parse_path)
+    add_switch(kept, "--mask", "with --bundle: replace what identifies machines with pseudonyms")
     recorded = parser.add_argument_group("recorded output")
     recorded.add_argument(
         "--parse", nargs=2, metavar=("TOOL", "FILE"), help="read the output of one tool from a file (- is stdin)"
     )
-    recorded.add_argument("--list", action="store_true", help="list probes and tools")
+    add_switch(recorded, "--list", "list probes and tools")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

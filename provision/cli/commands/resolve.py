@@ -29,7 +29,7 @@ from typing import Any, BinaryIO
 
 from provision.cli.fragment import add_fragment_flags, check_fragment_flags, give_fragment
 from provision.cli.output import Output
-from provision.cli.parser import Once, parse_path
+from provision.cli.parser import add_value, parse_path
 from provision.cli.request import (
     add_request_flags,
     given_inputs,
@@ -54,8 +54,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_request_flags(parser, can_be_cpu=True)
     add_fragment_flags(parser)
-    parser.add_argument_group("many requests").add_argument(
-        "--batch", action=Once, type=parse_path, metavar="FILE", help="read one JSON request per line (- is stdin)"
+    add_value(
+        parser.add_argument_group("many requests"),
+        "--batch",
+        "FILE",
+        "read one JSON request per line (- is stdin)",
+        parse_path,
     )
 
 

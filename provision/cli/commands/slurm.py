@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.cli.request import (
     add_request_flags,
     read_matrix,
@@ -50,27 +50,21 @@ _RUNTIMES = ("pyxis", "apptainer", "host")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_request_flags(parser)
-    parser.add_argument_group("or a lock").add_argument(
+    add_value(
+        parser.add_argument_group("or a lock"),
         "--lock",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="provision.lock, or a lock written by `provision node lock`",
+        "FILE",
+        "provision.lock, or a lock written by `provision node lock`",
+        parse_path,
     )
     what = parser.add_argument_group("what to run")
-    what.add_argument("--image", action=Once, metavar="IMAGE", help="image of the jobs, built by `provision image`")
+    add_value(what, "--image", "IMAGE", "image of the jobs, built by `provision image`")
     add_choice(what, "--runtime", _RUNTIMES, help="container runtime, or host for none (default: pyxis)")
-    what.add_argument(
-        "--env-dir", action=Once, metavar="DIR", help="virtual environment on the nodes, with --runtime host"
-    )
-    what.add_argument(
-        "--mount", action="append", metavar="SRC[:DST]", help="folder of the nodes to mount; may be repeated"
-    )
-    what.add_argument(
-        "--env", action="append", metavar="NAME=VALUE", help="environment variable of the job; may be repeated"
-    )
-    what.add_argument("--serve", action=Once, metavar="WORDS", help="command of a service on one node, in quotes")
-    what.add_argument("--nccl-tests-image", action=Once, metavar="IMAGE", help="image with nccl-tests, to measure NCCL")
+    add_value(what, "--env-dir", "DIR", "virtual environment on the nodes, with --runtime host")
+    add_value(what, "--mount", "SRC[:DST]", "folder of the nodes to mount; may be repeated", action="append")
+    add_value(what, "--env", "NAME=VALUE", "environment variable of the job; may be repeated", action="append")
+    add_value(what, "--serve", "WORDS", "command of a service on one node, in quotes")
+    add_value(what, "--nccl-tests-image", "IMAGE", "image with nccl-tests, to measure NCCL")
     what.add_argument(
         "script", nargs="*", metavar="SCRIPT", help="after `--`: the script that torchrun starts and its arguments"
     )
@@ -82,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--memory-gib", "memory per node; 0 for all of it (default: Slurm's)"),
         ("--save-seconds", "seconds before the time limit at which a job is signalled to save (default: 120)"),
     ):
-        asked.add_argument(name, action=Once, type=whole(name, 0), metavar="N", help=text)
+        add_value(asked, name, "N", text, whole(name, 0))
     for name, metavar, text in (
         ("--gpu-type", "NAME", "GPU type in Slurm (`h100`)"),
         ("--time", "LIMIT", "time limit of the jobs (`12:00:00`; default: that of the partition)"),
@@ -90,11 +84,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--account", "NAME", "account to charge"),
         ("--qos", "NAME", "quality of service"),
     ):
-        asked.add_argument(name, action=Once, metavar=metavar, help=text)
+        add_value(asked, name, metavar, text)
     out = parser.add_argument_group("output")
-    out.add_argument("-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="output folder")
-    out.add_argument("--check", action="store_true", help="write nothing; exit with 8 if a file differs")
-    out.add_argument("--test-only", action="store_true", help="ask Slurm whether it would start each file")
+    add_value(out, "--output", "DIR", "output folder", parse_path, short="-o", dest="folder")
+    add_switch(out, "--check", "write nothing; exit with 8 if a file differs")
+    add_switch(out, "--test-only", "ask Slurm whether it would start each file")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

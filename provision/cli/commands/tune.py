@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, did_you_mean, parse_path
+from provision.cli.parser import add_switch, add_value, did_you_mean, parse_path
 from provision.cli.request import read_matrix
 from provision.cli.targets import add_target_flags, collect_from, has_no_gpu
 from provision.cli.text.paragraph import columns_of, wrap
@@ -48,36 +48,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target_flags(parser)
     add_machine_flags(parser)
     job = parser.add_argument_group("job")
-    job.add_argument("--lock", action=Once, type=parse_path, metavar="FILE", help="lock of the image or of the nodes")
-    job.add_argument(
-        "--nodes",
-        action=Once,
-        type=whole("--nodes", 1, _NODES_MAX),
-        metavar="N",
-        help="number of machines (default: 1)",
-    )
-    job.add_argument("--shared-gpu", action="store_true", help="the job shares its GPU with others")
-    job.add_argument("--nfs", action="store_true", help="the job reads its data over NFS")
-    job.add_argument("--firewall", action="store_true", help="there is a firewall between the machines")
+    add_value(job, "--lock", "FILE", "lock of the image or of the nodes", parse_path)
+    add_value(job, "--nodes", "N", "number of machines (default: 1)", whole("--nodes", 1, _NODES_MAX))
+    add_switch(job, "--shared-gpu", "the job shares its GPU with others")
+    add_switch(job, "--nfs", "the job reads its data over NFS")
+    add_switch(job, "--firewall", "there is a firewall between the machines")
     chosen = parser.add_argument_group("settings")
-    chosen.add_argument("--also", action="append", metavar="ID", help="also use this recommendation; may be repeated")
-    chosen.add_argument(
+    add_value(chosen, "--also", "ID", "also use this recommendation; may be repeated", action="append")
+    add_value(
+        chosen,
         "--set",
-        dest="settings",
+        "NAME=VALUE",
+        "check this setting and use it; may be repeated",
         action="append",
-        metavar="NAME=VALUE",
-        help="check this setting and use it; may be repeated",
+        dest="settings",
     )
     out = parser.add_argument_group("output")
-    out.add_argument(
-        "-o",
-        "--output",
-        dest="folder",
-        action=Once,
-        type=parse_path,
-        metavar="DIR",
-        help="output folder (default: write nothing)",
-    )
+    add_value(out, "--output", "DIR", "output folder (default: write nothing)", parse_path, short="-o", dest="folder")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

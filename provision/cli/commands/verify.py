@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, did_you_mean, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, did_you_mean, parse_path
 from provision.cli.request import read_matrix
 from provision.cli.targets import (
     add_target_flags,
@@ -97,64 +97,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("slurm", "ray"),
         help="ask the idle nodes of a Slurm or Ray cluster; a TARGET is then a node of it, such as `n[1-9]` for Slurm",
     )
-    group.add_argument(
-        "--partition", action=Once, metavar="NAME", help="with --via slurm: only nodes of this partition"
-    )
+    add_value(group, "--partition", "NAME", "with --via slurm: only nodes of this partition")
     group = parser.add_argument_group("expected values")
-    group.add_argument(
-        "--lock", action=Once, type=parse_path, metavar="FILE", help="provision.lock that the targets must match"
-    )
-    group.add_argument(
-        "--expect",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="TOML file with more expected values (`gpus = 8`)",
-    )
-    group.add_argument(
+    add_value(group, "--lock", "FILE", "provision.lock that the targets must match", parse_path)
+    add_value(group, "--expect", "FILE", "TOML file with more expected values (`gpus = 8`)", parse_path)
+    add_value(
+        group,
         "--gpus",
-        action=Once,
-        type=whole("--gpus", 0, _GPUS_MAX, example="8"),
-        metavar="N",
-        help="expected number of GPUs; 0 skips checks that need one",
+        "N",
+        "expected number of GPUs; 0 skips checks that need one",
+        whole("--gpus", 0, _GPUS_MAX, example="8"),
     )
     group = parser.add_argument_group("checks")
     add_choice(group, "--level", LEVELS, default="quick", help="read only, run GPU work for seconds, or for minutes")
     group.add_argument("--deep", action="store_const", dest="level", const="deep", help="short for --level deep")
-    group.add_argument(
-        "--disruptive",
-        action="store_true",
-        dest="is_disruptive",
-        help="also run checks that disturb other programs (a reload of systemd)",
+    add_switch(
+        group, "--disruptive", "also run checks that disturb other programs (a reload of systemd)", dest="is_disruptive"
     )
     for flag, program in _MEASURING.items():
-        group.add_argument(
+        add_value(
+            group,
             flag,
-            action=Once,
-            metavar="PATH",
-            help=f"path of `{program}` on the target, or of its source folder there, which is built for this run only",
+            "PATH",
+            f"path of `{program}` on the target, or of its source folder there, which is built for this run only",
         )
-    group.add_argument(
-        "--only", action="append", metavar="ID", help="run only checks whose id starts with this; may be repeated"
-    )
-    group.add_argument(
-        "--skip", action="append", metavar="ID", help="skip checks whose id starts with this; may be repeated"
-    )
-    group.add_argument("--list", action="store_true", dest="is_list", help="list the checks and exit")
+    add_value(group, "--only", "ID", "run only checks whose id starts with this; may be repeated", action="append")
+    add_value(group, "--skip", "ID", "skip checks whose id starts with this; may be repeated", action="append")
+    add_switch(group, "--list", "list the checks and exit", dest="is_list")
     group = parser.add_argument_group("output")
     add_choice(group, "--fail-on", SEVERITIES, default="medium", help="lowest severity that fails the run")
-    group.add_argument("--diff-fleet", action="store_true", help="show where a target differs from the majority")
-    group.add_argument("--junit", action=Once, type=parse_path, metavar="FILE", help="also write JUnit XML")
-    group.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write an HTML page")
-    group.add_argument(
-        "--prometheus", action=Once, type=parse_path, metavar="FILE", help="also write metrics for node_exporter"
-    )
-    group.add_argument(
-        "--merge", action="append", type=parse_path, metavar="REPORT", help="merge JSON reports of other controllers"
-    )
-    group.add_argument(
-        "--pytest", action="store_true", dest="is_pytest", help="run the checks as pytest tests with testinfra instead"
-    )
+    add_switch(group, "--diff-fleet", "show where a target differs from the majority")
+    add_value(group, "--junit", "FILE", "also write JUnit XML", parse_path)
+    add_value(group, "--html", "FILE", "also write an HTML page", parse_path)
+    add_value(group, "--prometheus", "FILE", "also write metrics for node_exporter", parse_path)
+    add_value(group, "--merge", "REPORT", "merge JSON reports of other controllers", parse_path, action="append")
+    add_switch(group, "--pytest", "run the checks as pytest tests with testinfra instead", dest="is_pytest")
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

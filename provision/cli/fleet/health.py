@@ -9,7 +9,7 @@ from typing import Any
 from provision.cli.fleet.server import add_server_flags, connect, connect_alertmanager
 from provision.cli.number import read_number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.cli.targets import add_host_flags, run_on_target, targets_of
 from provision.errors import UsageError, VerificationFailedError, shown
 from provision.matrix.load import Matrix
@@ -24,52 +24,45 @@ _LEFT = ("limit", "busy", "failed", "not done")
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument("--context", action=Once, metavar="NAME", help="kubeconfig context (default: the current one)")
+    add_value(parser, "--context", "NAME", "kubeconfig context (default: the current one)")
     fleet = parser.add_argument_group("hosts reached over ssh, in place of a Kubernetes cluster")
     add_host_flags(fleet)
-    fleet.add_argument("--ssh-config", action=Once, type=parse_path, metavar="FILE", help="ssh configuration file")
-    fleet.add_argument(
+    add_value(fleet, "--ssh-config", "FILE", "ssh configuration file", parse_path)
+    add_value(
+        fleet,
         "--maintenance",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="file of the hosts in maintenance (default: maintenance.json in the folder of --state)",
+        "FILE",
+        "file of the hosts in maintenance (default: maintenance.json in the folder of --state)",
+        parse_path,
     )
-    fleet.add_argument(
+    add_value(
+        fleet,
         "--alertmanager",
-        action=Once,
-        metavar="URL",
-        help="Alertmanager that silences hosts in maintenance, reached as the Prometheus server is",
+        "URL",
+        "Alertmanager that silences hosts in maintenance, reached as the Prometheus server is",
     )
-    parser.add_argument(
-        "--state", action=Once, type=parse_path, metavar="DIR", help="folder of the ledger and of what a pass remembers"
-    )
-    parser.add_argument(
+    add_value(parser, "--state", "DIR", "folder of the ledger and of what a pass remembers", parse_path)
+    add_value(
+        parser,
         "--report",
+        "FILE",
+        "also act on this report of `provision verify --json`; may be repeated",
+        parse_path,
         action="append",
-        type=parse_path,
-        metavar="FILE",
-        help="also act on this report of `provision verify --json`; may be repeated",
     )
-    parser.add_argument(
-        "--cluster", action=Once, metavar="NAME", help="label `cluster` of the alerts, if the server has several"
-    )
+    add_value(parser, "--cluster", "NAME", "label `cluster` of the alerts, if the server has several")
     limits = parser.add_argument_group("limits")
-    limits.add_argument(
-        "--limit-percent", action=Once, metavar="N", help="share of a pool that may be out of service (default: 10)"
-    )
-    limits.add_argument(
+    add_value(limits, "--limit-percent", "N", "share of a pool that may be out of service (default: 10)")
+    add_value(
+        limits,
         "--returns-per-day",
-        action=Once,
-        type=whole("--returns-per-day", 0),
-        metavar="N",
-        help="times a node is put back within 24 hours (default: 3)",
+        "N",
+        "times a node is put back within 24 hours (default: 3)",
+        whole("--returns-per-day", 0),
     )
-    limits.add_argument(
-        "--pool", action=Once, metavar="LABEL", help="node label that makes pools (default: product of the GPUs)"
-    )
+    add_value(limits, "--pool", "LABEL", "node label that makes pools (default: product of the GPUs)")
     add_choice(limits, "--jobs", _JOBS, help="what becomes of the Pods with GPUs of a node (default: keep)")
-    limits.add_argument("--no-proof", action="store_true", help="only take nodes out; put none back")
+    add_switch(limits, "--no-proof", "only take nodes out; put none back")
     add_server_flags(parser)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.number import read_number
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice
+from provision.cli.parser import add_choice, add_value
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
 
@@ -25,18 +25,16 @@ _USD_MAX = 100_000.0
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     add_server_flags(parser)
-    parser.add_argument("--minutes", action=Once, metavar="N", help="length of the window (default: 60)")
+    add_value(parser, "--minutes", "N", "length of the window (default: 60)")
     price = parser.add_argument_group("cost of a node")
-    price.add_argument(
-        "--instance", action=Once, metavar="PROVIDER/TYPE[/REGION]", help="machine type, as in `provision plan`"
-    )
+    add_value(price, "--instance", "PROVIDER/TYPE[/REGION]", "machine type, as in `provision plan`")
     add_choice(
         price,
         "--purchase",
         _PURCHASES,
         help="purchase option (default: on-demand)",
     )
-    price.add_argument("--price", action=Once, metavar="USD", help="US dollars per hour, instead of --instance")
+    add_value(price, "--price", "USD", "US dollars per hour, instead of --instance")
 
 
 def find_idle(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.number import number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, did_you_mean, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, did_you_mean, parse_path
 from provision.cli.policy_file import load_policy
 from provision.cli.text.paragraph import columns_of, wrap
 from provision.errors import MissingDependencyError, UsageError, shown
@@ -82,42 +82,38 @@ def fill(parser: argparse.ArgumentParser) -> None:
         help="metric to scale by: mean GPU utilisation, or waiting and running jobs",
     )
     for key, text in {**_COUNTS, **_NUMBERS}.items():
-        policy.add_argument(f"--{key.replace('_', '-')}", action=Once, metavar="N", help=text)
+        add_value(policy, f"--{key.replace('_', '-')}", "N", text)
     for key, text in _TEXTS.items():
-        policy.add_argument(f"--{key.replace('_', '-')}", action=Once, metavar="PROMQL", help=text)
+        add_value(policy, f"--{key.replace('_', '-')}", "PROMQL", text)
     for key, text in _SWITCHES.items():
-        policy.add_argument(f"--{key.replace('_', '-')}", action="store_true", help=text)
+        add_switch(policy, f"--{key.replace('_', '-')}", text)
     add_server_flags(parser)
-    parser.add_argument(
+    add_value(
+        parser,
         "--observe",
-        action="append",
-        metavar="KEY=N,…",
-        help=f"observed values, instead of those of the server: {', '.join((*_OBSERVED, *_REMEMBERED))} "
+        "KEY=N,…",
+        f"observed values, instead of those of the server: {', '.join((*_OBSERVED, *_REMEMBERED))} "
         "(the last four in seconds)",
+        action="append",
     )
     render = parser.add_argument_group("writing the policy for an autoscaler")
     add_choice(render, "--render", _ENGINES, help="autoscaler to write the policy for")
-    render.add_argument("--name", action=Once, metavar="NAME", help="name of the Deployment or scaling group")
-    render.add_argument(
-        "--namespace", action=Once, metavar="NAME", help="namespace of the Deployment (default: default)"
+    add_value(render, "--name", "NAME", "name of the Deployment or scaling group")
+    add_value(render, "--namespace", "NAME", "namespace of the Deployment (default: default)")
+    add_value(render, "--launch-template", "NAME", "AWS launch template, for spot nodes")
+    add_value(
+        render, "--instance-type", "TYPE", "AWS instance type, in order of preference; may be repeated", action="append"
     )
-    render.add_argument("--launch-template", action=Once, metavar="NAME", help="AWS launch template, for spot nodes")
-    render.add_argument(
-        "--instance-type",
-        action="append",
-        metavar="TYPE",
-        help="AWS instance type, in order of preference; may be repeated",
-    )
-    render.add_argument(
-        "-o",
+    add_value(
+        render,
         "--output",
+        "DIR|FILE",
+        "with --render the output folder, otherwise the file for the result",
+        parse_path,
+        short="-o",
         dest="folder",
-        action=Once,
-        type=parse_path,
-        metavar="DIR|FILE",
-        help="with --render the output folder, otherwise the file for the result",
     )
-    render.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
+    add_switch(render, "--check", "end with exit code 8 when the folder would change")
 
 
 def apply_policy(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:

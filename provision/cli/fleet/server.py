@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from provision.cli.parser import Once, parse_path
+from provision.cli.parser import add_value, parse_path
 from provision.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,12 +19,10 @@ _PASSWORD_BYTES_MAX = 4096
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that name a server and who asks it."""
     group = parser.add_argument_group("Prometheus server")
-    group.add_argument("--prometheus", action=Once, metavar="URL", help="Prometheus server")
-    group.add_argument("--user", action=Once, metavar="NAME", help="user name for basic authentication")
-    group.add_argument(
-        "--password-file", action=Once, type=parse_path, metavar="FILE", help="file whose first line is the password"
-    )
-    group.add_argument("--ca", action=Once, type=parse_path, metavar="FILE", help="CA certificates for the server")
+    add_value(group, "--prometheus", "URL", "Prometheus server")
+    add_value(group, "--user", "NAME", "user name for basic authentication")
+    add_value(group, "--password-file", "FILE", "file whose first line is the password", parse_path)
+    add_value(group, "--ca", "FILE", "CA certificates for the server", parse_path)
 
 
 def connect(options: argparse.Namespace, action: str) -> Prometheus:

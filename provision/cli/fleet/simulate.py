@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from provision.cli.number import read_number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_value, parse_path
 from provision.cli.text.paragraph import columns_of, wrap
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
@@ -46,58 +46,45 @@ def fill(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help="CSV file of jobs or of busy GPUs, or output of `sacct -P` (- is stdin)",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--policy",
-        dest="policies",
+        "FILE",
+        "policy file, as for `provision fleet policy`; may be repeated",
+        parse_path,
         action="append",
-        type=parse_path,
-        metavar="FILE",
-        help="policy file, as for `provision fleet policy`; may be repeated",
+        dest="policies",
     )
-    parser.add_argument(
-        "--fixed", action="append", metavar="N", help="also simulate a fixed fleet of N nodes; may be repeated"
-    )
+    add_value(parser, "--fixed", "N", "also simulate a fixed fleet of N nodes; may be repeated", action="append")
     nodes = parser.add_argument_group("nodes")
-    nodes.add_argument(
-        "--instance", action=Once, metavar="PROVIDER/TYPE[/REGION]", help="machine type, as in `provision plan`"
-    )
-    nodes.add_argument("--gpus", action=Once, metavar="N", help="GPUs per node, with --price")
-    nodes.add_argument("--price", action=Once, metavar="USD", help="US dollars per node and hour")
-    nodes.add_argument("--spot-price", action=Once, metavar="USD", help="US dollars per spot node and hour")
-    nodes.add_argument(
-        "--boot-seconds", action=Once, metavar="N", help="time from requesting a node until it accepts jobs"
-    )
-    nodes.add_argument("--billing-minimum-seconds", action=Once, metavar="N", help="minimum billing time of a node")
+    add_value(nodes, "--instance", "PROVIDER/TYPE[/REGION]", "machine type, as in `provision plan`")
+    add_value(nodes, "--gpus", "N", "GPUs per node, with --price")
+    add_value(nodes, "--price", "USD", "US dollars per node and hour")
+    add_value(nodes, "--spot-price", "USD", "US dollars per spot node and hour")
+    add_value(nodes, "--boot-seconds", "N", "time from requesting a node until it accepts jobs")
+    add_value(nodes, "--billing-minimum-seconds", "N", "minimum billing time of a node")
     spot = parser.add_argument_group("spot, for policies with `handles_spot`")
-    spot.add_argument("--mtbf-hours", action=Once, metavar="N", help="mean time between interruptions of a node")
-    spot.add_argument("--warning-seconds", action=Once, metavar="N", help="time between notice and interruption")
-    spot.add_argument("--checkpoint-seconds", action=Once, metavar="N", help="time to save one checkpoint")
-    spot.add_argument("--restart-seconds", action=Once, metavar="N", help="time until a job works again")
-    spot.add_argument(
+    add_value(spot, "--mtbf-hours", "N", "mean time between interruptions of a node")
+    add_value(spot, "--warning-seconds", "N", "time between notice and interruption")
+    add_value(spot, "--checkpoint-seconds", "N", "time to save one checkpoint")
+    add_value(spot, "--restart-seconds", "N", "time until a job works again")
+    add_value(
+        spot,
         "--checkpoint-every",
-        action=Once,
-        metavar="SECONDS|best|never",
-        help="time between two checkpoints; best uses Daly's formula (default: best)",
+        "SECONDS|best|never",
+        "time between two checkpoints; best uses Daly's formula (default: best)",
     )
     how = parser.add_argument_group("simulation")
-    how.add_argument("--step-seconds", action=Once, metavar="N", help="interval at which a policy is evaluated")
+    add_value(how, "--step-seconds", "N", "interval at which a policy is evaluated")
     add_choice(
         how,
         "--count",
         _UNITS,
         help="what a queue policy counts (default: jobs)",
     )
-    how.add_argument("--seed", action=Once, metavar="N", help="seed of the spot interruptions (default: 0)")
-    parser.add_argument("--html", action=Once, type=parse_path, metavar="FILE", help="also write an HTML page")
-    parser.add_argument(
-        "-o",
-        "--output",
-        dest="file",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="file for the text or the JSON document",
-    )
+    add_value(how, "--seed", "N", "seed of the spot interruptions (default: 0)")
+    add_value(parser, "--html", "FILE", "also write an HTML page", parse_path)
+    add_value(parser, "--output", "FILE", "file for the text or the JSON document", parse_path, short="-o", dest="file")
 
 
 def simulate_fleet(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from provision.cli.number import number
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.errors import UsageError, shown
 from provision.matrix.load import Matrix
 
@@ -33,32 +33,24 @@ _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ssh"})
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    parser.add_argument(
-        "-o", "--output", dest="folder", action=Once, type=parse_path, metavar="DIR", help="output folder"
-    )
-    parser.add_argument("--check", action="store_true", help="end with exit code 8 when the folder would change")
-    parser.add_argument("--provider", action=Once, metavar="NAME", help="cloud provider whose spot notices are handled")
+    add_value(parser, "--output", "DIR", "output folder", parse_path, short="-o", dest="folder")
+    add_switch(parser, "--check", "end with exit code 8 when the folder would change")
+    add_value(parser, "--provider", "NAME", "cloud provider whose spot notices are handled")
     commands = parser.add_argument_group("commands, run as root without a shell")
     for name, line in _COMMANDS.items():
-        commands.add_argument(f"--{name}", action=Once, metavar="COMMAND", help=line)
-    commands.add_argument(
-        "--hooks", action=Once, metavar="DIR", help="folder on the node whose executables run after --drain"
-    )
+        add_value(commands, f"--{name}", "COMMAND", line)
+    add_value(commands, "--hooks", "DIR", "folder on the node whose executables run after --drain")
     when = parser.add_argument_group("timing")
     for name, line in _NUMBERS.items():
-        when.add_argument(f"--{name.replace('_', '-')}", action=Once, metavar="N", help=line)
+        add_value(when, f"--{name.replace('_', '-')}", "N", line)
     add_choice(
         when,
         "--advice",
         _ADVICE,
         help="what to do on a rebalance recommendation (default: ignore)",
     )
-    when.add_argument(
-        "--no-acknowledge",
-        action="store_true",
-        help="do not acknowledge the event to a provider that waits for it (Azure)",
-    )
-    parser.add_argument("--textfiles", action=Once, metavar="DIR", help="textfile folder of node_exporter on the nodes")
+    add_switch(when, "--no-acknowledge", "do not acknowledge the event to a provider that waits for it (Azure)")
+    add_value(parser, "--textfiles", "DIR", "textfile folder of node_exporter on the nodes")
 
 
 def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:

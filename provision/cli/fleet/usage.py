@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from provision.cli.fleet.server import add_server_flags, connect
 from provision.cli.number import read_number, whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_value, parse_path
 from provision.cli.text.paragraph import columns_of
 from provision.errors import UsageError
 
@@ -31,13 +31,9 @@ def fill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="?", type=parse_path, metavar="FILE", help="output of `sacct -P` (- is stdin)")
     add_server_flags(parser)
     add_choice(parser, "--by", _KEYS, help="group by this (default: account for Slurm, namespace for a server)")
-    parser.add_argument(
-        "--hours", action=Once, metavar="N", help="time range of the server (default: 24), or the time that FILE covers"
-    )
-    parser.add_argument(
-        "--gpus", action=Once, metavar="N", help="GPUs in the cluster, to compute the idle time in FILE"
-    )
-    parser.add_argument("--gpu-price", action=Once, metavar="USD", help="US dollars per GPU and hour")
+    add_value(parser, "--hours", "N", "time range of the server (default: 24), or the time that FILE covers")
+    add_value(parser, "--gpus", "N", "GPUs in the cluster, to compute the idle time in FILE")
+    add_value(parser, "--gpu-price", "USD", "US dollars per GPU and hour")
 
 
 def count_fleet_usage(options: argparse.Namespace, output: Output) -> int:

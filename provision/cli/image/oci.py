@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.cli.output import Output
+from provision.cli.parser import add_value
 from provision.errors import MissingDependencyError, UsageError, shown
 from provision.generate.image import CODE, ImageOptions, make_recipe
 from provision.generate.recipe import LOCAL_FOLDER
@@ -28,7 +29,7 @@ ENGINES = ("auto", "docker", "oci")
 
 def add_engine_flags(parser: argparse._ArgumentGroup) -> None:
     """Add the flags that say who makes the image."""
-    from provision.cli.parser import Once, add_choice, parse_path
+    from provision.cli.parser import add_choice, parse_path
 
     add_choice(
         parser,
@@ -39,21 +40,19 @@ def add_engine_flags(parser: argparse._ArgumentGroup) -> None:
             "if nothing has to be executed"
         ),
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--base-layout",
-        action=Once,
-        type=parse_path,
-        metavar="DIR|TAR",
-        help="base image for --engine oci: an OCI layout, its archive, or the output of `docker save`",
+        "DIR|TAR",
+        "base image for --engine oci: an OCI layout, its archive, or the output of `docker save`",
+        parse_path,
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--layer-cache",
-        action=Once,
-        metavar="GIB",
-        help=(
-            "size limit of the layer cache of --engine oci; least recently used layers are removed first "
-            "(default: 20, or PROVISION_LAYER_CACHE)"
-        ),
+        "GIB",
+        "size limit of the layer cache of --engine oci; least recently used layers are removed first "
+        "(default: 20, or PROVISION_LAYER_CACHE)",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from provision.cli.image.lock import is_same
 from provision.cli.output import Output
-from provision.cli.parser import Once
+from provision.cli.parser import add_switch, add_value
 from provision.cli.request import keep_pins
 from provision.errors import (
     ActionFailedError,
@@ -44,22 +44,17 @@ _OF_THE_SOLVE = ("indexes", "overrides", "excludes", "sources")
 
 def add_whole_flags(group: argparse._ArgumentGroup) -> None:
     """Add the flags about how lines are resolved."""
-    group.add_argument(
+    add_switch(
+        group,
         "--offline",
-        action="store_true",
-        help=(
-            "do not use a package index; dependencies of your requirements and extras are then resolved during "
-            "the build"
-        ),
+        "do not use a package index; dependencies of your requirements and extras are then resolved during the build",
     )
-    group.add_argument(
+    add_value(
+        group,
         "--exclude-newer",
-        action=Once,
-        metavar="DATE",
-        help=(
-            "ignore packages published after this day (2026-10-01) or `now`; recorded for --upgrade and "
-            "--check (default: the day of the facts)"
-        ),
+        "DATE",
+        "ignore packages published after this day (2026-10-01) or `now`; recorded for --upgrade and "
+        "--check (default: the day of the facts)",
     )
 
 

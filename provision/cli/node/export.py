@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.cli.node.run import read_lock
 from provision.cli.output import Output
-from provision.cli.parser import Once, parse_path
+from provision.cli.parser import add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import ActionFailedError, UsageError, shown
 from provision.matrix.load import Matrix
@@ -35,56 +35,39 @@ _ARCHIVE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,100}?)\.(?:tar\.gz|
 def configure_export(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     what = parser.add_argument_group("what to do")
-    what.add_argument(
+    add_value(
+        what,
         "--lock",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="lock written by `provision node lock` (default: the one shipped with the playbooks)",
+        "FILE",
+        "lock written by `provision node lock` (default: the one shipped with the playbooks)",
+        parse_path,
     )
-    what.add_argument(
-        "--base-image",
-        action=Once,
-        type=_image,
-        metavar="IMAGE",
-        help="base image of the execution environment",
-    )
+    add_value(what, "--base-image", "IMAGE", "base image of the execution environment", _image)
     where = parser.add_argument_group("destination")
-    where.add_argument(
-        "-o",
+    add_value(
+        where,
         "--output",
+        "DIR",
+        "output folder; files of an earlier export are removed, a filled-in inventory is kept",
+        parse_path,
+        short="-o",
         dest="folder",
-        action=Once,
-        type=parse_path,
-        metavar="DIR",
-        help="output folder; files of an earlier export are removed, a filled-in inventory is kept",
     )
-    where.add_argument(
-        "--archive",
-        action=Once,
-        type=_archive,
-        metavar="FILE.tar.gz",
-        help="write an archive instead of, or in addition to, the folder",
-    )
-    where.add_argument("--force", action="store_true", help="write to a folder that contains other files")
+    add_value(where, "--archive", "FILE.tar.gz", "write an archive instead of, or in addition to, the folder", _archive)
+    add_switch(where, "--force", "write to a folder that contains other files")
 
 
 def configure_image(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``image``: those of ``export``, the system and the builders."""
     configure_export(parser)
     image = parser.add_argument_group("machine image")
-    image.add_argument(
-        "--os",
-        action=Once,
-        metavar="NAME",
-        help="operating system of the image, as in debian12 (default: the lock's only one)",
-    )
-    image.add_argument(
+    add_value(image, "--os", "NAME", "operating system of the image, as in debian12 (default: the lock's only one)")
+    add_value(
+        image,
         "--builder",
-        action=Once,
-        type=_builders,
-        metavar="NAME,…",
-        help="builders of Packer: amazon-ebs, azure-arm, googlecompute, qemu (default: all of them)",
+        "NAME,…",
+        "builders of Packer: amazon-ebs, azure-arm, googlecompute, qemu (default: all of them)",
+        _builders,
     )
 
 

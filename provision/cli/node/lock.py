@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.cli.request import FLAG_HELP, read_matrix, read_request, refuse
 from provision.errors import DriftError, MissingDependencyError, ProvisionError, UnknownError, UsageError
 from provision.files import read_text
@@ -47,54 +47,35 @@ def configure_lock(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("request (whatever is not given is chosen)")
     for name in _REQUEST_FLAGS:
         metavar, text = FLAG_HELP[name]
-        group.add_argument(f"--{name}", action=Once, metavar=metavar, help=_HELP.get(name, text))
-    group.add_argument("--gpu", action="append", metavar="NAME", help="GPU in the nodes; may be repeated")
-    group.add_argument(
-        "--require-secure", action="store_true", help="refuse drivers and toolkits with known vulnerabilities"
-    )
+        add_value(group, f"--{name}", metavar, _HELP.get(name, text))
+    add_value(group, "--gpu", "NAME", "GPU in the nodes; may be repeated", action="append")
+    add_switch(group, "--require-secure", "refuse drivers and toolkits with known vulnerabilities")
     nodes = parser.add_argument_group("nodes")
-    nodes.add_argument("--os", action="append", metavar="NAME", help="operating system of the nodes; may be repeated")
+    add_value(nodes, "--os", "NAME", "operating system of the nodes; may be repeated", action="append")
     for flag, choices, text in (
         ("--method", METHODS, "installation method of the driver"),
         ("--flavour", FLAVOURS, "flavour of the kernel module; auto depends on the GPU"),
         ("--profile", PROFILES, "driver components: compute only, or with display"),
     ):
         add_choice(nodes, flag, choices, help=text)
-    nodes.add_argument(
-        "--toolkit", action="append", metavar="VERSION", help="CUDA toolkit to install (12.1); may be repeated"
-    )
-    nodes.add_argument(
-        "--include",
-        action="append",
-        metavar="NAME,…",
-        help=f"also install: {', '.join(INCLUDES)}, or none; may be repeated",
+    add_value(nodes, "--toolkit", "VERSION", "CUDA toolkit to install (12.1); may be repeated", action="append")
+    add_value(
+        nodes, "--include", "NAME,…", f"also install: {', '.join(INCLUDES)}, or none; may be repeated", action="append"
     )
     out = parser.add_argument_group("output")
-    out.add_argument(
-        "-o",
+    add_value(
+        out,
         "--output",
+        "FILE",
+        f"file for the lock (default: {DEFAULT_LOCK}; - is stdout)",
+        parse_path,
+        short="-o",
         dest="file",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help=f"file for the lock (default: {DEFAULT_LOCK}; - is stdout)",
     )
-    out.add_argument(
-        "--stack",
-        action=Once,
-        type=parse_path,
-        metavar="FILE",
-        help="also write a provision.lock, for verify and doctor",
-    )
-    out.add_argument(
-        "--fetch-hashes",
-        action="store_true",
-        help="fetch hashes that are missing from the facts from the package index",
-    )
-    out.add_argument(
-        "--index-url", action=Once, type=_index_url, metavar="URL", help="package index for --fetch-hashes"
-    )
-    out.add_argument("--check", action="store_true", help="write nothing; exit with 8 if a file differs")
+    add_value(out, "--stack", "FILE", "also write a provision.lock, for verify and doctor", parse_path)
+    add_switch(out, "--fetch-hashes", "fetch hashes that are missing from the facts from the package index")
+    add_value(out, "--index-url", "URL", "package index for --fetch-hashes", _index_url)
+    add_switch(out, "--check", "write nothing; exit with 8 if a file differs")
 
 
 _HELP = {

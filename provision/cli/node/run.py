@@ -16,7 +16,7 @@ from typing import Any
 
 from provision.cli.number import whole
 from provision.cli.output import Output
-from provision.cli.parser import Once, add_choice, did_you_mean, parse_path
+from provision.cli.parser import add_choice, add_switch, add_value, did_you_mean, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import (
     EXIT_INTERRUPTED,
@@ -57,116 +57,93 @@ def configure_run(parser: argparse.ArgumentParser, action: str) -> None:
         action: ``plan``, ``apply``, ``verify``, ``rollback`` or ``remove``.
     """
     where = parser.add_argument_group("hosts")
-    where.add_argument(
-        "-i",
+    add_value(
+        where,
         "--inventory",
-        dest="inventories",
+        "FILE",
+        "Ansible inventory: file, folder, script, or hosts with a comma; may be repeated",
+        short="-i",
         action="append",
-        metavar="FILE",
-        help="Ansible inventory: file, folder, script, or hosts with a comma; may be repeated",
+        dest="inventories",
     )
-    where.add_argument("-l", "--limit", action=Once, type=_pattern, metavar="PATTERN", help="host pattern of Ansible")
-    where.add_argument(
-        "--slice", dest="slice_word", action=Once, metavar="I/N", help="only the I-th of N equal parts of the hosts"
-    )
+    add_value(where, "--limit", "PATTERN", "host pattern of Ansible", _pattern, short="-l")
+    add_value(where, "--slice", "I/N", "only the I-th of N equal parts of the hosts", dest="slice_word")
     if action == "apply":
-        where.add_argument("--resume", action="store_true", help="skip hosts that an interrupted run has finished")
+        add_switch(where, "--resume", "skip hosts that an interrupted run has finished")
     what = parser.add_argument_group("what to do")
     if action != "rollback":
-        what.add_argument(
+        add_value(
+            what,
             "--lock",
-            action=Once,
-            type=parse_path,
-            metavar="FILE",
-            help=(
-                "lock written by `provision node lock` (default: that of the inventory, or the one shipped with "
-                "the playbooks)"
-            ),
+            "FILE",
+            "lock written by `provision node lock` (default: that of the inventory, or the one shipped with "
+            "the playbooks)",
+            parse_path,
         )
     else:
-        what.add_argument(
-            "--to",
-            action=Once,
-            type=_generation,
-            metavar="N",
-            help="generation to go back to (default: the previous one)",
-        )
-        what.add_argument(
+        add_value(what, "--to", "N", "generation to go back to (default: the previous one)", _generation)
+        add_value(
+            what,
             "--lock",
-            action=Once,
-            type=parse_path,
-            metavar="FILE",
-            help="lock to go back to: each node uses its last generation with this lock, whatever its number",
+            "FILE",
+            "lock to go back to: each node uses its last generation with this lock, whatever its number",
+            parse_path,
         )
     if action in ("plan", "apply"):
-        what.add_argument(
-            "--upgrade",
-            action="store_true",
-            help="change one node at a time, each drained and verified; allows downgrades",
-        )
+        add_switch(what, "--upgrade", "change one node at a time, each drained and verified; allows downgrades")
     if action == "verify":
         add_choice(
             what, "--level", _LEVELS, help="check packages and files only, the whole node, or also run work on its GPUs"
         )
     if action in ("plan", "apply", "verify"):
-        what.add_argument(
-            "-t",
+        add_value(
+            what,
             "--tags",
+            "NAME,…",
+            "only these components (driver, cuda, …); may be repeated",
+            short="-t",
             action="append",
-            metavar="NAME,…",
-            help="only these components (driver, cuda, …); may be repeated",
         )
-    what.add_argument(
-        "-e",
+    add_value(
+        what,
         "--extra",
-        dest="variables",
+        "KEY=VALUE",
+        "role variable, overrides the inventory; may be repeated",
+        short="-e",
         action="append",
-        metavar="KEY=VALUE",
-        help="role variable, overrides the inventory; may be repeated",
+        dest="variables",
     )
     way = parser.add_argument_group("connection (never prompts)")
-    way.add_argument("-u", "--user", action=Once, type=_user, metavar="NAME", help="user name")
-    way.add_argument(
+    add_value(way, "--user", "NAME", "user name", _user, short="-u")
+    add_value(
+        way,
         "--private-key",
-        action=Once,
-        type=_file("--private-key", "name the private half of a pair, as in `~/.ssh/id_ed25519`"),
-        metavar="FILE",
-        help="private key for ssh",
+        "FILE",
+        "private key for ssh",
+        _file("--private-key", "name the private half of a pair, as in `~/.ssh/id_ed25519`"),
     )
     for name in _PASSWORD_FILES:
         whose = {"become": "sudo", "connection": "the connection", "vault": "ansible-vault"}[name]
-        way.add_argument(
+        add_value(
+            way,
             f"--{name}-password-file",
-            action=Once,
-            type=_file(f"--{name}-password-file", _HINT_OF_SECRETS),
-            metavar="FILE",
-            help=f"file with the password of {whose}, or a program that prints it",
+            "FILE",
+            f"file with the password of {whose}, or a program that prints it",
+            _file(f"--{name}-password-file", _HINT_OF_SECRETS),
         )
-    way.add_argument(
-        "--forks",
-        action=Once,
-        type=whole("--forks", 1, _FORKS_MAX, example="25"),
-        metavar="N",
-        help="hosts in parallel",
-    )
+    add_value(way, "--forks", "N", "hosts in parallel", whole("--forks", 1, _FORKS_MAX, example="25"))
     out = parser.add_argument_group("output")
     if action == "plan":
-        out.add_argument("--fail-on-change", action="store_true", help="exit with 8 if something would change")
-    out.add_argument(
-        "--log",
-        action=Once,
-        type=parse_path,
-        metavar="DIR",
-        help="save the output of Ansible and all events in this folder",
-    )
+        add_switch(out, "--fail-on-change", "exit with 8 if something would change")
+    add_value(out, "--log", "DIR", "save the output of Ansible and all events in this folder", parse_path)
     if action in _CHANGING:
-        out.add_argument(
+        add_value(
+            out,
             "--state",
-            action=Once,
-            type=parse_path,
+            "DIR",
+            f"folder for {'progress and ' if action == 'apply' else ''}run locks (default: .provision)",
+            parse_path,
             default=Path(".provision"),
-            metavar="DIR",
-            help=f"folder for {'progress and ' if action == 'apply' else ''}run locks (default: .provision)",
         )
 
 

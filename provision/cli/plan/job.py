@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from provision.cli.number import SCALES, number, whole
-from provision.cli.parser import Once, add_choice, parse_path
+from provision.cli.parser import Once, add_choice, add_switch, add_value, parse_path
 from provision.cli.request import FLAG_HELP
 from provision.errors import UnknownError, UsageError, shown
 from provision.files import read_text
@@ -60,18 +60,12 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags; only the task is required."""
     group = parser.add_argument_group("job")
     add_choice(group, "--task", TASKS, help="kind of job")
-    group.add_argument("--model", action=Once, metavar="NAME", help="name of a published model (llama-3.1-8b)")
-    group.add_argument("--config", action=Once, type=parse_path, metavar="FILE", help="config.json of any other model")
-    group.add_argument(
-        "--params",
-        action=Once,
-        type=_amount("--params", SCALES, example="70b"),
-        metavar="N",
-        help="parameters (8b, 7e9)",
-    )
+    add_value(group, "--model", "NAME", "name of a published model (llama-3.1-8b)")
+    add_value(group, "--config", "FILE", "config.json of any other model", parse_path)
+    add_value(group, "--params", "N", "parameters (8b, 7e9)", _amount("--params", SCALES, example="70b"))
     for size in SIZES:
         flag = f"--{size.replace('_', '-')}"
-        group.add_argument(flag, action=Once, type=_count(flag), metavar="N", help=_SIZE_HELP[size])
+        add_value(group, flag, "N", _SIZE_HELP[size], _count(flag))
     _add_words(group, "--method", METHODS, "train all weights, or adapters")
     add_choice(
         group,
@@ -80,55 +74,31 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         help=("precision of the computation, or of served weights; repeat it to choose the cheapest (default: bf16)"),
     )
-    group.add_argument("--batch", action=Once, type=_count("--batch"), metavar="N", help="sequences per optimizer step")
-    group.add_argument(
-        "--micro-batch", action=Once, type=_count("--micro-batch"), metavar="N", help="sequences per GPU and pass"
-    )
-    group.add_argument(
-        "--seq", action=Once, type=_count("--seq"), metavar="N", help="tokens per sequence (default: 2048)"
-    )
-    group.add_argument("--output-tokens", action=Once, type=_count("--output-tokens"), metavar="N", help=_OUTPUT_HELP)
-    group.add_argument(
-        "--tokens",
-        action=Once,
-        type=_amount("--tokens", SCALES, example="70b"),
-        metavar="N",
-        help="training tokens (15t, 1e9)",
-    )
-    group.add_argument(
+    add_value(group, "--batch", "N", "sequences per optimizer step", _count("--batch"))
+    add_value(group, "--micro-batch", "N", "sequences per GPU and pass", _count("--micro-batch"))
+    add_value(group, "--seq", "N", "tokens per sequence (default: 2048)", _count("--seq"))
+    add_value(group, "--output-tokens", "N", _OUTPUT_HELP, _count("--output-tokens"))
+    add_value(group, "--tokens", "N", "training tokens (15t, 1e9)", _amount("--tokens", SCALES, example="70b"))
+    add_value(
+        group,
         "--samples",
-        action=Once,
-        type=_amount("--samples", SCALES, example="1.28m"),
-        metavar="N",
-        help="images or sequences in the dataset (default for images: the 1,281,167 of ImageNet)",
+        "N",
+        "images or sequences in the dataset (default for images: the 1,281,167 of ImageNet)",
+        _amount("--samples", SCALES, example="1.28m"),
     )
-    group.add_argument(
-        "--epochs",
-        action=Once,
-        type=_amount("--epochs"),
-        metavar="N",
-        help="passes over the dataset (default: 1; for images 90)",
-    )
-    group.add_argument(
+    add_value(group, "--epochs", "N", "passes over the dataset (default: 1; for images 90)", _amount("--epochs"))
+    add_value(
+        group,
         "--image-size",
-        action=Once,
-        type=_count("--image-size"),
-        metavar="PIXELS",
-        help="width and height of an image (default: that of the network)",
+        "PIXELS",
+        "width and height of an image (default: that of the network)",
+        _count("--image-size"),
     )
-    group.add_argument("--ttft-ms", action=Once, type=_amount("--ttft-ms"), metavar="MS", help=_TTFT_HELP)
-    group.add_argument("--tpot-ms", action=Once, type=_amount("--tpot-ms"), metavar="MS", help=_TPOT_HELP)
-    group.add_argument(
-        "--hours", action=Once, type=_amount("--hours"), metavar="H", help="duration of the job, instead of its size"
-    )
-    group.add_argument("--qps", action=Once, type=_amount("--qps"), metavar="N", help="requests per second to serve")
-    group.add_argument(
-        "--concurrency",
-        action=Once,
-        type=_count("--concurrency"),
-        metavar="N",
-        help="concurrent sequences per replica",
-    )
+    add_value(group, "--ttft-ms", "MS", _TTFT_HELP, _amount("--ttft-ms"))
+    add_value(group, "--tpot-ms", "MS", _TPOT_HELP, _amount("--tpot-ms"))
+    add_value(group, "--hours", "H", "duration of the job, instead of its size", _amount("--hours"))
+    add_value(group, "--qps", "N", "requests per second to serve", _amount("--qps"))
+    add_value(group, "--concurrency", "N", "concurrent sequences per replica", _count("--concurrency"))
     tuning = parser.add_argument_group("configuration (whatever is not given is chosen or assumed, and stated)")
     _add_words(tuning, "--optimizer", tuple(OPTIMIZERS), "optimizer (default: adam)")
     _add_words(
@@ -142,85 +112,41 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
         tuple(LOSSES),
         "compute the loss from all logits at once, in chunks, or fused (default: whole)",
     )
-    tuning.add_argument("--update-at-once", action="store_true", help="free each gradient right after its update")
-    tuning.add_argument("--compile", action="store_true", help="use torch.compile: fewer copies of the logits")
-    tuning.add_argument(
-        "--lora-rank", action=Once, type=_count("--lora-rank"), metavar="N", help="rank of the adapters (default: 16)"
-    )
+    add_switch(tuning, "--update-at-once", "free each gradient right after its update")
+    add_switch(tuning, "--compile", "use torch.compile: fewer copies of the logits")
+    add_value(tuning, "--lora-rank", "N", "rank of the adapters (default: 16)", _count("--lora-rank"))
     _add_words(tuning, "--lora-layers", ADAPTED, "linear layers that have adapters (default: all)")
-    tuning.add_argument("--mig", action=Once, metavar="PROFILE", help="run in MIG instances of this profile (1g.10gb)")
-    tuning.add_argument(
-        "--gpus", action=Once, type=_count("--gpus"), metavar="N", help="exact number of GPUs on all machines"
-    )
-    tuning.add_argument("--nodes", action=Once, type=_count("--nodes"), metavar="N", help="exact number of machines")
-    tuning.add_argument(
-        "--max-nodes",
-        action=Once,
-        type=_count("--max-nodes"),
-        metavar="N",
-        help="maximum number of machines (default for training: 8)",
-    )
+    add_value(tuning, "--mig", "PROFILE", "run in MIG instances of this profile (1g.10gb)")
+    add_value(tuning, "--gpus", "N", "exact number of GPUs on all machines", _count("--gpus"))
+    add_value(tuning, "--nodes", "N", "exact number of machines", _count("--nodes"))
+    add_value(tuning, "--max-nodes", "N", "maximum number of machines (default for training: 8)", _count("--max-nodes"))
     must = parser.add_argument_group("constraints")
-    must.add_argument(
-        "--deadline", action=Once, type=_amount("--deadline"), metavar="H", help="maximum duration in hours"
-    )
-    must.add_argument("--budget", action=Once, type=_amount("--budget", SCALES), metavar="USD", help="maximum cost")
-    must.add_argument(
-        "--min-vram", action=Once, type=_amount("--min-vram"), metavar="GB", help="minimum memory per GPU"
-    )
+    add_value(must, "--deadline", "H", "maximum duration in hours", _amount("--deadline"))
+    add_value(must, "--budget", "USD", "maximum cost", _amount("--budget", SCALES))
+    add_value(must, "--min-vram", "GB", "minimum memory per GPU", _amount("--min-vram"))
     _add_words(must, "--interconnect", INTERCONNECTS, _LINK_HELP)
-    must.add_argument("--gpu", action="append", metavar="NAME", help="only these GPUs; may be repeated")
+    add_value(must, "--gpu", "NAME", "only these GPUs; may be repeated", action="append")
     for name in STACK_FLAGS:
         metavar, text = FLAG_HELP[name]
-        must.add_argument(f"--{name}", action=Once, metavar=metavar, help=text)
+        add_value(must, f"--{name}", metavar, text)
     where = parser.add_argument_group("location and price")
-    where.add_argument("--providers", action="append", metavar="NAME,…", help="use only these; may be repeated")
-    where.add_argument("--region", action="append", metavar="NAME,…", help="use only these; may be repeated")
-    where.add_argument("--on-demand", action="store_true", help="on-demand prices (the default)")
-    where.add_argument("--spot", action="store_true", help="spot prices, for machines that may be reclaimed")
+    add_value(where, "--providers", "NAME,…", "use only these; may be repeated", action="append")
+    add_value(where, "--region", "NAME,…", "use only these; may be repeated", action="append")
+    add_switch(where, "--on-demand", "on-demand prices (the default)")
+    add_switch(where, "--spot", "spot prices, for machines that may be reclaimed")
     add_choice(where, "--reserved", _RESERVED, action="append", help="reserved prices")
-    where.add_argument("--spot-share", action=Once, type=number("--spot-share", 0, 1), metavar="S", help=_SHARE_HELP)
-    where.add_argument(
-        "--rate",
-        action="append",
-        type=_rate,
-        metavar="CNY=USD",
-        help="exchange rate: US dollars per unit of a currency",
-    )
-    where.add_argument(
-        "--peak-factor",
-        action=Once,
-        type=_amount("--peak-factor"),
-        metavar="F",
-        help="factor of spare capacity for peaks (default: 1)",
-    )
+    add_value(where, "--spot-share", "S", _SHARE_HELP, number("--spot-share", 0, 1))
+    add_value(where, "--rate", "CNY=USD", "exchange rate: US dollars per unit of a currency", _rate, action="append")
+    add_value(where, "--peak-factor", "F", "factor of spare capacity for peaks (default: 1)", _amount("--peak-factor"))
     zero = {"action": Once, "metavar": "N"}
     for flag, text in _EXTRA_HELP.items():
         where.add_argument(flag, type=number(flag, units=SCALES), help=text, **zero)  # type: ignore[arg-type]
     spot = parser.add_argument_group("spot")
-    spot.add_argument(
-        "--mtbf", action=Once, type=_amount("--mtbf"), metavar="H", help="mean time between interruptions of a node"
-    )
-    spot.add_argument(
-        "--no-checkpoints", action="store_true", help="no checkpoints: an interrupted job restarts from the beginning"
-    )
-    spot.add_argument(
-        "--checkpoint-gb", action=Once, type=_amount("--checkpoint-gb"), metavar="GB", help="size of a checkpoint"
-    )
-    spot.add_argument(
-        "--checkpoint-gb-s",
-        action=Once,
-        type=_amount("--checkpoint-gb-s"),
-        metavar="N",
-        help="checkpoint write speed of a node in GB/s",
-    )
-    spot.add_argument(
-        "--restart-minutes",
-        action=Once,
-        type=number("--restart-minutes"),
-        metavar="M",
-        help="time until an interrupted job continues",
-    )
+    add_value(spot, "--mtbf", "H", "mean time between interruptions of a node", _amount("--mtbf"))
+    add_switch(spot, "--no-checkpoints", "no checkpoints: an interrupted job restarts from the beginning")
+    add_value(spot, "--checkpoint-gb", "GB", "size of a checkpoint", _amount("--checkpoint-gb"))
+    add_value(spot, "--checkpoint-gb-s", "N", "checkpoint write speed of a node in GB/s", _amount("--checkpoint-gb-s"))
+    add_value(spot, "--restart-minutes", "M", "time until an interrupted job continues", number("--restart-minutes"))
 
 
 _SIZE_HELP = {

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from provision.cli.number import number, whole
-from provision.cli.parser import Once, add_choice
+from provision.cli.parser import add_choice, add_switch, add_value
 from provision.cli.targets import has_targets
 from provision.cli.tune.situation import FAST_MBIT
 from provision.errors import UsageError
@@ -32,16 +32,16 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> None:
         ("--cpus", _CPUS_MAX, "number of CPUs, as printed by `nproc`"),
         ("--numa-nodes", _NUMA_NODES_MAX, "number of NUMA nodes, as printed by `lscpu`"),
     ):
-        group.add_argument(name, action=Once, type=whole(name, 1, most), metavar="N", help=text)
+        add_value(group, name, "N", text, whole(name, 1, most))
     add_choice(group, "--interconnect", _INTERCONNECTS, help="network between machines; the first three are RDMA")
-    group.add_argument(
+    add_value(
+        group,
         "--network-gbit",
-        action=Once,
-        type=number("--network-gbit", 0, _GBIT_MAX, is_above=True, example="100"),
-        metavar="N",
-        help="speed of the fastest network interface in Gbit/s",
+        "N",
+        "speed of the fastest network interface in Gbit/s",
+        number("--network-gbit", 0, _GBIT_MAX, is_above=True, example="100"),
     )
-    group.add_argument("--container", action="store_true", help="the job runs in a container")
+    add_switch(group, "--container", "the job runs in a container")
 
 
 def is_described(options: argparse.Namespace) -> bool:

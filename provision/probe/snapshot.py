@@ -15,20 +15,12 @@ from typing import Any, TypeVar
 from provision.probe.catalogue import PROBES
 from provision.probe.output import ABSENT, CUT, DENIED, FAILED, HUNG, LOST, NOT_RUN, Output, Unreadable
 from provision.probe.parse.containers import (
-    CdiSpec,
-    ContainerdConfig,
-    DockerConfig,
-    ToolkitConfig,
     parse_cdi,
     parse_containerd_config,
     parse_docker_config,
     parse_toolkit_config,
 )
 from provision.probe.parse.driver import (
-    KernelModule,
-    LoadedDriver,
-    NvidiaModule,
-    ProcGpu,
     parse_driver_params,
     parse_gpu_information,
     parse_loaded_driver,
@@ -36,41 +28,28 @@ from provision.probe.parse.driver import (
     parse_nvidia_module,
 )
 from provision.probe.parse.fabric_network import (
-    Firewall,
-    Interface,
-    RdmaPort,
     parse_firewall,
     parse_infiniband_sysfs,
     parse_interfaces,
 )
 from provision.probe.parse.frameworks import (
-    Framework,
-    GpuWork,
-    Nvcc,
-    PythonEnvironment,
     parse_framework,
     parse_gpu_work,
     parse_nvcc,
     parse_python_environment,
 )
-from provision.probe.parse.kernel_log import KernelLog, parse_kernel_log
+from provision.probe.parse.kernel_log import parse_kernel_log
 from provision.probe.parse.measurements import (
-    BandwidthMatrix,
     DiagTest,
-    Metric,
-    NcclRun,
     parse_dcgmi_diag,
     parse_dcgmi_health,
     parse_metrics,
     parse_nccl_tests,
     parse_nvbandwidth,
 )
-from provision.probe.parse.nvidia_smi import Smi, parse_nvidia_smi
-from provision.probe.parse.nvlink import NvlinkCounters, NvlinkState, parse_nvlink_errors, parse_nvlink_status
+from provision.probe.parse.nvidia_smi import parse_nvidia_smi
+from provision.probe.parse.nvlink import parse_nvlink_errors, parse_nvlink_status
 from provision.probe.parse.packages import (
-    DkmsModule,
-    Holds,
-    Package,
     parse_dkms,
     parse_holds,
     parse_initramfs,
@@ -78,16 +57,8 @@ from provision.probe.parse.packages import (
     parse_packages,
 )
 from provision.probe.parse.pci import PciDevice, parse_lspci, parse_pci_sysfs
-from provision.probe.parse.services import FabricManager, Unit, parse_fabric_manager, parse_units
+from provision.probe.parse.services import parse_fabric_manager, parse_units
 from provision.probe.parse.system import (
-    Clock,
-    DeviceNode,
-    FileSystem,
-    Library,
-    OsRelease,
-    SecureBoot,
-    Uname,
-    Virtualization,
     parse_clock,
     parse_command_line,
     parse_device_nodes,
@@ -103,7 +74,7 @@ from provision.probe.parse.system import (
     parse_uname,
     parse_virtualization,
 )
-from provision.probe.parse.topology import Topology, parse_topology
+from provision.probe.parse.topology import parse_topology
 from provision.records import plain
 
 __all__ = ["Shelf", "Snapshot"]
@@ -118,6 +89,19 @@ _REASONS = {
     LOST: "is not in the target's answer, which ended before it",
     NOT_RUN: "was not asked",
 }
+
+
+def _reads(probe: str, parse: Callable[[str], _Parsed], what: str, *, also_failed: bool = False) -> _Parsed:
+    """Return a property of a snapshot: what a probe printed, parsed once.
+
+    Args:
+        probe: Its id.
+        parse: What reads it.
+        what: What the property is, in a sentence without a full stop.
+        also_failed: Take a document that is whole though the program ended with an error.
+    """
+    # A type checker sees the value that the property has.
+    return property(lambda host: host._read(probe, parse, also_failed=also_failed), doc=f"{what}.")  # type: ignore[return-value]
 
 
 class Snapshot:
@@ -201,45 +185,14 @@ class Snapshot:
                 return parse(output.text)
         return parse(self.text(probe))
 
-    @property
-    def os_release(self) -> OsRelease:
-        """The operating system."""
-        return self._read("os-release", parse_os_release)
-
-    @property
-    def uname(self) -> Uname:
-        """Kernel and machine."""
-        return self._read("uname", parse_uname)
-
-    @property
-    def command_line(self) -> Mapping[str, str]:
-        """The kernel's parameters."""
-        return self._read("command-line", parse_command_line)
-
-    @property
-    def virtualization(self) -> Virtualization:
-        """What stands between this and the hardware."""
-        return self._read("virtualization", parse_virtualization)
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """Kernel releases that can be booted, lowest first."""
-        return self._read("kernels", parse_kernels)
-
-    @property
-    def modules(self) -> tuple[KernelModule, ...]:
-        """Loaded kernel modules."""
-        return self._read("modules", parse_modules)
-
-    @property
-    def nvidia_module(self) -> NvidiaModule:
-        """The nvidia module in memory and on disk."""
-        return self._read("module-nvidia", parse_nvidia_module)
-
-    @property
-    def driver(self) -> LoadedDriver:
-        """The driver that is loaded."""
-        return self._read("driver-version", parse_loaded_driver)
+    os_release = _reads("os-release", parse_os_release, "The operating system")
+    uname = _reads("uname", parse_uname, "Kernel and machine")
+    command_line = _reads("command-line", parse_command_line, "The kernel's parameters")
+    virtualization = _reads("virtualization", parse_virtualization, "What stands between this and the hardware")
+    kernels = _reads("kernels", parse_kernels, "Kernel releases that can be booted, lowest first")
+    modules = _reads("modules", parse_modules, "Loaded kernel modules")
+    nvidia_module = _reads("module-nvidia", parse_nvidia_module, "The nvidia module in memory and on disk")
+    driver = _reads("driver-version", parse_loaded_driver, "The driver that is loaded")
 
     def find_driver_version(self) -> str:
         """Return the loaded driver's version: the kernel's word, or nvidia-smi's where WSL or a sandbox shows none.
@@ -266,90 +219,25 @@ class Snapshot:
             raise Unreadable("nvidia-smi names no driver", probe="nvidia-smi-xml", status="unreadable")
         return version
 
-    @property
-    def driver_params(self) -> Mapping[str, str]:
-        """The driver's parameters."""
-        return self._read("driver-params", parse_driver_params)
-
-    @property
-    def driver_gpus(self) -> tuple[ProcGpu, ...]:
-        """GPUs as the kernel module lists them."""
-        return self._read("driver-gpus", parse_gpu_information)
-
-    @property
-    def firmware(self) -> tuple[str, ...]:
-        """Driver versions whose firmware is on disk."""
-        return self._read("driver-firmware", parse_lines)
-
-    @property
-    def secure_boot(self) -> SecureBoot:
-        """Whether only signed modules load."""
-        return self._read("secure-boot", parse_secure_boot)
-
-    @property
-    def reboot_required(self) -> tuple[str, ...] | None:
-        """Packages that ask for a reboot; ``None`` when none is needed."""
-        return self._read("reboot-required", parse_reboot_required)
-
-    @property
-    def packages(self) -> tuple[Package, ...]:
-        """Installed packages that matter."""
-        return self._read("packages", parse_packages)
-
-    @property
-    def holds(self) -> Holds:
-        """What keeps packages from being upgraded on their own."""
-        return self._read("holds", parse_holds)
-
-    @property
-    def dkms(self) -> tuple[DkmsModule, ...]:
-        """Modules that DKMS builds."""
-        return self._read("dkms", parse_dkms)
-
-    @property
-    def initramfs(self) -> tuple[str, ...]:
-        """Versions of nvidia modules inside the initial RAM disk."""
-        return self._read("initramfs", parse_initramfs)
-
-    @property
-    def kernel_log(self) -> KernelLog:
-        """What the kernel said since boot."""
-        return self._read("kernel-log", parse_kernel_log)
-
-    @property
-    def units(self) -> Mapping[str, Unit]:
-        """Services around GPUs."""
-        return self._read("units", parse_units)
-
-    @property
-    def fabric_manager(self) -> FabricManager:
-        """Fabric manager and its log."""
-        return self._read("fabric-manager", parse_fabric_manager)
-
-    @property
-    def limits(self) -> Mapping[str, int | None]:
-        """Limits of a process; ``None`` for unlimited."""
-        return self._read("limits", parse_limits)
-
-    @property
-    def file_systems(self) -> tuple[FileSystem, ...]:
-        """Mounted file systems."""
-        return self._read("file-systems", parse_file_systems)
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Variables that matter."""
-        return self._read("environment", parse_environment)
-
-    @property
-    def libraries(self) -> tuple[Library, ...]:
-        """Shared libraries that programs would load."""
-        return self._read("libraries", parse_libraries)
-
-    @property
-    def device_nodes(self) -> tuple[DeviceNode, ...]:
-        """Device nodes of the driver."""
-        return self._read("device-nodes", parse_device_nodes)
+    driver_params = _reads("driver-params", parse_driver_params, "The driver's parameters")
+    driver_gpus = _reads("driver-gpus", parse_gpu_information, "GPUs as the kernel module lists them")
+    firmware = _reads("driver-firmware", parse_lines, "Driver versions whose firmware is on disk")
+    secure_boot = _reads("secure-boot", parse_secure_boot, "Whether only signed modules load")
+    reboot_required = _reads(
+        "reboot-required", parse_reboot_required, "Packages that ask for a reboot; ``None`` when none is needed"
+    )
+    packages = _reads("packages", parse_packages, "Installed packages that matter")
+    holds = _reads("holds", parse_holds, "What keeps packages from being upgraded on their own")
+    dkms = _reads("dkms", parse_dkms, "Modules that DKMS builds")
+    initramfs = _reads("initramfs", parse_initramfs, "Versions of nvidia modules inside the initial RAM disk")
+    kernel_log = _reads("kernel-log", parse_kernel_log, "What the kernel said since boot")
+    units = _reads("units", parse_units, "Services around GPUs")
+    fabric_manager = _reads("fabric-manager", parse_fabric_manager, "Fabric manager and its log")
+    limits = _reads("limits", parse_limits, "Limits of a process; ``None`` for unlimited")
+    file_systems = _reads("file-systems", parse_file_systems, "Mounted file systems")
+    environment = _reads("environment", parse_environment, "Variables that matter")
+    libraries = _reads("libraries", parse_libraries, "Shared libraries that programs would load")
+    device_nodes = _reads("device-nodes", parse_device_nodes, "Device nodes of the driver")
 
     @property
     def pci(self) -> tuple[PciDevice, ...]:
@@ -358,194 +246,55 @@ class Snapshot:
             return self.lspci
         return self._read("pci", parse_pci_sysfs)
 
-    @property
-    def lspci(self) -> tuple[PciDevice, ...]:
-        """PCI devices from lspci, with what sysfs does not tell."""
-        return self._read("lspci", parse_lspci)
-
-    @property
-    def clock(self) -> Clock:
-        """Whether the clock is kept."""
-        return self._read("clock", parse_clock)
-
-    @property
-    def interfaces(self) -> tuple[Interface, ...]:
-        """Network interfaces."""
-        return self._read("interfaces", parse_interfaces)
-
-    @property
-    def firewall(self) -> Firewall:
-        """What filters packets."""
-        return self._read("firewall", parse_firewall)
-
-    @property
-    def rdma_ports(self) -> tuple[RdmaPort, ...]:
-        """Ports of RDMA devices."""
-        return self._read("infiniband", parse_infiniband_sysfs)
-
-    @property
-    def smi(self) -> Smi:
-        """What nvidia-smi says, also where it complains about one of the GPUs and ends with an error."""
-        return self._read("nvidia-smi-xml", parse_nvidia_smi, also_failed=True)
-
-    @property
-    def topology(self) -> Topology:
-        """How devices reach each other."""
-        return self._read("nvidia-smi-topology", parse_topology)
-
-    @property
-    def p2p(self) -> Topology:
-        """Whether GPUs can read each other's memory."""
-        return self._read("nvidia-smi-p2p", parse_topology)
-
-    @property
-    def nvlinks(self) -> tuple[NvlinkState, ...]:
-        """State of the NVLinks."""
-        return self._read("nvlink-status", parse_nvlink_status)
-
-    @property
-    def nvlink_errors(self) -> tuple[NvlinkCounters, ...]:
-        """Error counters of the NVLinks."""
-        return self._read("nvlink-errors", parse_nvlink_errors)
-
-    @property
-    def nvlink_errors_later(self) -> tuple[NvlinkCounters, ...]:
-        """Error counters of the NVLinks after the GPUs have worked."""
-        return self._read("nvlink-errors-later", parse_nvlink_errors)
-
-    @property
-    def nvcc(self) -> Nvcc:
-        """The CUDA compiler."""
-        return self._read("nvcc", parse_nvcc)
-
-    @property
-    def docker(self) -> DockerConfig:
-        """Docker's configuration."""
-        return self._read("docker-config", parse_docker_config)
-
-    @property
-    def docker_info(self) -> DockerConfig:
-        """Docker as it runs."""
-        return self._read("docker-info", parse_docker_config)
-
-    @property
-    def containerd(self) -> ContainerdConfig:
-        """Containerd's configuration."""
-        return self._read("containerd-config", parse_containerd_config)
-
-    @property
-    def toolkit(self) -> ToolkitConfig:
-        """The container toolkit's version."""
-        return self._read("toolkit", parse_toolkit_config)
-
-    @property
-    def toolkit_config(self) -> ToolkitConfig:
-        """The container toolkit's configuration."""
-        return self._read("toolkit-config", parse_toolkit_config)
-
-    @property
-    def cdi(self) -> tuple[CdiSpec, ...]:
-        """CDI specifications."""
-        return self._read("cdi", parse_cdi)
-
-    @property
-    def exporter(self) -> tuple[Metric, ...]:
-        """Metrics of dcgm-exporter."""
-        return self._read("exporter", parse_metrics)
-
-    @property
-    def textfile_age_seconds(self) -> float:
-        """Age of the metrics that verify left for node_exporter."""
-        return self._read("textfile", parse_number)
-
-    @property
-    def python(self) -> PythonEnvironment:
-        """The interpreter and its distributions."""
-        return self._read("python", parse_python_environment)
-
-    @property
-    def torch(self) -> Framework:
-        """PyTorch."""
-        return self._read("torch", parse_framework)
-
-    @property
-    def tensorflow(self) -> Framework:
-        """TensorFlow."""
-        return self._read("tensorflow", parse_framework)
-
-    @property
-    def jax(self) -> Framework:
-        """JAX."""
-        return self._read("jax", parse_framework)
-
-    @property
-    def cuda_work(self) -> GpuWork:
-        """A kernel through libcuda on each GPU."""
-        return self._read("cuda-work", parse_gpu_work)
-
-    @property
-    def torch_work(self) -> GpuWork:
-        """PyTorch at work on each GPU."""
-        return self._read("torch-work", parse_gpu_work)
-
-    @property
-    def torch_nccl(self) -> GpuWork:
-        """PyTorch over all local GPUs."""
-        return self._read("torch-nccl", parse_gpu_work)
-
-    @property
-    def nccl_pair(self) -> GpuWork:
-        """PyTorch over two hosts."""
-        return self._read("nccl-pair", parse_gpu_work)
-
-    @property
-    def container_gpus(self) -> tuple[str, ...]:
-        """GPUs that a container sees."""
-        return self._read("container-gpu", parse_lines)
-
-    @property
-    def daemon_reload(self) -> tuple[str, ...]:
-        """GPUs a container sees after systemctl daemon-reload."""
-        return self._read("daemon-reload", parse_lines)
-
-    @property
-    def ports(self) -> tuple[str, ...]:
-        """Answers of other hosts: ``host port open|refused|silent``."""
-        return self._read("ports", parse_lines)
-
-    @property
-    def device_users(self) -> tuple[str, ...]:
-        """Processes on /dev/nvidia*: ``pid name``."""
-        return self._read("device-users", parse_lines)
-
-    @property
-    def diag(self) -> tuple[DiagTest, ...]:
-        """DCGM's diagnostics, level 1."""
-        return self._read("dcgmi-diag", parse_dcgmi_diag)
-
-    @property
-    def diag_2(self) -> tuple[DiagTest, ...]:
-        """DCGM's diagnostics, level 2."""
-        return self._read("dcgmi-diag-2", parse_dcgmi_diag)
-
-    @property
-    def diag_3(self) -> tuple[DiagTest, ...]:
-        """DCGM's diagnostics, level 3."""
-        return self._read("dcgmi-diag-3", parse_dcgmi_diag)
+    lspci = _reads("lspci", parse_lspci, "PCI devices from lspci, with what sysfs does not tell")
+    clock = _reads("clock", parse_clock, "Whether the clock is kept")
+    interfaces = _reads("interfaces", parse_interfaces, "Network interfaces")
+    firewall = _reads("firewall", parse_firewall, "What filters packets")
+    rdma_ports = _reads("infiniband", parse_infiniband_sysfs, "Ports of RDMA devices")
+    smi = _reads(
+        "nvidia-smi-xml",
+        parse_nvidia_smi,
+        "What nvidia-smi says, also where it complains about one of the GPUs and ends with an error",
+        also_failed=True,
+    )
+    topology = _reads("nvidia-smi-topology", parse_topology, "How devices reach each other")
+    p2p = _reads("nvidia-smi-p2p", parse_topology, "Whether GPUs can read each other's memory")
+    nvlinks = _reads("nvlink-status", parse_nvlink_status, "State of the NVLinks")
+    nvlink_errors = _reads("nvlink-errors", parse_nvlink_errors, "Error counters of the NVLinks")
+    nvlink_errors_later = _reads(
+        "nvlink-errors-later", parse_nvlink_errors, "Error counters of the NVLinks after the GPUs have worked"
+    )
+    nvcc = _reads("nvcc", parse_nvcc, "The CUDA compiler")
+    docker = _reads("docker-config", parse_docker_config, "Docker's configuration")
+    docker_info = _reads("docker-info", parse_docker_config, "Docker as it runs")
+    containerd = _reads("containerd-config", parse_containerd_config, "Containerd's configuration")
+    toolkit = _reads("toolkit", parse_toolkit_config, "The container toolkit's version")
+    toolkit_config = _reads("toolkit-config", parse_toolkit_config, "The container toolkit's configuration")
+    cdi = _reads("cdi", parse_cdi, "CDI specifications")
+    exporter = _reads("exporter", parse_metrics, "Metrics of dcgm-exporter")
+    textfile_age_seconds = _reads("textfile", parse_number, "Age of the metrics that verify left for node_exporter")
+    python = _reads("python", parse_python_environment, "The interpreter and its distributions")
+    torch = _reads("torch", parse_framework, "PyTorch")
+    tensorflow = _reads("tensorflow", parse_framework, "TensorFlow")
+    jax = _reads("jax", parse_framework, "JAX")
+    cuda_work = _reads("cuda-work", parse_gpu_work, "A kernel through libcuda on each GPU")
+    torch_work = _reads("torch-work", parse_gpu_work, "PyTorch at work on each GPU")
+    torch_nccl = _reads("torch-nccl", parse_gpu_work, "PyTorch over all local GPUs")
+    nccl_pair = _reads("nccl-pair", parse_gpu_work, "PyTorch over two hosts")
+    container_gpus = _reads("container-gpu", parse_lines, "GPUs that a container sees")
+    daemon_reload = _reads("daemon-reload", parse_lines, "GPUs a container sees after systemctl daemon-reload")
+    ports = _reads("ports", parse_lines, "Answers of other hosts: ``host port open|refused|silent``")
+    device_users = _reads("device-users", parse_lines, "Processes on /dev/nvidia*: ``pid name``")
+    diag = _reads("dcgmi-diag", parse_dcgmi_diag, "DCGM's diagnostics, level 1")
+    diag_2 = _reads("dcgmi-diag-2", parse_dcgmi_diag, "DCGM's diagnostics, level 2")
+    diag_3 = _reads("dcgmi-diag-3", parse_dcgmi_diag, "DCGM's diagnostics, level 3")
 
     def read_health(self) -> tuple[DiagTest, ...]:
         """Return what DCGM's watches found wrong; the collector does not ask, and only records of others hold it."""
         return self._read("dcgmi-health", parse_dcgmi_health)
 
-    @property
-    def nvbandwidth(self) -> tuple[BandwidthMatrix, ...]:
-        """Copies between memories."""
-        return self._read("nvbandwidth", parse_nvbandwidth)
-
-    @property
-    def nccl_tests(self) -> NcclRun:
-        """All-reduce over the local GPUs."""
-        return self._read("nccl-tests", parse_nccl_tests)
+    nvbandwidth = _reads("nvbandwidth", parse_nvbandwidth, "Copies between memories")
+    nccl_tests = _reads("nccl-tests", parse_nccl_tests, "All-reduce over the local GPUs")
 
 
 class Shelf(Mapping[str, Snapshot]):

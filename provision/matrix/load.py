@@ -22,6 +22,24 @@ __all__ = ["Matrix", "Package"]
 _Made = TypeVar("_Made")
 
 
+def _rows(name: str, array: str, what: str, *, by: str = "") -> Any:
+    """Return a property of the facts: the rows of one array, read when they are first asked for.
+
+    Args:
+        name: Path below compat/, a key of ``ARRAY_OF``.
+        array: Name of the array of tables.
+        what: What the rows are, in a phrase without a full stop.
+        by: The field by which they are found; without it, they are a tuple.
+    """
+
+    def read(matrix: Matrix) -> Any:
+        rows = matrix.rows(name, array)
+        return {getattr(row, by): row for row in rows} if by else rows
+
+    read.__doc__ = f"{what}."
+    return cached_property(read)
+
+
 class Matrix:
     """All facts. Attributes are tuples of rows in file order, newest version first.
 
@@ -123,15 +141,8 @@ class Matrix:
             raise DataError("frameworks/torch.toml: `dated` must be a date")
         return dated
 
-    @cached_property
-    def sources(self) -> dict[str, model.Source]:
-        """Publications by id."""
-        return {row.id: row for row in self.rows("sources.toml", "source")}
-
-    @cached_property
-    def cuda(self) -> tuple[model.CudaRelease, ...]:
-        """CUDA toolkits."""
-        return self.rows("cuda.toml", "release")
+    sources: dict[str, model.Source] = _rows("sources.toml", "source", "Publications by id", by="id")
+    cuda: tuple[model.CudaRelease, ...] = _rows("cuda.toml", "release", "CUDA toolkits")
 
     def cuda_below(self, prefix: str) -> tuple[model.CudaRelease, ...]:
         """Return the toolkits of a major (``12``) or minor (``12.1``)."""
@@ -141,84 +152,38 @@ class Matrix:
             )
         return self._cuda_below[prefix]
 
-    @cached_property
-    def driver_branches(self) -> tuple[model.DriverBranch, ...]:
-        """Driver branches."""
-        return self.rows("drivers.toml", "branch")
-
-    @cached_property
-    def security_floors(self) -> tuple[model.SecurityFloor, ...]:
-        """Driver security bulletins."""
-        return self.rows("drivers.toml", "security_floor")
-
-    @cached_property
-    def distro_drivers(self) -> tuple[model.DistroDriver, ...]:
-        """Drivers in the archives of distributions."""
-        return self.rows("drivers.toml", "distro_driver")
-
-    @cached_property
-    def gpus(self) -> tuple[model.Gpu, ...]:
-        """GPU models, by architecture then name."""
-        return self.rows("gpus.toml", "gpu")
-
-    @cached_property
-    def cudnn(self) -> tuple[model.Cudnn, ...]:
-        """The cuDNN support matrix."""
-        return self.rows("cudnn.toml", "release")
-
-    @cached_property
-    def nccl(self) -> tuple[model.Nccl, ...]:
-        """Pairings of NCCL with CUDA in packages."""
-        return self.rows("nccl.toml", "pairing")
-
-    @cached_property
-    def os_releases(self) -> tuple[model.OsRelease, ...]:
-        """Operating systems."""
-        return self.rows("os.toml", "os")
+    driver_branches: tuple[model.DriverBranch, ...] = _rows("drivers.toml", "branch", "Driver branches")
+    security_floors: tuple[model.SecurityFloor, ...] = _rows(
+        "drivers.toml", "security_floor", "Driver security bulletins"
+    )
+    distro_drivers: tuple[model.DistroDriver, ...] = _rows(
+        "drivers.toml", "distro_driver", "Drivers in the archives of distributions"
+    )
+    gpus: tuple[model.Gpu, ...] = _rows("gpus.toml", "gpu", "GPU models, by architecture then name")
+    cudnn: tuple[model.Cudnn, ...] = _rows("cudnn.toml", "release", "The cuDNN support matrix")
+    nccl: tuple[model.Nccl, ...] = _rows("nccl.toml", "pairing", "Pairings of NCCL with CUDA in packages")
+    os_releases: tuple[model.OsRelease, ...] = _rows("os.toml", "os", "Operating systems")
 
     def os_release(self, name: str | None) -> model.OsRelease | None:
         """Return one operating system; ``None`` when it is unknown."""
         return next(iter(self.rows_with("os.toml", "os", "id", name)), None) if name is not None else None
 
-    @cached_property
-    def pci_ranges(self) -> tuple[model.PciRange, ...]:
-        """PCI device numbers by GPU architecture."""
-        return self.rows("gpus.toml", "pci_range")
-
-    @cached_property
-    def node_systems(self) -> dict[str, model.NodeSystem]:
-        """Systems a node can run, by id."""
-        return {row.id: row for row in self.rows("node_packages.toml", "system")}
-
-    @cached_property
-    def driver_packages(self) -> tuple[model.DriverPackages, ...]:
-        """Packages of the driver, by system, way to get them and branch."""
-        return self.rows("node_packages.toml", "driver")
-
-    @cached_property
-    def known_bad_modules(self) -> tuple[model.KnownBadModule, ...]:
-        """Drivers whose module does not build on some kernels."""
-        return self.rows("node_packages.toml", "known_bad")
-
-    @cached_property
-    def pythons(self) -> tuple[model.PythonRelease, ...]:
-        """Python minors."""
-        return self.rows("python.toml", "python")
-
-    @cached_property
-    def ngc_releases(self) -> tuple[model.NgcRelease, ...]:
-        """What NVIDIA's framework images hold, by month."""
-        return self.rows("ngc.toml", "release")
-
-    @cached_property
-    def python_images(self) -> tuple[model.PythonImage, ...]:
-        """Official Python image tags."""
-        return self.rows("images.toml", "python_image")
-
-    @cached_property
-    def cuda_images(self) -> tuple[model.CudaImage, ...]:
-        """nvidia/cuda tags."""
-        return self.rows("images.toml", "cuda_image")
+    pci_ranges: tuple[model.PciRange, ...] = _rows("gpus.toml", "pci_range", "PCI device numbers by GPU architecture")
+    node_systems: dict[str, model.NodeSystem] = _rows(
+        "node_packages.toml", "system", "Systems a node can run, by id", by="id"
+    )
+    driver_packages: tuple[model.DriverPackages, ...] = _rows(
+        "node_packages.toml", "driver", "Packages of the driver, by system, way to get them and branch"
+    )
+    known_bad_modules: tuple[model.KnownBadModule, ...] = _rows(
+        "node_packages.toml", "known_bad", "Drivers whose module does not build on some kernels"
+    )
+    pythons: tuple[model.PythonRelease, ...] = _rows("python.toml", "python", "Python minors")
+    ngc_releases: tuple[model.NgcRelease, ...] = _rows(
+        "ngc.toml", "release", "What NVIDIA's framework images hold, by month"
+    )
+    python_images: tuple[model.PythonImage, ...] = _rows("images.toml", "python_image", "Official Python image tags")
+    cuda_images: tuple[model.CudaImage, ...] = _rows("images.toml", "cuda_image", "nvidia/cuda tags")
 
     def python_images_of(self, python: str) -> tuple[model.PythonImage, ...]:
         """Return the official images of one Python."""
@@ -236,20 +201,13 @@ class Matrix:
             )
         return self._images[key]
 
-    @cached_property
-    def container_toolkits(self) -> tuple[model.ContainerToolkit, ...]:
-        """NVIDIA container toolkit versions."""
-        return self.rows("container_toolkit.toml", "release")
-
-    @cached_property
-    def torch_releases(self) -> tuple[model.TorchRelease, ...]:
-        """Versions of torch."""
-        return self.rows("frameworks/torch.toml", "release")
-
-    @cached_property
-    def torch_builds(self) -> tuple[model.TorchBuild, ...]:
-        """Builds of torch, newest version first, then highest CUDA."""
-        return self.rows("frameworks/torch.toml", "build")
+    container_toolkits: tuple[model.ContainerToolkit, ...] = _rows(
+        "container_toolkit.toml", "release", "NVIDIA container toolkit versions"
+    )
+    torch_releases: tuple[model.TorchRelease, ...] = _rows("frameworks/torch.toml", "release", "Versions of torch")
+    torch_builds: tuple[model.TorchBuild, ...] = _rows(
+        "frameworks/torch.toml", "build", "Builds of torch, newest version first, then highest CUDA"
+    )
 
     def torch_releases_where(self, is_wanted: Callable[[str], bool]) -> tuple[model.TorchRelease, ...]:
         """Return the torch versions somebody wants."""
@@ -261,53 +219,36 @@ class Matrix:
             return self.rows_with("frameworks/torch.toml", "build", "torch", next(iter(versions)))
         return self.rows_where("frameworks/torch.toml", "build", "torch", lambda version: version in versions)
 
-    @cached_property
-    def unknown_torch_builds(self) -> tuple[model.UnknownBuild, ...]:
-        """Builds of torch whose existence is open."""
-        return self.rows("frameworks/torch.toml", "unknown_build")
-
-    @cached_property
-    def tensorflow(self) -> tuple[model.TensorflowRelease, ...]:
-        """Versions of TensorFlow."""
-        return self.rows("frameworks/tensorflow.toml", "release")
-
-    @cached_property
-    def jax(self) -> tuple[model.JaxRelease, ...]:
-        """Versions of JAX, one row a CUDA plugin."""
-        return self.rows("frameworks/jax.toml", "release")
-
-    @cached_property
-    def companions(self) -> tuple[model.CompanionPackage, ...]:
-        """Packages built against a framework."""
-        return self.rows("companions.toml", "release")
-
-    @cached_property
-    def constraints(self) -> tuple[model.HiddenConstraint, ...]:
-        """Needs that metadata does not declare."""
-        return self.rows("constraints.toml", "constraint")
+    unknown_torch_builds: tuple[model.UnknownBuild, ...] = _rows(
+        "frameworks/torch.toml", "unknown_build", "Builds of torch whose existence is open"
+    )
+    tensorflow: tuple[model.TensorflowRelease, ...] = _rows(
+        "frameworks/tensorflow.toml", "release", "Versions of TensorFlow"
+    )
+    jax: tuple[model.JaxRelease, ...] = _rows(
+        "frameworks/jax.toml", "release", "Versions of JAX, one row a CUDA plugin"
+    )
+    companions: tuple[model.CompanionPackage, ...] = _rows(
+        "companions.toml", "release", "Packages built against a framework"
+    )
+    constraints: tuple[model.HiddenConstraint, ...] = _rows(
+        "constraints.toml", "constraint", "Needs that metadata does not declare"
+    )
 
     def constraints_of(self, packages: Container[str]) -> tuple[model.HiddenConstraint, ...]:
         """Return the undeclared needs of some packages alone."""
         return self.rows_where("constraints.toml", "constraint", "package", lambda name: name in packages)
 
-    @cached_property
-    def exclusions(self) -> tuple[model.Exclusion, ...]:
-        """Pairs known to fail together."""
-        return self.rows("exceptions.toml", "exclusion")
+    exclusions: tuple[model.Exclusion, ...] = _rows("exceptions.toml", "exclusion", "Pairs known to fail together")
 
     def exclusions_where(self, is_wanted: Callable[[str], bool]) -> tuple[model.Exclusion, ...]:
         """Return the pairs known to fail together whose left side somebody wants."""
         return self.rows_where("exceptions.toml", "exclusion", "left", is_wanted)
 
-    @cached_property
-    def extras(self) -> tuple[model.Extra, ...]:
-        """What ``--with`` can add."""
-        return self.rows("extras.toml", "extra")
-
-    @cached_property
-    def checks(self) -> dict[str, model.Check]:
-        """What ``verify`` asks, by id, in file order."""
-        return {row.id: row for row in self.rows("checks.toml", "check")}
+    extras: tuple[model.Extra, ...] = _rows("extras.toml", "extra", "What ``--with`` can add")
+    checks: dict[str, model.Check] = _rows(
+        "checks.toml", "check", "What ``verify`` asks, by id, in file order", by="id"
+    )
 
     def limit(self, key: str) -> float:
         """Return one threshold of checks.
@@ -322,60 +263,33 @@ class Matrix:
                     return value
         raise DataError(f"the limit `{key}` is in neither checks.toml nor alerts.toml")
 
-    @cached_property
-    def diagnoses(self) -> dict[str, model.Diagnosis]:
-        """What ``doctor`` can name, by id, in file order."""
-        return {row.id: row for row in self.rows("diagnoses.toml", "diagnosis")}
-
-    @cached_property
-    def audit_rules(self) -> dict[str, model.AuditRule]:
-        """What ``check`` looks for, by id, in file order."""
-        return {row.id: row for row in self.rows("audit_rules.toml", "rule")}
-
-    @cached_property
-    def xids(self) -> dict[int, model.Xid]:
-        """The Xid catalogue by code."""
-        return {row.code: row for row in self.rows("xid.toml", "xid")}
-
-    @cached_property
-    def recordings(self) -> tuple[model.RecordingRule, ...]:
-        """Series that Prometheus computes, in the order in which it can."""
-        return self.rows("alerts.toml", "recording")
-
-    @cached_property
-    def alerts(self) -> dict[str, model.Alert]:
-        """What monitoring tells people of, by id, in file order."""
-        return {row.id: row for row in self.rows("alerts.toml", "alert")}
-
-    @cached_property
-    def inhibitions(self) -> tuple[model.Inhibition, ...]:
-        """Which alerts silence which."""
-        return self.rows("alerts.toml", "inhibition")
-
-    @cached_property
-    def notifiers(self) -> dict[str, model.Notifier]:
-        """Services that Alertmanager tells in a form of their own, by id."""
-        return {row.id: row for row in self.rows("alerts.toml", "notifier")}
-
-    @cached_property
-    def counters(self) -> tuple[model.Counter, ...]:
-        """What dcgm-exporter collects, by name."""
-        return self.rows("alerts.toml", "counter")
-
-    @cached_property
-    def panels(self) -> tuple[model.Panel, ...]:
-        """The pictures of the dashboards, by dashboard and place."""
-        return self.rows("dashboards.toml", "panel")
-
-    @cached_property
-    def cluster_components(self) -> dict[str, model.ClusterComponent]:
-        """What a Kubernetes cluster runs for GPUs, by id."""
-        return {row.id: row for row in self.rows("cluster.toml", "component")}
-
-    @cached_property
-    def driver_images(self) -> tuple[model.DriverImage, ...]:
-        """Drivers published as container images, newest branch first."""
-        return self.rows("cluster.toml", "driver_image")
+    diagnoses: dict[str, model.Diagnosis] = _rows(
+        "diagnoses.toml", "diagnosis", "What ``doctor`` can name, by id, in file order", by="id"
+    )
+    audit_rules: dict[str, model.AuditRule] = _rows(
+        "audit_rules.toml", "rule", "What ``check`` looks for, by id, in file order", by="id"
+    )
+    xids: dict[int, model.Xid] = _rows("xid.toml", "xid", "The Xid catalogue by code", by="code")
+    recordings: tuple[model.RecordingRule, ...] = _rows(
+        "alerts.toml", "recording", "Series that Prometheus computes, in the order in which it can"
+    )
+    alerts: dict[str, model.Alert] = _rows(
+        "alerts.toml", "alert", "What monitoring tells people of, by id, in file order", by="id"
+    )
+    inhibitions: tuple[model.Inhibition, ...] = _rows("alerts.toml", "inhibition", "Which alerts silence which")
+    notifiers: dict[str, model.Notifier] = _rows(
+        "alerts.toml", "notifier", "Services that Alertmanager tells in a form of their own, by id", by="id"
+    )
+    counters: tuple[model.Counter, ...] = _rows("alerts.toml", "counter", "What dcgm-exporter collects, by name")
+    panels: tuple[model.Panel, ...] = _rows(
+        "dashboards.toml", "panel", "The pictures of the dashboards, by dashboard and place"
+    )
+    cluster_components: dict[str, model.ClusterComponent] = _rows(
+        "cluster.toml", "component", "What a Kubernetes cluster runs for GPUs, by id", by="id"
+    )
+    driver_images: tuple[model.DriverImage, ...] = _rows(
+        "cluster.toml", "driver_image", "Drivers published as container images, newest branch first"
+    )
 
     @cached_property
     def cluster_products(self) -> dict[str, tuple[str, ...]]:
@@ -401,30 +315,17 @@ class Matrix:
             found[row.name] = row
         return found
 
-    @cached_property
-    def spot_notices(self) -> tuple[model.SpotNotice, ...]:
-        """How providers tell spot instances that they are taken back, by id."""
-        return self.rows("spot.toml", "notice")
-
-    @cached_property
-    def tunings(self) -> tuple[model.Tuning, ...]:
-        """Settings that help somewhere, by id."""
-        return self.rows("tuning.toml", "tuning")
-
-    @cached_property
-    def folk_settings(self) -> tuple[model.FolkSetting, ...]:
-        """Settings that are passed on and refuted, by id."""
-        return self.rows("tuning.toml", "folk")
-
-    @cached_property
-    def performance_floors(self) -> tuple[model.PerformanceFloor, ...]:
-        """What healthy GPUs reach."""
-        return self.rows("performance.toml", "floor")
-
-    @cached_property
-    def nvlinks(self) -> tuple[model.NvlinkLayout, ...]:
-        """The NVLinks of GPUs."""
-        return self.rows("performance.toml", "nvlink")
+    spot_notices: tuple[model.SpotNotice, ...] = _rows(
+        "spot.toml", "notice", "How providers tell spot instances that they are taken back, by id"
+    )
+    tunings: tuple[model.Tuning, ...] = _rows("tuning.toml", "tuning", "Settings that help somewhere, by id")
+    folk_settings: tuple[model.FolkSetting, ...] = _rows(
+        "tuning.toml", "folk", "Settings that are passed on and refuted, by id"
+    )
+    performance_floors: tuple[model.PerformanceFloor, ...] = _rows(
+        "performance.toml", "floor", "What healthy GPUs reach"
+    )
+    nvlinks: tuple[model.NvlinkLayout, ...] = _rows("performance.toml", "nvlink", "The NVLinks of GPUs")
 
     def settings(self, name: str) -> Mapping[str, model.Setting]:
         """Return the single values of one file, by id."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,31 +146,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _filler(name: str) -> Callable[[argparse.ArgumentParser], None]:
-    if name == "health":
-        from provision.cli.fleet.health import fill
-
-        return fill
-    if name == "idle":
-        from provision.cli.fleet.idle import fill
-
-        return fill
-    if name == "policy":
-        from provision.cli.fleet.policy import fill
-
-        return fill
-    if name == "simulate":
-        from provision.cli.fleet.simulate import fill
-
-        return fill
-    if name == "spot":
-        from provision.cli.fleet.spot import fill
-
-        return fill
-    if name == "usage":
-        from provision.cli.fleet.usage import fill
-
-        return fill
-    return {"rules": _fill_rules, "show": _fill_show}[name]
+    own = {"rules": _fill_rules, "show": _fill_show}
+    return own[name] if name in own else import_module(f"provision.cli.fleet.{name}").fill
 
 
 def _fill_rules(parser: argparse.ArgumentParser) -> None:
@@ -193,28 +171,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
         from provision.cli.fleet.usage import count_fleet_usage
 
         return count_fleet_usage(options, output)
-    matrix = read_matrix(options)
-    if options.action == "health":
-        from provision.cli.fleet.health import keep_healthy
-
-        return keep_healthy(options, matrix, output)
-    if options.action == "idle":
-        from provision.cli.fleet.idle import find_idle
-
-        return find_idle(options, matrix, output)
-    if options.action == "policy":
-        from provision.cli.fleet.policy import apply_policy
-
-        return apply_policy(options, matrix, output)
-    if options.action == "simulate":
-        from provision.cli.fleet.simulate import simulate_fleet
-
-        return simulate_fleet(options, matrix, output)
-    if options.action == "spot":
-        from provision.cli.fleet.spot import write_spot
-
-        return write_spot(options, matrix, output)
-    return _write_rules(options, matrix, output) if options.action == "rules" else _show(options, matrix, output)
+    own = {"rules": _write_rules, "show": _show}
+    act = own.get(options.action) or import_module(f"provision.cli.fleet.{options.action}").run
+    return act(options, read_matrix(options), output)
 
 
 def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:

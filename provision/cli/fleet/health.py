@@ -14,7 +14,7 @@ from provision.cli.targets import add_host_flags, run_on_target, targets_of
 from provision.errors import UsageError, VerificationFailedError, shown
 from provision.matrix.load import Matrix
 
-__all__ = ["fill", "keep_healthy"]
+__all__ = ["fill", "run"]
 
 _JOBS = ("keep", "requeue")
 _ASK_SECONDS = 60.0
@@ -66,7 +66,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add_server_flags(parser)
 
 
-def keep_healthy(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
+def run(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
     """Make one pass and say what was done.
 
     Raises:

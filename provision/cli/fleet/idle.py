@@ -15,7 +15,7 @@ from provision.matrix.load import Matrix
 if TYPE_CHECKING:
     from provision.fleet.idle import IdleNode, IdleReport
 
-__all__ = ["fill", "find_idle"]
+__all__ = ["fill", "run"]
 
 _PURCHASES = ("on-demand", "spot", "reserved-1y", "reserved-3y")
 _MINUTES_MIN, _MINUTES_MAX = 5.0, 31 * 1440.0
@@ -37,7 +37,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add_value(price, "--price", "USD", "US dollars per hour, instead of --instance")
 
 
-def find_idle(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
+def run(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
     """Ask the server, judge every node, and say so.
 
     Raises:

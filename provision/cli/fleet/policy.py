@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from provision.generate.scaling.policy import Policy
     from provision.generate.scaling.render import ScalingFiles
 
-__all__ = ["apply_policy", "fill"]
+__all__ = ["fill", "run"]
 
 _ENGINES = ("k8s", "aws", "tencent")
 _METRICS = ("utilisation", "queue")
@@ -116,7 +116,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add_switch(render, "--check", "end with exit code 8 when the folder would change")
 
 
-def apply_policy(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
+def run(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
     """Decide, write down, or both.
 
     Raises:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from provision.fleet.simulate.trace import Trace
     from provision.generate.scaling.policy import Policy
 
-__all__ = ["fill", "simulate_fleet"]
+__all__ = ["fill", "run"]
 
 _TRACE_BYTES_MAX = 32 * 1024 * 1024
 _UNITS = ("jobs", "gpus")
@@ -87,7 +87,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--output", "FILE", "file for the text or the JSON document", parse_path, short="-o", dest="file")
 
 
-def simulate_fleet(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
+def run(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
     """Replay the trace on fixed fleets and by every policy.
 
     Raises:

@@ -12,7 +12,7 @@ from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.errors import UsageError, shown
 from provision.matrix.load import Matrix
 
-__all__ = ["fill", "write_spot"]
+__all__ = ["fill", "run"]
 
 _ADVICE = ("ignore", "checkpoint", "drain")
 _COMMANDS = {
@@ -53,7 +53,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--textfiles", "DIR", "textfile folder of node_exporter on the nodes")
 
 
-def write_spot(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
+def run(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
     """Write the handler, its settings and its unit.
 
     Raises:

@@ -18,7 +18,7 @@ Errors carry data and print nothing; ``provision.cli.main`` words them for a ter
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "UnreachableError",
     "UsageError",
     "VerificationFailedError",
+    "first_of",
     "install_command",
     "shown",
     "without_secrets",
@@ -57,6 +58,12 @@ def shown(text: str, characters_max: int = 80) -> str:
     """Return what was typed or read, fit for one line of a message: short, printable, escaped."""
     plain = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
     return plain if len(plain) <= characters_max else plain[: characters_max - 3] + "..."
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return the first of some names, joined by commas, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def install_command(extra: str = "") -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from provision.audit.model import Index, Requirement, Source
 from provision.audit.places import Placed, read_toml
-from provision.audit.project import Project, table_requirement
+from provision.audit.project import Project, table_of, table_requirement
 from provision.audit.requirement import parse_conda
 from provision.audit.shell import Text
 from provision.records import record, replace
@@ -53,7 +53,7 @@ def read_pipfile(source: Source) -> Project:
         for number, row in enumerate(rows if isinstance(rows, list) else [])
         if isinstance(row, dict)
     ]
-    asked = _table(placed.data, "requires")
+    asked = table_of(placed.data, "requires")
     python = asked.get("python_full_version") or asked.get("python_version")
     return Project(
         name="packages",
@@ -126,10 +126,5 @@ def _requirements(placed: Placed, path: tuple[str, ...]) -> tuple[list[Requireme
 
 def _at(data: Any, path: tuple[str, ...]) -> dict[str, Any]:
     for part in path:
-        data = _table(data, part)
+        data = table_of(data, part)
     return data if isinstance(data, dict) else {}
-
-
-def _table(data: Any, key: str) -> dict[str, Any]:
-    value = data.get(key) if isinstance(data, dict) else None
-    return value if isinstance(value, dict) else {}

@@ -23,6 +23,7 @@ __all__ = [
     "poetry_specifier",
     "read_groups",
     "read_project",
+    "table_of",
     "table_requirement",
 ]
 
@@ -143,26 +144,26 @@ def read_groups(source: Source) -> list[Project]:
     """
     placed = read_toml(source)
     data = placed.data
-    tool = _table(data, "tool")
+    tool = table_of(data, "tool")
     indexes, has_default = _indexes(placed, tool)
     bound = _bound_indexes(tool, {index.name: index.url for index in indexes})
-    pythons = _specifier(_table(data, "project").get("requires-python"))
+    pythons = _specifier(table_of(data, "project").get("requires-python"))
     groups: list[tuple[str, list[Requirement], list[str]]] = []
-    project = _table(data, "project")
+    project = table_of(data, "project")
     if project:
         groups.append(("dependencies", *_listed(placed, ("project", "dependencies"), project.get("dependencies"))))
-        for name, items in _table(project, "optional-dependencies").items():
+        for name, items in table_of(project, "optional-dependencies").items():
             groups.append((f"extra {name}", *_listed(placed, ("project", "optional-dependencies", name), items)))
-    poetry = _table(tool, "poetry")
+    poetry = table_of(tool, "poetry")
     if poetry:
         groups += _poetry_groups(placed, poetry)
-        own = _table(poetry, "dependencies").get("python")
+        own = table_of(poetry, "dependencies").get("python")
         pythons = pythons or _specifier(poetry_specifier(own) if isinstance(own, str) else None)
-    for name, items in _table(data, "dependency-groups").items():
+    for name, items in table_of(data, "dependency-groups").items():
         groups.append((f"group {name}", *_listed(placed, ("dependency-groups", name), items)))
-    for name, items in _table(_table(tool, "pdm"), "dev-dependencies").items():
+    for name, items in table_of(table_of(tool, "pdm"), "dev-dependencies").items():
         groups.append((f"group {name}", *_listed(placed, ("tool", "pdm", "dev-dependencies", name), items)))
-    for name, table in _table(_table(tool, "hatch"), "envs").items():
+    for name, table in table_of(table_of(tool, "hatch"), "envs").items():
         requirements: list[Requirement] = []
         for key in ("dependencies", "extra-dependencies"):
             items = table.get(key) if isinstance(table, dict) else None
@@ -170,7 +171,7 @@ def read_groups(source: Source) -> list[Project]:
             if isinstance(items, list) and "{" not in str(items):
                 requirements += _listed(placed, ("tool", "hatch", "envs", name, key), items)[0]
         groups.append((f"group {name}", requirements, []))
-    uv = _table(tool, "uv")
+    uv = table_of(tool, "uv")
     if isinstance(uv.get("dev-dependencies"), list):
         groups.append(("group dev", *_listed(placed, ("tool", "uv", "dev-dependencies"), uv["dev-dependencies"])))
     return [
@@ -191,7 +192,8 @@ def read_groups(source: Source) -> list[Project]:
     ]
 
 
-def _table(data: Any, key: str) -> dict[str, Any]:
+def table_of(data: Any, key: str) -> dict[str, Any]:
+    """Return a table of a document, an empty one where there is none."""
     value = data.get(key) if isinstance(data, dict) else None
     return value if isinstance(value, dict) else {}
 
@@ -229,11 +231,13 @@ def _poetry_groups(placed: Placed, poetry: dict[str, Any]) -> list[tuple[str, li
         ("dependencies", ("tool", "poetry", "dependencies")),
         ("group dev", ("tool", "poetry", "dev-dependencies")),
     ]
-    tables += [(f"group {name}", ("tool", "poetry", "group", name, "dependencies")) for name in _table(poetry, "group")]
+    tables += [
+        (f"group {name}", ("tool", "poetry", "group", name, "dependencies")) for name in table_of(poetry, "group")
+    ]
     for title, path in tables:
         values: Any = placed.data
         for part in path:
-            values = _table(values, part)
+            values = table_of(values, part)
         found: list[Requirement] = []
         left: list[str] = []
         for name, value in values.items():
@@ -346,7 +350,7 @@ def poetry_specifier(version: str) -> str | None:
 def _indexes(placed: Placed, tool: dict[str, Any]) -> tuple[list[Index], bool]:
     found: list[Index] = []
     has_default = True
-    uv = _table(tool, "uv")
+    uv = table_of(tool, "uv")
     for number, item in enumerate(uv.get("index", []) if isinstance(uv.get("index"), list) else []):
         if not isinstance(item, dict):
             continue
@@ -362,7 +366,7 @@ def _indexes(placed: Placed, tool: dict[str, Any]) -> tuple[list[Index], bool]:
                 span=placed.span("tool", "uv", "index", number, "url"),
             )
         )
-    pip = _table(uv, "pip")
+    pip = table_of(uv, "pip")
     for table, path in ((uv, ("tool", "uv")), (pip, ("tool", "uv", "pip"))):
         for key, kind in (("index-url", "index"), ("extra-index-url", "extra"), ("find-links", "find-links")):
             values = table.get(key)
@@ -373,7 +377,7 @@ def _indexes(placed: Placed, tool: dict[str, Any]) -> tuple[list[Index], bool]:
     backend = pip.get("torch-backend") or uv.get("torch-backend")
     if isinstance(backend, str):
         found.append(Index(kind="backend", url=backend, origin="file", span=placed.span("tool", "uv")))
-    poetry = _table(tool, "poetry")
+    poetry = table_of(tool, "poetry")
     for number, item in enumerate(poetry.get("source", []) if isinstance(poetry.get("source"), list) else []):
         # Poetry knows the address of the one called PyPI.
         if not isinstance(item, dict) or (not item.get("url") and str(item.get("name", "")).lower() == "pypi"):
@@ -391,7 +395,7 @@ def _indexes(placed: Placed, tool: dict[str, Any]) -> tuple[list[Index], bool]:
         )
         if priority in ("primary", "default") and item.get("url"):
             has_default = False
-    pdm = _table(tool, "pdm")
+    pdm = table_of(tool, "pdm")
     for number, item in enumerate(pdm.get("source", []) if isinstance(pdm.get("source"), list) else []):
         if isinstance(item, dict):
             found.append(
@@ -409,7 +413,7 @@ def _indexes(placed: Placed, tool: dict[str, Any]) -> tuple[list[Index], bool]:
 def _bound_indexes(tool: dict[str, Any], urls: dict[str, str | None]) -> dict[str, str]:
     """Return the index that each distribution is bound to on Linux, empty where that is not settled."""
     found: dict[str, str] = {}
-    for name, value in _table(_table(tool, "uv"), "sources").items():
+    for name, value in table_of(table_of(tool, "uv"), "sources").items():
         entries = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
         answers = [(_holds_on_linux(str(item.get("marker", ""))), item) for item in entries]
         possible = [(is_sure, item) for is_sure, item in answers if is_sure is not False]

@@ -113,14 +113,7 @@ class CommandEngine:
     def inspect(self, image: str) -> ImageInfo:
         """Look an image up; see ``Engine.inspect``."""
         text = _must(f"find the image {image}", ["docker", "image", "inspect", image])
-        document = json.loads(text)[0]
-        return ImageInfo(
-            id=document["Id"],
-            size_bytes=int(document["Size"]),
-            repo_digests=tuple(sorted(document.get("RepoDigests") or ())),
-            layers=tuple((document.get("RootFS") or {}).get("Layers") or ()),
-            environment=tuple((document.get("Config") or {}).get("Env") or ()),
-        )
+        return ImageInfo.read(json.loads(text)[0])
 
     def run(self, image: str, command: tuple[str, ...], *, entrypoint: str | None = None) -> Completed:
         """Run a command in a container; see ``Engine.run``."""

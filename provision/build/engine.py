@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from provision.build.export import Destination, Export, Purpose
 from provision.build.progress import Observer, Step
@@ -95,6 +95,17 @@ class ImageInfo:
     repo_digests: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> ImageInfo:
+        """Return what the Docker API says of an image."""
+        return cls(
+            id=document["Id"],
+            size_bytes=int(document["Size"]),
+            repo_digests=tuple(sorted(document.get("RepoDigests") or ())),
+            layers=tuple((document.get("RootFS") or {}).get("Layers") or ()),
+            environment=tuple((document.get("Config") or {}).get("Env") or ()),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

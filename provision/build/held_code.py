@@ -16,7 +16,7 @@ from itertools import groupby, islice
 from provision.build.brought import Brought, Wheel
 from provision.build.imports import Code, Import, is_certain
 from provision.build.uv import Uv
-from provision.errors import MissingDependencyError, UsageError
+from provision.errors import MissingDependencyError, UsageError, first_of
 from provision.index.page import IndexFile
 from provision.matrix.load import Matrix
 from provision.records import record, replace
@@ -349,5 +349,4 @@ def _undeclared(
         ways = " or ".join([*(f"`{flag}`" for flag in flags[:1]), *([line] if line else [])])
         told.append(f"`{top}` ({item.place}{f'; {ways} adds it' if ways else ''})")
     if told:
-        more = f" and {len(told) - _SHOWN} more" if told[_SHOWN:] else ""
-        yield f"your code imports what no package of the lock brings: {', '.join(told[:_SHOWN])}{more}"
+        yield f"your code imports what no package of the lock brings: {first_of(told, _SHOWN)}"

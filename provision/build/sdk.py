@@ -126,16 +126,9 @@ class SdkEngine:
     def inspect(self, image: str) -> ImageInfo:
         """Look an image up; see ``Engine.inspect``."""
         try:
-            document: dict[str, Any] = self._client.images.get(image).attrs
+            return ImageInfo.read(self._client.images.get(image).attrs)
         except _engine_errors() as error:
             raise ActionFailedError(f"the engine could not find the image {image}", because=(str(error),)) from error
-        return ImageInfo(
-            id=document["Id"],
-            size_bytes=int(document["Size"]),
-            repo_digests=tuple(sorted(document.get("RepoDigests") or ())),
-            layers=tuple((document.get("RootFS") or {}).get("Layers") or ()),
-            environment=tuple((document.get("Config") or {}).get("Env") or ()),
-        )
 
     def run(self, image: str, command: tuple[str, ...], *, entrypoint: str | None = None) -> Completed:
         """Run a command in a container; see ``Engine.run``."""

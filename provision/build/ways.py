@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from provision.build.uv import Uv
-from provision.errors import ProvisionError
+from provision.errors import ProvisionError, first_of
 from provision.matrix.load import Matrix
 from provision.records import record, replace
 from provision.resolve.explain import changes_of
@@ -133,9 +133,8 @@ class Trials:
         """Yield what was tried in vain, as a hint."""
         tried = list(dict.fromkeys(self.failed))
         if tried:
-            more = f" and {len(tried) - _FAILURES_SHOWN} more" if tried[_FAILURES_SHOWN:] else ""
             rest = "; stopped at the limit on attempts" if self.is_spent else ""
-            yield f"also tried, without success: {', '.join(tried[:_FAILURES_SHOWN])}{more}{rest}"
+            yield f"also tried, without success: {first_of(tried, _FAILURES_SHOWN)}{rest}"
 
 
 def find_ways(

@@ -81,30 +81,19 @@ class _Facts:
 
     @cached_property
     def wheels(self) -> dict[str, _File]:
-        found = {}
-        for path in sorted((self.data_dir / "wheels").glob("*.json")):
-            file = self._read(f"wheels/{path.name}", json.loads)
-            if file is not None:
-                found[file.name] = file
-        return found
+        return self._documents("wheels")
 
     @cached_property
     def published(self) -> dict[str, _File]:
-        found = {}
-        for path in sorted((self.data_dir / "published").glob("*.json")):
-            file = self._read(f"published/{path.name}", json.loads)
-            if file is not None:
-                found[file.name] = file
-        return found
+        return self._documents("published")
 
     @cached_property
     def shapes(self) -> dict[str, _File]:
-        found = {}
-        for path in sorted((self.data_dir / "shapes").glob("*.json")):
-            file = self._read(f"shapes/{path.name}", json.loads)
-            if file is not None:
-                found[file.name] = file
-        return found
+        return self._documents("shapes")
+
+    def _documents(self, folder: str) -> dict[str, _File]:
+        names = [f"{folder}/{path.name}" for path in sorted((self.data_dir / folder).glob("*.json"))]
+        return {file.name: file for name in names if (file := self._read(name, json.loads)) is not None}
 
     def _read(self, name: str, parse_bytes: Callable[[bytes], Any]) -> _File | None:
         try:

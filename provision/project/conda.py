@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.errors import UsageError
+from provision.errors import UsageError, first_of
 from provision.project.listing import CONDA_WAYS_OUT, take_listing, variables
 from provision.project.pins import LOCKS
 from provision.resolve.requirements import normalise_name
@@ -150,7 +150,7 @@ def _take_packages(folder: Folder, packages: Iterable[Requirement]) -> None:
             if name == "torch" and (cuda := re.search(r"cuda_?([0-9]+\.[0-9]+)", item.build)):
                 folder.found.cuda.append((cuda[1], said))
     if unknown:
-        shown = ", ".join(unknown[:20]) + (f" and {len(unknown) - 20} more" if len(unknown) > 20 else "")
+        shown = first_of(unknown, 20)
         folder.found.warnings.append(
             f"{folder.taken or folder.folder}: packages of conda that are not known on PyPI are left out: {shown}"
         )

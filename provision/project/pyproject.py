@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from provision.audit.project import table_of
 from provision.errors import IncompatibleError, UsageError, without_secrets
 from provision.project.choices import no_such, others
 from provision.project.conda import take_pixi
@@ -74,10 +75,10 @@ class _Manifest:
         for group in read_groups(self.source):
             # Where a project has tables of poetry's too, its own come first and count.
             self.sets.setdefault(_set_name(group.name), group)
-        self.project = _table(self.data, "project")
-        tool = _table(self.data, "tool")
-        self.poetry = _table(tool, "poetry")
-        self.uv = _table(tool, "uv")
+        self.project = table_of(self.data, "project")
+        tool = table_of(self.data, "tool")
+        self.poetry = table_of(tool, "poetry")
+        self.uv = table_of(tool, "uv")
         self.done: set[str] = set()
         self.added = 0
 
@@ -90,7 +91,7 @@ class _Manifest:
             self._take_extra(name)
         for name in self.folder.groups:
             self._take_group(name, ())
-        if _table(_table(self.data, "tool"), "pixi"):
+        if table_of(table_of(self.data, "tool"), "pixi"):
             take_pixi(self.folder, self.path, ("tool", "pixi"))
         for key, text in self._pythons():
             self.found.pythons.append((text, f"`{key} = {text}` in {self.path}"))
@@ -173,27 +174,27 @@ class _Manifest:
         if isinstance(text, str):
             yield "requires-python", text
             return
-        text = _table(self.poetry, "dependencies").get("python")
+        text = table_of(self.poetry, "dependencies").get("python")
         if isinstance(text, str) and (specifier := poetry_specifier(text)):
             yield "python", specifier
 
     def extras(self) -> dict[str, list[str]]:
         """Return the extras by name, with the names that an extra of poetry's chooses."""
         found: dict[str, list[str]] = {
-            normalise_name(name): [] for name in _table(self.project, "optional-dependencies")
+            normalise_name(name): [] for name in table_of(self.project, "optional-dependencies")
         }
-        for name, items in _table(self.poetry, "extras").items():
+        for name, items in table_of(self.poetry, "extras").items():
             found[normalise_name(name)] = (
                 [normalise_name(str(item)) for item in items] if isinstance(items, list) else []
             )
-        tool = _table(self.data, "tool")
-        dynamic = _table(_table(_table(tool, "setuptools"), "dynamic"), "optional-dependencies")
-        listed = _table(_hatch_lists(tool), "optional-dependencies")
+        tool = table_of(self.data, "tool")
+        dynamic = table_of(table_of(table_of(tool, "setuptools"), "dynamic"), "optional-dependencies")
+        listed = table_of(_hatch_lists(tool), "optional-dependencies")
         return {normalise_name(name): [] for name in (*dynamic, *listed)} | found
 
     def _groups(self) -> set[str]:
         found = {name.removeprefix("group ") for name in self.sets if name.startswith("group ")}
-        return found | {normalise_name(name) for name in _table(self.data, "dependency-groups")}
+        return found | {normalise_name(name) for name in table_of(self.data, "dependency-groups")}
 
     def _check_choices(self) -> None:
         extras, groups = self.extras(), self._groups()
@@ -216,7 +217,7 @@ class _Manifest:
             self.folder.refuse_left(group.left, self.path)
         optional = {
             normalise_name(item)
-            for item, value in _table(self.poetry, "dependencies").items()
+            for item, value in table_of(self.poetry, "dependencies").items()
             if isinstance(value, dict) and value.get("optional") is True
         }
         own = normalise_name(str(self.project.get("name") or self.poetry.get("name") or ""))
@@ -244,7 +245,7 @@ class _Manifest:
         if name in chain:
             raise UsageError(f"{self.path}: the groups lead in a circle", because=(" → ".join((*chain, name)),))
         self._take(f"group {name}")
-        groups = {normalise_name(key): value for key, value in _table(self.data, "dependency-groups").items()}
+        groups = {normalise_name(key): value for key, value in table_of(self.data, "dependency-groups").items()}
         items = groups.get(name)
         for item in items if isinstance(items, list) else []:
             if isinstance(item, dict) and isinstance(item.get("include-group"), str):
@@ -303,7 +304,7 @@ class _Manifest:
     def _source_of(self, name: str) -> dict[str, Any] | None:
         from provision.audit.markers import holds
 
-        sources = {normalise_name(key): value for key, value in _table(self.uv, "sources").items()}
+        sources = {normalise_name(key): value for key, value in table_of(self.uv, "sources").items()}
         entries = sources.get(name)
         for item in entries if isinstance(entries, list) else [entries]:
             if not isinstance(item, dict):
@@ -322,7 +323,7 @@ class _Manifest:
     def _take_local(self, name: str, source: Mapping[str, Any], extras: Sequence[str]) -> bool:
         if isinstance(source.get("path"), str):
             return self.found.take_folder(self.path.parent / source["path"], extras, name)
-        members = _table(self.uv, "workspace").get("members")
+        members = table_of(self.uv, "workspace").get("members")
         for pattern in members if isinstance(members, list) else []:
             if not isinstance(pattern, str) or pattern.startswith(("/", "..")):
                 continue
@@ -333,17 +334,17 @@ class _Manifest:
 
     def _take_dynamic(self) -> None:
         """Take lists that setuptools or hatch reads from requirements files."""
-        tool = _table(self.data, "tool")
-        dynamic = _table(_table(tool, "setuptools"), "dynamic")
+        tool = table_of(self.data, "tool")
+        dynamic = table_of(table_of(tool, "setuptools"), "dynamic")
         hook = _hatch_lists(tool)
-        optional = _table(dynamic, "optional-dependencies")
+        optional = table_of(dynamic, "optional-dependencies")
         chosen = [optional[name] for name in optional if normalise_name(name) in self.folder.extras]
-        for row in (_table(dynamic, "dependencies"), *chosen):
+        for row in (table_of(dynamic, "dependencies"), *chosen):
             names = row.get("file") if isinstance(row, dict) else None
             self._take_files(names if isinstance(names, list) else [names])
         files = hook.get("files")
         self._take_files(files if isinstance(files, list) else [hook.get("filename")])
-        for name, names in _table(hook, "optional-dependencies").items():
+        for name, names in table_of(hook, "optional-dependencies").items():
             if normalise_name(name) in self.folder.extras:
                 self._take_files(names if isinstance(names, list) else [names])
 
@@ -379,7 +380,7 @@ def _set_name(name: str) -> str:
 
 def _hatch_lists(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the plugin of hatch that reads requirements files is told."""
-    return _table(_table(_table(_table(tool, "hatch"), "metadata"), "hooks"), "requirements_txt")
+    return table_of(table_of(table_of(table_of(tool, "hatch"), "metadata"), "hooks"), "requirements_txt")
 
 
 def _uv_address(source: Mapping[str, Any]) -> str:
@@ -393,9 +394,4 @@ def _project_name(path: Path, files: Files) -> str:
 
     if not path.is_file():
         return ""
-    return str(_table(read_toml(files.take(path)).data, "project").get("name", ""))
-
-
-def _table(data: Any, key: str) -> dict[str, Any]:
-    value = data.get(key) if isinstance(data, dict) else None
-    return value if isinstance(value, dict) else {}
+    return str(table_of(read_toml(files.take(path)).data, "project").get("name", ""))

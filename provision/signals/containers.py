@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from provision.errors import first_of
 from provision.matrix.load import Matrix
 from provision.probe.output import ABSENT, FAILED, NOT_RUN, Unreadable, read_or
 from provision.probe.parse.system import DeviceNode
@@ -327,9 +328,7 @@ def gpu_devchar(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal
     missing = [f"/dev/char/{node.major}:{node.minor}" for node in devices if node.minor is not None]
     missing = [path for path in missing if path not in links]
     if missing:
-        shown = ", ".join(missing[:_LINKS_SHOWN]) + (
-            f" and {len(missing) - _LINKS_SHOWN} more" if len(missing) > _LINKS_SHOWN else ""
-        )
+        shown = first_of(missing, _LINKS_SHOWN)
         return failed(f"{shown} of {len(devices)} links missing", "a link for each device node", subjects=missing)
     return passed(f"all {len(devices)} links are there")
 

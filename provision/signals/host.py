@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from provision.errors import first_of
 from provision.matrix.load import Matrix
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
@@ -79,9 +80,7 @@ def host_reboot_pending(host: Snapshot, expected: Expectation, matrix: Matrix) -
     asking = host.reboot_required
     if asking is None:
         return passed("no reboot is required")
-    named = ", ".join(asking[:_PACKAGES_SHOWN]) + (
-        f" and {len(asking) - _PACKAGES_SHOWN} more" if len(asking) > _PACKAGES_SHOWN else ""
-    )
+    named = first_of(asking, _PACKAGES_SHOWN)
     return failed(f"a reboot is required{f' by {named}' if named else ''}", "none", subjects=asking)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from ipaddress import ip_network
 
+from provision.errors import first_of
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_rdma_rate
 from provision.probe.gpus import has_nvswitch, has_visible_nvswitch
@@ -119,8 +120,7 @@ def net_ports(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
         return unknown(f"the probe of ports said `{' '.join(odd[0])[:80]}`")
     silent = [f"{name}:{port}" for name, port, answer in answers if answer == "silent"]
     if silent:
-        more = f" and {len(silent) - _PORTS_SHOWN} more" if len(silent) > _PORTS_SHOWN else ""
-        said = f"no answer from {', '.join(silent[:_PORTS_SHOWN])}{more}"
+        said = f"no answer from {first_of(silent, _PORTS_SHOWN)}"
         faults = [
             Fault(said=f"{name} does not answer on port {port}", subject=name, certainty="medium")
             for name, port, answer in answers

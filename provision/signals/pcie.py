@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from provision.errors import first_of
 from provision.matrix.load import Matrix
 from provision.probe.gpus import smi_gpus
 from provision.probe.links import find_translation
@@ -147,8 +148,7 @@ def gpu_iommu_acs(host: Snapshot, expected: Expectation, matrix: Matrix) -> Sign
     redirecting = [device.address for device in bridges if device.is_acs_redirecting]
     faults = []
     if redirecting:
-        more = f" and {len(redirecting) - _BRIDGES_SHOWN} more" if len(redirecting) > _BRIDGES_SHOWN else ""
-        said = f"ACS redirects at {', '.join(redirecting[:_BRIDGES_SHOWN])}{more}"
+        said = f"ACS redirects at {first_of(redirecting, _BRIDGES_SHOWN)}"
         faults.append(Fault(said=said, kind="acs", certainty="medium"))
     if translating:
         said = f"the kernel runs with {' '.join(translating)}"

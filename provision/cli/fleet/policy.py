@@ -14,7 +14,7 @@ from provision.cli.output import Output
 from provision.cli.parser import add_choice, add_switch, add_value, did_you_mean, parse_path
 from provision.cli.policy_file import load_policy
 from provision.cli.text.paragraph import columns_of, wrap
-from provision.errors import MissingDependencyError, UsageError, shown
+from provision.errors import MissingDependencyError, UsageError, first_of, shown
 from provision.matrix.load import Matrix
 
 if TYPE_CHECKING:
@@ -307,8 +307,7 @@ def _word(policy: Policy, seen: Seen, decision: Decision, named: tuple[str, ...]
     rows = [("because", decision.reason)]
     rows += [("but not more" if decision.count else "and", text) for text in decision.limits]
     if named:
-        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        rows.append(("which", ", ".join(named[:_NAMED]) + more))
+        rows.append(("which", first_of(named, _NAMED)))
     rows.append(("nodes", f"{look.nodes} there, {look.booting} start, {look.idle} idle, {look.noticed} under notice"))
     rows.append(
         (

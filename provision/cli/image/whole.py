@@ -20,6 +20,7 @@ from provision.errors import (
     MissingDependencyError,
     UnknownError,
     UsageError,
+    first_of,
     shown,
 )
 from provision.generate.image import ImageOptions
@@ -469,10 +470,9 @@ def _tell_younger(project: Path, request: Request, locked: Stack, uv: Uv, trials
     day = find_changed(project)
     younger = find_younger(locked, uv.uploaded, day) if day is not None else ()
     if younger:
-        more = f" and {len(younger) - _YOUNGER_SHOWN} more" if younger[_YOUNGER_SHOWN:] else ""
         output.warn(
             f"the last commit of {project} is of {day}; more than a year younger "
-            f"{'is' if len(younger) == 1 else 'are'} {', '.join(younger[:_YOUNGER_SHOWN])}{more}: if its code fails "
+            f"{'is' if len(younger) == 1 else 'are'} {first_of(younger, _YOUNGER_SHOWN)}: if its code fails "
             f"with that, `{trials.command(request)} --exclude-newer {day}` takes what was there then"
         )
 
@@ -499,8 +499,7 @@ def _tell_moved(pins: Sequence[Pin], stack: Stack, output: Output) -> None:
     from provision.project.pins import moved
 
     if left := list(moved(pins, stack)):
-        rest = f" and {len(left) - _PINS_SHOWN} more" if left[_PINS_SHOWN:] else ""
-        said = f"{', '.join(left[:_PINS_SHOWN])}{rest}"
+        said = first_of(left, _PINS_SHOWN)
         output.warn(f"{pins[0].file} has versions that do not go with what was asked, and others are taken: {said}")
 
 

@@ -8,6 +8,7 @@ from provision.doctor.case import Case
 from provision.doctor.gpus import smi_gpus
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
+from provision.errors import first_of
 from provision.matrix.query import find_rdma_rate
 from provision.probe.parse.fabric_network import RdmaPort
 
@@ -47,10 +48,9 @@ def examine(case: Case) -> Sign | None:
     seen = [f"{port.device} port {port.port} is {port.state}: no subnet manager has set it up" for port in waiting]
     seen += [f"{port.device} port {port.port} runs at {port.rate_gbit:g} of {max(rates):g} Gbit/s" for port in slow]
     if below:
-        names = ", ".join(f"{port.device} port {port.port}" for port in below[:_NAMED])
-        more = f" and {len(below) - _NAMED} more" if len(below) > _NAMED else ""
+        names = first_of([f"{port.device} port {port.port}" for port in below], _NAMED)
         rate = max(port.rate_gbit or 0 for port in below)
-        seen.append(f"{names}{more} run at {rate:g} Gbit/s or less, and machines with these GPUs have {usual:g}")
+        seen.append(f"{names} run at {rate:g} Gbit/s or less, and machines with these GPUs have {usual:g}")
     missing = [f"{port.device} port {port.port} is DOWN and looks for a link" for port in down]
     if seen or (missing and len(active) > len(down)):
         return Sign(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from provision.errors import first_of
 from provision.probe.clean import clean
 from provision.verify.engine import way_on
 
@@ -68,8 +69,7 @@ def _troubles(target: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def _describe(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     troubles = [f"{status} {check}" for status, check in _troubles(rows[0])]
-    more = f" and {len(troubles) - _SAID_MAX} more" if len(troubles) > _SAID_MAX else ""
-    said = ", ".join(troubles[:_SAID_MAX]) + more
+    said = first_of(troubles, _SAID_MAX)
     return {"ok": rows[0]["ok"], "targets": [row["target"] for row in rows], "said": said or "nothing to tell"}
 
 

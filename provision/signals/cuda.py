@@ -37,29 +37,30 @@ def _version_parts(version: str) -> list[str]:
     return version.partition("+")[0].partition("-")[0].split(".")
 
 
-def judge_library(
-    host: Snapshot, planned: str, *, label: str, soname: str, wheel: str, said: str, of_torch: str | None = None
-) -> Signal:
-    """Compare every copy that a program may get with the planned version.
+def _judge_library(host: Snapshot, expected: Expectation, label: str) -> Signal:
+    """Compare every copy of a library that a program may get with the planned version.
 
     A wheel's own copy is what its framework loads, so the system's is judged only where there is no such copy; one on
     LD_LIBRARY_PATH comes before both.
 
     Args:
         host: Where to look.
-        planned: Version.
-        label: Name for people (``cuDNN``).
-        soname: Beginning of the file name (``libcudnn.so``).
-        wheel: Beginning of the distribution's name (``nvidia-cudnn``).
-        said: Field of :class:`~provision.probe.parse.frameworks.Framework` in which PyTorch tells it.
-        of_torch: Version planned for PyTorch's own copy, where that is another one.
+        expected: The plan, which may have another version for PyTorch's own copy.
+        label: Name for people (``cuDNN``); the plan, PyTorch, the wheel and the file have it in small letters.
     """
+    name = label.lower()
+    planned: str | None = getattr(expected, name)
+    if planned is None:
+        return skipped(f"no {label} is planned")
+    of_torch: str | None = getattr(expected.build_of("torch"), name)
     reasons: list[str] = []
     paths: list[tuple[str, str]] = []
     own: list[tuple[str, str]] = []
     majors: dict[str, str] = {}
     try:
-        copies = [library for library in host.libraries if library.soname.startswith(soname) and not library.is_stub]
+        copies = [
+            library for library in host.libraries if library.soname.startswith(f"lib{name}.so") and not library.is_stub
+        ]
     except Unreadable as error:
         copies = []
         reasons.append(error.reason)
@@ -70,7 +71,7 @@ def judge_library(
         if library.origin in LOADER and (major := major_of(library)):
             majors[major] = library.path
         (own if library.origin == "python" else paths).append((library.path, version))
-    own += _wheels_of(host, wheel, reasons) + _copy_of_torch(host, said, label, reasons)
+    own += _wheels_of(host, f"nvidia-{name}", reasons) + _copy_of_torch(host, name, label, reasons)
     shadowing = [
         copy for copy, library in zip(_located(copies), copies, strict=True) if library.origin == "LD_LIBRARY_PATH"
     ]
@@ -218,34 +219,12 @@ def _is_served(matrix: Matrix, name: str) -> bool:
 
 def cuda_cudnn(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Compare the copies of the loader, of the wheels and of PyTorch with the plan."""
-    planned = expected.cudnn
-    if planned is None:
-        return skipped("no cuDNN is planned")
-    return judge_library(
-        host,
-        planned,
-        label="cuDNN",
-        soname="libcudnn.so",
-        wheel="nvidia-cudnn",
-        said="cudnn",
-        of_torch=expected.build_of("torch").cudnn,
-    )
+    return _judge_library(host, expected, "cuDNN")
 
 
 def cuda_nccl(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:
     """Compare the copies of the loader, of the wheels and of PyTorch with the plan."""
-    planned = expected.nccl
-    if planned is None:
-        return skipped("no NCCL is planned")
-    return judge_library(
-        host,
-        planned,
-        label="NCCL",
-        soname="libnccl.so",
-        wheel="nvidia-nccl",
-        said="nccl",
-        of_torch=expected.build_of("torch").nccl,
-    )
+    return _judge_library(host, expected, "NCCL")
 
 
 def cuda_nvcc(host: Snapshot, expected: Expectation, matrix: Matrix) -> Signal:

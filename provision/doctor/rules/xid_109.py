@@ -13,9 +13,4 @@ SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 109\b",)
 
 def examine(case: Case) -> Sign | None:
     """Look for Xid 109."""
-    return explain_xids(
-        case,
-        109,
-        expected="no Xid 109",
-        unseen=("whether it follows one program or one GPU",),
-    )
+    return explain_xids(case, 109, expected="no Xid 109", unseen=("whether it follows one program or one GPU",))

@@ -13,8 +13,4 @@ SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 54\b",)
 
 def examine(case: Case) -> Sign | None:
     """Look for Xid 54."""
-    return explain_xids(
-        case,
-        54,
-        expected="auxiliary power connected",
-    )
+    return explain_xids(case, 54, expected="auxiliary power connected")

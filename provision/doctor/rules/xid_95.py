@@ -13,8 +13,4 @@ SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 95\b",)
 
 def examine(case: Case) -> Sign | None:
     """Look for Xid 95."""
-    return explain_xids(
-        case,
-        95,
-        expected="no Xid 95",
-    )
+    return explain_xids(case, 95, expected="no Xid 95")

@@ -13,10 +13,4 @@ SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: (?:61|62|169)\b",)
 
 def examine(case: Case) -> Sign | None:
     """Look for Xids of halted controllers."""
-    return explain_xids(
-        case,
-        61,
-        62,
-        169,
-        expected="no halted controller",
-    )
+    return explain_xids(case, 61, 62, 169, expected="no halted controller")

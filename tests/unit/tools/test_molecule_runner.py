@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -413,3 +414,27 @@ def test_the_counter_writes_one_record_a_play_and_counts_no_work_of_the_controll
     assert record["playbook"] == "gpu-node.yml"
     assert record["hosts"]["here"]["ok"] == 2
     assert record["hosts"]["here"]["modules"] == 0, "a local connection is not a remote execution"
+
+
+def test_one_that_is_told_to_end_destroys_its_nodes(tmp_path):
+    said = tmp_path / "said"
+    molecule = tmp_path / "bin" / "molecule"
+    molecule.parent.mkdir()
+    molecule.write_text(f'#!/bin/sh\necho "$@" >>{said}\ncase "$*" in *" test "*) exec sleep 300 ;; esac\n')
+    molecule.chmod(0o755)
+    code = (
+        "import importlib.util, pathlib, sys\n"
+        f"spec = importlib.util.spec_from_file_location('runner', {str(_ROOT / 'tools' / 'molecule.py')!r})\n"
+        "runner = sys.modules['runner'] = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(runner)\n"
+        "runner.end_in_order()\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "runner.run_scenario('default', folder / 'logs', folder / 'bin', {})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        while not (said.is_file() and said.read_text()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(60) == 143
+    assert "destroy -s default" in said.read_text().splitlines()[-1]

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from provision.records import record
 
 __all__ = ["Brought", "Wheel"]
 
-_FORMAT = 2
+_FORMAT = 3
 """Of what is kept; another one where the same sources would be read otherwise."""
 _SOURCE_BYTES_MAX = 4 * 1024 * 1024
 _SOURCES_BYTES_MAX = 256 * 1024 * 1024
@@ -343,30 +343,61 @@ def _is_closed(source: bytes) -> bool:
         if _is_call_of(node, _DICTIONARIES):
             dictionaries.append(node)
         queue += ast.iter_child_nodes(node)
-    return not dictionaries or _are_read(dictionaries, tree)
+    return not dictionaries or _are_read(dictionaries, tree, tables)
 
 
 def _is_call_of(node: ast.AST, names: Collection[str]) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
 
 
-def _are_read(dictionaries: list[ast.Call], tree: ast.Module) -> bool:
+def _are_read(dictionaries: list[ast.Call], tree: ast.Module, tables: set[str]) -> bool:
     """Tell whether no name is put into dictionaries of a module's names but those that stand in its source."""
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    functions = (node for node in parents if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
+    deep = {inner for node in functions for inner in ast.walk(node)}
+    spelled = _spelled(tree, tables, deep)
     aliases: set[str] = set()
     for node in dictionaries:
         parent = parents[node]
         if isinstance(parent, ast.Assign) and all(isinstance(target, ast.Name) for target in parent.targets):
             aliases.update(map(_word, parent.targets))
-        elif not _is_read(node, parent):
+        elif not _is_read(node, parent, () if node in deep else spelled):
             return False
     uses = (node for node in parents if isinstance(node, ast.Name) and node.id in aliases)
-    return all(isinstance(node.ctx, ast.Store) or _is_read(node, parents[node]) for node in uses)
+    return all(
+        isinstance(node.ctx, ast.Store) or _is_read(node, parents[node], () if node in deep else spelled)
+        for node in uses
+    )
 
 
-def _is_read(node: ast.expr, parent: ast.AST) -> bool:
+def _spelled(tree: ast.Module, tables: set[str], deep: Set[ast.AST]) -> set[str]:
+    """Return the variables that hold nothing but texts written out in a module, outside of functions.
+
+    They are those of loops over a table of texts.
+    """
+    texts = set(tables)
+    targets: dict[ast.AST, ast.expr] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and not _are_texts(node.value):
+            texts.difference_update(map(_word, node.targets))
+        if isinstance(node, ast.AnnAssign) and not (node.value is not None and _are_texts(node.value)):
+            texts.discard(_word(node.target))
+        if isinstance(node, ast.For) and node not in deep:
+            targets[node.target] = node.iter
+    spelled = {target for target, over in targets.items() if _are_texts(over) or _word(over) in texts}
+    stored = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return set(map(_word, spelled)) - {node.id for node in stored if node not in spelled}
+
+
+def _are_texts(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Set, ast.List, ast.Tuple)) and all(isinstance(x, ast.Constant) for x in node.elts)
+
+
+def _is_read(node: ast.expr, parent: ast.AST, spelled: Collection[str]) -> bool:
     if isinstance(parent, ast.Subscript):
-        return parent.value is node and (isinstance(parent.ctx, ast.Load) or isinstance(parent.slice, ast.Constant))
+        key = parent.slice
+        is_named = isinstance(key, ast.Constant) or (isinstance(key, ast.Name) and key.id in spelled)
+        return parent.value is node and (isinstance(parent.ctx, ast.Load) or is_named)
     if isinstance(parent, ast.Attribute):
         return parent.attr in _READING
     if isinstance(parent, ast.Call):

@@ -116,6 +116,9 @@ class _LazyModule:
 """
 
 
+LOOP = "SYMBOLS = ['a', 'b']\nnames = locals()\nfor symbol in SYMBOLS:\n    names[symbol] = Proxy(symbol)\n"
+
+
 @pytest.mark.parametrize(
     ("code", "module", "name"),
     [
@@ -133,6 +136,8 @@ class _LazyModule:
         ),
         ({"pkg/__init__.py": "globals()['a'] = 1\nb = globals().get('a')\nc = 'd' in globals()\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": "def __dir__():\n    return sorted(set(globals()))\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": LOOP}, "pkg", "gone"),
+        ({"pkg/__init__.py": LOOP.replace("in SYMBOLS", "in ('a', 'b')")}, "pkg", "gone"),
         ({"pkg/__init__.py": "def f(name):\n    g(**locals())\n    return globals()[name]\n"}, "pkg", "gone"),
         (
             {"pkg/__init__.py": TABLE.replace("import importlib", "import importlib; globals()[name] = 1")},
@@ -173,6 +178,13 @@ def test_absence_is_proved_by_sources(
         ({"pkg/__init__.py": "locals().update({f'go{n}': n for n in ('ne', 'od')})\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": "__locals = locals()\nfor n in ['ne']:\n    __locals['go' + n] = 1\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": "from .a import add\nadd(globals())\n"}, "pkg", "gone"),
+        ({"pkg/__init__.py": LOOP.replace("'a'", "'gone'")}, "pkg", "gone"),
+        ({"pkg/__init__.py": LOOP.replace("'a'", "'go' + 'ne'")}, "pkg", "gone"),
+        ({"pkg/__init__.py": LOOP.replace("\nnames", "\nSYMBOLS.append('go' + 'ne')\nnames")}, "pkg", "gone"),
+        ({"pkg/__init__.py": LOOP.replace("\nnames", "\nSYMBOLS = made()\nnames")}, "pkg", "gone"),
+        ({"pkg/__init__.py": LOOP.replace("    names[", "    symbol = made(symbol)\n    names[")}, "pkg", "gone"),
+        ({"pkg/__init__.py": LOOP.replace("for symbol", "for symbol, _")}, "pkg", "gone"),
+        ({"pkg/__init__.py": LOOP + "def f(symbol):\n    names[symbol] = 1\nf('go' + 'ne')\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": "import sys\nsetattr(sys.modules[__name__], 'go' + 'ne', 1)\n"}, "pkg", "gone"),
         ({"pkg/__init__.py": "__path__ = extend_path(__path__, __name__)\n"}, "pkg.sub", None),
         ({"pkg/__init__.py": "import sys\nsys.modules['pkg.sub'] = sys\n"}, "pkg.sub", None),

@@ -65,6 +65,11 @@ _BUILD_CAUSES = (
         "check that the index has it, and that `~/.netrc` or the address has the right credentials for its host",
     ),
     _cause(
+        r"error: command '(?P<compiler>\S*(?:gcc|g\+\+|cc|c\+\+|clang))' failed: no such file or directory",
+        "a package is compiled, and the base has no `{compiler}`",
+        "name a base with a C compiler with `--base`, or leave `--base` out: one that has it is chosen for this step",
+    ),
+    _cause(
         r"no space left on device|disk quota exceeded",
         "the disk that the engine keeps its images on is full",
         "make room with `docker system df` and `docker builder prune`, then build again",

@@ -77,6 +77,7 @@ def test_the_classic_builder_is_explained_alike():
         ("invalid peer certificate: UnknownIssuer", "certificate", "--ca-cert"),
         ("ssl.SSLCertVerificationError: CERTIFICATE_VERIFY_FAILED", "certificate", "--ca-cert"),
         ("Temporary failure in name resolution", "network", "--index-url"),
+        ("error: command 'gcc' failed: No such file or directory", "no `gcc`", "leave `--base` out"),
         ("exec /bin/sh: exec format error", "architecture", "qemu"),
         ("dns error: failed to lookup address information", "network", "proxies"),
     ],

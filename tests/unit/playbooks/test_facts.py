@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import playbook_files
@@ -73,7 +74,7 @@ class Tree:
     def node(self):
         """The tree with its recorded answers, for a single reader."""
         node = facts.Node(str(self.folder))
-        node.run = lambda *argv: next(
+        node.run = lambda *argv, is_needed=False: next(
             (said for words, said in self.answers.items() if " ".join(argv).startswith(words)), None
         )
         return node
@@ -479,6 +480,29 @@ def test_command_that_hangs_is_a_problem_and_not_a_wait(monkeypatch: pytest.Monk
     node = facts.Node()
     assert node.run("sleep", "20") is None
     assert any("sleep" in line for line in node.problems)
+
+
+@pytest.mark.parametrize(
+    ("program", "read"),
+    [
+        ("dkms", facts.read_dkms),
+        ("dpkg-query", facts.read_packages),
+        ("rpm", facts.read_rpms),
+        ("dpkg", lambda node: facts.read_dpkg(node, {})),
+    ],
+)
+def test_packages_and_modules_that_are_not_told_in_time_are_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, read: Callable[[object], object]
+) -> None:
+    slow = tmp_path / program
+    slow.write_text("#!/bin/sh\nexec sleep 20\n", encoding="utf-8")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(facts, "NEEDED_SECONDS", 0.2)
+    with pytest.raises(SystemExit) as caught:
+        read(facts.Node())
+    assert f"it is unknown what is installed: `{program}" in str(caught.value)
+    assert "timed out" in str(caught.value)
 
 
 def test_command_that_is_absent_is_none_and_no_problem() -> None:

@@ -35,6 +35,7 @@ import time
 
 SCHEMA = 1
 COMMAND_SECONDS = 60
+NEEDED_SECONDS = 600
 # So often systemd has started a unit again by itself, and so shortly ago, that it is taken to go on like that.
 LOOP_RESTARTS_MIN = 3
 LOOP_SECONDS = 60
@@ -233,10 +234,15 @@ class Node:
         prefix = 0 if self.root == "/" else len(self.root.rstrip("/"))
         return sorted(found[prefix:] for found in glob.glob(self.path(pattern)))
 
-    def run(self, *argv):
-        """Return standard output, or None where the command is absent, fails to start or takes too long."""
+    def run(self, *argv, is_needed=False):
+        """Return standard output, or None where the command is absent, fails to start or takes too long.
+
+        What packages and modules there are decides what is installed, and no answer is not an empty one: one that
+        `is_needed` has more time, and this program ends where it takes longer.
+        """
         if self.root != "/":
             return None
+        seconds = NEEDED_SECONDS if is_needed else COMMAND_SECONDS
         try:
             done = subprocess.run(
                 argv,
@@ -244,12 +250,14 @@ class Node:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 check=False,
-                timeout=COMMAND_SECONDS,
+                timeout=seconds,
                 env={**os.environ, "LC_ALL": "C", "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"},
             )
         except FileNotFoundError:
             return None
         except (OSError, subprocess.TimeoutExpired) as error:
+            if is_needed:
+                sys.exit("it is unknown what is installed: `%s`: %s" % (" ".join(argv[:2]), error))
             self.problems.append("%s: %s" % (argv[0], error))
             return None
         return done.stdout.decode("utf-8", "replace")
@@ -442,7 +450,7 @@ def read_module(node):
 
 def read_dkms(node):
     found = []
-    for line in (node.run("dkms", "status") or "").splitlines():
+    for line in (node.run("dkms", "status", is_needed=True) or "").splitlines():
         # nvidia-current/535.261.03, 6.1.0-50-amd64, x86_64: installed (WARNING! …)
         match = re.match(r"([^/,]+)[/,]\s*([^,:]+)(?:,\s*([^,:]+))?(?:,\s*([^:]+))?:\s*(\w+)", line.strip())
         if match:
@@ -481,7 +489,7 @@ def read_rpms(node):
     """Return the packages of a system of rpms. Of those that lie side by side each has its whole name as well."""
     form = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{SOURCERPM}\\n"
     packages = {}
-    for line in (node.run("rpm", "-qa", "--qf", form) or "").splitlines():
+    for line in (node.run("rpm", "-qa", "--qf", form, is_needed=True) or "").splitlines():
         cells = line.split("\t")
         if len(cells) != 5:
             continue
@@ -505,7 +513,7 @@ def read_rpms(node):
 def read_packages(node):
     form = "${Package}\t${Version}\t${db:Status-Abbrev}\t${source:Package}\n"
     packages = {}
-    for line in (node.run("dpkg-query", "-W", "-f", form) or "").splitlines():
+    for line in (node.run("dpkg-query", "-W", "-f", form, is_needed=True) or "").splitlines():
         name, version, status, source = [*line.split("\t"), "", "", ""][:4]
         if name and status[1:2] not in ("n", ""):
             packages[name] = {"version": version, "status": status.strip(), "source": source, "is_auto": False}
@@ -550,7 +558,7 @@ def read_dpkg(node, packages):
                 is_locked = True
     except OSError:
         pass
-    audit = (node.run("dpkg", "--audit") or "").strip()
+    audit = (node.run("dpkg", "--audit", is_needed=True) or "").strip()
     return {"audit": audit, "is_locked": is_locked, "half": half, "broken_off": read_broken_off(node) if half else []}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from provision.errors import DataError
 
-__all__ = ["ParsedFile", "cache_folder", "parse_toml"]
+__all__ = ["ParsedFile", "cache_folder", "load_toml", "parse_toml", "plain_toml"]
 
 _HEAD = b"[\n"
 
@@ -127,19 +127,32 @@ def parse_toml(content: bytes, name: str) -> dict[str, Any]:
     Raises:
         DataError: No UTF-8 or no TOML.
     """
-    import tomllib
-
-    try:
-        document = tomllib.loads(content.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"the fact file {name} cannot be read", because=(str(error),)) from error
-    plain: dict[str, Any] = _plain(document)
+    plain: dict[str, Any] = plain_toml(load_toml(content, name))
     return plain
 
 
-def _plain(value: Any) -> Any:
+def load_toml(content: bytes, name: str) -> dict[str, Any]:
+    """Parse TOML as it is written, dates as dates.
+
+    Args:
+        content: The file's bytes.
+        name: How messages call it.
+
+    Raises:
+        DataError: No UTF-8 or no TOML.
+    """
+    import tomllib
+
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"the fact file {name} cannot be read", because=(str(error),)) from error
+
+
+def plain_toml(value: Any) -> Any:
+    """Return parsed TOML with dates as ISO strings."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain_toml(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [plain_toml(item) for item in value]
     return value.isoformat() if hasattr(value, "isoformat") else value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from json.encoder import encode_basestring
 from typing import Any
 
 from provision.matrix.decode import field_order
@@ -88,7 +89,7 @@ def _value(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, str):
         # JSON lets DEL stand as it is, TOML does not.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return encode_basestring(value).replace("\x7f", "\\u007f")
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     if isinstance(value, dict):

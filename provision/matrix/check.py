@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from provision.errors import DataError
 from provision.matrix import model
-from provision.matrix.cache import parse_toml
+from provision.matrix.cache import load_toml, plain_toml
 from provision.matrix.canonical import encode_json, encode_pretty, encode_toml
 from provision.matrix.decode import decode_row
 from provision.matrix.query import normalise_gpu
@@ -55,11 +54,58 @@ class _Row:
         return f"{self.array}[{self.index}]"
 
 
-@dataclass(frozen=True, slots=True)
 class _File:
-    name: str
-    text: str
-    document: dict[str, Any]
+    """One file that could be read, and what it says without the others."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self.name = name
+        # As it was written: TOML has dates, which rows hold as text.
+        self._written = load_toml(content, name) if name.endswith(".toml") else json.loads(content)
+        self.document: Any = plain_toml(self._written) if name.endswith(".toml") else self._written
+        self.text = content.decode("utf-8")
+        self._judged: dict[Callable[[_File], Iterable[Finding]], tuple[Finding, ...]] = {}
+
+    def rows(self, array: str, row_type: type) -> tuple[list[_Row], list[Finding]]:
+        """Return the rows of an array, and what is wrong with those that are none."""
+        rows: list[_Row] = []
+        misshapen: list[Finding] = []
+        tables = self.document.get(array, [] if self.name in model.ARRAY_OF else None)
+        if not isinstance(tables, list):
+            return [], [Finding(self.name, array, "D002", "must be an array of tables")]
+        for index, table in enumerate(tables):
+            where = f"{array}[{index}]"
+            try:
+                value = decode_row(row_type, table, where)
+                # Origins are decoded when they are asked for, so ask.
+                dict(getattr(value, "evidence", {}))
+            except DataError as error:
+                misshapen.append(Finding(self.name, where, "D002", error.message))
+            else:
+                rows.append(_Row(self.name, array, index, table, value))
+        return rows, misshapen
+
+    @cached_property
+    def arrays(self) -> tuple[tuple[list[_Row], list[Finding]], ...]:
+        types = model.ARRAY_OF.get(self.name, {"releases": model.WheelRelease})
+        return tuple(self.rows(array, row_type) for array, row_type in types.items())
+
+    def canonical(self) -> str:
+        """Return the text that its facts are written as."""
+        if self.name.startswith("shapes/"):
+            return encode_pretty(self._written)
+        return encode_toml(self.name, self._written) if self.name.endswith(".toml") else encode_json(self._written)
+
+    def judge(self, rule: Callable[[_File], Iterable[Finding]]) -> tuple[Finding, ...]:
+        """Return what a rule finds that looks at nothing but this file."""
+        if rule not in self._judged:
+            self._judged[rule] = tuple(rule(self))
+        return self._judged[rule]
+
+
+@lru_cache(maxsize=1024)
+def _read_file(name: str, content: bytes) -> _File:
+    """Read a file once in this process: a refresh checks a folder that is all but the one it began with."""
+    return _File(name, content)
 
 
 @dataclass
@@ -72,68 +118,53 @@ class _Facts:
 
     @cached_property
     def tomls(self) -> dict[str, _File]:
-        found = {}
-        for name in model.ARRAY_OF:
-            file = self._read(name, partial(parse_toml, name=name))
-            if file is not None:
-                found[name] = file
-        return found
+        return self._read(model.ARRAY_OF)
 
     @cached_property
     def wheels(self) -> dict[str, _File]:
-        return self._documents("wheels")
+        return self._read_folder("wheels")
 
     @cached_property
     def published(self) -> dict[str, _File]:
-        return self._documents("published")
+        return self._read_folder("published")
 
     @cached_property
     def shapes(self) -> dict[str, _File]:
-        return self._documents("shapes")
+        return self._read_folder("shapes")
 
-    def _documents(self, folder: str) -> dict[str, _File]:
-        names = [f"{folder}/{path.name}" for path in sorted((self.data_dir / folder).glob("*.json"))]
-        return {file.name: file for name in names if (file := self._read(name, json.loads)) is not None}
+    @property
+    def files(self) -> Iterator[_File]:
+        for files in (self.tomls, self.wheels, self.published, self.shapes):
+            yield from files.values()
 
-    def _read(self, name: str, parse_bytes: Callable[[bytes], Any]) -> _File | None:
-        try:
-            content = (self.data_dir / name).read_bytes()
-            document = parse_bytes(content)
-        except FileNotFoundError:
-            self.unreadable.append(Finding(name, "", "D001", "the file is missing"))
-        except (OSError, ValueError, DataError) as error:
-            why = "; ".join(error.because) if isinstance(error, DataError) else str(error)
-            self.unreadable.append(Finding(name, "", "D001", f"cannot be read: {why}"))
-        else:
-            if isinstance(document, dict):
-                return _File(name, content.decode("utf-8"), document)
-            self.unreadable.append(Finding(name, "", "D001", "is not a table"))
-        return None
+    def _read_folder(self, folder: str) -> dict[str, _File]:
+        return self._read(f"{folder}/{path.name}" for path in sorted((self.data_dir / folder).glob("*.json")))
+
+    def _read(self, names: Iterable[str]) -> dict[str, _File]:
+        found = {}
+        for name in names:
+            try:
+                file = _read_file(name, (self.data_dir / name).read_bytes())
+            except FileNotFoundError:
+                self.unreadable.append(Finding(name, "", "D001", "the file is missing"))
+            except (OSError, ValueError, DataError) as error:
+                why = "; ".join(error.because) if isinstance(error, DataError) else str(error)
+                self.unreadable.append(Finding(name, "", "D001", f"cannot be read: {why}"))
+            else:
+                if isinstance(file.document, dict):
+                    found[name] = file
+                else:
+                    self.unreadable.append(Finding(name, "", "D001", "is not a table"))
+        return found
 
     @cached_property
     def all_rows(self) -> tuple[_Row, ...]:
-        rows: list[_Row] = []
-        for name, file in self.tomls.items():
-            for array, row_type in model.ARRAY_OF[name].items():
-                rows += self._rows(name, array, row_type, file.document.get(array, []))
-        for name, file in self.wheels.items():
-            rows += self._rows(name, "releases", model.WheelRelease, file.document.get("releases"))
-        return tuple(rows)
-
-    def _rows(self, name: str, array: str, row_type: type, tables: Any) -> Iterator[_Row]:
-        if not isinstance(tables, list):
-            self.misshapen.append(Finding(name, array, "D002", "must be an array of tables"))
-            return
-        for index, table in enumerate(tables):
-            where = f"{array}[{index}]"
-            try:
-                value = decode_row(row_type, table, where)
-                # Origins are decoded when they are asked for, so ask.
-                dict(getattr(value, "evidence", {}))
-            except DataError as error:
-                self.misshapen.append(Finding(name, where, "D002", error.message))
-            else:
-                yield _Row(name, array, index, table, value)
+        found: list[_Row] = []
+        for file in (*self.tomls.values(), *self.wheels.values()):
+            for rows, misshapen in file.arrays:
+                found += rows
+                self.misshapen += misshapen
+        return tuple(found)
 
     @cached_property
     def _by_array(self) -> dict[tuple[str, str], tuple[_Row, ...]]:
@@ -383,29 +414,22 @@ def _unique(facts: _Facts) -> Iterator[Finding]:
 def _canonical(facts: _Facts) -> Iterator[Finding]:
     """Every file has the bytes its own facts are written as."""
     broken = {finding.file for finding in facts.misshapen}
-    for name, file in (
-        *facts.tomls.items(),
-        *facts.wheels.items(),
-        *facts.published.items(),
-        *facts.shapes.items(),
-    ):
-        if name in broken:
-            continue
-        try:
-            if name in facts.shapes:
-                text = encode_pretty(file.document)
-            elif name in facts.wheels or name in facts.published:
-                text = encode_json(file.document)
-            else:
-                text = encode_toml(name, tomllib.loads(file.text))
-        except (KeyError, TypeError, ValueError) as error:
-            yield Finding(name, "", "D007", f"cannot be written: {error}")
-            continue
-        if text != file.text:
-            pairs = zip(text.splitlines(), file.text.splitlines(), strict=False)
-            line = next((number for number, (want, have) in enumerate(pairs, 1) if want != have), None)
-            place = f"line {line}" if line else "its last line"
-            yield Finding(name, "", "D007", f"differs from its canonical form from {place} on")
+    for file in facts.files:
+        if file.name not in broken:
+            yield from file.judge(_as_written)
+
+
+def _as_written(file: _File) -> Iterator[Finding]:
+    try:
+        text = file.canonical()
+    except (KeyError, TypeError, ValueError) as error:
+        yield Finding(file.name, "", "D007", f"cannot be written: {error}")
+        return
+    if text != file.text:
+        pairs = zip(text.splitlines(), file.text.splitlines(), strict=False)
+        line = next((number for number, (want, have) in enumerate(pairs, 1) if want != have), None)
+        place = f"line {line}" if line else "its last line"
+        yield Finding(file.name, "", "D007", f"differs from its canonical form from {place} on")
 
 
 @_rule("D008")
@@ -674,35 +698,39 @@ _FILES = r"(?:(?:any|x86_64|aarch64)(?: 3\.\d+[+t]?)+|sdist)"
 @_rule("D018")
 def _published(facts: _Facts) -> Iterator[Finding]:
     """Releases of an index stand newest first, each once, and what they ask for and are built for can be read."""
+    for file in facts.published.values():
+        yield from file.judge(_published_file)
+
+
+def _published_file(file: _File) -> Iterator[Finding]:
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     from provision.matrix.published import places_of
 
-    for name, file in facts.published.items():
-        document = file.document
-        if list(document) != _PUBLISHED_HEAD or document.get("schema_version") != 1:
-            yield Finding(name, "", "D018", f"has other keys than {', '.join(_PUBLISHED_HEAD)}")
-            continue
-        if name != f"published/{document['package']}.json":
-            yield Finding(name, "package", "D018", f"`{document['package']}` belongs into another file")
-        try:
-            versions = [parse(version) for group in document["releases"] for version in group["versions"]]
-            if any(not after < before for before, after in pairwise(versions)):
-                yield Finding(name, "releases", "D018", "versions are not in order, newest first, each once")
-            for text in {line for group in document["requires"] for line in group[1:]}:
-                Requirement(text)
-            for group in document["releases"]:
-                SpecifierSet(group.get("requires_python", ""))
-                if set(group.get("yanked", ())) - set(group["versions"]):
-                    yield Finding(name, "releases", "D018", "a release is withdrawn that is not there")
-                extras = [document["requires"][place][0] for place in places_of(group.get("requires", ""))]
-                if extras and (extras[0] or len(extras) != len(set(extras))):
-                    yield Finding(name, "releases", "D018", f"{group['versions'][0]} asks twice for one extra")
-                if not re.fullmatch(rf"{_FILES}(?:; {_FILES})*|", document["files"][group["files"]]):
-                    yield Finding(name, "files", "D018", f"`{document['files'][group['files']]}` cannot be read")
-        except (InvalidRequirement, InvalidSpecifier, ValueError, LookupError, TypeError, AttributeError) as error:
-            yield Finding(name, "releases", "D018", f"cannot be read: {str(error).splitlines()[0]}")
+    name, document = file.name, file.document
+    if list(document) != _PUBLISHED_HEAD or document.get("schema_version") != 1:
+        yield Finding(name, "", "D018", f"has other keys than {', '.join(_PUBLISHED_HEAD)}")
+        return
+    if name != f"published/{document['package']}.json":
+        yield Finding(name, "package", "D018", f"`{document['package']}` belongs into another file")
+    try:
+        versions = [parse(version) for group in document["releases"] for version in group["versions"]]
+        if any(not after < before for before, after in pairwise(versions)):
+            yield Finding(name, "releases", "D018", "versions are not in order, newest first, each once")
+        for text in {line for group in document["requires"] for line in group[1:]}:
+            Requirement(text)
+        for group in document["releases"]:
+            SpecifierSet(group.get("requires_python", ""))
+            if set(group.get("yanked", ())) - set(group["versions"]):
+                yield Finding(name, "releases", "D018", "a release is withdrawn that is not there")
+            extras = [document["requires"][place][0] for place in places_of(group.get("requires", ""))]
+            if extras and (extras[0] or len(extras) != len(set(extras))):
+                yield Finding(name, "releases", "D018", f"{group['versions'][0]} asks twice for one extra")
+            if not re.fullmatch(rf"{_FILES}(?:; {_FILES})*|", document["files"][group["files"]]):
+                yield Finding(name, "files", "D018", f"`{document['files'][group['files']]}` cannot be read")
+    except (InvalidRequirement, InvalidSpecifier, ValueError, LookupError, TypeError, AttributeError) as error:
+        yield Finding(name, "releases", "D018", f"cannot be read: {str(error).splitlines()[0]}")
 
 
 _SHAPE_HEAD = {"schema_version", "name", "api", "is_namespaced", "component", "version", "source", "where", "fields"}
@@ -852,9 +880,14 @@ def _is_shaped(kind: str, text: str) -> bool:
 @_rule("D014")
 def _no_registries(facts: _Facts) -> Iterator[Finding]:
     """Addresses are https and name no package registry: which mirror is used is the user's choice."""
-    for row in facts.all_rows:
+    for file in (*facts.tomls.values(), *facts.wheels.values()):
+        yield from file.judge(_addresses)
+
+
+def _addresses(file: _File) -> Iterator[Finding]:
+    for row in (row for rows, _ in file.arrays for row in rows):
         for key, text in _texts(row.table):
-            for address in re.findall(r"\b[a-z]+://[^\s\"'<>]+", text):
+            for address in re.findall(r"\b[a-z]+://[^\s\"'<>]+", text) if "://" in text else ():
                 labels = re.split(r"[/:]", address.partition("://")[2].lower())[0].split(".")
                 where = f"{row.where}{key}"
                 if not address.startswith("https://"):

@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import signal
 import sys
+from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -80,12 +81,33 @@ def _set_aside() -> None:
     Without it each of its runs looks at hundreds of megabytes, and tests that ask for one take ten times as long. What
     is remembered of facts is forgotten first: a command reads its own, and would keep them for good.
     """
-    for name, module in [*sys.modules.items()]:
-        for kept in [*vars(module).values()] if name.startswith("provision.") else ():
-            if isinstance(kept, functools._lru_cache_wrapper) and "matrix" in signature(kept).parameters:
-                kept.cache_clear()
+    _forget()
     gc.collect()
     gc.freeze()
+
+
+def _forget() -> None:
+    """Forget what is remembered of facts that were read."""
+    for kept in _memories(len(sys.modules)):
+        kept.cache_clear()
+
+
+@functools.lru_cache(maxsize=1)
+def _memories(_modules: int) -> list[Any]:
+    return [
+        kept
+        for name, module in [*sys.modules.items()]
+        if name.startswith("provision.")
+        for kept in [*vars(module).values()]
+        if isinstance(kept, functools._lru_cache_wrapper) and "matrix" in signature(kept).parameters
+    ]
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """For a test whose commands read facts of their own: what is remembered of them ends with it."""
+    yield
+    _forget()
 
 
 @pytest.hookimpl(optionalhook=True)

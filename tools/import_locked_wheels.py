@@ -28,7 +28,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from provision.errors import ActionFailedError, DataError, ProvisionError
-from provision.matrix.cache import parse_toml
+from provision.matrix.cache import load_toml
 from provision.matrix.canonical import encode_json, encode_toml
 from provision.matrix.load import Matrix
 from provision.refresh.requires import reduce_requires
@@ -275,7 +275,7 @@ def merge(package: str, findings: Findings, index_url: str, sources: Sequence[st
 def register(projects: Sequence[str], dated: str, data_dir: Path) -> list[str]:
     """Write a row per project into ``sources.toml``, dropping earlier ones; return the ids."""
     path = data_dir / "sources.toml"
-    document = parse_toml(path.read_bytes(), "sources.toml")
+    document = load_toml(path.read_bytes(), "sources.toml")
     rows = {row["id"]: row for row in document["source"] if not row["id"].startswith("lock-")}
     ids = []
     for project in projects:
@@ -287,13 +287,9 @@ def register(projects: Sequence[str], dated: str, data_dir: Path) -> list[str]:
             "publisher": project.partition("/")[0],
             "url": f"https://github.com/{project}",
             "kind": "repository",
-            "retrieved": dated,
+            "retrieved": datetime.date.fromisoformat(dated),
         }
-    for row in rows.values():
-        row["retrieved"] = datetime.date.fromisoformat(row["retrieved"])
     document["source"] = sorted(rows.values(), key=lambda row: row["id"])
-    if "dated" in document:
-        document["dated"] = datetime.date.fromisoformat(document["dated"])
     write(path, encode_toml("sources.toml", document))
     return sorted(ids)
 

@@ -18,7 +18,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,19 @@ from provision.audit.model import Options, Source
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 
-__all__ = ["FAMILIES", "PARTS", "Said", "answer", "false_errors", "found", "part_of", "read_rows", "summary"]
+__all__ = [
+    "FAMILIES",
+    "PARTS",
+    "Answers",
+    "Said",
+    "answer",
+    "answers",
+    "false_errors",
+    "found",
+    "part_of",
+    "read_rows",
+    "summary",
+]
 
 FOLDER = Path(__file__).parents[1] / "tests" / "files"
 PARTS = ("dev", "held")
@@ -77,6 +89,10 @@ class Said:
         """Tell whether this is about a problem."""
         is_there = any(words in self.line or words in self.message for words in problem["where"])
         return is_there and self.rule in FAMILIES[problem["family"]]
+
+
+Answers = tuple[tuple[Mapping[str, Any], tuple[Said, ...]], ...]
+"""Cases, each with what check says of it."""
 
 
 def read_rows() -> tuple[dict[str, Any], ...]:
@@ -136,13 +152,17 @@ def found(problem: Mapping[str, Any], said: Iterable[Said]) -> str:
     return "error" if "error" in severities else "warning" if "warn" in severities else "missed"
 
 
-def summary(part: str, matrix: Matrix) -> Counter[str]:
+def answers(parts: Collection[str], matrix: Matrix) -> Answers:
+    """Return each case of some parts with what check says of it."""
+    return tuple((row, answer(row, matrix)) for row in read_rows() if part_of(row) in parts)
+
+
+def summary(part: str, answered: Answers) -> Counter[str]:
     """Return the counts of a part: cases, errors that are true and false, warnings, problems by how they were found."""
     counts: Counter[str] = Counter()
-    for row in read_rows():
+    for row, said in answered:
         if part_of(row) != part:
             continue
-        said = answer(row, matrix)
         wrong = false_errors(row, said)
         counts["cases"] += 1
         counts["files"] += len(row["files"])
@@ -164,9 +184,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.misses and options.part != "dev":
         parser.error("--misses is for --part dev: the other part stays unread while rules are mended")
-    matrix = Matrix()
-    for part in PARTS if options.part == "both" else (options.part,):
-        counts = summary(part, matrix)
+    parts = PARTS if options.part == "both" else (options.part,)
+    answered = answers(parts, Matrix())
+    for part in parts:
+        counts = summary(part, answered)
         errors, false = counts["errors"], counts["false errors"]
         print(f"{part}: {counts['cases']} cases, {counts['files']} files, {counts['warnings']} warnings")
         print(f"{part}: {errors} errors, {errors - false} of them true ({(errors - false) / max(errors, 1):.0%})")
@@ -179,15 +200,12 @@ def main() -> int:
                 f"{part}: {total} {title}, {share:.0%} found: " + ", ".join(f"{n} {how}" for how, n in numbers.items())
             )
         if options.misses:
-            _tell_misses(part, matrix)
+            _tell_misses(answered)
     return 0
 
 
-def _tell_misses(part: str, matrix: Matrix) -> None:
-    for row in read_rows():
-        if part_of(row) != part:
-            continue
-        said = answer(row, matrix)
+def _tell_misses(answered: Answers) -> None:
+    for row, said in answered:
         for item in false_errors(row, said):
             print(f"false: {row['address']}\n    {item.rule} {item.message}\n    {item.line[:150]}")
         for problem in _judged(row):

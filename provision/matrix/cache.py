@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from functools import lru_cache
 from importlib.util import source_hash
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,9 @@ def _text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+@lru_cache(maxsize=128)
 def parse_toml(content: bytes, name: str) -> dict[str, Any]:
-    """Parse TOML into plain data, dates as ISO strings.
+    """Parse TOML into plain data, dates as ISO strings; the same bytes give the same data, which nobody may change.
 
     Args:
         content: The file's bytes.

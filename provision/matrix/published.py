@@ -7,7 +7,7 @@ an installer reads before it installs anything, of all versions, where ``wheels/
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,20 @@ class PublishedPackage:
             raise self._fault(error) from error
         self.versions = tuple(self._groups)
         self._releases: dict[str, PublishedRelease] = {}
+        self._places: dict[str, int] = {}
+
+    def places(self, specifier: str, admits: Callable[[str, str], bool]) -> int:
+        """Return which of its versions a specifier admits: a bit for each, the lowest for the newest.
+
+        Args:
+            specifier: Clauses.
+            admits: What tells whether clauses admit a version; always the same.
+        """
+        found = self._places.get(specifier)
+        if found is None:
+            found = sum(1 << place for place, version in enumerate(self.versions) if admits(specifier, version))
+            self._places[specifier] = found
+        return found
 
     def ask(self, place: int) -> list[str]:
         """Return one list of requirements, behind the extra that it is for.

@@ -35,6 +35,8 @@ _TRIES_MAX = 40
 """How often something is left out to find the smallest part that is still refused."""
 _WALKS_MAX = 6
 """How often the newest of everything is tried before a search, which costs as much as a few of these."""
+_NEWEST = 4
+"""How many releases are tried one by one before those that a specifier admits are reckoned all at once."""
 _ROUNDS_MAX = 120
 """How long a search may take, beside what the requirements themselves take; what takes longer stays unknown."""
 
@@ -292,6 +294,7 @@ class _Shelf:
         self._matrix = matrix
         self._candidates: dict[tuple[str, str | None], _Candidate] = {}
         self._needs: dict[tuple[str, str | None], tuple[_Ask, ...]] = {}
+        self._fitting: dict[tuple[str, str, bool], bool] = {}
         self._bounds: dict[str, tuple[str, ...]] = {}
         for bound in problem.bounds:
             if bound.specifier:
@@ -398,25 +401,45 @@ class _Shelf:
                 yield self._candidate(key, name, extras, version)
             return
         is_known = False
-        for version in self._versions(package, texts) if package is not None else ():
-            if not all(_admits(text, version) for text in texts):
-                continue
+        is_pinned = any(_is_pin(text) for text in texts)
+        for version in self._admitted(package, texts) if package is not None else ():
             is_known = True
-            if version not in barred and package is not None and self._is_fitting(package, version, texts):
+            if version not in barred and package is not None and self._is_fitting(package, version, is_pinned):
                 yield self._candidate(key, name, extras, version)
         if None not in barred and (is_opaque or self._may_have_more(package, texts, is_known=is_known)):
             yield self._candidate(key, name, extras, None)
 
-    def _versions(self, package: PublishedPackage, texts: list[str]) -> Iterable[str]:
+    def _admitted(self, package: PublishedPackage, texts: list[str]) -> Iterator[str]:
+        """Yield the releases that all of some specifiers admit, newest first."""
         for text in texts:
             if text.startswith("==") and "," not in text and not text.endswith("*"):
                 release = release_for(package, text[2:]) if text[2:3] != "=" else None
-                return (release.version,) if release is not None else ()
-        return package.versions
+                if release is not None and all(_admits(text, release.version) for text in texts):
+                    yield release.version
+                return
+        for version in package.versions[:_NEWEST]:
+            if all(_admits(text, version) for text in texts):
+                yield version
+        # A search asks for the older ones again and again, in ever other company.
+        if len(package.versions) > _NEWEST:
+            places = -1 << _NEWEST
+            for text in texts or [""]:
+                places &= package.places(text, _admits)
+            while places:
+                place = places & -places
+                places ^= place
+                yield package.versions[place.bit_length() - 1]
 
-    def _is_fitting(self, package: PublishedPackage, version: str, texts: list[str]) -> bool:
+    def _is_fitting(self, package: PublishedPackage, version: str, is_pinned: bool) -> bool:
+        at = package.name, version, is_pinned
+        found = self._fitting.get(at)
+        if found is None:
+            found = self._fitting[at] = self._fits(package, version, is_pinned)
+        return found
+
+    def _fits(self, package: PublishedPackage, version: str, is_pinned: bool) -> bool:
         release = package.release(version)
-        if release is None or (release.is_yanked and not any(_is_pin(text) for text in texts)):
+        if release is None or (release.is_yanked and not is_pinned):
             return False
         python = self.problem.python
         if python is None:
@@ -531,7 +554,8 @@ class _Shelf:
         if package is None or python is None or name in self.problem.opaque:
             return
         fitting = [version for version in package.versions if all(_admits(text, version) for text in texts)]
-        if not fitting or any(self._is_fitting(package, version, texts) for version in fitting):
+        is_pinned = any(_is_pin(text) for text in texts)
+        if not fitting or any(self._is_fitting(package, version, is_pinned) for version in fitting):
             return
         release = package.release(fitting[0])
         if release is None:

@@ -45,7 +45,9 @@ class Answer:
 
 
 @pytest.fixture
-def provision(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
+def provision(
+    forgetful: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Answer]:
     for name in ("FORCE_COLOR", "NO_COLOR", "PROVISION_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     # What a line needs is asked of an index; a test that means to says so itself.

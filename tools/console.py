@@ -15,15 +15,23 @@ Three comments prepare files, and do not show when the document is read::
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
+from unittest.mock import patch
+
+from provision.matrix.cache import ParsedFile
+from provision.matrix.model import ARRAY_OF
 
 __all__ = ["BrokenExampleError", "has_examples", "replay"]
 
@@ -66,6 +74,8 @@ def replay(text: str) -> str:
         programs, folder = root / "bin", root / "work"
         programs.mkdir()
         folder.mkdir()
+        # The home of the examples: a command that parses the facts again takes as long as ten that do not.
+        shutil.copytree(_parsed_facts(), folder / ".cache" / "provision")
         program = programs / "provision"
         # The program of this very tree, whatever tree the interpreter's environment was made for.
         start = f"PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -m provision"
@@ -87,6 +97,17 @@ def replay(text: str) -> str:
             return f"```console\n{_play(part['session'], folder, programs)}```"
 
         return _PARTS.sub(run, text)
+
+
+@cache
+def _parsed_facts() -> Path:
+    """Return a folder with what commands keep of the facts between runs."""
+    kept = Path(tempfile.mkdtemp(prefix="provision-docs-"))
+    atexit.register(shutil.rmtree, kept, ignore_errors=True)
+    with patch.dict(os.environ, {"PROVISION_CACHE_DIR": str(kept)}):
+        for name in ARRAY_OF:
+            ParsedFile(ROOT / "compat" / name, name).part("dated")
+    return kept
 
 
 def _copy(name: str, folder: Path) -> None:

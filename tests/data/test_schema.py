@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from provision.assets import asset_dir
 from provision.matrix import model
@@ -46,6 +45,8 @@ def test_every_file_has_a_schema_and_every_schema_a_file() -> None:
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.iterdir()), ids=lambda path: path.name)
 def test_schema_is_valid_and_written_as_json_prints_it(path: Path) -> None:
+    from jsonschema import Draft202012Validator  # makes a grammar of addresses, which takes two seconds
+
     document = json.loads(path.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(document)
     assert path.read_text(encoding="utf-8") == json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 
 import pytest
 from golden_cases import CASES
-from jsonschema import Draft202012Validator
 from packaging.pylock import Pylock
 from packaging.requirements import Requirement
 
@@ -177,6 +176,8 @@ def test_apptainer_has_no_stage_that_compiles() -> None:
 def test_devcontainer_keeps_to_its_schema(name: str) -> None:
     files = _files(name, "devcontainer")
     document = json.loads(files["devcontainer.json"])
+    from jsonschema import Draft202012Validator
+
     Draft202012Validator(DEVCONTAINER).validate(document)
     assert document["hostRequirements"] == {"gpu": "optional"}
     assert document["build"]["dockerfile"] in files

@@ -89,6 +89,15 @@ def test_newest_is_what_the_rest_leaves_and_not_the_newest_of_all(small):
     assert answer.versions["torch"] == "2.0.1"
 
 
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("many", "20.0"), ("many<17", "16.0"), ("many<9", "8.0"), ("many<9,!=8.0", "6.0"), ("many>=11,<13", "12.0")],
+)
+def test_of_many_releases_the_newest_that_fits_is_taken(text, version, tmp_path):
+    many = {f"{number}.0": {"python": ">=3.12"} if number % 2 else {} for number in range(20, 0, -1)}
+    assert solve(index(tmp_path, {"many": many}), text).versions == {"many": version}
+
+
 def test_two_pins_that_exclude_each_other_are_refused_with_the_reason(small):
     answer = solve(small, "numpy", "torch==2.1.0", "triton==2.0.0", "old==2.0")
     assert answer == Clash(

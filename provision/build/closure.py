@@ -151,7 +151,20 @@ def lock_whole(
                 reasons = (*again.reasons, Reason(subject=name, because=because)) if is_told else again.reasons
                 return replace(again, request=request, reasons=reasons)
         raise _refusal(request, matrix, best, NoSolution(because=(because,)), trials, [*line_hint(best, matrix, name)])
-    return replace(_paired(request, matrix, best, uv, opened), request=request)
+    locked = _paired(request, matrix, best, uv, opened)
+    return replace(locked, request=request, warnings=(*locked.warnings, *_twins(locked, matrix)))
+
+
+def _twins(stack: Stack, matrix: Matrix) -> Iterator[str]:
+    """Yield a sentence on each group of packages of a lock that put their files into one folder."""
+    since = matrix.setting("audit_rules.toml", "placeholders_since").entries
+    for names in matrix.setting("audit_rules.toml", "same_files").entries.values():
+        held = [(name, stack.packages[name]) for name in names.split() if name in stack.packages]
+        # What has become a placeholder holds no files.
+        there = [name for name, version in held if name not in since or parse(version) < parse(since[name])]
+        if len(there) > 1:
+            last = "what is installed last is what is loaded: leave one of them out"
+            yield f"{', '.join(there[:-1])} and {there[-1]} write the same files, and {last}"
 
 
 def _paired(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened) -> Stack:

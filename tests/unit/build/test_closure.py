@@ -577,3 +577,11 @@ def test_a_base_of_an_unknown_system_is_thought_as_new_as_the_wheels_of_the_stac
     index.add("torch", torch)
     stack = lock(index, "demo", torch=torch, python="3.11", base="registry.example/own/python:1")
     assert packages(stack)["demo"].version == ("2.0" if is_taken else "1.0")
+
+
+def test_packages_that_write_the_same_files_are_told(index: package_index.Index) -> None:
+    index.add("onnxruntime", "1.20.0")
+    index.add("onnxruntime-gpu", "1.20.0")
+    assert lock(index, "onnxruntime-gpu", torch="2.4.1").warnings == ()
+    told = lock(index, "onnxruntime-gpu", "onnxruntime", torch="2.4.1").warnings
+    assert [text for text in told if "onnxruntime and onnxruntime-gpu write the same files" in text]

@@ -133,6 +133,7 @@ def _take_packages(folder: Folder, packages: Iterable[Requirement]) -> None:
     names |= {normalise_name(name): name for name in settings["conda_same_names"].values}
     choices = settings["conda_cuda_choices"].values
     has_torch = any(names.get(item.name) == "torch" for item in packages)
+    is_cpu = any(item.name == "cpuonly" for item in packages)
     unknown: list[str] = []
     for item in packages:
         where = folder.found.where(item.span, folder.files)
@@ -144,11 +145,14 @@ def _take_packages(folder: Folder, packages: Iterable[Requirement]) -> None:
         elif item.name in choices:
             _take_cuda(folder, item, said, has_torch=has_torch)
         elif name is None:
-            unknown.append(item.name)
+            if item.name != "cpuonly":
+                unknown.append(item.name)
         elif name not in ("pip", "setuptools", "wheel"):
             folder.found.add(f"{name}{item.specifier}", where)
-            if name == "torch" and (cuda := re.search(r"cuda_?([0-9]+\.[0-9]+)", item.build)):
-                folder.found.cuda.append((cuda[1], said))
+            if name == "torch" and (cuda := re.search(r"cuda_?([0-9]{2})\.?([0-9])", item.build)):
+                folder.found.cuda.append((f"{cuda[1]}.{cuda[2]}", said))
+            if name == "torch" and (is_cpu or item.build.startswith("cpu")):
+                folder.found.warnings.append(f"{said} is a build without CUDA there; `--cpu` chooses one here")
     if unknown:
         shown = first_of(unknown, 20)
         folder.found.warnings.append(

@@ -485,6 +485,26 @@ dependencies:
     assert any(text.endswith("are left out: ffmpeg") for text in inputs.warnings)
 
 
+@pytest.mark.parametrize(
+    ("packages", "cuda", "warned"),
+    [
+        ("pytorch=2.5.1, cuda-version=12.4", "12.4", ""),
+        ("pytorch=2.5.1=cuda118*, cuda-version=11.8", "11.8", ""),
+        ("pytorch=2.5.1=*cuda126*", "12.6", ""),
+        ('pytorch=2.5.1, "cuda-version>=12,<13"', None, "is left out"),
+        ("pytorch=2.5.1, cpuonly", None, "`--cpu` chooses one here"),
+        ("pytorch=2.5.1=cpu_generic*", None, "`--cpu` chooses one here"),
+    ],
+)
+def test_the_cuda_of_an_environment_is_that_of_its_packages(folder, packages, cuda, warned):
+    inputs = _project(folder, environment_dot_yml=f"dependencies: [python=3.11, {packages}]\n")
+    # A build string makes the version exact.
+    assert _texts(inputs) in (["torch==2.5.1.*"], ["torch==2.5.1"])
+    assert inputs.cuda == cuda
+    assert any(warned in text for text in inputs.warnings) == bool(warned)
+    assert not any("cpuonly" in text and "not known" in text for text in inputs.warnings)
+
+
 def test_an_environment_can_be_named_itself(folder):
     path = _write(folder, "envs/gpu.yml", "dependencies: [python=3.10, pytorch=2.1.0, pytorch-cuda=12.1]\n")
     inputs = read_inputs([path])

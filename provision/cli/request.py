@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -409,7 +410,21 @@ def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any],
     for part, place in places.items():
         message = message.replace(f"`{part}`", place)
     conflict = tuple(places.get(part, part).replace("`", "") for part in refusal.conflict)
-    return replace(refusal, message=message, conflict=conflict)
+    # What a file bounds, a flag does not free.
+    fitting = tuple(item for item in refusal.alternatives if inputs is None or _admits(inputs, item.flags))
+    return replace(refusal, message=message, conflict=conflict, alternatives=fitting)
+
+
+def _admits(inputs: Inputs, flags: Sequence[str]) -> bool:
+    """Tell whether flags that choose a Python or a CUDA choose one that the files admit."""
+    given = dict(pairwise(flags))
+    try:
+        for name, own in (("python", inputs.python), ("cuda", inputs.cuda if "--torch" in given else None)):
+            if own is not None:
+                _join_wish(name, given.get(f"--{name}"), own, "")
+    except IncompatibleError:
+        return False
+    return True
 
 
 def _places_of(request: Request, values: Mapping[str, Any], inputs: Inputs | None) -> dict[str, str]:

@@ -505,6 +505,15 @@ def test_the_cuda_of_an_environment_is_that_of_its_packages(folder, packages, cu
     assert not any("cpuonly" in text and "not known" in text for text in inputs.warnings)
 
 
+def test_no_way_out_is_named_that_the_project_itself_forbids(provision, folder):
+    text = '[project]\nname = "demo"\nrequires-python = ">=3.14"\ndependencies = ["torch==2.5.1"]\n'
+    _write(folder, "pyproject.toml", text)
+    answer = provision("resolve", "--project", folder)
+    assert answer.code == 3
+    assert "requires-python = >=3.14" in answer.err
+    assert "--python" not in answer.err
+
+
 def test_an_environment_can_be_named_itself(folder):
     path = _write(folder, "envs/gpu.yml", "dependencies: [python=3.10, pytorch=2.1.0, pytorch-cuda=12.1]\n")
     inputs = read_inputs([path])

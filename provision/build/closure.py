@@ -15,7 +15,7 @@ from typing import Any
 from provision.build.majors import find_misfit, line_hint
 from provision.build.uv import Bound, Found, NoSolution, Place, Question, SourceNeeds, Uv
 from provision.build.ways import Trials, find_ways
-from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError
+from provision.errors import ActionFailedError, IncompatibleError, ProvisionError, UnknownError, first_of
 from provision.generate.image import COMPILE_NEEDS, open_lines
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, PythonRelease
@@ -46,6 +46,9 @@ _ROUNDS_MAX = 4
 _OLDER_PYTHONS_MAX = 3
 _EARLIER_RELEASES_MAX = 3
 _OWN = "your requirements"
+_LIBRARIES = "nvidia-"
+"""What the names of NVIDIA's libraries begin with."""
+_SHOWN_MAX = 5
 _DATELESS = "--exclude-newer now"
 
 
@@ -152,7 +155,8 @@ def lock_whole(
                 return replace(again, request=request, reasons=reasons)
         raise _refusal(request, matrix, best, NoSolution(because=(because,)), trials, [*line_hint(best, matrix, name)])
     locked = _paired(request, matrix, best, uv, opened)
-    return replace(locked, request=request, warnings=(*locked.warnings, *_twins(locked, matrix)))
+    warnings = (*locked.warnings, *_twins(locked, matrix), *_for_cuda(locked, matrix))
+    return replace(locked, request=request, warnings=warnings)
 
 
 def _twins(stack: Stack, matrix: Matrix) -> Iterator[str]:
@@ -165,6 +169,21 @@ def _twins(stack: Stack, matrix: Matrix) -> Iterator[str]:
         if len(there) > 1:
             last = "what is installed last is what is loaded: leave one of them out"
             yield f"{', '.join(there[:-1])} and {there[-1]} write the same files, and {last}"
+
+
+def _for_cuda(stack: Stack, matrix: Matrix) -> Iterator[str]:
+    """Yield a sentence on what lines bring that needs CUDA, where a stack without it was asked for."""
+    if not stack.request.is_cpu:
+        return
+    decided = {name: f"=={version}" for name, version in stack.frameworks.items()}
+    bare = replace(stack.request, requirements=(), constraints=(), extras=(), **decided)
+    ids = {row.id for row in matrix.extras}
+    for name in dict.fromkeys(requirement_of(line).name for line in stack.request.requirements):
+        found = solve(replace(bare, extras=(name,)), matrix, is_image=True) if name in ids else None
+        if isinstance(found, Refusal) and found.because:
+            yield f"{name} is in your lines, and `--cpu` asks for no CUDA: {found.because[0].because}"
+    if libraries := [name for name in stack.packages if name.startswith(_LIBRARIES)]:
+        yield f"your lines bring {first_of(libraries, _SHOWN_MAX)}, and `--cpu` asks for no CUDA"
 
 
 def _paired(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened: Opened) -> Stack:

@@ -32,6 +32,8 @@ _BYTES_MAX = 16 * 1024 * 1024
 _BUSY = "nvidia-smi --query-compute-apps=process_name --format=csv,noheader"
 _SERVER = "nvidia-cuda-mps-server"
 """Runs on a GPU without any work."""
+_UNKNOWN = "["
+"""Begins what nvidia-smi prints for what it cannot tell."""
 
 
 class Hosts:
@@ -96,7 +98,7 @@ class Hosts:
         except MissingDependencyError:
             return []
         lines = [] if status else [line.strip() for line in out.splitlines()]
-        return [line for line in lines if line and not line.endswith(_SERVER)]
+        return [line for line in lines if line and not line.endswith(_SERVER) and not line.startswith(_UNKNOWN)]
 
     def requeue(self, job: str) -> None:
         """Refuse: nothing would start it elsewhere."""

@@ -387,6 +387,13 @@ def _gpus(flag: str, value: object) -> tuple[str, ...]:
 
 
 def _extras(flag: str, value: object) -> tuple[str, ...]:
+    for item in _items(flag, value):
+        if re.search(r"[<>=!~]=|[<>]", _text(flag, item)):
+            raise UsageError(
+                f"{flag} `{_shown(item)}` names a version",
+                because=("an extra is taken in the release that goes with the rest",),
+                hints=("leave the version out, or write it into a requirements file and name that with `-r FILE`",),
+            )
     return _named(flag, value, r"[a-z0-9][a-z0-9-]{0,40}", "name", f"{flag} jupyter")
 
 

@@ -139,7 +139,7 @@ def _engine(options: argparse.Namespace, matrix: Matrix) -> Any:
         names[target.name if options.inventory else target.host] = target
     config = () if options.ssh_config is None else ("--ssh-config", str(options.ssh_config))
     flags = {
-        name: (*config, *(("-i", str(options.inventory), "--limit", name) if options.inventory else (target.name,)))
+        name: (*config, *(("-i", str(options.inventory), f"--limit={name}") if options.inventory else (target.name,)))
         for name, target in names.items()
     }
     return Hosts(

@@ -585,3 +585,14 @@ def test_packages_that_write_the_same_files_are_told(index: package_index.Index)
     assert lock(index, "onnxruntime-gpu", torch="2.4.1").warnings == ()
     told = lock(index, "onnxruntime-gpu", "onnxruntime", torch="2.4.1").warnings
     assert [text for text in told if "onnxruntime and onnxruntime-gpu write the same files" in text]
+
+
+def test_lines_that_need_cuda_are_told_where_none_was_asked_for(index: package_index.Index) -> None:
+    index.add("demo", "1.0")
+    index.add("xformers", "0.0.28")
+    index.add("nvidia-nvtx-cu12", "12.4.127")
+    index.add("torch", "2.4.1+cpu")
+    assert lock(index, "demo", torch="2.4.1", cpu=True).warnings == ()
+    told = lock(index, "xformers", "nvidia-nvtx-cu12", torch="2.4.1", cpu=True).warnings
+    assert [text for text in told if text.startswith("xformers is in your lines, and `--cpu` asks for no CUDA")]
+    assert "your lines bring nvidia-nvtx-cu12, and `--cpu` asks for no CUDA" in told

@@ -81,7 +81,7 @@ def test_a_host_whose_gpus_are_in_use_is_not_proved(site) -> None:
     site.busy["n1"] = (0, "python3\n")
     assert site.run() == []
     assert site.proved == []
-    site.busy["n1"] = (0, "/usr/bin/nvidia-cuda-mps-server\n")
+    site.busy["n1"] = (0, "/usr/bin/nvidia-cuda-mps-server\n[Not Supported]\n")
     assert site.run() == ["resume"]
 
 

@@ -132,3 +132,11 @@ def test_an_index_that_a_lock_cannot_hold_is_refused(address: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_request({"indexes": [address]})
     assert "word" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["vllm==0.8.5", "vllm>=0.8", "vllm<1"])
+def test_an_extra_with_a_version_is_told_where_versions_go(name):
+    with pytest.raises(UsageError) as caught:
+        parse_request({"torch": "2.6", "with": [name]})
+    assert "names a version" in caught.value.message
+    assert "-r FILE" in caught.value.hints[0]

@@ -659,6 +659,10 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
         problem = insecure_driver(matrix, wish.driver)
         if problem:
             warnings.append(problem[0])
+        newest = max(row.branch for row in matrix.driver_branches)
+        if branch_of(wish.driver) > newest:
+            known = f"every branch of the facts, the newest of which is {newest}"
+            warnings.append(f"driver {wish.driver} is newer than {known}")
     if wish.request.base is not None:
         warnings += _foreign_base(wish.request.base, matrix)
     if wish.request.container_toolkit is not None:

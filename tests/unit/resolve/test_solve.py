@@ -381,6 +381,13 @@ def test_driver_branch_stands_for_its_newest_known_release_and_the_answer_says_w
     assert refusal(matrix, torch="2.9", cuda="13.0", driver="580.0").is_proved
 
 
+def test_a_driver_newer_than_the_facts_is_taken_and_told(matrix):
+    newest = max(row.branch for row in matrix.driver_branches)
+    for driver, is_told in ((str(newest), False), (str(newest + 1), True)):
+        stack = solve(parse_request({"torch": "2.8", "driver": driver}), matrix)
+        assert any("newer than every branch of the facts" in text for text in stack.warnings) == is_told
+
+
 def test_refusal_about_a_driver_branch_says_the_release_that_was_taken(matrix):
     found = refusal(matrix, torch="2.9", cuda="13.0", driver="570")
     assert found.is_proved

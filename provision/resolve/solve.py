@@ -55,6 +55,8 @@ __all__ = [
 _CUDA_PIN = re.compile(r"(?:nvidia-[a-z0-9-]+-cu|jax-cuda)([0-9]+)(?![0-9a-z])")
 """A line for a library of CUDA or a plugin of JAX, as PyPI names them, with the CUDA that it is of."""
 _WHEEL_DASHES = 4
+_TENSORFLOW_CPU = "tensorflow-cpu"
+"""TensorFlow without CUDA under a name of its own, which the facts have no builds of."""
 
 
 def solve(request: Request, matrix: Matrix, *, is_image: bool = False, proof: Proof | None = None) -> Stack | Refusal:
@@ -285,8 +287,10 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         UsageError: There is to be something installed, and nothing says beside what.
     """
     named = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None)
+    lines = {requirement_of(line).name for line in request.requirements}
+    hints = (f"write `tensorflow` in place of `{_TENSORFLOW_CPU}`, with `--cpu`",) if _TENSORFLOW_CPU in lines else ()
     if request.is_cpu and not named and not request.extras:
-        raise UsageError("`--cpu` names no framework", hints=("name one, as in `--torch 2.1 --cpu`",))
+        raise UsageError("`--cpu` names no framework", hints=hints or ("name one, as in `--torch 2.1 --cpu`",))
     if named or not (request.extras or request.requirements):
         return named or ("cuda",)
     if implied := implied_by(matrix, request):
@@ -302,7 +306,8 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
             what = f"neither `--with {','.join(request.extras)}` nor your requirements file names a framework"
     raise UsageError(
         f"{what}, so there is no framework to install it with",
-        hints=(
+        hints=hints
+        or (
             "name one, as in `--torch 2.1`, or by a line such as `torch>=2.1` in the requirements file",
             "or name the Python to install it in with CUDA alone, as in `--cuda 12.4 --python 3.11`",
         ),

@@ -381,6 +381,13 @@ def test_driver_branch_stands_for_its_newest_known_release_and_the_answer_says_w
     assert refusal(matrix, torch="2.9", cuda="13.0", driver="580.0").is_proved
 
 
+@pytest.mark.parametrize("cpu", [False, True])
+def test_tensorflow_under_its_name_for_the_cpu_is_told_what_to_write(matrix, cpu):
+    with pytest.raises(UsageError) as caught:
+        solve(parse_request({"requirements": ["tensorflow-cpu==2.16.1"], "cpu": cpu}), matrix)
+    assert caught.value.hints == ("write `tensorflow` in place of `tensorflow-cpu`, with `--cpu`",)
+
+
 def test_a_driver_newer_than_the_facts_is_taken_and_told(matrix):
     newest = max(row.branch for row in matrix.driver_branches)
     for driver, is_told in ((str(newest), False), (str(newest + 1), True)):

@@ -19,7 +19,7 @@ from provision.errors import ActionFailedError, IncompatibleError, ProvisionErro
 from provision.generate.image import COMPILE_NEEDS, open_lines
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu, PythonRelease
-from provision.matrix.query import distribution_of, find_gpus
+from provision.matrix.query import distribution_of, find_gpus, is_placeholder, same_files
 from provision.records import NOTHING, record, replace
 from provision.resolve.environment import MACHINES, applies, needed_glibc
 from provision.resolve.halves import Halves, hidden_constraints, hidden_needs, is_open, split
@@ -161,14 +161,10 @@ def lock_whole(
 
 def _twins(stack: Stack, matrix: Matrix) -> Iterator[str]:
     """Yield a sentence on each group of packages of a lock that put their files into one folder."""
-    since = matrix.setting("audit_rules.toml", "placeholders_since").entries
-    for names in matrix.setting("audit_rules.toml", "same_files").entries.values():
-        held = [(name, stack.packages[name]) for name in names.split() if name in stack.packages]
-        # What has become a placeholder holds no files.
-        there = [name for name, version in held if name not in since or parse(version) < parse(since[name])]
-        if len(there) > 1:
-            last = "what is installed last is what is loaded: leave one of them out"
-            yield f"{', '.join(there[:-1])} and {there[-1]} write the same files, and {last}"
+    held = {name for name, version in stack.packages.items() if not is_placeholder(matrix, name, version)}
+    for there in same_files(matrix, held):
+        last = "what is installed last is what is loaded: leave one of them out"
+        yield f"{', '.join(there[:-1])} and {there[-1]} write the same files, and {last}"
 
 
 def _for_cuda(stack: Stack, matrix: Matrix) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 
 from provision.errors import UnknownError, UsageError
@@ -30,6 +30,7 @@ __all__ = [
     "find_slot_floor",
     "gpu_ids",
     "hub_name",
+    "is_placeholder",
     "is_settled",
     "module_flavours",
     "newest_release",
@@ -37,6 +38,7 @@ __all__ = [
     "only_flavours",
     "recommended_branch",
     "runs_on",
+    "same_files",
     "secure_minimums",
     "serves",
     "split_reference",
@@ -492,3 +494,17 @@ def _flavours(branch: DriverBranch, architecture: str, demands: set[str]) -> tup
     if branch.open_modules == "none" or demands == {"unsupported"}:
         return ("proprietary",)
     return ("open", "proprietary") if branch.open_modules == "default" else ("proprietary", "open")
+
+
+def is_placeholder(matrix: Matrix, name: str, version: str | None) -> bool:
+    """Tell whether a release of a distribution may hold no files; of an unknown version it may."""
+    since = matrix.setting("audit_rules.toml", "placeholders_since").entries.get(name)
+    return since is not None and (version is None or parse(version) >= parse(since))
+
+
+def same_files(matrix: Matrix, names: Collection[str]) -> Iterator[list[str]]:
+    """Yield those of some distributions that put their files into one folder, a list for each such folder."""
+    for group in matrix.setting("audit_rules.toml", "same_files").entries.values():
+        there = [name for name in group.split() if name in names]
+        if len(there) > 1:
+            yield there

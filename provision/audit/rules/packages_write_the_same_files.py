@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from provision.audit.model import Environment, Finding, Options, Requirement
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
-from provision.versions import parse
+from provision.matrix.query import is_placeholder, same_files
 
 ID = "C21"
 
@@ -17,27 +17,22 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     asked: dict[tuple[str, str], Requirement] = {}
     for install, requirement in environment.requirements():
         is_sure = install.is_certain and not install.is_dry and requirement.applies is True
-        if requirement.ecosystem == "pypi" and is_sure and not _is_placeholder(matrix, requirement):
+        if requirement.ecosystem != "pypi" or not is_sure:
+            continue
+        # That a name may be of a release without files is another rule's matter.
+        if not is_placeholder(matrix, requirement.name, requirement.version):
             asked.setdefault((install.target, requirement.name), requirement)
-    settings = matrix.settings("audit_rules.toml")
-    for names in settings["same_files"].entries.values():
-        for target in dict.fromkeys(target for target, _ in asked):
-            there = [asked[target, name] for name in names.split() if (target, name) in asked]
-            if len(there) > 1:
-                there.sort(key=lambda item: item.span.start)
-                yield _finding(matrix, there[-1], [item.name for item in there])
+    for target in dict.fromkeys(target for target, _ in asked):
+        for names in same_files(matrix, {name for other, name in asked if other == target}):
+            there = sorted((asked[target, name] for name in names), key=lambda item: item.span.start)
+            yield _finding(matrix, there[-1], [item.name for item in there])
+    brought = matrix.setting("audit_rules.toml", "same_files_brought").entries
     for (target, name), requirement in asked.items():
-        plain = settings["same_files_brought"].entries.get(name)
+        plain = brought.get(name)
         if plain is not None and (target, plain) not in asked:
             command = next(_bringers(environment, matrix, options, plain), None)
             if command is not None:
                 yield _finding(matrix, requirement, [plain, name], f"`{command}` brings {plain}")
-
-
-def _is_placeholder(matrix: Matrix, requirement: Requirement) -> bool:
-    """Tell whether a name may be of a release that holds no files, which is another rule's matter."""
-    since = matrix.setting("audit_rules.toml", "placeholders_since").entries.get(requirement.name)
-    return since is not None and (requirement.version is None or parse(requirement.version) >= parse(since))
 
 
 def _finding(matrix: Matrix, requirement: Requirement, names: list[str], because: str = "") -> Finding:

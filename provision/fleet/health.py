@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,11 +25,12 @@ from provision.probe.clean import clean_line
 from provision.probe.prometheus import Prometheus
 from provision.records import record
 
-__all__ = ["PROOF", "Verdict", "find_alerts", "load_loop", "read_reports", "run_pass"]
+__all__ = ["PROOF", "Verdict", "find_alerts", "load_loop", "read_reports", "run_pass", "run_verify", "try_lock"]
 
 PROOF = ("provision", "verify", "--level", "standard")
 """What a node must pass before it is put back, as the ledger names it."""
 _LOCK_SECONDS = 10.0
+_PROVE_SECONDS = 1800.0
 
 Proof = Callable[[str], tuple[int | None, str, str]]
 
@@ -130,6 +132,31 @@ def _alert_key(labels: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, value) for key, value in labels.items() if key not in ("alertstate", "__name__")))
 
 
+def run_verify(*where: str) -> tuple[int, str, str]:
+    """Verify a target, named as on the command line, as a node is proved; return status, output and errors.
+
+    Raises:
+        EngineError: It cannot be started, or did not end in time.
+    """
+    found: tuple[int, str, str] = load_loop().run([sys.executable, "-m", *PROOF, *where, "--json"], _PROVE_SECONDS)
+    return found
+
+
+def try_lock(path: Path, mode: int) -> int | None:
+    """Return a handle that holds the lock of a file until it is closed; nothing, where somebody has it.
+
+    Raises:
+        OSError: The file cannot be made.
+    """
+    number = os.open(path, os.O_RDWR | os.O_CREAT, mode)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(number)
+        return None
+    return number
+
+
 def run_pass(
     engine: Any,
     settings: dict[str, Any],
@@ -221,17 +248,15 @@ def _put_back(
 def _alone(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        number = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o640)
+        number = try_lock(folder / "lock", 0o640)
     except OSError as error:
         raise UsageError(f"--state: {folder} cannot be written", because=(error.strerror or str(error),)) from error
+    if number is None:
+        raise ActionFailedError(
+            f"another `provision fleet health` works with {folder}",
+            hints=("start it again when that one has ended",),
+        )
     try:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ActionFailedError(
-                f"another `provision fleet health` works with {folder}",
-                hints=("start it again when that one has ended",),
-            ) from error
         yield
     finally:
         os.close(number)

@@ -6,10 +6,8 @@ its alerts are silenced. An entry that a person wrote is theirs: it counts as ou
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import MissingDependencyError
-from provision.fleet.health import Verdict, load_loop
+from provision.fleet.health import Verdict, load_loop, run_verify, try_lock
 from provision.probe.prometheus import Alertmanager
 
 __all__ = ["Hosts"]
@@ -27,7 +25,6 @@ Run = Callable[[str, str], tuple[int, str]]
 
 _AUTHOR = "provision fleet health"
 _SILENCED = timedelta(hours=24)
-_PROVE_SECONDS = 1800.0
 _BYTES_MAX = 16 * 1024 * 1024
 _BUSY = "nvidia-smi --query-compute-apps=process_name --format=csv,noheader"
 _SERVER = "nvidia-cuda-mps-server"
@@ -122,12 +119,10 @@ class Hosts:
 
     def run_proof(self, name: str) -> tuple[int | None, str, str]:
         """Verify a host over ssh; return status, output and errors."""
-        words = [sys.executable, "-m", "provision", "verify", *self._targets[name], "--level", "standard", "--json"]
         try:
-            status, out, said = self._loop.run(words, _PROVE_SECONDS)
+            return run_verify(*self._targets[name])
         except self._loop.EngineError as error:
             return None, "", str(error)
-        return status, out, said
 
     def end_pass(self) -> None:
         """Silence the alerts of the hosts in maintenance, and end the silences of those that came back."""
@@ -206,15 +201,9 @@ class Hosts:
         path = self._file.with_name(f"{self._file.name}.lock")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            number = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            return try_lock(path, 0o644)
         except OSError as error:
             raise self._error(f"{path}: {error.strerror or error}") from error
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(number)
-            return None
-        return number
 
     def _error(self, text: str) -> Exception:
         error: Exception = self._loop.EngineError(text)

@@ -10,14 +10,13 @@ import hashlib
 import json
 import shutil
 import socket
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from provision.errors import MissingDependencyError
-from provision.fleet.health import Verdict, load_loop
+from provision.fleet.health import Verdict, load_loop, run_verify
 from provision.generate.cluster.bundle import number
 from provision.generate.cluster.health import CONDITION, NAMESPACE, TEMPLATE
 from provision.generate.cluster.plan import FILE
@@ -30,7 +29,6 @@ _LEASE = "provision-health"
 _LEASE_SECONDS = 120
 _CALL_SECONDS = 60.0
 _READY_SECONDS = 600
-_PROVE_SECONDS = 1800.0
 _TRIES = 3
 _PERSON = "cordoned by somebody"
 _GONE = ("Succeeded", "Failed")
@@ -187,19 +185,17 @@ class Kubernetes:
         spec["containers"] = [{**main, "resources": resources}, *more]
         head = {**template.get("metadata", {}), "name": pod, "namespace": NAMESPACE}
         where = "" if self._context is None else f"?context={self._context}"
-        words = [sys.executable, "-m", "provision", "verify", f"kubectl://{NAMESPACE}/{pod}{where}"]
         try:
             self._call(
                 "create", "-f", "-", document={"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": spec}
             )
             ready = ("wait", "--for=condition=Ready", f"pod/{pod}", "-n", NAMESPACE, f"--timeout={_READY_SECONDS}s")
             self._call(*ready, seconds=_READY_SECONDS + _CALL_SECONDS)
-            status, out, said = self._loop.run([*words, "--level", "standard", "--json"], _PROVE_SECONDS)
+            return run_verify(f"kubectl://{NAMESPACE}/{pod}{where}")
         except self._loop.EngineError as error:
             return None, "", str(error)
         finally:
             self._delete(pod)
-        return status, out, said
 
     def end_pass(self) -> None:
         """Do nothing: the taint says all."""

@@ -416,12 +416,9 @@ def place_refusal(refusal: Refusal, request: Request, values: Mapping[str, Any],
 
 
 def _admits(inputs: Inputs, flags: Sequence[str]) -> bool:
-    """Tell whether flags that choose a Python or a CUDA choose one that the files admit."""
-    given = dict(pairwise(flags))
+    """Tell whether the files admit a request of flags, as is asked when these are given."""
     try:
-        for name, own in (("python", inputs.python), ("cuda", inputs.cuda if "--torch" in given else None)):
-            if own is not None:
-                _join_wish(name, given.get(f"--{name}"), own, "")
+        _join_inputs({flag.removeprefix("--"): value for flag, value in pairwise(flags)}, inputs)
     except IncompatibleError:
         return False
     return True

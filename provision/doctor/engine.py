@@ -110,10 +110,10 @@ def diagnose(case: Case) -> Report:
     findings = [_assemble(name, signs, children, facts) for name in roots]
     findings.sort(key=lambda finding: _rank(finding.diagnosis, finding.sign))
     findings = [_leave_open(finding, facts) if finding.diagnosis.id in open_ones else finding for finding in findings]
-    notes = [finding for finding in findings if _is_note(finding) and finding.diagnosis.id not in answers]
+    notes = {name for finding in findings if _is_note(finding) and (name := finding.diagnosis.id) not in answers}
     return Report(
-        causes=tuple(finding for finding in findings if finding not in notes),
-        notes=tuple(notes),
+        causes=tuple(finding for finding in findings if finding.diagnosis.id not in notes),
+        notes=tuple(finding for finding in findings if finding.diagnosis.id in notes),
         unseen=dict(sorted(case.unseen.items())),
         broken=broken,
     )

@@ -280,6 +280,11 @@ def _reject_wheels(wish: Wish, options: tuple[Option, ...], python: str) -> Reje
     return None
 
 
+def _cpu_hints(request: Request) -> tuple[str, ...]:
+    lines = (requirement_of(line).name for line in request.requirements)
+    return (f"write `tensorflow` in place of `{_TENSORFLOW_CPU}`, with `--cpu`",) if _TENSORFLOW_CPU in lines else ()
+
+
 def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
     """Return the frameworks of a request: those it names, else what its packages need, else CUDA alone.
 
@@ -287,10 +292,9 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         UsageError: There is to be something installed, and nothing says beside what.
     """
     named = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None)
-    lines = {requirement_of(line).name for line in request.requirements}
-    hints = (f"write `tensorflow` in place of `{_TENSORFLOW_CPU}`, with `--cpu`",) if _TENSORFLOW_CPU in lines else ()
     if request.is_cpu and not named and not request.extras:
-        raise UsageError("`--cpu` names no framework", hints=hints or ("name one, as in `--torch 2.1 --cpu`",))
+        hints = _cpu_hints(request) or ("name one, as in `--torch 2.1 --cpu`",)
+        raise UsageError("`--cpu` names no framework", hints=hints)
     if named or not (request.extras or request.requirements):
         return named or ("cuda",)
     if implied := implied_by(matrix, request):
@@ -306,7 +310,7 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
             what = f"neither `--with {','.join(request.extras)}` nor your requirements file names a framework"
     raise UsageError(
         f"{what}, so there is no framework to install it with",
-        hints=hints
+        hints=_cpu_hints(request)
         or (
             "name one, as in `--torch 2.1`, or by a line such as `torch>=2.1` in the requirements file",
             "or name the Python to install it in with CUDA alone, as in `--cuda 12.4 --python 3.11`",

@@ -118,7 +118,7 @@ function makeAsker(tables) {
     const reasons = [...need.reasons, ...environment.reasons, ...stand.reasons].map((reason) => tell(reason, candidate));
     const ofDriver = reasons.find((reason) => reason.subject === "driver");
     if (ofDriver) for (const { because } of taken(request)) ofDriver.because += `; ${because}`;
-    const warnings = [...Object.values(walk(tables.insecure)), ...need.warnings, ...stand.warnings, ...environment.warnings];
+    const warnings = [...Object.values(walk(tables.driver_warning)), ...need.warnings, ...stand.warnings, ...environment.warnings];
     const facts = [candidate.fact, ...reasons.flatMap((reason) => reason.facts), gpu?.[6], system?.[2]];
     return {
       ...own, ...closed, ...need, ...stand, kind, python, platform, reasons,

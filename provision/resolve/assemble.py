@@ -33,8 +33,8 @@ from provision.resolve.rules import (
     as_derived,
     called,
     driver_floor,
+    driver_warning,
     first_branch,
-    insecure_driver,
     insecure_toolkit,
     partial_pairs,
     taken,
@@ -654,15 +654,9 @@ def _foreign_base(base: str, matrix: Matrix) -> list[str]:
 
 def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[str]:
     wish = solution.wish
-    warnings = []
+    warnings: list[str] = []
     if wish.driver is not None:
-        problem = insecure_driver(matrix, wish.driver)
-        if problem:
-            warnings.append(problem[0])
-        newest = max(row.branch for row in matrix.driver_branches)
-        if branch_of(wish.driver) > newest:
-            known = f"every branch of the facts, the newest of which is {newest}"
-            warnings.append(f"driver {wish.driver} is newer than {known}")
+        warnings += filter(None, [driver_warning(matrix, wish.driver)])
     if wish.request.base is not None:
         warnings += _foreign_base(wish.request.base, matrix)
     if wish.request.container_toolkit is not None:

@@ -26,6 +26,7 @@ __all__ = [
     "called",
     "cuda_matches",
     "driver_floor",
+    "driver_warning",
     "excluded_pair",
     "find_exclusion",
     "first_branch",
@@ -193,6 +194,17 @@ def insecure_driver(matrix: Matrix, driver: str) -> tuple[str, FactRef] | None:
     if branch < max(floors, default=0):
         return f"driver branch {branch} gets no security fixes any more; bulletins name {_join(floors)}", fact
     return None
+
+
+def driver_warning(matrix: Matrix, driver: str) -> str | None:
+    """Return what to say of a driver that no rule need reject: it is not secure, or newer than the facts."""
+    problem = insecure_driver(matrix, driver)
+    if problem is not None:
+        return problem[0]
+    newest = max(row.branch for row in matrix.driver_branches)
+    if branch_of(driver) <= newest:
+        return None
+    return f"driver {driver} is newer than every branch of the facts, the newest of which is {newest}"
 
 
 def _reject_toolkit(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:

@@ -30,7 +30,7 @@ from provision.resolve.environment import MACHINES, wheel_rank
 from provision.resolve.fit import open_bounds
 from provision.resolve.options import Option, demands_of, fact_of, index_of, offer
 from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, is_askable_os, parse_request
-from provision.resolve.rules import OPTION_RULES, Rejection, Wish, excluded_pair, insecure_driver, reject_wish
+from provision.resolve.rules import OPTION_RULES, Rejection, Wish, driver_warning, excluded_pair, reject_wish
 from provision.resolve.solve import complete, named_of, open_ends, order_pythons, reject_python, reject_version
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, minor_of, parse
@@ -177,7 +177,7 @@ class _Survey:
             "wishes": {kind: self._wishes(kind) for kind in _KINDS},
             "offers": {platform: self._offers(platform) for platform in PLATFORMS},
             "unfit": {platform: self._trace(self._unfit, {"platform": platform}) for platform in PLATFORMS},
-            "insecure": self._trace(self._insecure, {}),
+            "driver_warning": self._trace(self._driver_warning, {}),
             "near": self._near(),
             "drivers": self._suggested(),
             "branches": self._branches(),
@@ -268,6 +268,7 @@ class _Survey:
         branches = {row.matching_driver_branch for row in self.matrix.cuda} | {*secure}
         for row in self.matrix.gpus:
             branches |= {row.first_driver_branch, row.first_driver_branch_derived, row.last_driver_branch}
+        branches.add(max(row.branch for row in self.matrix.driver_branches))
         named = {str(branch + more) for branch in branches if branch for more in (0, 1)}
         named |= {floor for floor, _ in secure.values()}
         named |= {row.minimum_driver for row in self.matrix.cuda}
@@ -368,11 +369,11 @@ class _Survey:
     def _unfit(self, question: Any) -> _Number:
         return self.add([*reject_wish(self.matrix, question)])
 
-    def _insecure(self, question: Any) -> _Number:
-        found = insecure_driver(self.matrix, question.driver) if question.driver is not None else None
+    def _driver_warning(self, question: Any) -> _Number:
+        found = driver_warning(self.matrix, question.driver) if question.driver is not None else None
         if found is None:
             return self.nothing
-        return self.add({"warning": found[0].replace(f"branch {branch_of(question.driver)} ", f"branch {BRANCH} ", 1)})
+        return self.add({"warning": found.replace(f"branch {branch_of(question.driver)} ", f"branch {BRANCH} ", 1)})
 
     # The candidates
 

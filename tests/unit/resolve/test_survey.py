@@ -17,7 +17,7 @@ from provision.matrix.query import find_gpus
 from provision.records import replace
 from provision.resolve.options import Option, offer
 from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, matches, parse_request
-from provision.resolve.rules import OPTION_RULES, Wish, insecure_driver, reject_wish
+from provision.resolve.rules import OPTION_RULES, Wish, driver_warning, reject_wish
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal
 from provision.resolve.survey import BRANCH, CANDIDATE, DRIVER, GPU, _Survey
@@ -154,19 +154,17 @@ def test_rules_say_of_any_gpu_driver_cuda_and_system_what_their_trees_say(tables
     assert QUESTIONS // 4 < rejected < QUESTIONS
 
 
-def test_every_driver_is_called_insecure_as_the_resolver_calls_it(tables: _Survey) -> None:
-    tree = tables._trace(tables._insecure, {})
+def test_every_driver_gets_the_warning_that_the_resolver_gives_it(tables: _Survey) -> None:
+    tree = tables._trace(tables._driver_warning, {})
     ends = set()
     for branch in range(100, 700):
         for driver in (str(branch), f"{branch}.10", f"{branch}.150.02", f"{branch}.299.99"):
             leaf = _walk(tables, tree, {"driver": _place(tables, driver)})
             said = [text.replace(DRIVER, driver) for text in dict(leaf).values()]
-            expected = insecure_driver(MATRIX, driver)
-            assert [text.replace(BRANCH, str(branch_of(driver))) for text in said] == (
-                [expected[0]] if expected else []
-            )
-            ends.add(bool(said))
-    assert ends == {True, False}
+            expected = driver_warning(MATRIX, driver)
+            assert [text.replace(BRANCH, str(branch_of(driver))) for text in said] == ([expected] if expected else [])
+            ends.add(next((word for word in ("below", "no security", "newer") if word in (expected or "")), None))
+    assert ends == {"below", "no security", "newer", None}
 
 
 def test_options_share_the_tree_of_a_rule_exactly_where_it_reads_the_same_of_them(tables: _Survey) -> None:

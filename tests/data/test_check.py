@@ -615,6 +615,14 @@ def test_a_broken_wheel_file_is_one_finding(tmp_path: Path) -> None:
     assert [(finding.rule, finding.file) for finding in check(tmp_path)] == [("D001", "wheels/torch.json")]
 
 
+@pytest.mark.parametrize("folder", ["published", "shapes"])
+def test_a_broken_list_is_one_finding(folder: str, tmp_path: Path) -> None:
+    place = write(tmp_path, small_data()) / folder
+    place.mkdir(exist_ok=True)
+    (place / "broken.json").write_text("[", encoding="utf-8")
+    assert [(finding.rule, finding.file) for finding in check(tmp_path)] == [("D001", f"{folder}/broken.json")]
+
+
 @pytest.mark.parametrize(
     "change",
     [lambda text: text + "\n", lambda text: text.replace(" = ", "  = ", 1), lambda text: "# aside\n" + text],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from provision.audit.model import ERROR, Environment, Finding, Options, Requirement
+from provision.audit.model import ERROR, Edit, Environment, Finding, Options, Requirement, Way
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.matrix.published import SOURCE
@@ -23,15 +23,25 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if requirement.applies is not True or install.is_dry or not _is_source(matrix, requirement):
             continue
         wheels = names[requirement.name].split()
+        lacking = ", and there is no nvcc" if environment.has_nvcc is False else ""
         yield found(
             matrix,
             ID,
             span=requirement.span,
-            message=f"{requirement.text} is compiled here, with the nvcc that is there",
+            message=f"{requirement.text} is compiled here{lacking}",
             reasons=(f"{requirement.name} is on the index as source; its wheels are {' and '.join(wheels)}",),
-            hint=f"ask for the one of the CUDA in force, such as `{wheels[-1]}`",
+            ways=_ways(requirement, wheels),
             severity=ERROR if environment.has_nvcc is False else "",
         )
+
+
+def _ways(requirement: Requirement, wheels: list[str]) -> Iterator[Way]:
+    """Yield the same release under each name; the rules about CUDA tell which of them goes with the one in force."""
+    is_plain = requirement.text == f"{requirement.name}{requirement.specifier}" and not requirement.marker
+    if requirement.is_literal and is_plain and requirement.specifier[:1] in ("", "="):
+        for name in reversed(wheels):
+            text = f"{name}{requirement.specifier}"
+            yield Way(text=f"ask for `{text}`", edits=(Edit(span=requirement.span, text=text),))
 
 
 def _is_source(matrix: Matrix, requirement: Requirement) -> bool:

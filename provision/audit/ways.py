@@ -76,7 +76,8 @@ def _build(matrix: Matrix, wanted: Wanted, variant: str) -> Iterator[Way]:
         words.append(f"write `{wanted.requirement.name}{text}`")
     for index in wanted.install.indexes:
         named = index_variant(matrix, index.url)
-        if index.url is None or named is None or index.is_explicit:
+        own = wanted.requirement.index
+        if index.url is None or named is None or (index.url != own if own is not None else index.is_explicit):
             continue
         address = index.url.rstrip("/").removesuffix(named) + variant
         edits.append(Edit(span=index.span, text=address))

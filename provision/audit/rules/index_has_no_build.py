@@ -8,6 +8,7 @@ from provision.audit.model import Edit, Environment, Finding, Install, Options, 
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, index_variant
 from provision.matrix.load import Matrix
+from provision.resolve.published import is_on_index
 
 ID = "C04"
 
@@ -28,7 +29,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
 def _is_missing(environment: Environment, matrix: Matrix, install: Install, requirement: Requirement) -> bool:
     if requirement.ecosystem != "pypi" or requirement.applies is not True:
         return False
-    if not requirement.local or requirement.url is not None or requirement.index is not None or requirement.is_locked:
+    if not requirement.local or requirement.url is not None or requirement.is_locked:
         return False
     base = environment.base
     if requirement.name not in _FAMILY:
@@ -36,10 +37,12 @@ def _is_missing(environment: Environment, matrix: Matrix, install: Install, requ
     if base is not None and base.frameworks.get(requirement.name) in (requirement.version, ""):
         return False
     known = {row.variant for row in matrix.torch_builds} | {CPU}
-    if requirement.local not in known:
+    if requirement.local not in known or is_on_index(matrix, requirement.name, requirement.version or "") is False:
+        # What no index has in any build is another rule's matter.
         return False
-    indexes = [index for index in install.indexes if index.kind != "channel"]
-    variants = [index_variant(matrix, index.url) for index in indexes]
+    own = requirement.index
+    urls = [index.url for index in install.indexes if index.kind != "channel"] if own is None else [own]
+    variants = [index_variant(matrix, url) for url in urls]
     return None not in variants and requirement.local not in variants
 
 
@@ -53,7 +56,8 @@ def _finding(matrix: Matrix, environment: Environment, install: Install, missing
     # uv asks an extra index first for every package, and would take old copies of the others from there.
     if install.flags_at is not None and is_one_build and (install.installer == "pip" or is_alone):
         edits.append(Edit(span=install.flags_at, text=install.flag_text(f"--extra-index-url {url}")))
-    indexes = [index.url or "" for index in install.indexes]
+    own = requirement.index
+    indexes = [index.url or "" for index in install.indexes] if own is None else [own]
     where = f"only {', '.join(indexes)} is asked" if indexes else "no index but the default one is asked"
     return found(
         matrix,

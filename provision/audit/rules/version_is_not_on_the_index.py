@@ -21,12 +21,12 @@ _KINDS = ("stage", "requirements", "conda", "pyproject", "script")
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
-    """Look pins up in the list of all releases; final ones of frameworks are another rule's matter."""
+    """Look pins up in the list of all releases."""
     for asked in asked_of(environment, matrix, options):
         for want, requirement in asked.origins.items():
-            if not is_absent(matrix, asked, want) or _is_told_elsewhere(requirement, want.specifier):
-                continue
             package = matrix.published(want.name)
+            if not is_absent(matrix, asked, want) or _is_told_elsewhere(requirement, want.specifier, package):
+                continue
             version = requirement.version or want.specifier.removeprefix("==")
             known = package.versions if package is not None else ()
             # Newest first.
@@ -71,10 +71,11 @@ def _local_versions(environment: Environment, matrix: Matrix) -> Iterator[Findin
                 )
 
 
-def _is_told_elsewhere(requirement: Requirement, specifier: str) -> bool:
-    """Tell whether a pin is of a final release of a framework, or of a local version that is told of below."""
-    if requirement.name in FRAMEWORKS:
-        return not parse(specifier.removeprefix("==")).is_prerelease
+def _is_told_elsewhere(requirement: Requirement, specifier: str, package: PublishedPackage | None) -> bool:
+    """Tell whether a pin is of a local version that is told of below, or of a framework before the oldest known one."""
+    version = parse(specifier.removeprefix("=="))
+    if requirement.name in FRAMEWORKS and not version.is_prerelease:
+        return package is None or version.is_postrelease or version < parse(package.versions[-1])
     return bool(requirement.local) and requirement.name not in _TORCH_FAMILY
 
 

@@ -6,8 +6,9 @@ met alone cannot be met anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from provision.audit.bases import may_have_frameworks
@@ -41,6 +42,10 @@ __all__ = [
 _KINDS = frozenset(("stage", "requirements", "conda", "pyproject", "script"))
 _INSTALLERS = frozenset(("pip", "uv", "poetry", "pdm"))
 _FAMILY = ("torch", "torchaudio", "torchvision")
+_MOVED_MAX = 3
+"""How many pins one way out moves at most."""
+_TRIED_MAX = 8
+"""How many ways out of one conflict are looked for."""
 
 
 @record
@@ -386,33 +391,59 @@ def current_pythons(matrix: Matrix, asked: Asked) -> tuple[str, ...]:
     return tuple(python for python in asked.pythons if python not in ended)
 
 
-def ways_out(matrix: Matrix, asked: Asked, clash: Clash, python: str | None) -> Iterator[Way]:
-    """Yield releases that pins could name instead: what an installer takes for each when the others stay."""
+def ways_out(matrix: Matrix, asked: Asked, clashes: Sequence[Sequence[Want]], python: str | None) -> Iterator[Way]:
+    """Yield releases that pins could name instead: what an installer takes for them when the others stay.
+
+    No pin is moved that need not be, and first come the ways that take the fewest back.
+    """
+    wants = tuple(dict.fromkeys(want for clash in clashes for want in clash))
+    movable = [want for want in wants if _is_movable(asked.origins[want], want)]
+    found: list[tuple[tuple[Want, ...], tuple[str, ...]]] = []
+    left = _TRIED_MAX
+    for size in range(1, _MOVED_MAX + 1):
+        for moved in combinations(movable, size):
+            is_enough = all(any(want in moved for want in clash) for clash in clashes)
+            if not left or not is_enough or any(set(other) <= set(moved) for other, _ in found):
+                continue
+            left -= 1
+            versions = _versions_of(matrix, asked, moved, python)
+            if versions:
+                found.append((moved, versions))
+    for moved, versions in sorted(found, key=_taken_back):
+        yield _moved(asked, moved, versions)
+
+
+def _versions_of(matrix: Matrix, asked: Asked, moved: tuple[Want, ...], python: str | None) -> tuple[str, ...]:
+    """Return the releases that an installer takes for some pins when all others stay, nothing where it takes none."""
     from provision.resolve.published import Want, is_satisfiable, picks_of
 
+    others = tuple(Want(name=want.name, extras=want.extras) if want in moved else want for want in asked.problem.wants)
     # Where the others exclude each other too, no release of these is a way out.
-    rest = tuple(want for want in asked.problem.wants if want not in clash.wants)
-    pythons = [
-        at
-        for at in ((python,) if python is not None else asked.pythons)
-        if not rest or is_satisfiable(matrix, replace(asked.problem, wants=rest, python=at))
-    ]
-    for want in clash.wants:
-        requirement = asked.origins[want]
-        if (
-            _pin(want.specifier) is None
-            or not requirement.is_literal
-            or requirement.is_hashed
-            or "+" in requirement.specifier
-        ):
+    rest = tuple(want for want in asked.problem.wants if want not in moved)
+    for at in (python,) if python is not None else asked.pythons:
+        if rest and not is_satisfiable(matrix, replace(asked.problem, wants=rest, python=at)):
             continue
-        free = Want(name=want.name, extras=want.extras)
-        others = tuple(free if item == want else item for item in asked.problem.wants)
-        for at in pythons:
-            answer = picks_of(matrix, replace(asked.problem, wants=others, python=at))
-            version = answer.versions.get(want.name) if answer is not None else None
-            if version is not None:
-                text = f"=={version}"
-                edit = Edit(span=requirement.specifier_span, text=text)
-                yield Way(text=f"write `{want.name}{text}`", edits=(edit,))
-                break
+        answer = picks_of(matrix, replace(asked.problem, wants=others, python=at))
+        versions = [answer.versions.get(want.name) if answer is not None else None for want in moved]
+        if None not in versions:
+            return tuple(version for version in versions if version)
+    return ()
+
+
+def _taken_back(way: tuple[tuple[Want, ...], tuple[str, ...]]) -> int:
+    return sum(
+        parse(version) < parse(_pin(want.specifier) or "0") for want, version in zip(way[0], way[1], strict=True)
+    )
+
+
+def _is_movable(requirement: Requirement, want: Want) -> bool:
+    is_pin = _pin(want.specifier) is not None and "+" not in requirement.specifier
+    return is_pin and requirement.is_literal and not requirement.is_hashed
+
+
+def _moved(asked: Asked, moved: Sequence[Want], versions: Sequence[str]) -> Way:
+    pins = [(asked.origins[want], f"=={version}") for want, version in zip(moved, versions, strict=True)]
+    words = [f"`{requirement.name}{pin}`" for requirement, pin in pins]
+    text = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
+    edits = tuple(Edit(span=requirement.specifier_span, text=pin) for requirement, pin in pins)
+    return Way(text=f"write {text}", edits=edits)

@@ -14,7 +14,9 @@ from provision.records import replace
 from provision.resolve.request import FRAMEWORKS
 
 if TYPE_CHECKING:
-    from provision.resolve.published import Clash
+    from provision.resolve.published import Clash, Want
+
+    _Told = tuple[Clash, str | None]
 
 ID = "C17"
 
@@ -26,34 +28,68 @@ _CLASHES_MAX = 5
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
-    """Solve each command, again without a part of each conflict; a search that is given up says nothing."""
+    """Solve each command, again without a part of each conflict; a search that is given up says nothing.
+
+    Conflicts that share a requirement have one cause, and are one finding.
+    """
     for asked in asked_of(environment, matrix, options):
-        for part, clash, python in _clashes(matrix, asked):
-            wants = sorted(clash.wants, key=lambda want: asked.origins[want].span.start)
-            spans = [asked.origins[want].span for want in wants]
-            # A package that needs another framework may conflict with others too.
-            is_about_framework = len(wants) == 1 or any(want.name in _FRAMEWORKS for want in wants)
-            closer = [rule for rule in _CLOSER if is_about_framework or rule != _NEEDS_FRAMEWORK]
-            if any(span in spans for span in spans_of(closer, environment, matrix, options)):
-                continue
+        told = [item for item in _clashes(matrix, asked) if not _is_told(environment, matrix, options, asked, item[0])]
+        groups = _groups(told)
+        for group in groups:
+            wants = _in_order(asked, group)
+            elsewhere = {want for other in groups if other is not group for want in _in_order(asked, other)}
+            rest = tuple(want for want in asked.problem.wants if want not in elsewhere)
+            pythons = {python for _, python in group}
+            python = pythons.pop() if len(pythons) == 1 else None
             yield found(
                 matrix,
                 ID,
-                span=spans[-1],
-                message=_message(asked, clash, python),
-                reasons=clash.reasons,
-                ways=ways_out(matrix, part, clash, python),
+                span=asked.origins[wants[-1]].span,
+                message=_message(asked, wants, python),
+                reasons=tuple(dict.fromkeys(reason for clash, _ in group for reason in clash.reasons)),
+                ways=ways_out(
+                    matrix,
+                    replace(asked, problem=replace(asked.problem, wants=rest)),
+                    [clash.wants for clash, _ in group],
+                    python,
+                ),
             )
 
 
-def _clashes(matrix: Matrix, asked: Asked) -> Iterator[tuple[Asked, Clash, str | None]]:
-    """Yield the conflicts of a command one after the other, each with the requirements among which it was found."""
+def _is_told(environment: Environment, matrix: Matrix, options: Options, asked: Asked, clash: Clash) -> bool:
+    """Tell whether another rule says what a conflict means."""
+    # A package that needs another framework may conflict with others too.
+    is_about_framework = len(clash.wants) == 1 or any(want.name in _FRAMEWORKS for want in clash.wants)
+    closer = [rule for rule in _CLOSER if is_about_framework or rule != _NEEDS_FRAMEWORK]
+    spans = {asked.origins[want].span for want in clash.wants}
+    return any(span in spans for span in spans_of(closer, environment, matrix, options))
+
+
+def _groups(clashes: list[_Told]) -> list[list[_Told]]:
+    """Return the conflicts, those together that share a requirement."""
+    groups: list[list[_Told]] = []
+    for item in clashes:
+        wants = set(item[0].wants)
+        near = [group for group in groups if any(wants.intersection(clash.wants) for clash, _ in group)]
+        groups = [group for group in groups if group not in near]
+        groups.append([*(other for group in near for other in group), item])
+    return groups
+
+
+def _in_order(asked: Asked, group: list[_Told]) -> list[Want]:
+    """Return the requirements of some conflicts in the order of the file."""
+    wants = dict.fromkeys(want for clash, _ in group for want in clash.wants)
+    return sorted(wants, key=lambda want: asked.origins[want].span.start)
+
+
+def _clashes(matrix: Matrix, asked: Asked) -> Iterator[_Told]:
+    """Yield the conflicts of a command one after the other, each with the Python that it is about."""
     answer = clash_of(matrix, asked)
     for _ in range(_CLASHES_MAX):
         if answer is None:
             return
         clash, python = answer
-        yield asked, clash, python
+        yield clash, python
         # What conflicts with others too is kept, so that they are found as well.
         for want in sorted(clash.wants, key=lambda want: asked.origins[want].span.start, reverse=True):
             wants = tuple(item for item in asked.problem.wants if item != want)
@@ -66,8 +102,7 @@ def _clashes(matrix: Matrix, asked: Asked) -> Iterator[tuple[Asked, Clash, str |
         asked = rest
 
 
-def _message(asked: Asked, clash: Clash, python: str | None) -> str:
-    wants = sorted(clash.wants, key=lambda want: asked.origins[want].span.start)
+def _message(asked: Asked, wants: list[Want], python: str | None) -> str:
     texts = list(dict.fromkeys(asked.origins[want].text.partition(";")[0].strip() for want in wants))
     shown = f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else texts[0]
     together = " together" if len(texts) > 1 else ""

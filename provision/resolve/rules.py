@@ -100,15 +100,17 @@ def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
 
     Source: CUDA minor-version compatibility: a build runs on any driver at or above its major's floor.
     """
-    rows = cuda_releases(matrix, option.cuda) if option.cuda else matrix.cuda_below(str(option.cuda_major))
-    if option.framework == "cuda":
-        rows = tuple(row for row in rows if row.version == option.version)
+    patch = option.version if option.framework == "cuda" else None
     is_lowest = bool(option.cuda) and not option.system_cuda
-    choose = min if is_lowest else max
-    row = choose(rows, key=lambda row: parse(row.minimum_driver), default=None)
+    asked = minor_of(option.cuda) if option.cuda else str(option.cuda_major), patch, is_lowest
+    floor = matrix.keep(("driver_floor", *asked), lambda: _cuda_floor(matrix, *asked))
     own = option.minimum_driver
-    if own is not None and (row is None or parse(own) > parse(row.minimum_driver)):
-        return own, option.fact
+    return (own, option.fact) if own is not None and (floor is None or parse(own) > parse(floor[0])) else floor
+
+
+def _cuda_floor(matrix: Matrix, cuda: str, patch: str | None, is_lowest: bool) -> tuple[str, FactRef] | None:
+    rows = [row for row in matrix.cuda_below(cuda) if patch is None or row.version == patch]
+    row = (min if is_lowest else max)(rows, key=lambda row: parse(row.minimum_driver), default=None)
     return (row.minimum_driver, fact_of("cuda", row.version, row, "minimum_driver")) if row is not None else None
 
 

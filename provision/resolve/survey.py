@@ -136,6 +136,7 @@ class _Survey:
         self.solved = 0
         self.values: list[Any] = []
         self.numbers: dict[Any, _Number] = {}
+        self.facts: dict[FactRef, _Number] = {}
         self.shared: dict[tuple[Any, ...], list[tuple[_Known, _Number]]] = {}
         self.children: dict[_Number, tuple[str, Sequence[_Number]]] = {}
         self.own: Option | None = None
@@ -187,14 +188,15 @@ class _Survey:
         """Return the number of a value, which is written once; what it holds has a lower one."""
         if isinstance(value, _Number):
             return value
+        if isinstance(value, FactRef):
+            # Most of what is held is facts, and the same ones over and over.
+            if self.own is not None and value == self.own.fact:
+                value = _OWN
+            if value not in self.facts:
+                self.facts[value] = self._add_fact(value)
+            return self.facts[value]
         if self.own is not None and isinstance(value, str):
             value = value.replace(self.own.label, CANDIDATE)
-        if self.own is not None and value == self.own.fact:
-            value = _OWN
-        if isinstance(value, FactRef):
-            rows = [(name, self.matrix.sources.get(name)) for name in value.source]
-            sources = [(row.title, row.publisher, row.url, row.retrieved) if row else (name,) for name, row in rows]
-            value = {"id": value.id, "where": value.where, "status": value.status, "sources": sources}
         elif fields := fields_of(type(value)):
             value = {name: getattr(value, name) for name in fields if name not in _UNSAID}
         row, key = value, (type(value), value)
@@ -208,6 +210,11 @@ class _Survey:
         if number == len(self.values):
             self.values.append(row)
         return number
+
+    def _add_fact(self, fact: FactRef) -> _Number:
+        rows = [(name, self.matrix.sources.get(name)) for name in fact.source]
+        sources = [(row.title, row.publisher, row.url, row.retrieved) if row else (name,) for name, row in rows]
+        return self.add({"id": fact.id, "where": fact.where, "status": fact.status, "sources": sources})
 
     def pack(self) -> dict[str, Any]:
         counts = Counter(number for row in self.values if isinstance(row, (list, dict)) for number in _held(row))
@@ -479,26 +486,41 @@ class _Survey:
     def _closed(self, option: Option, known: _Known, skipped: _Skipped) -> _Number:
         """Return the tree of the environment, by CUDA where the packages decide that, and by glibc."""
         python, machine = known["python"], MACHINES[known["platform"]]
-        oldest, *between, newest = self.axes["glibc"]
+        glibcs = self.axes["glibc"]
 
-        def is_steady(file: str) -> bool:
-            return wheel_rank(file, python, machine, oldest) == wheel_rank(file, python, machine, newest)
+        def is_steady(file: str, glibc: str) -> bool:
+            return wheel_rank(file, python, machine, glibc) == wheel_rank(file, python, machine, glibcs[-1])
+
+        def write(found: Solution | Rejection) -> _Number:
+            if isinstance(found, Rejection):
+                return self.add([found])
+            return self._environment(replace(found, wish=_wish(known)), option, skipped)
 
         def say(_: Any, question: Any) -> _Number:
-            def close(glibc: str | None) -> tuple[_Number, bool]:
-                base = Base(python_image=None, cuda_image=None, glibc=glibc)
-                found = complete(self.matrix, question, (option,), python, base)
-                if isinstance(found, Rejection):
-                    return self.add([found]), False
+            def close(at: int, newer: Solution | Rejection | None = None) -> Solution | Rejection:
                 # The best of all wheels are the best of fewer too, if they are among them.
-                is_same = all(is_steady(pick.wheel.file) for pick in found.picks if pick.wheel)
-                return self._environment(replace(found, wish=_wish(known)), option, skipped), is_same
+                files = [pick.wheel.file for pick in newer.picks if pick.wheel] if isinstance(newer, Solution) else None
+                if newer and files is not None and all(is_steady(file, glibcs[at]) for file in files):
+                    return newer
+                base = Base(python_image=None, cuda_image=None, glibc=glibcs[at])
+                return complete(self.matrix, question, (option,), python, base)
 
-            last, is_same = close(newest)
-            first = last if is_same else close(oldest)[0]
-            # What is the same with the fewest wheels and with all of them is the same with any number between.
-            rest = [] if first == last else [close(glibc)[0] for glibc in between]
-            return self._node("glibc", [first, *rest, last])
+            def between(low: int, high: int, first: Any, last: Any) -> list[Solution | Rejection]:
+                # What is the same with few wheels and with many is the same with any number between.
+                if high - low == 1 or first == last:
+                    return [first] * (high - low)
+                middle = (low + high) // 2
+                found = close(middle, last)
+                return [*between(low, middle, first, found), *between(middle, high, found, last)]
+
+            end = len(glibcs) - 1
+            last = close(end)
+            found = [*between(0, end, close(0, last), last), last]
+            trees: dict[int, _Number] = {}
+            for one in (last, *found):
+                if id(one) not in trees:
+                    trees[id(one)] = write(one)
+            return self._node("glibc", [trees[id(one)] for one in found])
 
         return self._shared(("closed", option.label), option, say, known, skipped)
 

@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from provision.assets import asset_dir
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_gpus
 from provision.records import replace
+from provision.resolve.bases import Base
 from provision.resolve.options import Option, offer
 from provision.resolve.request import ANY, FRAMEWORKS, PLATFORMS, Request, matches, parse_request
-from provision.resolve.rules import OPTION_RULES, Wish, driver_warning, reject_wish
-from provision.resolve.solve import solve
+from provision.resolve.rules import OPTION_RULES, Rejection, Wish, driver_warning, reject_wish
+from provision.resolve.solve import complete, solve
 from provision.resolve.stack import Refusal
 from provision.resolve.survey import BRANCH, CANDIDATE, DRIVER, GPU, _Survey
 from provision.versions import branch_of, parse
@@ -152,6 +154,29 @@ def test_rules_say_of_any_gpu_driver_cuda_and_system_what_their_trees_say(tables
         assert [said for leaf in leaves for said in _said(leaf, names)] == expected, (option.label, wish)
         rejected += bool(expected)
     assert QUESTIONS // 4 < rejected < QUESTIONS
+
+
+@pytest.mark.parametrize(("framework", "cuda"), [("torch", None), ("tensorflow", None), ("jax", None), ("jax", "13.3")])
+def test_an_environment_is_the_resolvers_with_every_glibc(tables: _Survey, framework: str, cuda: str | None) -> None:
+    request = parse_request({framework: ANY})
+    changes = 0
+    for option in offer(MATRIX, framework, request, PLATFORM)[::24]:
+        for python in option.pythons[:2]:
+            known = {"platform": PLATFORM, "python": python, "gpus": (), framework: ANY}
+            tree = tables._closed(option, known, ())
+            said = []
+            for position, glibc in enumerate(tables.axes["glibc"]):
+                at = {"glibc": position, "cuda": tables.axes["cuda"].index(cuda), "gpus": 0, "driver": 0, "os": 0}
+                said.append(_walk(tables, tree, at))
+                wish = Wish(request=Request(cuda=cuda), platform=PLATFORM, gpus=(), os=None, flavor="runtime")
+                base = Base(python_image=None, cuda_image=None, glibc=glibc)
+                found = complete(MATRIX, wish, (option,), python, base)
+                if isinstance(found, Rejection):
+                    assert _said(said[-1], {CANDIDATE: option.label}) == [(found.rule, found.is_proved, found.because)]
+                else:
+                    assert dict(said[-1]["packages"]) == {pick.name: pick.version for pick in found.picks}
+            changes += sum(one != other for one, other in pairwise(said))
+    assert changes
 
 
 def test_every_driver_gets_the_warning_that_the_resolver_gives_it(tables: _Survey) -> None:

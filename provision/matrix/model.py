@@ -597,7 +597,8 @@ class Extra(Fact):
     the package index: its build fetches them from NVIDIA's. ``build_env`` are variables that its build needs: without
     them some compile no code for a GPU where none is at hand, or take a wheel that no lock has seen. ``build_archs``
     are those that say for which GPUs, beside the one that PyTorch reads: all that the build knows as it writes them
-    (``80;90``), or the separator alone where it takes any.
+    (``80;90``), or the separator alone where it takes any. What names ``system_cudnn`` opens CUDA and that major of
+    cuDNN where the system keeps them, not where the wheels of a framework do: an nvidia/cuda image brings them.
     """
 
     id: str
@@ -618,6 +619,7 @@ class Extra(Fact):
     apt: tuple[str, ...] = ()
     build_env: Mapping[str, str] = NOTHING
     build_archs: Mapping[str, str] = NOTHING
+    system_cudnn: str | None = None
     port: int | None = None
     command: tuple[str, ...] = ()
 

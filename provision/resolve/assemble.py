@@ -431,7 +431,7 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
     reasons.append(_cuda_reason(solution))
     if cudnn is not None:
         first = solution.options[0]
-        where = "the nvidia/cuda image" if first.system_cuda else "the wheels"
+        where = "the nvidia/cuda image" if first.system_cuda or first.framework == "cuda" else "the wheels"
         kind, _, key = first.fact.id.partition("/")
         fact = fact_of(kind, key, first.row, "cudnn")
         reasons.append(Reason(subject="cudnn", because=f"cuDNN {cudnn} comes with {where}", facts=(fact,)))
@@ -535,15 +535,17 @@ def _option_reason(option: Option, wish: Wish, python: str | None, *, is_held: b
 
 def _cuda_reason(solution: Solution) -> Reason:
     first = solution.options[0]
+    taking = next((row.title for row in solution.extras if row.system_cudnn is not None), None)
+    tag = solution.cuda_image.tag if solution.cuda_image else "the base you named"
+    rest = f"{taking} takes its own from {tag}" if taking else "nothing is taken from the base"
     if solution.wish.request.is_cpu:
         because = "none, as `--cpu` asks: no driver is needed, and no library of NVIDIA's is installed"
     elif first.framework == "cuda" or first.system_cuda:
-        tag = solution.cuda_image.tag if solution.cuda_image else "the base you named"
         because = f"CUDA {solution.cuda} comes from {tag}"
     elif getattr(first.row, "is_cuda_bundled", False):
-        because = f"CUDA {solution.cuda} is inside the {first.framework} wheel; nothing is taken from the base"
+        because = f"CUDA {solution.cuda} is inside the {first.framework} wheel; {rest}"
     else:
-        because = f"CUDA {solution.cuda} comes as wheels; nothing is taken from the base"
+        because = f"CUDA {solution.cuda} comes as wheels; {rest}"
         runtime = cuda_runtime(solution.picks)
         if runtime and runtime != solution.cuda:
             because = f"{first.framework} was built for CUDA {solution.cuda}; the wheels bring CUDA {runtime}"
@@ -564,7 +566,7 @@ def _python_reason(solution: Solution, matrix: Matrix) -> Reason:
         is_old_enough = row is not None and is_settled(row, released or matrix.dated)
         because = f"{until}; the newest supported one with every wheel"
         if is_old_enough:
-            because = f"{until}; the newest with every wheel that other packages had caught up with by the release"
+            because = f"{until}; the newest with every wheel that other packages supported at the time of the release"
         if solution.wish.is_image and solution.python is not None:
             known = sorted({text for option in solution.options for text in option.pythons})
             left = [text for text in known if not find_installer(matrix, text, solution.wish.platform)]

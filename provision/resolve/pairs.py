@@ -76,8 +76,7 @@ def pair_extras(
             bounds.setdefault(name, []).extend(specifiers)
     pairs: dict[str, CompanionPackage] = {}
     named: list[CompanionPackage] = []
-    is_joint = len(wanted.keys() & releases.keys()) > 1
-    asked = _asked(extras) if is_joint else {}
+    asked = _asked(extras)
     # What pins others is chosen before them.
     for name in sorted(releases, key=lambda name: (not _names(releases[name], set(releases)), name)):
         rows = [row for row in releases[name] if all(admits(bound, row.version) for bound in bounds[name])]
@@ -93,10 +92,7 @@ def pair_extras(
         built = [row for row in built if not _is_overtaken(row, rows, torch)]
         running = [row for row in built if _runs_on(matrix, row, python, MACHINES[wish.platform])]
         serving = [row for row in running if not find_unserved(matrix, row, wish)]
-        needs = {
-            row.version: _needs_of(matrix, row, asked[name], wish, python) if is_joint else row.requires
-            for row in serving
-        }
+        needs = {row.version: _needs_of(matrix, row, asked[name], wish, python) for row in serving}
         fitting = [row for row in serving if not _contradicted(needs[row.version], bounds)]
         if not fitting:
             extra = wanted[name][0]
@@ -123,7 +119,7 @@ def pair_extras(
             return Rejection(rule=rule, is_proved=is_proved, subject="", because=because, facts=facts)
         pairs[name] = max(fitting, key=lambda row: parse(row.version))
         _bind(bounds, needs[pairs[name].version])
-    if is_joint and (apart := _apart(matrix, pairs.values(), asked, torch, python, wish)):
+    if pairs and (apart := _apart(matrix, pairs.values(), asked, torch, python, wish)):
         facts = (torch.fact, *map(_fact, pairs.values()))
         because = (
             f"is paired with {' and '.join(f'{row.package} {row.version}' for row in pairs.values())}, and {apart}"

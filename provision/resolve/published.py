@@ -547,12 +547,16 @@ class _Shelf:
         return lines
 
     def _absences(self, name: str, specifiers: Iterable[str]) -> Iterator[str]:
-        """Yield why no release of a distribution can be taken that some specifiers admit, where a Python is why."""
+        """Yield why no release of a distribution can be taken, where it has none of that version or for that Python."""
         package = self._matrix.published(name)
         python = self.problem.python
         texts = [text for text in specifiers if text]
         if package is None or python is None or name in self.problem.opaque:
             return
+        for text in texts:
+            if not any(_admits(text, version) for version in package.versions):
+                yield f"the index has no {name}{text}"
+                return
         fitting = [version for version in package.versions if all(_admits(text, version) for text in texts)]
         is_pinned = any(_is_pin(text) for text in texts)
         if not fitting or any(self._is_fitting(package, version, is_pinned) for version in fitting):

@@ -638,8 +638,11 @@ def complete(
     cuda = options[0].cuda or cuda_runtime(environment.picks)
     if not cuda and not wish.request.is_cpu:
         return Rejection(rule="cuda", is_proved=False, subject=subject, because="names no CUDA runtime the facts know")
-    if base.cuda_image is None and wish.flavor == "devel":
-        image = choose_cuda_image(matrix, wish, cuda, flavour="devel", cudnn_major=None)
+    cudnn = next((row.system_cudnn for row in extras if row.system_cudnn is not None), None)
+    held = base.cuda_image
+    if (held is None and wish.flavor == "devel") or (cudnn and not (held and held.has_cudnn)):
+        flavour = "devel" if wish.flavor == "devel" else "runtime"
+        image = choose_cuda_image(matrix, wish, cuda, flavour=flavour, cudnn_major=cudnn)
         if isinstance(image, Rejection):
             return replace(image, subject=subject)
         base = replace(base, cuda_image=image)

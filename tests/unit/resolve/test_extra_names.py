@@ -170,6 +170,54 @@ def test_an_extra_for_one_cuda_alone_decides_for_the_others(facts: Matrix) -> No
     assert _chosen(facts, torch="2.3", with_="cupy,onnxruntime") == ("11", ["cupy-cuda11", "onnxruntime-cuda11"])
 
 
+@pytest.mark.parametrize(
+    ("values", "tag"),
+    [
+        ({"torch": "2.1", "cuda": "11.8"}, "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"),
+        ({"cuda": "11.8", "python": "3.10"}, "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"),
+        ({"torch": "2.1", "cuda": "11.8", "flavor": "devel"}, "nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04"),
+        ({"torch": "2.1", "cuda": "12.1"}, None),
+    ],
+)
+def test_what_opens_the_cudnn_of_the_system_gets_an_image_with_it(
+    facts: Matrix, values: dict[str, str], tag: str | None
+) -> None:
+    extra = "onnxruntime-gpu" if tag else "transformers"
+    found = solve(parse_request({**values, "with": extra}), facts)
+    assert isinstance(found, Stack), found
+    assert found.image is not None
+    assert (found.image.cuda_base.ref if found.image.cuda_base else None) == tag
+
+
+@pytest.mark.parametrize(
+    ("refused", "taken"),
+    [({"tensorflow": "2.17"}, {"tensorflow": "2.18"}), ({"jax": "0.4.28"}, {"jax": "0.4.29"}), ({"torch": "2.3"}, {})],
+)
+def test_onnx_runtime_for_cuda_12_goes_with_cudnn_9_alone(
+    facts: Matrix, refused: dict[str, str], taken: dict[str, str]
+) -> None:
+    cuda = {"cuda": "12.1"} if "torch" in refused else {}
+    found = solve(parse_request({**refused, **cuda, "with": "onnxruntime-gpu"}), facts)
+    assert isinstance(found, Refusal)
+    assert found.is_proved
+    if taken:
+        assert _chosen(facts, **taken, with_="onnxruntime-gpu") == ("12", ["onnxruntime-cuda12"])
+
+
+def test_a_release_whose_pin_left_the_index_is_not_promised(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.5", "with": "sglang"}), facts)
+    assert isinstance(found, Refusal)
+    assert "the index has no sgl-kernel==0.0.9.post2" in " ".join(reason.because for reason in found.because)
+    assert _chosen(facts, torch="2.6", with_="sglang")[1] == ["sglang"]
+
+
+@pytest.mark.parametrize("tensorflow", ["2.10", "2.12", "2.14", "2.17"])
+def test_tensorflow_for_cudnn_8_stands_beside_no_pytorch_for_cudnn_9(facts: Matrix, tensorflow: str) -> None:
+    found = solve(parse_request({"torch": "2.4", "tensorflow": tensorflow}), facts)
+    assert isinstance(found, Refusal)
+    assert found.is_proved
+
+
 def test_a_gpu_that_one_build_serves_is_served(facts: Matrix) -> None:
     assert _chosen(facts, torch="2.6", gpu="v100", with_="cudf") == ("12", ["cudf-cuda12"])
     found = solve(parse_request({"torch": "2.6", "gpu": "gtx-1080-ti", "with": "cudf"}), facts)
